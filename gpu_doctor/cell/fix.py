@@ -52,14 +52,21 @@ class Fix:
         return tuple(shown)
 
     @property
+    def said(self) -> tuple[str, ...]:
+        """The notes; where there is nothing to change and to note, why."""
+        if self.cells or self.notes or self.paste:
+            return self.notes
+        why = "the cell has these settings already" if self.settings else "there is no setting to write into the cell"
+        return (f"Nothing to change: {why}.",)
+
+    @property
     def copied(self) -> str:
         """What a copy button copies: the changed cells whole, the newest last, then the lines to paste."""
         parts = [cell.after if len(self.cells) == 1 else f"# {cell.label}\n{cell.after}" for cell in self.cells]
         return "\n\n".join([*parts, *([self.paste] if self.paste else [])])
 
     def __str__(self) -> str:
-        parts = [self.diff, *self.notes, self.paste]
-        return "\n".join(part for part in parts if part) or "Nothing to change: the cell has these settings already."
+        return "\n".join(part for part in (self.diff, *self.said, self.paste) if part)
 
     def _repr_html_(self) -> str:
         # The page's own ink on a tint (Okabe-Ito): it is read on a dark page as well, and + and - say the same.

@@ -176,14 +176,11 @@ def fix_shown(fix: Fix, settings: Mapping[str, SettingValue]) -> FixShown:
     ]
     if len(lines) > MOST_LINES:
         lines = [*lines[:MOST_LINES], ("place", f"and {formatting.count(len(lines) - MOST_LINES, 'more line')}")]
-    notes = [formatting.clean(note, 600) for note in fix.notes]
-    if not fix.cells and not fix.paste and not notes:
-        notes = ["Nothing to change: the cell has these settings already."]
     return FixShown(
         lines=tuple(lines),
         # What is copied is the user's own text to the letter, but for halves of letters, which no page can hold.
         cells=tuple(FixCell(formatting.clean(one.label, 80), _whole(one.after)) for one in fix.cells),
-        notes=tuple(notes),
+        notes=tuple(formatting.clean(note, 600) for note in fix.said),
         paste=_whole(fix.paste),
         complete=fix.complete,
         error="",

@@ -78,8 +78,8 @@ class Case(Runner):
 
         Args:
             settings: knob values to run it under; None or empty = as written.
-            steps: leave the loop after so many steps (what follows the loop is then not run).
-            seconds: leave it after so many seconds.
+            steps: leave the loop after so many (what follows the loop is then not run).
+            seconds: leave it after so many, likewise.
 
         Returns:
             The recording, also the newest of `recordings`.
@@ -118,11 +118,10 @@ class Case(Runner):
 
         Args:
             settings: knob values to try.
-            steps: steps of one side of one round; more in the next where they last too
-            short a time to be judged.
-            seconds: to measure in the whole trial, from the end of each side's warm-up on
-            set-up, compile and downloads have their own (`side_budget.SETUP_S` a side). None = `trial_steps` and
-            `trial_seconds` of the case.
+            steps: steps of one side of one round; more in the next where they last too short a time to be judged.
+            seconds: to measure in the whole trial, from the end of each side's warm-up on; set-up, compile and
+                downloads have their own (`side_budget.SETUP_S` a side). None = `trial_steps` and `trial_seconds` of the
+                case.
             pairs: of runs, at most; fewer where it is clear.
             against: knob values of the baseline side; None = as written.
             pasted: run the cell's own text with the settings written in, where the whole change lies in the cell, and
@@ -145,7 +144,7 @@ class Case(Runner):
 
         Args:
             steps: its budget, as of `trial`.
-            seconds: the same.
+            seconds: likewise.
 
         Raises:
             KeyboardInterrupt: if it is interrupted.

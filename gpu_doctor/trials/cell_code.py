@@ -60,6 +60,7 @@ def fix_of(
     setup: Setup,
     settings: Settings,
     history: Sequence[str] | None,
+    until: int | None = None,
 ) -> Fix:
     """The change of a person's own cells that gives them some settings; nothing is executed, no text is changed.
 
@@ -70,6 +71,7 @@ def fix_of(
         setup: what its loop had.
         settings: knob values, such as a plan's.
         history: texts of the cells that ran before, oldest first; None = those that IPython remembers.
+        until: of those that IPython remembers, only so many count (see `entered`).
 
     Returns:
         A diff, the changed cells whole, and notes; with the lines to paste for what could not be placed.
@@ -81,7 +83,7 @@ def fix_of(
         knobs.known(name)
     if callable(code):
         source = _source_of(code)
-    earlier = cells_entered(namespace) if history is None else [(text, "") for text in history]
+    earlier = cells_entered(namespace, until) if history is None else [(text, "") for text in history]
     # The cell itself is in the history too, as it is now and as it was before it was edited.
     cells = [(text, label) for text, label in earlier if text.strip() != source.strip()]
     return fix.fix(
@@ -101,13 +103,21 @@ def _source_of(code: Callable[[], Any]) -> str:
         return ""
 
 
-def cells_entered(namespace: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The cells that ran before, as typed, oldest first, each with what a person calls it; empty outside of IPython."""
-    entered = namespace.get("In")
-    if not isinstance(entered, list):
-        return []
+def entered(namespace: Mapping[str, Any]) -> list[str]:
+    """What IPython remembers of the cells so far, the one that runs now among them; empty outside of IPython."""
+    found = namespace.get("In")
+    return found if isinstance(found, list) else []
+
+
+def cells_entered(namespace: Mapping[str, Any], until: int | None = None) -> list[tuple[str, str]]:
+    """The cells that ran before, as typed, oldest first, each with what a person calls it; empty outside of IPython.
+
+    Args:
+        namespace: of the notebook.
+        until: only the first so many of `entered`.
+    """
     found = []
-    for number, text in enumerate(entered[1:], 1):
+    for number, text in enumerate(entered(namespace)[1:until], 1):
         raw = namespace.get(f"_i{number}", text)  # `In` holds what IPython has made of the cell
         if isinstance(raw, str) and raw.strip():
             found.append((raw, f"cell [{number}]"))

@@ -93,6 +93,8 @@ class Runner:
         self._budget: SideBudget | None = None
         self._said = ""
         self._met: list[weakref.ref[Any]] = []
+        self._entered: int | None = None
+        """Of the cells of the notebook, how many had been run when the code ran last: a later one has no part in it."""
         self.anew = Anew()
         """Iterators of which each side of the trial that goes on, or of the last one, gets its own."""
         self._files: weakref.ref[KeptFiles] | None = None
@@ -126,7 +128,7 @@ class Runner:
     def _once(
         self, text: str, settings: Settings, role: str, max_steps: int | None, max_s: float | None
     ) -> trial.Result:
-        borrowed = role != "run"
+        borrowed, self._entered = role != "run", len(cell_code.entered(self.namespace))
         limits: dict[str, Any] = {"max_steps": max_steps, "max_s": None if borrowed else max_s}
         recorder = Recorder(settings=settings, name=self.name, source=text or self.source, **limits)
         budget = SideBudget(recorder, max_s, max_steps) if borrowed and max_s is not None else None
@@ -247,8 +249,9 @@ class Runner:
 
     def fix(self, settings: Settings, history: Sequence[str] | None = None) -> Fix:
         """The change of the user's own cells that gives them some settings: see `cell_code.fix_of`."""
+        given = self._meant(settings)
         return cell_code.fix_of(
-            self.made_of, self.source, self.namespace, self.found or Setup(), self._meant(settings), history
+            self.made_of, self.source, self.namespace, self.found or Setup(), given, history, self._entered
         )
 
     def pasted(self, settings: Settings) -> Pasted:

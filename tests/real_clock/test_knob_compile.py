@@ -18,13 +18,13 @@ from gpu_doctor.capture import patching
 from gpu_doctor.recording import Setup
 from gpu_doctor.recording.setup import ModelFacts
 from gpu_doctor.trials import knobs
-from gpu_doctor.trials.knobs import compile
+from gpu_doctor.trials.knobs import compiler
 from gpu_doctor.trials.knobs.compile import KNOB
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 
 SEEN = Setup(optimizers=("SGD",), model=ModelFacts())
 needs_compiler = pytest.mark.skipif(
-    bool(compile.unsupported("cpu")), reason="torch.compile is not supported on this machine"
+    bool(compiler.unsupported("cpu")), reason="torch.compile is not supported on this machine"
 )
 
 
@@ -163,18 +163,18 @@ def test_a_model_whose_call_or_forward_is_no_longer_its_class() -> None:
 
 
 def test_refused_without_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile.unsupported.cache_clear()
+    compiler.unsupported.cache_clear()
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert "C++ compiler" in KNOB.refusal(True, SEEN)
-    compile.unsupported.cache_clear()
-    monkeypatch.setattr(compile, "find_spec", lambda name: None)
+    compiler.unsupported.cache_clear()
+    monkeypatch.setattr(compiler, "find_spec", lambda name: None)
     assert "Triton" in KNOB.refusal(True, dataclasses.replace(SEEN, device="cuda:0"))
-    compile.unsupported.cache_clear()
-    monkeypatch.setattr(torch, "__version__", "2.3.1+cpu")
-    monkeypatch.setattr(sys, "version_info", (3, 12, 1))
-    assert "needs torch 2.4" in KNOB.refusal(True, SEEN)
-    compile.unsupported.cache_clear()
+    compiler.unsupported.cache_clear()
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
+    monkeypatch.setattr(sys, "version_info", (3, 13, 1))
+    assert "needs torch 2.6" in KNOB.refusal(True, SEEN)
+    compiler.unsupported.cache_clear()
     assert "not on mps" in KNOB.refusal(True, dataclasses.replace(SEEN, device="mps"))
 
 

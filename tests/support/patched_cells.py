@@ -38,9 +38,14 @@ LOOP = "for x in loader:\n    opt.zero_grad()\n    loss = net(x).sum()\n    loss
 WANTED = {"num_workers": 1, "batch_size": 8}
 
 
-def ran(cells: list[str]) -> tuple[gpu_doctor.Case, Recording]:
-    """Runs cells one after another in a namespace of their own; the last one is recorded."""
+def ran(cells: list[str], entered: bool = False) -> tuple[gpu_doctor.Case, Recording]:
+    """Runs cells one after another in a namespace of their own; the last one is recorded.
+
+    `entered`: the namespace remembers them as IPython's does.
+    """
     namespace: dict[str, Any] = {"__name__": "__main__"}
+    if entered:
+        namespace["In"] = ["", PRELUDE, *cells]
     for cell in [PRELUDE, *cells[:-1]]:
         exec(compile(cell, "<cell>", "exec"), namespace)
     case = gpu_doctor.case(cells[-1], namespace)

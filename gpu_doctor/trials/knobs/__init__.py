@@ -111,8 +111,7 @@ def meant(settings: Settings, setup: Setup) -> dict[str, Knob]:
     """
     knobs = {name: known(name) for name in settings}
     for name, knob in knobs.items():
-        said = _no_value(settings[name], knob, setup)
-        if said:
+        if said := knob.no_value(settings[name], setup):
             raise Refused(said)
     return knobs
 
@@ -145,7 +144,8 @@ def turned(settings: Settings, scope: TrialScope) -> Iterator[None]:
     knobs = {name: known(name) for name in settings}
     with ExitStack() as stack:
         for name in sorted(knobs, key=lambda one: _ORDER.index(one) if one in _ORDER else -1):
-            stack.enter_context(knobs[name].turned(settings[name], scope))
+            if not knobs[name].left(settings[name], scope.setup):
+                stack.enter_context(knobs[name].turned(settings[name], scope))
         yield
 
 
@@ -168,27 +168,6 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, SettingValue]:
         except Refused as unknown:
             raise ValueError(str(unknown)) from None
     return settings
-
-
-def _no_value(value: SettingValue, knob: Knob, setup: Setup) -> str:
-    """Why the knob has no such value, in its own words; empty if it has, or if it is the one as written."""
-    if isinstance(knob, cell_variables.CellVariable):  # of what kind it has to be is in the cell: judged when turned
-        return (
-            ""
-            if isinstance(value, (str, int, float))
-            else f"{knob.name} takes a literal: a number, a text, True, False, None, or a tuple, list or dict of such."
-        )
-    if value == knob.found(setup):
-        return ""
-    try:
-        meant = knob.parsed(str(value))
-    except ValueError as error:
-        return str(error)
-    return (
-        ""
-        if meant == value
-        else f"{knob.name} takes {meant!r}, not {value!r}: give it as {{{knob.name!r}: {meant!r}}}."
-    )
 
 
 def _with_loaders(setup: Setup, settings: Settings) -> Setup:

@@ -11,7 +11,7 @@ import ast
 import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 
 from gpu_doctor.cell import CellSource, Edit, Edits, NotPlaced, Place, literals
@@ -42,11 +42,10 @@ _KINDS: Final[Mapping[type[Any], str]] = {
 }
 
 
-class CellVariable:
+class CellVariable(Knob):
     """See `Knob`; made for one name, with the values to offer where a person named some."""
 
     safety = Safety.CHANGES_TRAINING
-    written_with = ""
 
     def __init__(
         self,
@@ -68,15 +67,18 @@ class CellVariable:
         self.changes = f"The cell runs with another value of {every}: compare the loss over the same samples."
 
     def found(self, setup: Setup) -> SettingValue | None:
+        """See `Knob`."""
         return self._written
 
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        """See `Knob`."""
         if self._written is None:
             return (Choice("", "as written"),)
         values = dict.fromkeys((self._written, *self._offered))
         return tuple(Choice(value, str(value), self.refusal(value, setup)) for value in values)
 
     def parsed(self, text: str) -> SettingValue:
+        """See `Knob`."""
         if type(self._written) is str:
             return text
         found = literals.read(text)
@@ -86,16 +88,27 @@ class CellVariable:
             raise ValueError(said)
         return literals.fitted(self._written, value)
 
-    def refusal(self, value: SettingValue, setup: Setup) -> str:
+    def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         return unfit(self.variable, self._written, value)
 
-    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        return _turned(self.variable, value, scope)
+    def no_value(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`: of what kind it has to be is in the cell, and is judged when it is turned."""
+        said = f"{self.name} takes a literal: a number, a text, True, False, None, or a tuple, list or dict of such."
+        return "" if isinstance(value, (str, int, float)) else said
+
+    @contextmanager
+    def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
+        """See `Knob`; what runs the cell replaces the literal (see `replaced`), here it is made sure that it can."""
+        check({self.name: value}, scope.source)
+        yield
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         return f"{' = '.join(self._targets)} = {literals.fitted(self._written, value)!r}"
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         cell = draft.cells.cells[-1] if draft.cells.cells else CellSource("")
         try:
             place = literals.find(cell.tree or ast.Module([], []), self.name[len(PREFIX) :])
@@ -103,13 +116,6 @@ class CellVariable:
         except literals.NoLiteral as reason:
             raise NotPlaced(str(reason)) from None
         return [(cell, edit) for edit in _rewritten(cell, place.node, other)]
-
-
-@contextmanager
-def _turned(variable: str, value: SettingValue, scope: TrialScope) -> Iterator[None]:
-    """What runs the cell replaces the literal (see `replaced`); here it is only made sure that it can."""
-    check({PREFIX + variable: value}, scope.source)
-    yield
 
 
 def varied(settings: Settings) -> dict[str, SettingValue]:

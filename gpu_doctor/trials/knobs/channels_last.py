@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Final
 
 from gpu_doctor.cell import Edits
-from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import TrialScope
@@ -29,20 +28,19 @@ class ChannelsLast(OnOffKnob):
 
     name = "channels_last"
     label = "channels last"
-    safety = Safety.SAFE
     changes = (
         "Sums are added up in another order, so the last digits of the losses differ; dropout may draw another mask."
     )
 
     def found(self, setup: Setup) -> bool | None:
+        """See `Knob`."""
         model = setup.model
         if model is None or not model.convolutions:
             return None
         return 0 < model.channels_last == model.convolutions
 
-    def refusal(self, value: SettingValue, setup: Setup) -> str:
-        if value == self.found(setup):
-            return ""
+    def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if not setup.optimizers:
             return "No torch optimizer stepped, so the trained model is not known."
         if not value:
@@ -54,14 +52,18 @@ class ChannelsLast(OnOffKnob):
         wrapper = setup.model.wrapper if setup.model is not None else ""
         return flat(wrapper)
 
+    def left(self, value: SettingValue, setup: Setup) -> bool:
+        """See `Knob`."""
+        return not value or super().left(value, setup)
+
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        if not value or value == self.found(scope.setup):
-            return nullcontext()
+        """See `Knob`."""
         from gpu_doctor.trials.knobs.layouts import channels_last
 
         return channels_last(scope, flat)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         layout = "channels_last" if value else "contiguous_format"
         return (
             f"model = model.to(memory_format=torch.{layout})  # before the optimizer is made\n"
@@ -69,6 +71,7 @@ class ChannelsLast(OnOffKnob):
         )
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         if not settings[self.name]:
             raise draft.no_line(self.name, settings[self.name])
         torch, edits = draft.torch()

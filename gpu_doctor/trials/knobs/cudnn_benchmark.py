@@ -6,12 +6,11 @@ GPU: not yet run on one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
+from typing import Any
 
 from gpu_doctor.cell import Edits
 from gpu_doctor.cell.switches import switched
-from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
@@ -23,16 +22,15 @@ class CudnnBenchmark(OnOffKnob):
 
     name = "cudnn_benchmark"
     label = "cuDNN benchmark"
-    safety = Safety.SAFE
     changes = "Sums are added up in another order, so the last digits of the losses differ, from run to run too."
 
     def found(self, setup: Setup) -> bool | None:
+        """See `Knob`."""
         written = setup.flags.get("cudnn_benchmark")
         return None if written is None else bool(written)
 
-    def refusal(self, value: SettingValue, setup: Setup) -> str:
-        if value == self.found(setup):
-            return ""
+    def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if not setup.on_gpu:
             return "The loop does not train on a CUDA device: cuDNN computes convolutions there only."
         if setup.layers and not any("Conv" in kind for kind in setup.layers):
@@ -40,35 +38,25 @@ class CudnnBenchmark(OnOffKnob):
         return ""
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        return _turned(bool(value), scope, value == self.found(scope.setup))
+        """See `Knob`."""
+        import torch
+
+        from gpu_doctor.trials.knobs.held_switch import set_and_held
+
+        if scope.setup == Setup() and not torch.cuda.is_available():
+            raise Refused("No GPU: cuDNN computes convolutions on CUDA devices only.")
+        cudnn: Any = torch.backends.cudnn
+        read, write = (lambda: cudnn.benchmark), (lambda on: setattr(cudnn, "benchmark", on))
+        how = (self.name, scope, bool(value), read, write, "_set_cudnn_benchmark")
+        return set_and_held(*how, properties=("benchmark",))
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         return f"torch.backends.cudnn.benchmark = {bool(value)}  # once, before training"
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         return switched(draft.cells, self.name, settings[self.name])
 
 
 KNOB = CudnnBenchmark()
-
-
-@contextmanager
-def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
-    if as_written:
-        yield
-        return
-    import torch
-
-    from gpu_doctor.trials.knobs.held_switch import held
-
-    if scope.setup == Setup() and not torch.cuda.is_available():
-        raise Refused("No GPU: cuDNN computes convolutions on CUDA devices only.")
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = value
-    try:
-        with held("cudnn_benchmark", scope, {"_set_cudnn_benchmark": value}, properties=("benchmark",)):
-            yield
-    finally:
-        if torch.backends.cudnn.benchmark != value:
-            scope.notes.append("cudnn_benchmark: the code replaced the trial's setting with its own.")
-        torch.backends.cudnn.benchmark = before

@@ -31,7 +31,7 @@ class Draft:
         return self.setup.device.partition(":")[0]
 
     def torch(self) -> tuple[str, Edits]:
-        """Torch's name in the cells, and the edits that import it where it has none."""
+        """The name of torch in the cells, and the edits that import it where it has none."""
         name = torch_name(self.cells)
         return (name, []) if name else ("torch", with_import(self.cells))
 

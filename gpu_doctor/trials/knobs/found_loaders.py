@@ -5,13 +5,12 @@ from __future__ import annotations
 from gpu_doctor.recording import LoaderSetup, Setup
 
 
-def trained_from(setup: Setup) -> LoaderSetup | None:
-    """The loader that a knob is about: the first that trains, else the first that does not evaluate."""
-    others = [one for one in setup.loaders if one.role != "evaluation"]
-    return setup.training_loader or (others[0] if others else None)
-
-
 def meant(setup: Setup) -> list[LoaderSetup]:
     """The loaders that the loop trains from; where none is known to train, those that do not evaluate."""
     training = [one for one in setup.loaders if one.role == "training"]
     return training or [one for one in setup.loaders if one.role != "evaluation"]
+
+
+def trained_from(setup: Setup) -> LoaderSetup | None:
+    """The loader that a knob is about: the first that trains, else the first that does not evaluate."""
+    return next(iter(meant(setup)), None)

@@ -6,13 +6,12 @@ counters also move to the device and back).
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Final
 
 from gpu_doctor.cell import Edits, NotPlaced
 from gpu_doctor.cell.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
 from gpu_doctor.cell.constructors import optimizer_makers
-from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import TrialScope
@@ -27,16 +26,15 @@ class FusedOptimizer(OnOffKnob):
 
     name = "fused_optimizer"
     label = "fused optimizer"
-    safety = Safety.SAFE
     changes = "Updates are computed in another order, so the last digits of the losses differ."
 
     def found(self, setup: Setup) -> bool | None:
+        """See `Knob`."""
         facts = setup.optimizer_facts
         return all(one.fused is True for one in facts) if facts else None
 
-    def refusal(self, value: SettingValue, setup: Setup) -> str:
-        if value == self.found(setup):
-            return ""
+    def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if not setup.optimizers:
             return "No torch optimizer stepped, so there is no update to fuse."
         if not value:
@@ -51,17 +49,18 @@ class FusedOptimizer(OnOffKnob):
         return f"torch has no fused update for {names} on {setup.device} in this version."
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        if value == self.found(scope.setup):
-            return nullcontext()
+        """See `Knob`."""
         from gpu_doctor.trials.knobs.fusing import fused
 
         return fused(bool(value), scope)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         name = next((one for one in setup.optimizers if one in FUSABLE), "AdamW")
         return f"optimizer = torch.optim.{name}(model.parameters(), ..., fused={bool(value)})"
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         return _written(draft, bool(settings[self.name]))
 
 

@@ -1,7 +1,7 @@
 """Keeps a switch of torch at a knob's value even if the code sets it: otherwise the trial would change nothing.
 
 Seed helpers do (`torch.backends.cudnn.benchmark = False`). Every way to a switch ends in a function of `torch._C`, of
-which `torch.backends` keeps some by itself: both are held.
+which `torch` and `torch.backends` keep some by themselves: all of them are held.
 """
 
 from __future__ import annotations
@@ -14,6 +14,39 @@ import torch
 
 from gpu_doctor.capture import Patches
 from gpu_doctor.trials.knobs.knob import TrialScope
+
+
+@contextmanager
+def set_and_held(
+    knob: str,
+    scope: TrialScope,
+    value: Any,
+    read: Callable[[], Any],
+    write: Callable[[Any], None],
+    setter: str,
+    *,
+    properties: tuple[str, ...] = (),
+) -> Iterator[None]:
+    """A switch that one function sets is set, held while the context lasts, and put back.
+
+    Args:
+        knob: whose setting is kept.
+        scope: gets the notes.
+        value: what the switch is set to.
+        read: tells the switch.
+        write: sets it.
+        setter: the function of `torch._C` behind `write`.
+        properties: as for `held`.
+    """
+    before = read()
+    try:
+        write(value)
+        with held(knob, scope, {setter: value}, properties=properties):
+            yield
+    finally:
+        if read() != value:
+            scope.notes.append(f"{knob}: the code replaced the trial's setting with its own.")
+        write(before)
 
 
 @contextmanager
@@ -30,10 +63,10 @@ def held(knob: str, scope: TrialScope, setters: Mapping[str, Any], *, properties
 
     def instead_of(kept: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
-            def setter(*args: Any) -> Any:
-                value = args[-1] if args else None
-                if not on[0] or type(value) not in (bool, str) or _of_the_cpu(args):  # else torch's to refuse
-                    return original(*args)
+            def setter(*args: Any, **named: Any) -> Any:
+                value = args[-1] if args and not named else None
+                if not on[0] or not _taken(value, kept) or _of_the_cpu(args):
+                    return original(*args, **named)
                 if value != kept and not notes:
                     notes.append(f"{knob}: the code sets {value!r}; the trial kept its own setting.")
                 return None
@@ -45,8 +78,9 @@ def held(knob: str, scope: TrialScope, setters: Mapping[str, Any], *, properties
     try:
         with patches:
             for name, kept in setters.items():
-                if hasattr(torch._C, name):
-                    patches.wrap(torch._C, name, instead_of(kept))
+                for owner in (torch._C, torch):
+                    if name in vars(owner):
+                        patches.wrap(owner, name, instead_of(kept))
             for name in properties:
                 found: Any = vars(type(torch.backends.cudnn)).get(name)
                 if hasattr(found, "setter"):
@@ -55,6 +89,11 @@ def held(knob: str, scope: TrialScope, setters: Mapping[str, Any], *, properties
     finally:
         on[0] = False
         scope.notes.extend((*notes, *patches.notes))
+
+
+def _taken(value: Any, kept: Any) -> bool:
+    """Whether torch would take a value where it took the knob's; else it is torch's to refuse."""
+    return type(value) is type(kept) and (type(value) is not int or value > 0)
 
 
 def _of_the_cpu(args: tuple[Any, ...]) -> bool:

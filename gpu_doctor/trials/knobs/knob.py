@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from gpu_doctor.cell import Edits
 from gpu_doctor.diagnosis import Safety
@@ -36,70 +37,75 @@ class TrialScope:
     notes: list[str] = field(default_factory=list)
 
 
-class Knob(Protocol):
-    """One file of the shelf `knobs/`: an object `KNOB` with these members, listed in `knobs.KNOBS`."""
+class Knob(ABC):
+    """One file of the shelf `knobs/`: an object `KNOB` of a class with these members, listed in `knobs.KNOBS`."""
 
-    @property
-    def name(self) -> str:
-        """Key in Settings, such as `num_workers`."""
-        ...
+    name: str = ""
+    """Key in Settings, such as `num_workers`."""
+    label: str = ""
+    """What the panel writes beside it."""
+    safety: Safety = Safety.SAFE
+    changes: str = ""
+    """What turning it changes in the training, one sentence; empty where every number stays the same."""
+    front: bool = False
+    """Shown at once (num_workers, batch size, AMP) rather than under 'more'."""
+    written_with: str = ""
+    """Knobs of one such group are arguments of one call and are written together; empty = each by itself."""
 
-    @property
-    def label(self) -> str:
-        """What the panel writes beside it."""
-        ...
-
-    @property
-    def safety(self) -> Safety:
-        """How a trial of it can change what is learned."""
-
-    @property
-    def changes(self) -> str:
-        """What turning it changes in the training, one sentence; empty where every number stays the same."""
-        ...
-
-    @property
-    def front(self) -> bool:
-        """Shown at once (num_workers, batch size, AMP) rather than under 'more'."""
-        ...
-
+    @abstractmethod
     def found(self, setup: Setup) -> SettingValue | None:
         """The value as written, None if there is nothing to turn (no loader, say)."""
-        ...
 
+    @abstractmethod
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
         """Values to offer, the one as written among them, each with its refusal; never empty."""
-        ...
 
+    @abstractmethod
     def parsed(self, text: str) -> SettingValue:
         """A value typed by a person (`--set num_workers=4`).
 
         Raises:
             ValueError: one sentence that names the right form.
         """
-        ...
+
+    @abstractmethod
+    def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """Why a value other than the one as written cannot be honoured for the loop of `setup`; empty if it can."""
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
         """Why this value cannot be honoured for the loop of `setup`; empty if it can."""
-        ...
+        return "" if value == self.found(setup) else self.why_not(value, setup)
 
+    def no_value(self, value: SettingValue, setup: Setup) -> str:
+        """Why the knob has no such value, in its own words; empty if it has, or if it is the one as written."""
+        if value == self.found(setup):
+            return ""
+        try:
+            meant = self.parsed(str(value))
+        except ValueError as error:
+            return str(error)
+        said = f"{self.name} takes {meant!r}, not {value!r}: give it as {{{self.name!r}: {meant!r}}}."
+        return "" if meant == value else said
+
+    def left(self, value: SettingValue, setup: Setup) -> bool:
+        """Whether nothing has to be turned for this value in the loop of `setup`."""
+        return value == self.found(setup)
+
+    @abstractmethod
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
         """Turns the knob for the duration of the context, for objects made before and inside; then puts all back.
+
+        It is not asked for a value that is `left`.
 
         Raises:
             Refused: before anything was changed, or out of the user's loop when a loader shows up that cannot.
         """
-        ...
 
+    @abstractmethod
     def code(self, value: SettingValue, setup: Setup) -> str:
         """The line(s) to paste into the user's program for this value."""
-        ...
 
-    @property
-    def written_with(self) -> str:
-        """Knobs of one such group are arguments of one call and are written together; empty = each by itself."""
-        ...
-
+    @abstractmethod
     def edit(self, settings: Settings, draft: Draft) -> Edits:
         """The change of the user's cells that gives them this setting.
 
@@ -110,7 +116,6 @@ class Knob(Protocol):
         Raises:
             NotPlaced: if they have no place for it; the message says why.
         """
-        ...
 
 
 KnobTable = Mapping[str, Knob]

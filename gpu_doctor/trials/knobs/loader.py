@@ -3,25 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from math import gcd
 from typing import Any
 
-from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.trials.knobs.found_loaders import meant
-from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.cell import Edits
+from gpu_doctor.recording import LoaderSetup, Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.draft import Draft
+from gpu_doctor.trials.knobs.found_loaders import meant, trained_from
+from gpu_doctor.trials.knobs.knob import Knob, Refused, TrialScope
 
-MOST = 2**31 - 1
-MOST_AT_ONCE = 256
-"""Processes or threads. A worker takes about four of the 1024 files that a process may usually open (`ulimit -n`), and
-a slip of the finger (`num_workers=100000`) must not take the machine down."""
 NO_LOADER = "The cell uses no DataLoader, so there is nothing to change."
 
 
-def loader_refusal(knob: str, setup: Setup) -> str:
-    """Why no training loader of `setup` can honour `knob`: there is none, or the first one's reason."""
-    found = meant(setup)
-    return next((said for one in found if (said := one.refusals.get(knob, ""))), "") if found else NO_LOADER
+class LoaderKnob(Knob):
+    """A knob that is an argument of the DataLoader; each says itself what else speaks against a value (`unfit`)."""
+
+    kind: type[int]
+    written_with = "loader"
+
+    def found(self, setup: Setup) -> SettingValue | None:
+        """See `Knob`."""
+        loader = trained_from(setup)
+        return None if loader is None else getattr(loader, self.name)
+
+    def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`: there is no training loader, or one cannot, or the value does not fit the first of them."""
+        loaders = meant(setup)
+        if not loaders:
+            return NO_LOADER
+        refused = next((said for one in loaders if (said := one.refusals.get(self.name, ""))), "")
+        return refused or self.unfit(value, loaders[0], setup)
+
+    def unfit(self, value: SettingValue, loader: LoaderSetup, setup: Setup) -> str:
+        """Why a loader that can be changed should not have this value; empty if it may."""
+        return ""
+
+    def left(self, value: SettingValue, setup: Setup) -> bool:
+        """See `Knob`: there may be other loaders than the first, which have another value."""
+        return False
+
+    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
+        """See `Knob`."""
+        return loaders_turned(self.name, self.kind(value), scope)
+
+    def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
+        return f"DataLoader(..., {self.name}={self.kind(value)})"
+
+    def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
+        return draft.loaders.edits(settings)
 
 
 def batch_sizes(value: int, setup: Setup) -> dict[str, int]:
@@ -85,20 +117,3 @@ def loaders_turned(knob: str, value: SettingValue, scope: TrialScope) -> Iterato
         scope.notes.append(
             f"{kept} kept the batch size as written: it is not known whether the loop trains from {which}."
         )
-
-
-def whole_number(text: str, knob: str, least: int, most: int = MOST) -> int:
-    """A count typed by a person.
-
-    Raises:
-        ValueError: if it is no whole number, below `least` or above `most`.
-    """
-    try:
-        number = int(text.replace("_", "").strip())
-    except ValueError:
-        number = least - 1
-    if number < least:
-        raise ValueError(f"{knob} takes a whole number of at least {least}, such as {knob}={max(least, 4)}.")
-    if number > most:
-        raise ValueError(f"{knob} takes a whole number from {least} to {most}, such as {knob}={max(least, 4)}.")
-    return number

@@ -10,7 +10,7 @@ import ast
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor.capture import Patches, Seam
@@ -19,7 +19,6 @@ from gpu_doctor.cell.arguments import ADD, REPLACE, Slot, set_arguments
 from gpu_doctor.cell.calls import Site
 from gpu_doctor.cell.constructors import Loop
 from gpu_doctor.cell.dataflow import holds, names_holding
-from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.found_loaders import trained_from
@@ -38,16 +37,17 @@ class NonBlocking(OnOffKnob):
 
     name = "non_blocking"
     label = "non_blocking"
-    safety = Safety.SAFE
-    changes = ""
 
     def found(self, setup: Setup) -> bool | None:
+        """See `Knob`."""
         return None if setup == Setup() else False
 
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        """See `Knob`."""
         return (Choice(False, "as written"), Choice(True, "on", self.refusal(True, setup)))
 
-    def refusal(self, value: SettingValue, setup: Setup) -> str:
+    def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if not value:
             return ""
         if not setup.on_gpu:
@@ -58,50 +58,50 @@ class NonBlocking(OnOffKnob):
             return "A copy from pageable memory always waits: set pin_memory=True too."
         return ""
 
-    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        return _turned(bool(value), scope)
+    def left(self, value: SettingValue, setup: Setup) -> bool:
+        """See `Knob`."""
+        return not value
+
+    @contextmanager
+    def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
+        """See `Knob`."""
+        import torch
+
+        if scope.setup == Setup() and not torch.cuda.is_available():
+            raise Refused("No GPU: non_blocking acts on copies to a GPU only.")
+        acted = 0
+
+        def copy(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            nonlocal acted
+            if not any(isinstance(one, bool) for one in args) and _fresh(self):
+                acted += 1
+                return original(self, *args, **{**kwargs, "non_blocking": True})
+            return original(self, *args, **kwargs)
+
+        patches = Patches()
+        try:
+            for name in ("to", "cuda"):
+                patches.wrap(torch.Tensor, name, lambda original: Seam(original, functools.partial(copy, original)))
+            yield
+        finally:
+            patches.restore()
+            scope.notes.extend(patches.notes)
+            if not acted:
+                scope.notes.append("non_blocking=True changed nothing: no copy of a batch in pinned memory was seen.")
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if not value:
             return "inputs = inputs.to(device)"
         device = setup.device if setup.on_gpu else "cuda"
         return f'inputs = inputs.to("{device}", non_blocking=True)  # from pinned memory: DataLoader(pin_memory=True)'
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         return non_blocking(draft.loop, bool(settings[self.name]))
 
 
 KNOB = NonBlocking()
-
-
-@contextmanager
-def _turned(value: bool, scope: TrialScope) -> Iterator[None]:
-    if not value:
-        yield
-        return
-    import torch
-
-    if scope.setup == Setup() and not torch.cuda.is_available():
-        raise Refused("No GPU: non_blocking acts on copies to a GPU only.")
-    acted = 0
-
-    def copy(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        nonlocal acted
-        if not any(isinstance(one, bool) for one in args) and _fresh(self):
-            acted += 1
-            return original(self, *args, **{**kwargs, "non_blocking": True})
-        return original(self, *args, **kwargs)
-
-    patches = Patches()
-    try:
-        for name in ("to", "cuda"):
-            patches.wrap(torch.Tensor, name, lambda original: Seam(original, functools.partial(copy, original)))
-        yield
-    finally:
-        patches.restore()
-        scope.notes.extend(patches.notes)
-        if not acted:
-            scope.notes.append("non_blocking=True changed nothing: no copy of a batch in pinned memory was seen.")
 
 
 def _fresh(tensor: torch.Tensor) -> bool:

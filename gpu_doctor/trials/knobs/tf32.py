@@ -6,7 +6,7 @@ A cell that sets the precision itself would turn the knob back: while it is turn
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Final
 
 from gpu_doctor.cell import Edits
@@ -36,12 +36,12 @@ class TF32(OnOffKnob):
     )
 
     def found(self, setup: Setup) -> bool | None:
+        """See `Knob`."""
         written = setup.flags.get("matmul_precision")
         return None if written is None else written != "highest"
 
-    def refusal(self, value: SettingValue, setup: Setup) -> str:
-        if value == self.found(setup):
-            return ""
+    def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if not setup.on_gpu:
             return NO_CARD.format("the CPU" if setup.device == "cpu" else setup.device)
         torch = torch_of(setup)
@@ -55,10 +55,36 @@ class TF32(OnOffKnob):
             return f"The parameters are {setup.dtype}: TF32 is for products in float32."
         return ""
 
-    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        return _turned(bool(value), scope, value == self.found(scope.setup))
+    @contextmanager
+    def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
+        """See `Knob`."""
+        import torch
+
+        from gpu_doctor.trials.knobs.held_switch import held
+        from gpu_doctor.trials.matmul_precision import precisions, put_back
+
+        if scope.setup == Setup():  # no run has told yet where the loop trains
+            _refuse_without_card()
+        on, kept = bool(value), precisions()
+        if kept["matmul"] is None or kept["convolutions"] is None:  # its newer and its older names for it are mixed
+            raise Refused(NEWER)
+        precision = "high" if on else "highest"
+        setters = {
+            "_set_float32_matmul_precision": precision,
+            "_set_cublas_allow_tf32": on,
+            "_set_cudnn_allow_tf32": on,
+            "_set_fp32_precision_setter": "tf32" if on else "ieee",
+        }
+        try:
+            torch.set_float32_matmul_precision(precision)
+            torch.backends.cudnn.allow_tf32 = on
+            with held(self.name, scope, setters, properties=("allow_tf32",)):
+                yield
+        finally:
+            put_back(kept)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         precision = "high" if value else "highest"
         return (
             f'torch.set_float32_matmul_precision("{precision}")  # once, before training\n'
@@ -66,41 +92,11 @@ class TF32(OnOffKnob):
         )
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         return switched(draft.cells, self.name, settings[self.name])
 
 
 KNOB = TF32()
-
-
-@contextmanager
-def _turned(value: bool, scope: TrialScope, as_written: bool) -> Iterator[None]:
-    if as_written:
-        yield
-        return
-    import torch
-
-    from gpu_doctor.trials.knobs.held_switch import held
-    from gpu_doctor.trials.matmul_precision import precisions, put_back
-
-    if scope.setup == Setup():  # no run has told yet where the loop trains
-        _refuse_without_card()
-    kept = precisions()
-    if kept["matmul"] is None or kept["convolutions"] is None:  # its newer and its older names for it are mixed
-        raise Refused(NEWER)
-    precision = "high" if value else "highest"
-    setters = {
-        "_set_float32_matmul_precision": precision,
-        "_set_cublas_allow_tf32": value,
-        "_set_cudnn_allow_tf32": value,
-        "_set_fp32_precision_setter": "tf32" if value else "ieee",
-    }
-    try:
-        torch.set_float32_matmul_precision(precision)
-        torch.backends.cudnn.allow_tf32 = value
-        with held("tf32", scope, setters, properties=("allow_tf32",)):
-            yield
-    finally:
-        put_back(kept)
 
 
 def _refuse_without_card() -> None:

@@ -126,7 +126,7 @@ class TrainedModules:
     def _make(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def instead(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if _compiling() or module not in self._modules:
+            if torch.compiler.is_compiling() or module not in self._modules:
                 return original(module, *args, **kwargs)
             return self._call(original, module, args, kwargs)
 
@@ -149,8 +149,3 @@ def device_type(module: nn.Module) -> str:
 
 def _any_of(module: nn.Module, ids: set[int]) -> bool:
     return any(id(parameter) in ids for parameter in module.parameters())
-
-
-def _compiling() -> bool:
-    compiler = getattr(torch, "compiler", None)
-    return bool(compiler is not None and hasattr(compiler, "is_compiling") and compiler.is_compiling())

@@ -6,58 +6,51 @@ cores they start 64 threads. One thread a worker keeps all of them to one.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 from gpu_doctor.capture.describe import FORKED_THREADS
 from gpu_doctor.cell import Edits
-from gpu_doctor.diagnosis import Safety
-from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.recording import LoaderSetup, Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.count import MOST_AT_ONCE, CountKnob, powers_up_to
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.found_loaders import trained_from
-from gpu_doctor.trials.knobs.knob import Choice, TrialScope
-from gpu_doctor.trials.knobs.loader import MOST_AT_ONCE, loader_refusal, loaders_turned, whole_number
+from gpu_doctor.trials.knobs.knob import Choice
+from gpu_doctor.trials.knobs.loader import LoaderKnob
 
 AS_WRITTEN = 0
 
 
-class WorkerThreads:
+class WorkerThreads(LoaderKnob, CountKnob):
     """See `Knob`; 0 leaves the workers as the code and their libraries have it."""
 
     name = "worker_threads"
     label = "worker threads"
-    safety = Safety.SAFE
     changes = "Sums in the dataset are added up in another order, so their last digits differ."
-    front = False
     written_with = ""
+    least, most = AS_WRITTEN, MOST_AT_ONCE
 
     def found(self, setup: Setup) -> int | None:
+        """See `Knob`."""
         return None if trained_from(setup) is None else AS_WRITTEN
 
-    def choices(self, setup: Setup) -> tuple[Choice, ...]:
-        most = max(1, round(setup.usable_cores))
-        counts = [2**power for power in range(10) if 2**power <= most]
-        return (
-            Choice(AS_WRITTEN, "as written"),
-            *(Choice(count, str(count), self.refusal(count, setup)) for count in counts),
-        )
+    def counts(self, setup: Setup) -> set[int]:
+        """See `CountKnob`."""
+        return powers_up_to(max(1, round(setup.usable_cores)))
 
-    def parsed(self, text: str) -> int:
-        return whole_number(text, self.name, AS_WRITTEN, MOST_AT_ONCE)
+    def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        """See `Knob`."""
+        return (Choice(AS_WRITTEN, "as written"), *super().choices(setup))
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
-        if value == AS_WRITTEN:
-            return ""
-        said, loader = loader_refusal(self.name, setup), trained_from(setup)
-        if said or loader is None:
-            return said
+        """See `Knob`."""
+        return "" if value == AS_WRITTEN else self.why_not(value, setup)
+
+    def unfit(self, value: SettingValue, loader: LoaderSetup, setup: Setup) -> str:
+        """See `LoaderKnob`."""
         if not loader.num_workers:
             return "There are no workers whose threads could be set: set num_workers above 0 first."
         return FORKED_THREADS if int(value) > 1 and loader.start_method == "fork" else ""
 
-    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        return loaders_turned(self.name, int(value), scope)
-
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if int(value) == AS_WRITTEN:
             return "# without a worker_init_fn that sets threads"
         opencv = 0 if int(value) == 1 else int(value)
@@ -68,6 +61,7 @@ class WorkerThreads:
         )
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         if not settings[self.name]:
             raise draft.no_line(self.name, settings[self.name])
         return draft.loaders.worker_threads(int(settings[self.name]))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import torch
 
 from gpu_doctor.cell import Edits
 from gpu_doctor.cell.switches import switched
-from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.held_switch import held
@@ -22,18 +21,22 @@ class Deterministic(OnOffKnob):
 
     name = "deterministic"
     label = "deterministic"
-    safety = Safety.SAFE
     changes = "Sums are added up in another order, so the last digits of the losses differ."
 
     def found(self, setup: Setup) -> bool | None:
         written = setup.flags.get("deterministic")
         return None if written is None else bool(written)
 
-    def refusal(self, value: SettingValue, setup: Setup) -> str:
-        return ""
-
-    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        return _turned(bool(value), scope)
+    @contextmanager
+    def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
+        before = torch.are_deterministic_algorithms_enabled()
+        warned = torch.is_deterministic_algorithms_warn_only_enabled()
+        torch.use_deterministic_algorithms(bool(value), warn_only=True)
+        try:
+            with held(self.name, scope, {"_set_deterministic_algorithms": bool(value)}, properties=()):
+                yield
+        finally:
+            torch.use_deterministic_algorithms(before, warn_only=warned)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         return f"torch.use_deterministic_algorithms({bool(value)})  # once, before training"
@@ -43,14 +46,3 @@ class Deterministic(OnOffKnob):
 
 
 KNOB = Deterministic()
-
-
-@contextmanager
-def _turned(value: bool, scope: TrialScope) -> Iterator[None]:
-    before, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(value, warn_only=True)
-    try:
-        with held("deterministic", scope, {"_set_deterministic_algorithms": value}, properties=()):
-            yield
-    finally:
-        torch.use_deterministic_algorithms(before, warn_only=warned)

@@ -311,7 +311,7 @@ def test_a_fix_is_shown_as_lines_and_copied_to_the_letter() -> None:
     assert {kind for kind, _ in shown.lines} == {"head", "place", "same", "removed", "added"}
     assert shown.cells == (FixCell("this cell", CURED),)
     assert shown.complete and not shown.error
-    assert fix_shown(Fix(), BOTH).notes == ("Nothing to change: the cell has these settings already.",)
+    assert fix_shown(Fix(BOTH), BOTH).notes == ("Nothing to change: the cell has these settings already.",)
     half = fix_shown(fix("a = 1\n", "a = '\ud800'\n"), BOTH)
     json.dumps(as_json(half)).encode()
     assert half.cells[0].text.encode("utf-8")

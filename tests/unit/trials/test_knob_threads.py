@@ -39,7 +39,7 @@ def test_code_that_sets_its_own_number_does_not_turn_the_knob_back() -> None:
     assert torch.get_num_threads() == before
     assert torch.set_num_threads is not theirs
     assert [note for note in scope.notes if "the trial kept" in note] == [
-        f"threads: the code sets {before + 3} threads; the trial kept {before + 1}."
+        f"threads: the code sets {before + 3}; the trial kept its own setting."
     ]
     theirs(before + 1)  # a name kept from within works on
     assert torch.get_num_threads() == before + 1

@@ -44,7 +44,7 @@ def autocasting(
         device = device_type(module)
         if not torch.is_grad_enabled():
             return original(module, *args, **kwargs)
-        if _autocast_is_on(device):  # inside another wrapped module, or the user's own
+        if torch.is_autocast_enabled(device):  # inside another wrapped module, or the user's own
             return original(module, *args, **kwargs)
         trained.called(module)
         with torch.autocast(device, dtype=dtype):
@@ -105,10 +105,3 @@ def opened(value: Any) -> bool:
     return isinstance(value, (list, tuple, Mapping)) or (
         dataclasses.is_dataclass(value) and not isinstance(value, type)
     )
-
-
-def _autocast_is_on(device: str) -> bool:
-    try:
-        return bool(torch.is_autocast_enabled(device))
-    except TypeError:  # before torch 2.4 it takes no device
-        return bool(torch.is_autocast_cpu_enabled() if device == "cpu" else torch.is_autocast_enabled())

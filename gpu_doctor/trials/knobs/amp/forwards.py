@@ -196,7 +196,7 @@ class _Block:
         """The edits that make what a name holds float32 again.
 
         Args:
-            name: that holds the output.
+            name: of a variable that the statement binds.
             alone: the name has the whole output.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 
 from gpu_doctor.cell import Edits, NotPlaced
@@ -13,7 +13,7 @@ from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.amp.closures import LBFGS
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
+from gpu_doctor.trials.knobs.knob import Choice, Knob, Refused, TrialScope
 from gpu_doctor.trials.knobs.this_machine import torch_of
 
 OFF: Final = "off"
@@ -26,7 +26,7 @@ LSTM_BF16: Final = "torch's LSTM fails in bf16 on this CPU, which has no AVX-512
 CPU_FP16: Final = "fp16 is slow on a CPU. Try bf16."
 
 
-class Amp:
+class Amp(Knob):
     """See `Knob`."""
 
     name = "amp"
@@ -37,12 +37,13 @@ class Amp:
         "slightly: compare them over the same samples before you keep it."
     )
     front = True
-    written_with = ""
 
     def found(self, setup: Setup) -> str | None:
+        """See `Knob`."""
         return _SHORT.get(setup.autocast, OFF)
 
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
+        """See `Knob`."""
         yours = self.found(setup) if setup.autocast else None
         labels = {yours: f"{yours} (yours)"} if yours else {}
         if setup.grad_scaler and not yours:
@@ -50,15 +51,15 @@ class Amp:
         return tuple(Choice(value, labels.get(value, value), self.refusal(value, setup)) for value in (OFF, *HALF))
 
     def parsed(self, text: str) -> str:
+        """See `Knob`."""
         word = text.strip().lower()
         word = {"false": OFF, "none": OFF, "bfloat16": "bf16", "float16": "fp16"}.get(word, word)
         if word not in (OFF, *HALF):
             raise ValueError("amp takes off, bf16 or fp16, such as amp=bf16.")
         return word
 
-    def refusal(self, value: SettingValue, setup: Setup) -> str:
-        if value == self.found(setup):
-            return ""
+    def why_not(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         if value not in (OFF, *HALF):
             return "amp takes off, bf16 or fp16."
         if setup.autocast:
@@ -75,13 +76,40 @@ class Amp:
             return f"Mixed precision is not offered on {kind}: only on CUDA devices and the CPU."
         return _bf16_refusal(setup) if value == "bf16" else _fp16_refusal(kind, setup)
 
-    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
+    def left(self, value: SettingValue, setup: Setup) -> bool:
+        """See `Knob`."""
         # With no setup yet, `off` may be asked of a loop that has an autocast of its own.
         # A GradScaler without an autocast is switched off by `off` too, which is what it is found to be.
-        written = scope.setup != Setup() and value == self.found(scope.setup) and not scope.setup.grad_scaler
-        return _turned(str(value), scope, written)
+        return setup != Setup() and super().left(value, setup) and not setup.grad_scaler
+
+    @contextmanager
+    def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
+        """See `Knob`."""
+        import torch
+
+        from gpu_doctor.trials.knobs.amp.mixed import DTYPES, mixed_precision
+        from gpu_doctor.trials.knobs.amp.own_amp import own_switched_off
+
+        if value == OFF:
+            with own_switched_off(scope):
+                yield
+            return
+        if value == "fp16" and (_names_amp(scope.source) or _own_scaler(scope.namespace)):
+            raise Refused("The cell has its own autocast or GradScaler: set fp16 there.")
+        if value == "fp16" and scope.setup == Setup() and not torch.cuda.is_available():
+            raise Refused(CPU_FP16)  # before the cell runs rather than half way through it
+
+        def allow(device: str) -> None:
+            if value == "fp16" and device == "cpu":
+                raise Refused(CPU_FP16)
+            if device not in ("cpu", "cuda"):
+                raise Refused(f"Mixed precision is not offered on {device}: only on CUDA devices and the CPU.")
+
+        with mixed_precision(DTYPES[str(value)], scope, allow):
+            yield
 
     def code(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
         kind = setup.device.partition(":")[0]
         if value == OFF:
             return (
@@ -100,6 +128,7 @@ class Amp:
         return "\n".join(lines)
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
+        """See `Knob`."""
         value = settings[self.name]
         if value not in HALF:
             return own_amp_off(draft.cells)
@@ -113,35 +142,6 @@ class Amp:
 
 
 KNOB = Amp()
-
-
-@contextmanager
-def _turned(value: str, scope: TrialScope, as_written: bool) -> Iterator[None]:
-    if as_written:
-        yield
-        return
-    import torch
-
-    from gpu_doctor.trials.knobs.amp.mixed import DTYPES, mixed_precision
-    from gpu_doctor.trials.knobs.amp.own_amp import own_switched_off
-
-    if value == OFF:
-        with own_switched_off(scope):
-            yield
-        return
-    if value == "fp16" and (_names_amp(scope.source) or _own_scaler(scope.namespace)):
-        raise Refused("The cell has its own autocast or GradScaler: set fp16 there.")
-    if value == "fp16" and scope.setup == Setup() and not torch.cuda.is_available():
-        raise Refused(CPU_FP16)  # before the cell runs rather than half way through it
-
-    def allow(device: str) -> None:
-        if value == "fp16" and device == "cpu":
-            raise Refused(CPU_FP16)
-        if device not in ("cpu", "cuda"):
-            raise Refused(f"Mixed precision is not offered on {device}: only on CUDA devices and the CPU.")
-
-    with mixed_precision(DTYPES[value], scope, allow):
-        yield
 
 
 def _names_amp(source: str) -> bool:

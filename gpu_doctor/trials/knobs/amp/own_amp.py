@@ -8,14 +8,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from gpu_doctor.capture import Patches
 from gpu_doctor.trials.knobs.knob import TrialScope
-
-_ENABLED: Final = "_enabled"
 
 
 class _Disabled:
@@ -25,7 +23,7 @@ class _Disabled:
         return self if scaler is None else False
 
     def __set__(self, scaler: Any, value: Any) -> None:
-        vars(scaler)[_ENABLED] = value
+        vars(scaler)["_enabled"] = value
 
 
 @contextmanager
@@ -37,8 +35,9 @@ def own_switched_off(scope: TrialScope) -> Iterator[None]:
     patches = Patches()
     try:
         patches.wrap(torch.autocast, "__enter__", _entered_disabled)
-        for scaler in _scaler_classes():
-            _disable(scaler, patches)
+        scaler: Any = torch.amp.GradScaler  # under which all others stand
+        scaler._enabled = _Disabled()
+        patches.hook("GradScaler._enabled", lambda: delattr(scaler, "_enabled"))
         yield
     finally:
         patches.restore()
@@ -56,15 +55,3 @@ def _entered_disabled(original: Callable[..., Any]) -> Callable[..., Any]:
             context._enabled = kept
 
     return __enter__
-
-
-def _scaler_classes() -> list[type]:
-    """Torch's own class, under which all others stand; before torch 2.3 that of CUDA alone."""
-    named = (getattr(torch.amp, "GradScaler", None), torch.cuda.amp.GradScaler)
-    found = [one for one in named if one is not None]
-    return [one for one in found if not any(one is not other and issubclass(one, other) for other in found)]
-
-
-def _disable(scaler: type, patches: Patches) -> None:
-    setattr(scaler, _ENABLED, _Disabled())
-    patches.hook(f"{scaler.__name__}.{_ENABLED}", lambda: delattr(scaler, _ENABLED))
