@@ -22,7 +22,7 @@ VIEWS: Final = tuple(
 
 
 def behind(results: Any, most: int) -> tuple[list[Any], bool]:
-    """The operations behind a loss or a sequence of results, and whether these are all; some 1 us each.
+    """The operations behind a loss or a sequence of results, and whether these are all; some 2 us each.
 
     Each comes after those that made what it takes, unless there are more.
 
@@ -37,13 +37,14 @@ def behind(results: Any, most: int) -> tuple[list[Any], bool]:
     seen = {None}
     while way and len(seen) <= most:
         node, edges = way[-1]
-        further = next((one for one, _ in edges if one not in seen), None)
-        if further is None:
+        for further, _ in edges:
+            if further not in seen:
+                seen.add(further)
+                way.append((further, iter(further.next_functions)))
+                break
+        else:
             walked.append(node)
             way.pop()
-        else:
-            seen.add(further)
-            way.append((further, iter(further.next_functions)))
     return [one for one in (*walked, *(node for node, _ in way)) if one is not None], not way
 
 
