@@ -121,16 +121,15 @@ def _masked(node: Any) -> bool | None:
 def _by_products(node: Any) -> tuple[int | None, bool, bool]:
     """Of a softmax between two products: the head size, whether a mask is added, whether it is learned."""
     masked = learned = False
-    edge = node.next_functions[0]
     for _ in range(_DEEP):
-        if edge[0] is None:
+        edges = node.next_functions
+        node = edges[0][0] if edges else None
+        if node is None:
             break
-        name = name_of(edge[0])
-        if name.startswith("Add"):
+        if name_of(node).startswith("Add"):
             masked = True
-            learned = len(edge[0].next_functions) > 1 and edge[0].next_functions[1][0] is not None
-        elif name.startswith("Bmm"):
-            shape = shape_of(*edge[0].next_functions[0])
+            learned = len(node.next_functions) > 1 and node.next_functions[1][0] is not None
+        elif name_of(node).startswith("Bmm"):
+            shape = shape_of(*node.next_functions[0])
             return (shape[-1] if shape else None), masked, learned
-        edge = edge[0].next_functions[0] if edge[0].next_functions else (None, 0)
     return None, masked, learned

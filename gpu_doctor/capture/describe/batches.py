@@ -28,7 +28,9 @@ def named_tensors(
     """As `tensors_in`, each with its name: a key, an attribute, or a place such as `batch[0]`.
 
     Args:
-        value: the nest. name: what it is called. depth: levels of it that are looked into.
+        value: the nest.
+        name: what it is called.
+        depth: levels of it that are looked into.
         objects: whether plain objects are, too.
     """
     if isinstance(value, torch.Tensor):

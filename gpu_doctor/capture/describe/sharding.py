@@ -138,7 +138,9 @@ def parts(root: Any, depth: int, opens: Callable[[Any], bool] = lambda value: Tr
     """An object and what it is made of, to a small depth: attributes, and the members of short lists and tuples.
 
     Args:
-        root: the object. depth: levels below it. opens: whether what an object is made of is asked for.
+        root: the object.
+        depth: levels below it.
+        opens: whether what an object is made of is asked for.
     """
     yield root
     if depth <= 0 or not opens(root):
