@@ -23,6 +23,8 @@ from gpu_doctor.capture.events import DUE, DUE_NS, FIRST_DUE, OURS, PAUSED, REST
 from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.gpu.marks import MarkReader
 from gpu_doctor.capture.gpu.windows import DeviceWindows
+from gpu_doctor.capture.kept_losses import KeptLosses
+from gpu_doctor.capture.readings import Readings
 from gpu_doctor.capture.step_clock import STARTS, Place, StepClock
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording import (
@@ -40,21 +42,13 @@ from gpu_doctor.recording import (
     readings_since,
     series_key,
 )
-from gpu_doctor.recording.steps import samples_before
 
-DENSE_LOSSES: Final = 256
-"""The loss of so many steps is kept one by one, later of every SPARSE_LOSSES-th."""
-SPARSE_LOSSES: Final = 64
-MOST_LOSSES: Final = 4096
-"""Losses kept at most (a detached one holds about half a kilobyte); of the later ones every other goes then."""
 FEW_SEARCHES: Final = 8
 """Optimizers that a loop may well have: each is looked for once, at its begin."""
 FEWEST_EVENTS: Final = 2
 """A step has no fewer: so many steps before a budget ends, the log is folded after so many times as many events."""
 BEAT_S: Final = 0.5
 LONGEST_BEAT_S: Final = 5.0
-MOST_READINGS: Final = 16384
-"""Readings kept per metric (over two hours at 2 Hz), an even number; then each is the mean of twice as many."""
 
 
 class RunEnded(BaseException):
@@ -141,9 +135,8 @@ class Recorder:
         self.retired = False
         self.started_at = time.time()
         self._readings: dict[str, Readings] = {}
-        self._losses: list[tuple[int, Any]] = []
+        self._losses = KeptLosses()
         self._next_beat = 0
-        self._loss_every = SPARSE_LOSSES
         self._closed_s: float | None = None
         self._noted = self._folded_ns = self._paused_ns = 0
         """Events so far, what folding them has cost, and how long a trial waited for the device between two steps."""
@@ -293,7 +286,7 @@ class Recorder:
             spent, clock.spent_marks = clock.spent_marks, []
             self.marks.clock.free(*spent)
         for at, loss in losses:
-            self._keep_loss(at, loss)
+            self._losses.keep(at, loss)
         if self.copied is not None:
             for copy in copies:
                 self.copied(*copy)
@@ -332,17 +325,9 @@ class Recorder:
         log.due = due
         log.due_ns = now + DUE_NS if self.deadline_ns is None else min(now + DUE_NS, max(self.deadline_ns, now))
 
-    def _keep_loss(self, step: int, loss: Any) -> None:
-        """The detached loss of a step; it is read when the book closes, so that no step waits for it."""
-        self._losses.append((step, loss))
-        if len(self._losses) >= MOST_LOSSES:
-            self._losses[DENSE_LOSSES:] = self._losses[DENSE_LOSSES::2]
-            self._loss_every *= 2
-
     def loss_kept(self) -> None:
         """The loss of the open step was noted; says which one is to be kept next."""
-        log, every = self.log, self._loss_every
-        log.loss_at = log.steps + 1 if log.steps < DENSE_LOSSES else ((log.steps - 1) // every + 1) * every + 1
+        self.log.loss_at = self._losses.next_after(self.log.steps)
 
     def fold_each_step(self, each: bool = True) -> bool:
         """Every step is folded when it ends, or not any more: somebody counts what lies between two of them.
@@ -489,53 +474,8 @@ class Recorder:
         return tuple(readings.series() for readings in list(self._readings.values()))
 
     def _losses_read(self) -> Losses:
-        kept, self._losses = self._losses, []
-        if not kept:
-            return Losses()
         try:
-            values = np.asarray(self.read_losses([tensor for _, tensor in kept]), dtype=np.float64)
+            return self._losses.read(self.read_losses, self.table.steps())
         except Exception as error:
             self.note(f"The losses could not be read: {error}")
             return Losses()
-        at = np.asarray([step for step, _ in kept], dtype=np.float64)
-        return Losses(step=at, samples=samples_before(self.table.steps(), at), value=values)
-
-
-class Readings:
-    """The readings of one metric. One thread writes, any may read."""
-
-    def __init__(self, metric: Metric) -> None:
-        self.metric = metric
-        self.stride = 1
-        """Readings that one which is kept is the mean of."""
-        self._kept: tuple[list[float], list[float]] = [], []  # in one assignment, so that a reader sees both thinned
-        self._open: list[tuple[float, float]] = []
-
-    def add(self, at_s: float, value: float) -> None:
-        """One reading."""
-        times, values = self._kept
-        if len(values) >= MOST_READINGS:
-            times, values = (np.asarray(one).reshape(-1, 2).mean(axis=1).tolist() for one in self._kept)
-            self._kept = times, values
-            self.stride *= 2
-        if self.stride > 1:
-            self._open.append((at_s, value))
-            if len(self._open) >= self.stride:
-                self.finish()
-            return
-        times.append(at_s)
-        values.append(value)
-
-    def finish(self) -> None:
-        """Puts down what waits for its neighbours, at the run's end."""
-        if self._open:
-            at_s, value = np.mean(self._open, axis=0).tolist()
-            self._kept[0].append(at_s)
-            self._kept[1].append(value)
-            self._open = []
-
-    def series(self) -> Series:
-        """What was read so far, but for a last mean that is not whole."""
-        times, values = self._kept
-        n = min(len(times), len(values))
-        return Series(self.metric, np.asarray(times[:n]), np.asarray(values[:n]))

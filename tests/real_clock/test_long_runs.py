@@ -18,8 +18,8 @@ import pytest
 
 from benchmarks import long_runs
 from gpu_doctor import formatting
-from gpu_doctor.capture import recorder as pen
-from gpu_doctor.capture.recorder import MOST_READINGS, Readings
+from gpu_doctor.capture import kept_losses as pen
+from gpu_doctor.capture.readings import MOST_READINGS, Readings
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.vitals.measure import measure

@@ -14,32 +14,23 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from gpu_doctor.capture.describe.nodes import behind
+from gpu_doctor.capture.describe.nodes import LEAF, behind, dtype_of, is_view, name_of, results_of, shape_of
 from gpu_doctor.recording.setup import AttentionCalls
 
-LEAF: Final = "AccumulateGrad"
 MOST_OPERATIONS: Final = 20_000
 """A graph is looked through so far: some 20 ms, and 100 ms more for its results where it ends before."""
 KERNELS: Final = {
-    "ScaledDotProductFlashAttentionBackward0": "flash",
-    "ScaledDotProductCudnnAttentionBackward0": "cudnn",
-    "ScaledDotProductEfficientAttentionBackward0": "efficient",
-    "ScaledDotProductFlashAttentionForCpuBackward0": "cpu",
-    "SafeSoftmaxBackward0": "math",
+    "ScaledDotProductFlashAttentionBackward": "flash",
+    "ScaledDotProductCudnnAttentionBackward": "cudnn",
+    "ScaledDotProductEfficientAttentionBackward": "efficient",
+    "ScaledDotProductFlashAttentionForCpuBackward": "cpu",
+    "SafeSoftmaxBackward": "math",
 }
 """Operation -> the kernel of `scaled_dot_product_attention` that it belongs to. The last is the softmax of its way by
 separate operations, and of nothing else (torch 2.5 and later; before, that way is not told from attention by hand)."""
 MASKS: Final = ("attn_bias", "attn_mask")
-DROPS: Final = ("MulBackward0", "NativeDropoutBackward0")
+DROPS: Final = ("MulBackward", "NativeDropoutBackward")
 """What dropout leaves right behind the softmax."""
-VIEWS: Final = tuple(
-    f"{name}Backward"
-    for name in (
-        *("View", "UnsafeView", "ReshapeAlias", "Transpose", "T", "Permute", "Expand", "Squeeze", "Unsqueeze"),
-        *("Select", "Slice", "Split", "SplitWithSizes", "Unbind", "Chunk", "Alias", "AsStrided", "Detach"),
-    )
-)
-"""Operations whose result takes no memory of its own."""
 PACKS: Final = ("PackPadded", "Nested", "Jagged", "Varlen")
 """Parts of names of operations that take a batch without its padding."""
 _DEEP: Final = 8
@@ -68,18 +59,17 @@ def backward_graph(results: Any) -> BackwardGraph:
     found, calls = {}, Counter[AttentionCalls]()
     dropped: set[Any] = set()
     for node in nodes:
-        name = type(node).__name__  # whose function is written in Python may have set any attribute, `name` too
-        if name == LEAF:
+        if name_of(node) == LEAF:
             found[id(node.variable)] = node.variable
-        if name in DROPS:
-            dropped.update(one for one, _ in node.next_functions if type(one).__name__ in KERNELS)
+        if name_of(node) in DROPS:
+            dropped.update(one for one, _ in node.next_functions if name_of(one) in KERNELS)
     for node in nodes:
-        kernel = KERNELS.get(type(node).__name__)
+        kernel = KERNELS.get(name_of(node))
         call = _call(node, kernel, node in dropped) if kernel else None
         if call is not None:
             calls[call] += 1
     attention = tuple(replace(one, calls=number) for one, number in calls.most_common())
-    packed = any(word in type(node).__name__ for node in nodes for word in PACKS)
+    packed = any(word in name_of(node) for node in nodes for word in PACKS)
     nbytes = _result_bytes(nodes) if whole else None
     return BackwardGraph(tuple(found.values()), len(nodes), nbytes, attention, packed, nodes)
 
@@ -87,40 +77,27 @@ def backward_graph(results: Any) -> BackwardGraph:
 def _result_bytes(nodes: Iterable[Any]) -> float | None:
     total = 0.0
     for node in nodes:
-        name = type(node).__name__
-        if name == LEAF or name.rstrip("0123456789").endswith(VIEWS):
+        if name_of(node) == LEAF or is_view(node):
             continue
-        results = _results(node)
+        results = results_of(node)
         if results is None:
             return None
         total += sum(math.prod(one.shape) * one.dtype.itemsize for one in results)
     return total
 
 
-def _results(node: Any) -> tuple[Any, ...] | None:
-    """Shape and dtype of each result of an operation; private to torch: None where it has no such thing.
-
-    Nor of nested tensors: they have no shape, or one that is no number.
-    """
-    try:
-        found = tuple(node._input_metadata)
-        return found if all(type(math.prod(one.shape)) is int for one in found) else None
-    except (AttributeError, RuntimeError):
-        return None
-
-
 def _call(node: Any, kernel: str, dropped: bool) -> AttentionCalls | None:
     """One attention as its node tells it; None where the shape is not the usual (sample, head, token, size)."""
-    results = _results(node)
-    if not results or len(results[0].shape) != 4:
+    shape = shape_of(node)
+    if len(shape) != 4:
         return None
-    samples, heads, queries, last = (int(one) for one in results[0].shape)
-    dtype = str(results[0].dtype).removeprefix("torch.")
+    samples, heads, queries, last = shape
+    dtype = dtype_of(node)
     if kernel == "math":
         size, masked, learned = _by_products(node)
         return AttentionCalls(kernel, 0, samples, heads, queries, last, size, dtype, masked, False, dropped, learned)
-    key = _shape(node.next_functions[1]) if len(node.next_functions) > 1 else ()
-    keys = int(key[2]) if len(key) == 4 else queries
+    key = shape_of(*node.next_functions[1]) if len(node.next_functions) > 1 else ()
+    keys = key[2] if len(key) == 4 else queries
     causal, drops = bool(getattr(node, "_saved_is_causal", False)), getattr(node, "_saved_dropout_p", 0.0)
     return AttentionCalls(
         *(kernel, 0, samples, heads, queries, keys, last, dtype, _masked(node), causal, bool(drops), False)
@@ -144,23 +121,15 @@ def _masked(node: Any) -> bool | None:
 def _by_products(node: Any) -> tuple[int | None, bool, bool]:
     """Of a softmax between two products: the head size, whether a mask is added, whether it is learned."""
     masked = learned = False
-    edge = node.next_functions[0]
     for _ in range(_DEEP):
-        if edge[0] is None:
+        edges = node.next_functions
+        node = edges[0][0] if edges else None
+        if node is None:
             break
-        name = type(edge[0]).__name__
-        if name.startswith("Add"):
+        if name_of(node).startswith("Add"):
             masked = True
-            learned = len(edge[0].next_functions) > 1 and edge[0].next_functions[1][0] is not None
-        elif name.startswith("Bmm"):
-            shape = _shape(edge[0].next_functions[0])
-            return (int(shape[-1]) if shape else None), masked, learned
-        edge = edge[0].next_functions[0] if edge[0].next_functions else (None, 0)
+            learned = len(node.next_functions) > 1 and node.next_functions[1][0] is not None
+        elif name_of(node).startswith("Bmm"):
+            shape = shape_of(*node.next_functions[0])
+            return (shape[-1] if shape else None), masked, learned
     return None, masked, learned
-
-
-def _shape(edge: tuple[Any, int]) -> tuple[int, ...]:
-    """Shape of the result that an edge of the graph leads to; empty where that is not told."""
-    node, number = edge
-    results = _results(node) if node is not None else None
-    return tuple(results[number].shape) if results and number < len(results) else ()

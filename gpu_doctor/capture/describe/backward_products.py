@@ -6,7 +6,9 @@ of the layer's input, which serves all that lies before the layer. Only shapes a
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,13 +17,14 @@ from typing import Any, Final
 from torch import Tensor
 from torch.nn import Parameter
 
-from gpu_doctor.capture.describe.backward_graph import MOST_OPERATIONS, VIEWS
+from gpu_doctor.capture.describe.backward_graph import MOST_OPERATIONS
+from gpu_doctor.capture.describe.nodes import LEAF, behind, is_view, name_of, shape_of
 
 MATRIX: Final = ("AddmmBackward", "MmBackward", "LinearBackward", "MkldnnRnnLayerBackward", "CudnnRnnBackward")
 BATCHED: Final = ("BmmBackward", "BaddbmmBackward")
 CONVOLUTION: Final = "ConvolutionBackward"
 COMPILED: Final = "CompiledFunctionBackward"
-_CAST: Final = (*VIEWS, "ToCopyBackward")
+CAST: Final = "ToCopyBackward"
 _DEEP: Final = 8
 
 
@@ -42,60 +45,40 @@ def backward_products(results: Any, bit_of: Callable[[Tensor], int]) -> Products
         results: the loss, or several.
         bit_of: the bit of a leaf, a power of two.
     """
-    given = results if isinstance(results, (tuple, list)) else (results,)
-    ways = [one.grad_fn for one in given if isinstance(one, Tensor) and one.grad_fn is not None]
+    nodes, whole = behind(results, MOST_OPERATIONS)
     masks: dict[Any, int] = {}
     found = Products()
-    while ways:
-        node = ways[-1]
-        if node in masks:
-            ways.pop()
+    for node in nodes if whole else ():
+        if name_of(node) == LEAF:
+            masks[node] = bit_of(node.variable)
+            found.leaves[masks[node]].append(node.variable)
             continue
         edges = [one for one, _ in node.next_functions if one is not None]
-        further = [one for one in edges if one not in masks]
-        if further:
-            ways += further
-            if len(masks) + len(ways) > MOST_OPERATIONS:
-                return Products()
-            continue
-        ways.pop()
-        leaf = getattr(node, "variable", None)
-        if leaf is not None:
-            masks[node] = bit_of(leaf)
-            found.leaves[masks[node]].append(leaf)
-            continue
-        masks[node] = _all(masks[one] for one in edges)
+        masks[node] = functools.reduce(operator.or_, (masks[one] for one in edges), 0)
         _count(node, edges, masks, found.serving)
     return found
 
 
 def _count(node: Any, edges: list[Any], masks: dict[Any, int], serving: Counter[int]) -> None:
-    name = node.name().rstrip("0123456789")
+    name = name_of(node)
     if name not in (*MATRIX, *BATCHED, CONVOLUTION, COMPILED):
         return
     weights = {one: weight for one in edges if (weight := _weight(one)) is not None}
     products = {one: weight.numel() * _positions(node, name, weight) for one, weight in weights.items()}
     for one, number in products.items():
         serving[masks[one]] += number
-    before = _all(masks[one] for one in edges if one not in weights and _parameter(one) is None)
+    others = (masks[one] for one in edges if one not in weights and _parameter(one) is None)
+    before = functools.reduce(operator.or_, others, 0)
     if before:
         serving[before] += sum(products.values()) or _frozen(node, name)
-
-
-def _all(masks: Any) -> int:
-    whole = 0
-    for one in masks:
-        whole |= one
-    return whole
 
 
 def _parameter(node: Any) -> Parameter | None:
     """The parameter that an edge leads to by nothing but views and casts."""
     for _ in range(_DEEP):
-        leaf = getattr(node, "variable", None)
-        if leaf is not None:
-            return leaf if isinstance(leaf, Parameter) else None
-        if not node.name().rstrip("0123456789").endswith(_CAST) or node.next_functions[0][0] is None:
+        if name_of(node) == LEAF:
+            return node.variable if isinstance(node.variable, Parameter) else None
+        if not (is_view(node) or name_of(node) == CAST) or node.next_functions[0][0] is None:
             return None
         node = node.next_functions[0][0]
     return None
@@ -106,14 +89,9 @@ def _weight(node: Any) -> Parameter | None:
     return leaf if leaf is not None and leaf.dim() > 1 else None
 
 
-def _shape(node: Any, number: int = 0) -> tuple[int, ...]:
-    results = getattr(node, "_input_metadata", ())  # private to torch
-    return tuple(int(size) for size in results[number].shape) if number < len(results) else ()
-
-
 def _positions(node: Any, name: str, weight: Tensor) -> int:
     """How often each number of the weight is multiplied: rows of a matrix, pixels of all images."""
-    shape = _shape(node)
+    shape = shape_of(node)
     if not shape:
         return 1
     if name == COMPILED:  # what is inside is not told
@@ -137,6 +115,6 @@ def _frozen(node: Any, name: str) -> int:
     """The product with a weight that gets no gradient: of a matrix, as wide as its input."""
     if name not in MATRIX:
         return 0
-    shape = _shape(node)
-    inner = [_shape(one, number) for one, number in node.next_functions if one is not None]
+    shape = shape_of(node)
+    inner = [shape_of(one, number) for one, number in node.next_functions if one is not None]
     return math.prod(shape) * inner[-1][-1] if inner and inner[-1] else 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import torch
@@ -16,24 +17,40 @@ _COUNTS: Final = ("num_graphs", "batch_size")
 """Attributes by which batch objects of graph and text libraries tell their size."""
 
 
-def tensors_in(batch: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
     """Every tensor in a nest of mappings, sequences, dataclasses and plain objects, in their order."""
-    if isinstance(batch, torch.Tensor):
-        yield batch
-    elif depth >= _DEEPEST or isinstance(batch, (str, bytes, int, float, complex, type(None))):
-        return
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from tensors_in(value, depth + 1)
-    elif isinstance(batch, (list, tuple)):
-        for value in batch:
-            yield from tensors_in(value, depth + 1)
-    elif hasattr(batch, "__dict__"):
-        for value in vars(batch).values():
-            yield from tensors_in(value, depth + 1)
-    elif dataclasses.is_dataclass(batch):  # one with slots
-        for item in dataclasses.fields(batch):
-            yield from tensors_in(getattr(batch, item.name, None), depth + 1)
+    return (tensor for _, tensor in named_tensors(batch))
+
+
+def named_tensors(
+    value: Any, name: str = "batch", depth: int = _DEEPEST, objects: bool = True
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """As `tensors_in`, each with its name: a key, an attribute, or a place such as `batch[0]`.
+
+    Args:
+        value: the nest.
+        name: what it is called.
+        depth: levels of it that are looked into.
+        objects: whether plain objects are, too.
+    """
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif depth > 0 and not isinstance(value, (str, bytes, int, float, complex, type(None))):
+        for inner, one in _members(value, name, objects):
+            yield from named_tensors(one, str(inner), depth - 1, objects)
+
+
+def _members(value: Any, name: str, objects: bool) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return value.items()
+    if isinstance(value, (list, tuple)):
+        names = getattr(value, "_fields", None) or (f"{name}[{at}]" for at in itertools.count())
+        return zip(names, value, strict=False)
+    if objects and hasattr(value, "__dict__"):
+        return vars(value).items()
+    if dataclasses.is_dataclass(value):
+        return ((one.name, getattr(value, one.name, None)) for one in dataclasses.fields(value))
+    return ()
 
 
 def sample_count(batch: Any) -> float:

@@ -15,8 +15,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from gpu_doctor.capture.describe.backward_graph import VIEWS
-from gpu_doctor.capture.describe.nodes import dimension, dtype_of, name_of, saved, shape_of, users_of
+from gpu_doctor.capture.describe.nodes import dimension, dtype_of, is_view, name_of, saved, shape_of, users_of
 from gpu_doctor.recording.setup import PairsByBroadcast
 
 FEWEST: Final = 1 << 16
@@ -140,7 +139,7 @@ def _divided_by_its_norm(side: Any, shape: tuple[int, ...]) -> bool:
     for _ in range(_DEEP):
         if by is None or name_of(by) in NORMS:
             return by is not None and _added_up(by) == math.prod(shape)
-        if name_of(by) not in POINTWISE and not name_of(by).endswith(VIEWS):
+        if name_of(by) not in POINTWISE and not is_view(by):
             return False
         by = by.next_functions[0][0]
     return False

@@ -10,7 +10,6 @@ import io
 import multiprocessing
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType, GeneratorType, ModuleType
 from typing import Any, Final
@@ -155,7 +154,7 @@ def _unpicklable(loader: Any, values: dict[str, Any]) -> str:
         )
     for what in ("dataset", "collate_fn", "worker_init_fn"):
         value = values.get(what)
-        for part in _travelling(value, OBJECT_DEPTH) if value is not None else ():
+        for part in parts(value, OBJECT_DEPTH, _pickled_whole) if value is not None else ():
             why = _cannot_travel(part, main_travels)
             if why:
                 inside = "is" if part is value else "holds"
@@ -190,18 +189,10 @@ def _cannot_travel(part: Any, main_travels: bool) -> str:
     return ""
 
 
-def _travelling(root: Any, depth: int) -> Iterator[Any]:
-    """As `parts`, but not into objects that say themselves how they are pickled."""
-    for part in parts(root, 1 if depth > 0 else 0):
-        if part is root:
-            yield part
-        elif not _own_pickling(type(root)):
-            yield from _travelling(part, depth - 1)
-
-
-def _own_pickling(kind: type) -> bool:
+def _pickled_whole(value: Any) -> bool:
+    """What is in an object travels with it, unless the object says itself how it is pickled."""
     names = ("__getstate__", "__reduce__", "__reduce_ex__")
-    return any(name in vars(one) for one in kind.__mro__[:-1] for name in names)
+    return not any(name in vars(one) for one in type(value).__mro__[:-1] for name in names)
 
 
 def _holds_gpu_tensors(dataset: Any) -> bool:

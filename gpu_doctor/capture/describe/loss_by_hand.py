@@ -13,8 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from gpu_doctor.capture.describe.backward_graph import VIEWS
-from gpu_doctor.capture.describe.nodes import dimension, dtype_of, factor_of, name_of, shape_of, users_of
+from gpu_doctor.capture.describe.nodes import dimension, dtype_of, factor_of, is_view, name_of, shape_of, users_of
 from gpu_doctor.recording.setup import LossByHand
 
 SOFTMAXES: Final = {"SoftmaxBackward": "softmax", "LogSoftmaxBackward": "log_softmax"}
@@ -78,7 +77,7 @@ def _from(start: Any, users: Mapping[Any, list[Any]]) -> LossByHand | None:
             return _loss(start, done, "indices" if one_of_a_row else labels, classes)
         if math.prod(shape_of(node)) != math.prod(shape):
             return None
-        if name.endswith(VIEWS):
+        if is_view(node):
             continue
         factor = factor_of(node) if name == "MulBackward" else None
         if factor is not None and factor.dim():
@@ -122,7 +121,7 @@ def _logged(node: Any, users: Mapping[Any, list[Any]]) -> bool:
         name = name_of(node)
         if name == "LogBackward":
             return True
-        if not name.endswith(VIEWS) and DENSE.get(name) not in WITHIN:
+        if not is_view(node) and DENSE.get(name) not in WITHIN:
             return False
     return False
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from gpu_doctor.capture.describe import attention
-from gpu_doctor.capture.describe.models import compiles_itself, size_of
+from gpu_doctor.capture.describe.models import bytes_by, compiles_itself, size_of
 from gpu_doctor.recording.setup import ModelFacts, OptimizerFacts
 
 WIDTH: Final = 8
@@ -42,20 +42,14 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
     outer = list(modules)
     places = {id(part): (name, part) for module in outer for name, part in module.named_modules()}
     parameters = {id(p): p for module in outer for p in module.parameters()}
-    devices: Counter[str] = Counter()
-    dtypes: Counter[str] = Counter()
-    elements = 0
-    for one in parameters.values():
-        count, nbytes = size_of(one)
-        elements += count
-        devices[str(one.device)] += nbytes
-        dtypes[str(one.dtype).removeprefix("torch.")] += nbytes
+    devices, dtypes = bytes_by(parameters.values())
+    elements = sum(size_of(one)[0] for one in parameters.values())
     hand = attention.attention(outer)
     tables = _dense_tables(places.values())
     convolutions = [part for _, part in places.values() if isinstance(part, _ConvNd) and len(part.kernel_size) == 2]
     return ModelFacts(
-        device_bytes=dict(devices.most_common()),
-        dtype_bytes=dict(dtypes.most_common()),
+        device_bytes=devices,
+        dtype_bytes=dtypes,
         frozen_bytes=sum(size_of(one)[1] for one in parameters.values() if not one.requires_grad),
         convolutions=len(convolutions),
         channels_last=sum(channels_last(getattr(part, "weight", None)) for part in convolutions),

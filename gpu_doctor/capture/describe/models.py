@@ -78,25 +78,15 @@ def described(modules: Iterable[nn.Module], parameters: Iterable[Tensor] | None 
     counted = {id(p): p for p in parameters or ()} or {id(p): p for module in outer for p in module.parameters()}
     parts = {id(part): part for module in outer for part in module.modules()}
     layers = Counter(type(part).__name__ for part in parts.values() if not vars(part)[_KIND])
-    dtypes: Counter[str] = Counter()
-    devices: Counter[str] = Counter()
-    sizes = [size_of(parameter) for parameter in counted.values()]
-    for parameter, (_, size) in zip(counted.values(), sizes, strict=True):
-        dtypes[str(parameter.dtype).removeprefix("torch.")] += size
-        devices[str(parameter.device)] += size
+    devices, dtypes = bytes_by(counted.values())
     return {
-        "dtype": dtypes.most_common(1)[0][0] if dtypes else "",
-        "device": devices.most_common(1)[0][0] if devices else "cpu",
-        "parameters": sum(count for count, _ in sizes),
-        "parameter_bytes": sum(size for _, size in sizes),
+        "dtype": next(iter(dtypes), ""),
+        "device": next(iter(devices), "cpu"),
+        "parameters": sum(size_of(one)[0] for one in counted.values()),
+        "parameter_bytes": sum(dtypes.values()),
         "models": tuple(type(module).__name__ for module in outer),
         "layers": dict(layers.most_common()),
     }
-
-
-def describe(modules: Iterable[nn.Module]) -> dict[str, Any]:
-    """`described` for all parameters of the modules."""
-    return described(modules)
 
 
 def compiles_itself(module: nn.Module) -> bool:
@@ -176,6 +166,15 @@ def _boxes(module: nn.Module) -> bool:
 
 def _holds(module: nn.Module, wanted: set[int]) -> bool:
     return any(not wanted or id(parameter) in wanted for parameter in module.parameters())
+
+
+def bytes_by(parameters: Iterable[Tensor]) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes of parameters by the device that they lie on, and by their dtype, most first."""
+    devices, dtypes = Counter[str](), Counter[str]()
+    for one in parameters:
+        devices[str(one.device)] += size_of(one)[1]
+        dtypes[str(one.dtype).removeprefix("torch.")] += size_of(one)[1]
+    return dict(devices.most_common()), dict(dtypes.most_common())
 
 
 def size_of(parameter: Tensor) -> tuple[int, int]:

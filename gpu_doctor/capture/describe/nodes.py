@@ -2,46 +2,81 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Iterator
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+LEAF: Final = "AccumulateGrad"
+VIEWS: Final = tuple(
+    f"{name}Backward"
+    for name in (
+        *("View", "UnsafeView", "ReshapeAlias", "Transpose", "T", "Permute", "Expand", "Squeeze", "Unsqueeze"),
+        *("Select", "Slice", "Split", "SplitWithSizes", "Unbind", "Chunk", "Alias", "AsStrided", "Detach"),
+    )
+)
+"""Operations whose result takes no memory of its own."""
+
 
 def behind(results: Any, most: int) -> tuple[list[Any], bool]:
-    """The operations behind a loss or a sequence of results, and whether these are all; some 1 us each.
+    """The operations behind a loss or a sequence of results, and whether these are all; some 2 us each.
+
+    Each comes after those that made what it takes, unless there are more.
 
     Args:
         results: what a backward begins at.
         most: it ends there.
     """
     given = results if isinstance(results, (tuple, list)) else (results,)
-    ways = list(dict.fromkeys(one.grad_fn for one in given if isinstance(one, Tensor) and one.grad_fn is not None))
-    seen, walked = set(ways), []
-    while ways and len(seen) < most:
-        node = ways.pop()
-        walked.append(node)
-        for further, _ in node.next_functions:
-            if further is not None and further not in seen:
+    roots = [(one.grad_fn, 0) for one in given if isinstance(one, Tensor)]
+    walked: list[Any] = []
+    way: list[tuple[Any, Iterator[tuple[Any, int]]]] = [(None, iter(roots))]
+    seen = {None}
+    while way and len(seen) <= most:
+        node, edges = way[-1]
+        for further, _ in edges:
+            if further not in seen:
                 seen.add(further)
-                ways.append(further)
-    return [*walked, *ways], not ways
+                way.append((further, iter(further.next_functions)))
+                break
+        else:
+            walked.append(node)
+            way.pop()
+    return [one for one in (*walked, *(node for node, _ in way)) if one is not None], not way
 
 
 def name_of(node: Any) -> str:
-    """Such as `MulBackward`, without the number of its overload."""
+    """Such as `MulBackward`, without the number of its overload.
+
+    It is the type's: whose function is written in Python may have set any attribute, `name` and `variable` too.
+    """
     return type(node).__name__.rstrip("0123456789")
 
 
-def shape_of(node: Any) -> tuple[int, ...]:
-    """Of its first result; empty where that is not told: it is private to torch."""
+def is_view(node: Any) -> bool:
+    """Whether its result takes no memory of its own."""
+    return name_of(node).endswith(VIEWS)
+
+
+def results_of(node: Any) -> tuple[Any, ...] | None:
+    """Shape and dtype of each result of an operation; private to torch: None where it has no such thing.
+
+    Nor of nested tensors: they have no shape, or one that is no number.
+    """
     try:
-        shape = tuple(node._input_metadata[0].shape)
-    except (AttributeError, IndexError, RuntimeError):
-        return ()
-    return shape if all(type(size) is int for size in shape) else ()
+        found = tuple(node._input_metadata)
+        return found if all(type(math.prod(one.shape)) is int for one in found) else None
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def shape_of(node: Any, number: int = 0) -> tuple[int, ...]:
+    """Of one of its results, the first if not said otherwise; empty where that is not told."""
+    results = results_of(node) or ()
+    return tuple(results[number].shape) if number < len(results) else ()
 
 
 def dtype_of(node: Any) -> str:

@@ -7,15 +7,15 @@ Only tensors in the CPU's memory are read, as numpy sees them.
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from gpu_doctor.capture.describe.batches import named_tensors
 
 SHORTEST: Final = 16
 """Shorter dimensions are no sequences that are worth a thought: colours, boxes, a few columns of a table."""
@@ -53,7 +53,7 @@ def cpu_tensors(batch: Any) -> list[tuple[str, torch.Tensor]]:
     """The batch's plain tensors in the CPU's memory, with their names: a key, an attribute, `batch[0]`."""
     return [
         (name, one)
-        for name, one in _named("batch", batch)
+        for name, one in named_tensors(batch, depth=_DEEPEST, objects=False)
         if type(one) is torch.Tensor and one.device.type == "cpu" and one.layout is torch.strided and not one.is_nested
     ]
 
@@ -77,23 +77,6 @@ def padded_in(tensors: list[tuple[str, torch.Tensor]]) -> list[Padded]:
         seen = _of_tokens(name, one) if whole else _of_features(name, one)
         found += [seen] if seen is not None else []
     return found
-
-
-def _named(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
-        yield name, value
-    elif depth >= _DEEPEST:
-        return
-    elif isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from _named(str(key), one, depth + 1)
-    elif isinstance(value, (list, tuple)):
-        names = getattr(value, "_fields", None) or [f"{name}[{at}]" for at in range(len(value))]
-        for one_name, one in zip(names, value, strict=False):
-            yield from _named(one_name, one, depth + 1)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for item in dataclasses.fields(value):
-            yield from _named(item.name, getattr(value, item.name, None), depth + 1)
 
 
 def _readable(one: torch.Tensor) -> bool:

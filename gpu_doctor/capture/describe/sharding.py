@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -134,10 +134,16 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def parts(root: Any, depth: int) -> Iterator[Any]:
-    """An object and what it is made of, to a small depth: attributes, and the members of short lists and tuples."""
+def parts(root: Any, depth: int, opens: Callable[[Any], bool] = lambda value: True) -> Iterator[Any]:
+    """An object and what it is made of, to a small depth: attributes, and the members of short lists and tuples.
+
+    Args:
+        root: the object.
+        depth: levels below it.
+        opens: whether what an object is made of is asked for.
+    """
     yield root
-    if depth <= 0:
+    if depth <= 0 or not opens(root):
         return
     inner: list[Any] = []
     if type(root) in (list, tuple):
@@ -148,7 +154,7 @@ def parts(root: Any, depth: int) -> Iterator[Any]:
         inner = list(getattr(root, "__dict__", {}).values())[:32]
     for part in inner:
         if part is not None and type(part) not in (int, float, str, bytes, bool):
-            yield from parts(part, depth - 1)
+            yield from parts(part, depth - 1, opens)
 
 
 def is_torch(function: FunctionType) -> bool:

@@ -15,8 +15,16 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from gpu_doctor.capture.describe.backward_graph import VIEWS
-from gpu_doctor.capture.describe.nodes import dimension, dtype_of, factor_of, name_of, saved, shape_of, users_of
+from gpu_doctor.capture.describe.nodes import (
+    dimension,
+    dtype_of,
+    factor_of,
+    is_view,
+    name_of,
+    saved,
+    shape_of,
+    users_of,
+)
 
 BIASED: Final = "AddmmBackward"
 LAYERS: Final = (BIASED, "MmBackward")
@@ -100,7 +108,7 @@ def _next(node: Any, users: Mapping[Any, list[Any]]) -> Any | None:
 
 def _row_by_row(node: Any) -> bool:
     name = name_of(node)
-    return name in ROW_BY_ROW or name in PICKS or name.endswith(VIEWS)
+    return name in ROW_BY_ROW or name in PICKS or is_view(node)
 
 
 def _picked(told_by: str, left: int, rows: int) -> tuple[Limit, ...]:
@@ -112,7 +120,7 @@ def _of_the_loss(softmax: Any, users: Mapping[Any, list[Any]], rows: int, classe
     using = users.get(softmax, [])
     losses = [one for one in using if len(using) == 1 or name_of(one) not in SUMS]
     node = losses[0] if len(losses) == 1 else None
-    while node is not None and name_of(node).endswith(VIEWS):
+    while node is not None and is_view(node):
         yield from _picked("index", math.prod(shape_of(node)) // classes, rows)
         node = _next(node, users)
     if node is None:

@@ -55,68 +55,52 @@ class QuietClock:
 
     def ready(self) -> bool:
         """False while a graph is captured, and once the clock is off."""
-        try:
-            return not self.off and self._device.ready()
-        except Exception as error:
-            self._fail(error)
-            return False
+        return bool(self._asked(self._device.ready, otherwise=False))
 
     def mark(self) -> Any:
         """A mark; None where none can be put."""
         begin = self._host()
-        try:
-            return self._device.mark() if not self.off and self._device.ready() else None
-        except Exception as error:
-            self._fail(error)
-            return None
-        finally:
-            self.spent_ns += self._host() - begin
+        mark = self._asked(self._device.mark) if self.ready() else None
+        self.spent_ns += self._host() - begin
+        return mark
 
     def done(self, mark: Any) -> bool:
         """Whether the device has passed the mark."""
-        try:
-            return not self.off and self._device.done(mark)
-        except Exception as error:
-            self._fail(error)
-            return False
+        return bool(self._asked(self._device.done, mark, otherwise=False))
 
     def idle(self, within_ns: int) -> bool | None:
         """Whether the device has done all that it was given, now or within so many ns, for which it is asked again.
 
         For whom waits for it anyway. None where it cannot be asked.
         """
-        begin = now = self._host()
-        try:
-            if self.off or not self._device.ready():
-                return None
-            idle = self._device.idle()
-            now = self._host()
-            self.spent_ns += now - begin  # of the rest the loop would have waited as well
-            while not idle and now - begin < within_ns:
-                idle, now = self._device.idle(), self._host()
-            return idle
-        except Exception as error:
-            self._fail(error)
+        begin = self._host()
+        if not self.ready():
             return None
+        idle: bool | None = self._asked(self._device.idle)
+        now = self._host()
+        self.spent_ns += now - begin  # of the rest the loop would have waited as well
+        while idle is False and now - begin < within_ns:
+            idle, now = self._asked(self._device.idle), self._host()
+        return idle
 
     def seconds(self, begin: Any, end: Any) -> float:
         """Device seconds between two passed marks, or NaN."""
-        try:
-            return _NAN if self.off else self._device.seconds(begin, end)
-        except Exception as error:
-            self._fail(error)
-            return _NAN
+        return float(self._asked(self._device.seconds, begin, end, otherwise=_NAN))
 
     def free(self, *marks: Any) -> None:
         """Gives marks back; None is no mark."""
-        try:
-            for mark in marks:
-                if mark is not None and not self.off:
-                    self._device.free(mark)
-        except Exception as error:
-            self._fail(error)
+        for mark in marks:
+            if mark is not None:
+                self._asked(self._device.free, mark)
 
-    def _fail(self, error: Exception) -> None:
-        self.off = True
-        if self._failed is not None:
-            self._failed(error)
+    def _asked(self, ask: Callable[..., Any], *marks: Any, otherwise: Any = None) -> Any:
+        """What the device says; `otherwise` where it fails, and from then on."""
+        if self.off:
+            return otherwise
+        try:
+            return ask(*marks)
+        except Exception as error:
+            self.off = True
+            if self._failed is not None:
+                self._failed(error)
+            return otherwise

@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import Final
 
 from gpu_doctor.capture.fetch.sums import Sums
-from gpu_doctor.capture.lines.page import Key, read_page
+from gpu_doctor.capture.lines.page import read_page
+from gpu_doctor.capture.lines.places import Place
 from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.steps import DATA_WAIT, PHASE_NAMES
 
 SHOWN_LINES: Final = 20
 
 
-def shares(page: memoryview, sums: Sums) -> dict[Key, float]:
+def shares(page: memoryview, sums: Sums) -> dict[Place, float]:
     """Each line's part of a process' fetch time, 0..1; they sum to less than 1 by what was in no line of the user's.
 
     Computing and waiting are shared out apart, each by its own looks, as the kernel's counters say how much of the
@@ -35,7 +36,7 @@ def shares(page: memoryview, sums: Sums) -> dict[Key, float]:
 
 def line_costs(pages: Iterable[tuple[memoryview, Sums]], in_worker: bool) -> tuple[LineCost, ...]:
     """The dearest lines of some processes together, dearest first, as shares of their fetch time."""
-    total_s, seconds = 0.0, dict[Key, float]()
+    total_s, seconds = 0.0, dict[Place, float]()
     for page, sums in pages:
         found = shares(page, sums)
         if found:

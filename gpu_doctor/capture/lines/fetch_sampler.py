@@ -22,8 +22,8 @@ from _thread import allocate_lock
 from types import CodeType
 from typing import Final
 
-from gpu_doctor.capture.lines.page import Key, read_page, write_page
-from gpu_doctor.capture.lines.places import Places
+from gpu_doctor.capture.lines.page import read_page, write_page
+from gpu_doctor.capture.lines.places import Place, Places
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.lines.switch_interval import QuickLooks, punctual
 
@@ -69,7 +69,7 @@ class FetchLines:
         self._stat = f"/proc/self/task/{threading.get_native_id()}/stat"
         self._state = -1
         self._active_s, self._blocked_s, seen = read_page(page)
-        self._seen: dict[Key, list[float]] = {key: [active, blocked] for key, active, blocked in seen}
+        self._seen: dict[Place, list[float]] = {key: [active, blocked] for key, active, blocked in seen}
         self._written_s = self._active_s + self._blocked_s
         self._over = self.asleep = False
         self._wake = allocate_lock()

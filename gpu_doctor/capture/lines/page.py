@@ -13,11 +13,10 @@ from typing import Final
 
 from gpu_doctor.capture.lines.places import Place
 
-Key = Place
 _HEAD: Final = 24
 
 
-def write_page(page: memoryview, active_s: float, blocked_s: float, seen: Mapping[Key, Sequence[float]]) -> None:
+def write_page(page: memoryview, active_s: float, blocked_s: float, seen: Mapping[Place, Sequence[float]]) -> None:
     """Writes rows of `active`, `blocked`, `line`, `in torch`, `function`, `file` with tabs between them."""
     rows, room = [], len(page) - _HEAD - 1
     for place, (active, blocked) in sorted(seen.items(), key=lambda item: -sum(item[1])):
@@ -38,7 +37,7 @@ def write_page(page: memoryview, active_s: float, blocked_s: float, seen: Mappin
     cells[0] = turn + 1.0
 
 
-def read_page(page: memoryview) -> tuple[float, float, list[tuple[Key, float, float]]]:
+def read_page(page: memoryview) -> tuple[float, float, list[tuple[Place, float, float]]]:
     """Seconds of active and blocked looks, and the same for each line; nothing while the page is being written."""
     for _ in range(5):
         before = page[:8].cast("d")[0]
@@ -50,7 +49,7 @@ def read_page(page: memoryview) -> tuple[float, float, list[tuple[Key, float, fl
     return 0.0, 0.0, []
 
 
-def _rows(text: bytes) -> Iterable[tuple[Key, float, float]]:
+def _rows(text: bytes) -> Iterable[tuple[Place, float, float]]:
     for row in text.decode("utf-8", "surrogateescape").split("\n"):
         fields = row.split("\t")
         if len(fields) == 6:

@@ -130,12 +130,12 @@ class LineSampler:
 
     def costs(self) -> tuple[LineCost, ...]:
         """The dearest lines so far, dearest first; empty before anything was seen."""
-        seen, total = self._all()
+        seen, total = self._seen.copy(), self._total
         if total <= 0:
             return ()
-        texts = self._known({file for _, through, _ in seen for file, _ in through})
+        texts = self._known({file for (_, through), _ in seen for file, _ in through})
         found: dict[LineCost, float] = {}
-        for (place, through, phase), seconds in seen.items():
+        for ((place, through), phase), seconds in seen.items():
             told = texts.told.get(through)
             if told is None:
                 told = texts.told[through] = _asked(through, texts)
@@ -170,11 +170,6 @@ class LineSampler:
         if plain != before.plain:
             self._texts = before._replace(plain=plain, told={})
         return self._texts
-
-    def _all(self) -> tuple[dict[tuple[Place, Way, int], float], float]:
-        """Seconds by line, way to it and phase, and their sum."""
-        heard, total = self._seen.copy(), self._total
-        return {(place, through, phase): seconds for ((place, through), phase), seconds in heard.items()}, total
 
 
 def _asked(through: Way, known: _Texts) -> _Told:

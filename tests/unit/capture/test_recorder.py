@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from gpu_doctor.capture.cost import event_cost_ns
-from gpu_doctor.capture.recorder import DENSE_LOSSES, MOST_READINGS, Readings, Recorder, RunEnded
+from gpu_doctor.capture.kept_losses import DENSE_LOSSES
+from gpu_doctor.capture.readings import MOST_READINGS, Readings
+from gpu_doctor.capture.recorder import Recorder, RunEnded
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording import Cursor, LoaderSetup, Metric
 from tests.support.told_loop import ToldLoop

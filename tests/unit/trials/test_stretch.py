@@ -200,7 +200,7 @@ def test_what_the_device_has_not_done_when_the_cell_ends_is_read_when_the_losses
     device = SimulatedDevice()
     recorder = Recorder(clock=lambda: device.now, sync_measured=True)
     wait, device.synchronize = device.synchronize, lambda: 0  # type: ignore[method-assign]
-    recorder._losses = [(0, "loss")]
+    recorder._losses.keep(0, "loss")
 
     def read(losses: list[object]) -> list[float]:
         wait()
