@@ -41,6 +41,7 @@ def named_tensors(
 
 
 def _members(value: Any, name: str, objects: bool) -> Iterable[tuple[Any, Any]]:
+    names: Iterable[Any]
     if isinstance(value, Mapping):
         return value.items()
     if isinstance(value, (list, tuple)):
