@@ -30,7 +30,6 @@ __all__ = [
     "Traffic",
     "UnusedLogits",
     "World",
-    "of_plain",
 ]
 
 FEWEST_GRAPHS: Final = 8
@@ -580,10 +579,3 @@ class Setup:
         """
         roles = ("training",) if self.optimizers else ("training", "unknown")
         return next((one for role in roles for one in self.loaders if one.role == role), None)
-
-
-def of_plain(kind: type[Any], plain: Mapping[str, Any] | None) -> Any:
-    """One of the types above from its `dataclasses.asdict`, after JSON made lists of its tuples; None stays None."""
-    if plain is None:
-        return None
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()})
