@@ -11,14 +11,12 @@ import dataclasses
 import types
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-T = TypeVar("T")
 
-
-def made(kind: type[T], plain: Any) -> T:
+def made(kind: Any, plain: Any) -> Any:
     """A dataclass out of its fields by name, those of its parts too; one that is left out has its default.
 
     Args:
@@ -36,7 +34,7 @@ def made(kind: type[T], plain: Any) -> T:
 
 
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     """What the fields of a dataclass are to be."""
     hints = get_type_hints(kind)
     return {item.name: hints[item.name] for item in dataclasses.fields(kind)}
@@ -63,7 +61,7 @@ def _value(hint: Any, plain: Any, where: str) -> Any:
             each = of[-1] if of[-1] in (str, int, float) else Any
             return {name: _value(each, one, where) for name, one in plain.items()}
     elif dataclasses.is_dataclass(hint):
-        return made(hint, plain)  # type: ignore[arg-type]
+        return made(hint, plain)
     elif isinstance(plain, (int, float) if hint in (int, float, bool) else hint):
         return plain
     raise ValueError(where)

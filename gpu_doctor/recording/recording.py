@@ -316,7 +316,8 @@ def _unpacked(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, Any])
         "fetches": [{**one, **columns(f"fetches.{i}", _fetch_columns(arrays, i))} for i, one in fetches],
         "losses": columns("losses", ("step", "samples", "value")),
     }
-    return form.made(Recording, {**known, **plain})
+    made: Recording = form.made(Recording, {**known, **plain})
+    return made
 
 
 def _fetch_columns(arrays: Mapping[str, Any], number: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What holds of every damaged file: it is refused in one sentence, or read as what it was; and no file fills the memory."""
+"""Every damaged file is refused in one sentence, or read as what it was; and no file fills the memory."""
 
 from __future__ import annotations
 
