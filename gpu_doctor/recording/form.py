@@ -20,7 +20,8 @@ def made(kind: Any, plain: Any) -> Any:
     """A dataclass out of its fields by name, those of its parts too; one that is left out has its default.
 
     Args:
-        kind: the dataclass. plain: a mapping, or one of the kind, whose fields are then judged again.
+        kind: the dataclass.
+        plain: a mapping, or one of the kind, whose fields are then judged again.
 
     Raises:
         ValueError: if a field has another form than its type; the message names it.

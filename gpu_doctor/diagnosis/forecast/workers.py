@@ -71,8 +71,7 @@ def _end(s: Stages, doubt: float) -> tuple[float, Sharing]:
 def _alone(s: Stages, fetch: float, v: Vitals, doubt: float) -> float:
     """Seconds of a step of a loop that fetches by itself; of one that has workers, what they may slow down is left out.
 
-    Args:
-        doubt: of handing over; where that is dear, a loop without it is fast.
+    Where handing over is dear (`doubt`), a loop without it is fast.
     """
     if not s.workers:
         return s.consumer + fetch
