@@ -18,11 +18,11 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 MESSAGE_ROUNDS: Final = 6e3
 """Rounds of the Python loop that each side needs for a message: about the middle, as a factor, of what `DOUBT` allows
-for (benchmarks/handing.py prints it: 0.3 to 0.7 ms where a round took 45 ns, on a virtual machine)."""
+for (benchmarks/handing.py: 0.3 to 0.7 ms where a round took 45 ns, on one virtual machine, which is slow in this)."""
 NEW_BYTE_S: Final = 6e-10
 """Seconds that each side needs for a byte in new pages: a core fills such with 1 to 2 GB/s."""
 DOUBT: Final = (0.25, 3.5)
-"""Handing over takes from a quarter of this to so many times as much (the slowest day of that table): what a wake-up
+"""Handing over takes from a quarter of this to so many times as much, which holds all of that table: what a wake-up
 costs here nobody has measured, unless the run has workers itself."""
 USUAL_TENSORS: Final = 2.0
 """Inputs and targets: where nobody counted."""
