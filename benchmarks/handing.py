@@ -1,4 +1,4 @@
-"""What it costs to hand a batch from a worker to the loop: the source of constants in `forecast/worker_costs.py`.
+"""What it costs to hand a batch from a worker to the loop: the size of a message in `forecast/worker_costs.py`.
 
 Run with `.venv/bin/python -m benchmarks.handing`; takes a minute. The workers make their batches at once, so that
 they are ready before the loop asks: what `next()` takes then is the handing over. One torch thread.

@@ -1,56 +1,68 @@
-"""Checks that values read from a file have the types that a dataclass declares.
+"""Makes values of the types that a dataclass declares out of what JSON and arrays have left of them.
 
 Files are copied, mailed and edited. What is not of this form would be found out by a rule or a plot, in words about
-numpy. Told apart are texts, numbers, groups and nothing: whether a number is whole is no matter for a reader.
+numpy. Told apart are texts, numbers, columns, groups and nothing: whether a number is whole is no matter for a reader.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import types
 from collections.abc import Mapping
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-_HINTS: Final[dict[type[Any], dict[str, Any]]] = {}
-"""By type: what its fields are to be."""
 
+def made(kind: Any, plain: Any) -> Any:
+    """A dataclass out of its fields by name, those of its parts too; one that is left out has its default.
 
-def check(one: Any) -> None:
-    """Lets a frozen dataclass pass whose fields have the types that it declares, those of its parts too.
+    Args:
+        kind: the dataclass.
+        plain: a mapping, or one of the kind, whose fields are then judged again.
 
     Raises:
-        ValueError: if it has another form; the message names the field.
+        ValueError: if a field has another form than its type; the message names it.
+        TypeError: if one is missing that has no default, or is not declared.
     """
-    for name, hint in _fields(type(one)).items():
-        if not _fits(getattr(one, name), hint):
-            raise ValueError(f"{type(one).__name__}.{name}")
+    hints = _hints(kind)
+    fields = {name: getattr(plain, name) for name in hints} if isinstance(plain, kind) else plain
+    if not isinstance(fields, Mapping):
+        raise ValueError(kind.__name__)
+    return kind(**{name: _value(hints.get(name, Any), one, f"{kind.__name__}.{name}") for name, one in fields.items()})
 
 
-def _fields(kind: type[Any]) -> dict[str, Any]:
-    if kind not in _HINTS:
-        hints = get_type_hints(kind)
-        _HINTS[kind] = {item.name: hints[item.name] for item in dataclasses.fields(kind)}
-    return _HINTS[kind]
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """What the fields of a dataclass are to be."""
+    hints = get_type_hints(kind)
+    return {item.name: hints[item.name] for item in dataclasses.fields(kind)}
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    if hint is Any or isinstance(value, np.ndarray):
-        return True
+def _value(hint: Any, plain: Any, where: str) -> Any:
+    """A value as its type says; `where` names its field."""
     origin, of = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return plain
     if origin in (types.UnionType, Union):
-        return any(_fits(value, one) for one in of)
-    if origin is tuple:  # a list where JSON has made one
-        each = of[0] if of[-1] is Ellipsis else Union[of]  # noqa: UP007
-        return isinstance(value, (tuple, list)) and all(_fits(one, each) for one in value)
-    if origin is not None:  # a mapping; settings may hold what any cell's literals do
-        plain = of[-1] in (str, int, float)
-        return isinstance(value, Mapping) and (not plain or all(_fits(one, of[-1]) for one in value.values()))
-    if hint in (int, float, bool):
-        return isinstance(value, (int, float))
-    if not isinstance(value, hint):
-        return False
-    if dataclasses.is_dataclass(value):
-        check(value)
-    return True
+        for one in of:
+            with contextlib.suppress(ValueError):
+                return _value(one, plain, where)
+    elif origin is np.ndarray:
+        if isinstance(plain, np.ndarray) and plain.ndim == 1 and plain.dtype == np.float64:
+            return plain
+    elif origin is tuple:
+        if isinstance(plain, (tuple, list)):  # a list where JSON has made one
+            each = Union[of] if of[-1] is not Ellipsis else of[0]  # noqa: UP007
+            return tuple(_value(each, one, where) for one in plain)
+    elif origin is not None:
+        if isinstance(plain, Mapping):  # settings may hold what any cell's literals do
+            each = of[-1] if of[-1] in (str, int, float) else Any
+            return {name: _value(each, one, where) for name, one in plain.items()}
+    elif dataclasses.is_dataclass(hint):
+        return made(hint, plain)
+    elif isinstance(plain, (int, float) if hint in (int, float, bool) else hint):
+        return plain
+    raise ValueError(where)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import shutil
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
@@ -25,6 +26,10 @@ LARGE_BYTES: Final = 1 << 20
 PIECE_BYTES: Final = 1 << 16
 WORTH_IT: Final = 0.8
 """A piece must shrink to less than this."""
+MOST_BYTES: Final = 1 << 29
+"""No recording is larger when it is unpacked: a step table has 2^17 rows at most (40 MB), a series 2^14 readings."""
+MOST_HEADER_BYTES: Final = 1 << 24
+"""Of JSON, which takes some twenty times its bytes as Python's objects."""
 _BROKEN: Final = (
     *(OSError, EOFError, LookupError, ValueError, TypeError, AttributeError),
     *(ArithmeticError, MemoryError, RuntimeError),  # an endless number, a claim of 70 TiB; no end of brackets, a cipher
@@ -149,12 +154,12 @@ def _shrinks(array: npt.NDArray[Any]) -> bool:
     return len(zlib.compress(piece, 1)) < WORTH_IT * len(piece)
 
 
-def read(path: str | Path, unpacked: Callable[[Mapping[str, Any], dict[str, Any]], T]) -> T:
+def read(path: str | Path, unpacked: Callable[[Mapping[str, npt.NDArray[Any]], Mapping[str, Any]], T]) -> T:
     """Reads what `write` wrote.
 
     Args:
         path: of the file.
-        unpacked: makes the result from arrays and header, while the file is open.
+        unpacked: makes the result from arrays and header.
 
     Raises:
         RecordingError: if the file is missing, truncated, not a recording, or from a newer schema.
@@ -166,18 +171,42 @@ def read(path: str | Path, unpacked: Callable[[Mapping[str, Any], dict[str, Any]
     if not where.is_file():
         raise RecordingError(f"There is no recording at {where}: give the path of a file written by recording.save().")
     try:
-        # numpy leaves a file open that turns out to be none of its own, so it is opened here.
-        with where.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            header = json.loads(bytes(archive["header"]).decode())
-            if int(header["schema"]) > SCHEMA:
-                raise RecordingError(
-                    f"{where} was written by a newer gpu_doctor (schema {header['schema']}, this one reads up to "
-                    f"{SCHEMA}): upgrade jupyter-gpu-doctor to open it."
-                )
-            return unpacked(archive, header)
+        with zipfile.ZipFile(where) as archive:
+            _bounded(archive.infolist())
+            arrays = {name.removesuffix(".npy"): _array(archive.read(name)) for name in archive.namelist()}
+        header = json.loads(arrays.pop("header").tobytes().decode())
+        if int(header["schema"]) > SCHEMA:
+            raise RecordingError(
+                f"{where} was written by a newer gpu_doctor (schema {header['schema']}, this one reads up to "
+                f"{SCHEMA}): upgrade jupyter-gpu-doctor to open it."
+            )
+        return unpacked(arrays, header)
     except RecordingError:
         raise
     except _BROKEN as error:
         raise RecordingError(
             f"{where} is not a complete gpu_doctor recording ({type(error).__name__}): save or copy it again."
         ) from error
+
+
+def _bounded(entries: Sequence[zipfile.ZipInfo]) -> None:
+    """Returns if what was packed is no more than a run leaves behind.
+
+    Raises:
+        ValueError: if unpacking it would take more memory than any recording does.
+    """
+    header = sum(one.file_size for one in entries if one.filename == "header.npy")
+    if header > MOST_HEADER_BYTES or sum(one.file_size for one in entries) > MOST_BYTES:
+        raise ValueError("too large for a recording")
+
+
+def _array(packed: bytes) -> npt.NDArray[Any]:
+    """The array of a `.npy` that was read to its end, so that zipfile has compared its checksum.
+
+    What its header claims is held against what there is before any memory is taken for it.
+    """
+    file = io.BytesIO(packed)
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    return np.frombuffer(packed, dtype, offset=file.tell()).reshape(shape)

@@ -7,9 +7,8 @@ machine and diagnosed on a laptop that has no torch.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -19,29 +18,7 @@ import numpy.typing as npt
 from gpu_doctor import formatting
 from gpu_doctor.recording import form, npz
 from gpu_doctor.recording.place import UNKNOWN
-from gpu_doctor.recording.setup import (
-    AttentionCalls,
-    Chore,
-    Compilation,
-    DeviceSetup,
-    EvaluationFacts,
-    Flops,
-    FrozenForward,
-    InputFacts,
-    KeptGraphs,
-    LoaderSetup,
-    LossByHand,
-    ModelFacts,
-    OptimizerFacts,
-    Padding,
-    PairsByBroadcast,
-    Recomputation,
-    Setup,
-    Traffic,
-    UnusedLogits,
-    World,
-    of_plain,
-)
+from gpu_doctor.recording.setup import Chore, Flops, Setup, Traffic
 from gpu_doctor.recording.steps import STEP_COLUMNS, Column, Steps
 
 SettingValue: TypeAlias = str | int | float | bool
@@ -50,24 +27,11 @@ Settings: TypeAlias = Mapping[str, SettingValue]
 """Knob name -> value; empty means 'as written'."""
 
 OUTCOMES: Final = ("completed", "budget-reached", "interrupted", "stopped", "out-of-memory", "failed", "refused")
-_FACTS: Final = {
-    "model": ModelFacts,
-    "inputs": InputFacts,
-    "idle_inputs": InputFacts,
-    "evaluation": EvaluationFacts,
-    "kept_graphs": KeptGraphs,
-    "loss_by_hand": LossByHand,
-    "unused_logits": UnusedLogits,
-    "pairs_by_broadcast": PairsByBroadcast,
-    "world": World,
-    "recomputation": Recomputation,
-}
 _LATER: Final = (
     *("syncs", "exposed_wait_s", "exposed_transfer_s", "no_grad_s", "closures"),
     *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s", "gpu_since_s", "gpu_since_steps"),
 )
 """Columns of the steps that files of this schema may lack: they were not measured then."""
-_FETCH_COLUMNS: Final = ("walls_s", "ready", "ready_after")
 
 
 @dataclass(frozen=True)
@@ -306,7 +270,7 @@ def load(path: str | Path) -> Recording:
         >>> round(recording.duration_s, 1)
         27.9
     """
-    return npz.read(path, lambda archive, header: _checked(_unpacked(archive, header)))
+    return npz.read(path, lambda arrays, header: _checked(_unpacked(arrays, header)))
 
 
 def describe(settings: Settings) -> str:
@@ -316,117 +280,70 @@ def describe(settings: Settings) -> str:
 
 def _packed(recording: Recording) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     """Arrays and JSON header of a recording; `_unpacked` is its inverse."""
-    arrays: dict[str, npt.NDArray[Any]] = {f"steps.{n}": getattr(recording.steps, n) for n in STEP_COLUMNS}
-    header: dict[str, Any] = {}
-    for item in dataclasses.fields(Recording):
-        value = getattr(recording, item.name)
-        if item.name == "steps":
-            continue
-        if item.name == "series":
-            header["series"] = [dataclasses.asdict(one.metric) for one in value]
-            for i, one in enumerate(value):
-                arrays[f"series.{i}.times_s"], arrays[f"series.{i}.values"] = one.times_s, one.values
-        elif item.name == "fetches":
-            header["fetches"] = [{**dataclasses.asdict(one), **dict.fromkeys(_FETCH_COLUMNS)} for one in value]
-            for i, one in enumerate(value):
-                arrays |= {f"fetches.{i}.{name}": getattr(one, name) for name in _FETCH_COLUMNS}
-        elif item.name == "losses":
-            for name in ("step", "samples", "value"):
-                arrays[f"losses.{name}"] = getattr(value, name)
-        elif item.name == "setup":
-            header["setup"] = dataclasses.asdict(value)
-        elif item.name == "lines":
-            header["lines"] = [dataclasses.asdict(one) for one in value]
-        elif item.name == "chores":
-            header["chores"] = None if value is None else [dataclasses.asdict(one) for one in value]
-        elif item.name in ("traffic", "flops", "timed"):
-            header[item.name] = None if value is None else dataclasses.asdict(value)
-        else:
-            header[item.name] = dict(value) if isinstance(value, Mapping) else value
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    header = {item.name: _plain(getattr(recording, item.name), item.name, arrays) for item in fields(Recording)}
+    header["series"] = [one["metric"] for one in header["series"]]
+    del header["steps"], header["losses"]  # columns alone
     return arrays, header
 
 
-def _unpacked(archive: Mapping[str, Any], header: dict[str, Any]) -> Recording:
+def _plain(value: Any, place: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    """A value as JSON takes it; its columns go to `arrays`, by their places."""
+    if isinstance(value, np.ndarray):
+        arrays[place] = value
+        return None
+    if is_dataclass(value):
+        return {item.name: _plain(getattr(value, item.name), f"{place}.{item.name}", arrays) for item in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(one, f"{place}.{number}", arrays) for number, one in enumerate(value)]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _unpacked(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, Any]) -> Recording:
     """The recording of `_packed`'s arrays and header; unknown keys of the header are ignored."""
-    setup = {"host": UNKNOWN, **header["setup"]}
-    setup["loaders"] = tuple(LoaderSetup(**one) for one in setup["loaders"])
-    setup["devices"] = tuple(
-        DeviceSetup(**{**one, "capability": tuple(one["capability"]) if one["capability"] else None})
-        for one in setup["devices"]
-    )
-    for name, kind in _FACTS.items():
-        setup[name] = of_plain(kind, setup.get(name))
-    optimizers = setup.get("optimizer_facts")
-    setup["optimizer_facts"] = None if optimizers is None else tuple(OptimizerFacts(**one) for one in optimizers)
-    attention = setup.get("attention_calls")
-    setup["attention_calls"] = None if attention is None else tuple(AttentionCalls(**one) for one in attention)
-    longer = setup.get("attention_longer_s")
-    setup["attention_longer_s"] = None if longer is None else tuple(longer)
-    padding = setup.get("padding")
-    setup["padding"] = None if padding is None else tuple(Padding(**one) for one in padding)
-    frozen = setup.get("frozen")
-    setup["frozen"] = None if frozen is None else tuple(FrozenForward(**one) for one in frozen)
-    compiled = setup.get("compilations")
-    setup["compilations"] = None if compiled is None else tuple(Compilation(**one) for one in compiled)
-    chores = header.get("chores")
-    setup["models"], setup["optimizers"] = tuple(setup["models"]), tuple(setup["optimizers"])
-    plain = {"settings", "outcome", "reason", "name", "source", "started_at", "duration_s", "overhead_s", "peak_bytes"}
-    return Recording(
-        steps=_steps(archive),
-        setup=Setup(**setup),
-        series=tuple(
-            Series(Metric(**metric), archive[f"series.{i}.times_s"], archive[f"series.{i}.values"])
-            for i, metric in enumerate(header["series"])
-        ),
-        fetches=tuple(Fetch(**{**one, **_fetch_columns(archive, i)}) for i, one in enumerate(header["fetches"])),
-        lines=tuple(LineCost(**one) for one in header["lines"]),
-        losses=Losses(*(archive[f"losses.{name}"] for name in ("step", "samples", "value"))),
-        notes=tuple(header["notes"]),
-        written=None if header.get("written") is None else tuple(header["written"]),
-        chores=None if chores is None else tuple(Chore(**one) for one in chores),
-        looks=header.get("looks"),
-        traffic=of_plain(Traffic, header.get("traffic")),
-        flops=of_plain(Flops, header.get("flops")),
-        timed=of_plain(Timed, header.get("timed")),
-        **{name: header[name] for name in plain},
-    )
+
+    def columns(place: str, names: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
+        return {name: arrays[f"{place}.{name}"] for name in names}
+
+    known = {item.name: header[item.name] for item in fields(Recording) if item.name in header}
+    steps = columns("steps", [name for name in STEP_COLUMNS if name not in _LATER or f"steps.{name}" in arrays])
+    lacking = dict.fromkeys(set(_LATER) - steps.keys(), np.full(len(steps["wall_s"]), np.nan))
+    series, fetches = enumerate(header["series"]), enumerate(header["fetches"])
+    plain = {
+        "setup": {"host": UNKNOWN, **header["setup"]},
+        "steps": {**steps, **lacking},
+        "series": [{"metric": one, **columns(f"series.{i}", ("times_s", "values"))} for i, one in series],
+        "fetches": [{**one, **columns(f"fetches.{i}", _fetch_columns(arrays, i))} for i, one in fetches],
+        "losses": columns("losses", ("step", "samples", "value")),
+    }
+    made: Recording = form.made(Recording, {**known, **plain})
+    return made
 
 
-def _fetch_columns(archive: Mapping[str, Any], number: int) -> dict[str, Any]:
+def _fetch_columns(arrays: Mapping[str, Any], number: int) -> list[str]:
     """Those of one loader; files of old lack the looks."""
-    keys = {name: f"fetches.{number}.{name}" for name in _FETCH_COLUMNS}
-    return {name: archive[key] if key in archive else np.empty(0) for name, key in keys.items()}
-
-
-def _steps(archive: Mapping[str, Any]) -> Steps:
-    named = {name: f"steps.{name}" for name in STEP_COLUMNS}
-    found = {name: archive[key] for name, key in named.items() if name not in _LATER or key in archive}
-    lacking = dict.fromkeys(named.keys() - found.keys(), np.full(len(found["wall_s"]), np.nan))
-    return Steps(**{name: np.asarray(values, dtype=np.float64) for name, values in {**found, **lacking}.items()})
+    return [name for name in ("walls_s", "ready", "ready_after") if f"fetches.{number}.{name}" in arrays]
 
 
 def _checked(recording: Recording) -> Recording:
-    """Lets a recording pass that has the form of one.
+    """Lets a recording pass whose columns belong together.
 
     Raises:
-        ValueError: if it has another form; the message names the field.
+        ValueError: if they do not; the message names them.
     """
-    steps = recording.steps
+    steps, losses = recording.steps, recording.losses
     _alike("steps", *(getattr(steps, name) for name in STEP_COLUMNS))
     if np.any(steps.count < 0):
         raise ValueError("steps.count")
+    _alike("losses", losses.step, losses.samples, losses.value)
     for one in recording.series:
         _alike("series", one.times_s, one.values)
-    losses = recording.losses
-    _alike("losses", losses.step, losses.samples, losses.value)
     for fetch in recording.fetches:
-        _alike("fetches", fetch.walls_s)
         _alike("fetches", fetch.ready, fetch.ready_after)
-    form.check(recording)
     return recording
 
 
-def _alike(name: str, *columns: Any) -> None:
-    """Columns of numbers, of one length."""
-    if any(one.ndim != 1 or one.dtype.kind not in "fiub" for one in columns) or len({len(one) for one in columns}) > 1:
+def _alike(name: str, *columns: Column) -> None:
+    """Columns of one length."""
+    if len({len(one) for one in columns}) > 1:
         raise ValueError(name)

@@ -30,7 +30,6 @@ __all__ = [
     "Traffic",
     "UnusedLogits",
     "World",
-    "of_plain",
 ]
 
 FEWEST_GRAPHS: Final = 8
@@ -586,10 +585,3 @@ class Setup:
         """Workers of the loader that trains; 0 where there is none."""
         loader = self.training_loader
         return loader.num_workers if loader is not None else 0
-
-
-def of_plain(kind: type[Any], plain: Mapping[str, Any] | None) -> Any:
-    """One of the types above from its `dataclasses.asdict`, after JSON made lists of its tuples; None stays None."""
-    if plain is None:
-        return None
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()})

@@ -8,8 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.recording import Recording, Steps, load
-from gpu_doctor.recording.form import check
+from gpu_doctor.recording import Recording, Steps, form, load
 
 MOST_OF_READING: Final = 0.2
 """0.003 on an idle core; a line of Python for each step, 0.12 s a column, would make it a half for one column alone."""
@@ -20,5 +19,5 @@ def test_a_million_steps_are_read_as_soon(tmp_path: Path) -> None:
     begin = time.thread_time()  # of this thread only
     recording = load(path)
     whole_s, begin = time.thread_time() - begin, time.thread_time()
-    check(recording)
+    form.made(Recording, recording)
     assert time.thread_time() - begin < MOST_OF_READING * whole_s

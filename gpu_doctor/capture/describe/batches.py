@@ -41,9 +41,9 @@ def named_tensors(
 
 
 def _members(value: Any, name: str, objects: bool) -> Iterable[tuple[Any, Any]]:
-    names: Iterable[Any]
     if isinstance(value, Mapping):
-        return value.items()
+        pairs: Iterable[tuple[Any, Any]] = value.items()
+        return pairs
     if isinstance(value, (list, tuple)):
         names = getattr(value, "_fields", None) or (f"{name}[{at}]" for at in itertools.count())
         return zip(names, value, strict=False)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_doctor.diagnosis.forecast.stages import Stages
+from gpu_doctor.diagnosis.vitals.distributed import PREFETCH
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 UNEVEN: Final = 5.0
 """The slowest batch in a hundred takes so many times the median (catalogue)."""
-PREFETCH: Final = 2
-"""torch's default prefetch_factor."""
 
 
 def ahead(v: Vitals) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor.diagnosis.forecast.sharing import Work
-from gpu_doctor.diagnosis.forecast.worker_costs import Handing, handing, pace
+from gpu_doctor.diagnosis.forecast.worker_costs import handing_s, pace
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 CPU_BOUND: Final = 0.5
@@ -61,26 +61,26 @@ class Stages:
     worth: tuple[float, float, float] = (1.0, 1.0, 1.0)  # of a usable core, if all compute: least, usual, most
     pace: float = 1.0  # how many times as long as where handing over was measured Python takes
 
-    def handing(self, doubt: float = 1.0) -> Handing:
-        """What it takes to hand the step's batches over from workers; `doubt` scales it."""
-        return handing(self.batches, self.bytes, self.tensors, doubt * self.pace)
+    def handing_s(self, doubt: float = 1.0) -> float:
+        """Seconds in which the step's batches are handed over, on either side; `doubt` scales them."""
+        return self.slow * handing_s(self.batches, self.bytes, self.tensors, doubt * self.pace)
 
     @property
     def speed(self) -> float:
         """How fast the loop's thread runs beside the other programs, 0..1."""
         return min(1.0, self.cores / (self.others + 1.0))
 
-    def work(self, workers: int, cost: Handing) -> Work:
+    def work(self, workers: int, handed_s: float) -> Work:
         """What a step with workers needs of the cores, handing over included."""
         threads = self.consumer_cpu / self.consumer if self.consumer > 0 else 0.0
         # A loop that has workers pays for handing over in `consumer` already.
-        taking, taking_cpu = (0.0, 0.0) if self.workers else (self.slow * cost.taking, self.slow * cost.taking_cpu)
-        busy = self.consumer * min(threads, 1.0) + taking_cpu
+        taking = 0.0 if self.workers else handed_s
+        busy = self.consumer * min(threads, 1.0) + taking
         return Work(
             busy=busy,
             idle=max(self.consumer + taking - busy * self.waiting, 0.0),  # queueing for a core is worked out anew
             threads=max(threads, 1.0),
-            fetch=self.fetch_cpu + self.slow * cost.packing,
+            fetch=self.fetch_cpu + handed_s,
             waiting=max(self.fetch - self.fetch_cpu, 0.0),
             workers=workers * self.loaders,
         )
@@ -121,7 +121,7 @@ def stages(v: Vitals) -> Stages | None:
     size = (v.batch_bytes or 0.0) * batches
     queued = None if v.fetch_queued_s is None else min(v.fetch_queued_s * batches, fetch - fetch_cpu)
     waiting = _waiting(v, fetch, fetch_cpu, queued or 0.0)
-    packing = handing(batches, size, v.batch_tensors, pace(v)).packing
+    packing = handing_s(batches, size, v.batch_tensors, pace(v))
     others = _others(v, fetch_cpu + beside, None if queued is None else waiting, packing)
     if v.workers == 0:
         # The metered mean holds warm-up fetches; the wait of the measured steps is the truth. What it holds beyond

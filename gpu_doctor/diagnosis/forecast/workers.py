@@ -15,13 +15,16 @@ from gpu_doctor.diagnosis.forecast.sharing import APART, MIDDLE, TOGETHER, Shari
 from gpu_doctor.diagnosis.forecast.slow_batches import stalled_s, usual_s
 from gpu_doctor.diagnosis.forecast.stages import Stages
 from gpu_doctor.diagnosis.forecast.stages import stages as stages_of
-from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, FILLING_MOST, READING_MOST, handing, pace, starting_s
+from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing_s, pace, starting_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 PERMUTED_S: Final = 5e-8
 """Seconds an index of a random permutation as a list (0.025, 0.037 and 0.063 us an index for 1e5, 1e6 and 3e6)."""
-LEAST_ALONE: Final = (0.55, 0.25)
-"""The loop's own work took 0.6 or more, a fetch 0.25 or more of what they took beside workers."""
+ALONE: Final = (1.0, 0.75, 0.5)
+"""What computing takes without workers, of what it takes beside them: at most all of it, at least half, and usually
+the middle. The loop and its workers wake each other, to cold caches and into new pages: nothing recorded tells what
+that takes, but it is over soon, so that of long computing no more is slowed than lasts as long as handing over on
+either side."""
 TIED: Final = 1.01
 """Sharing the cores binds a step if it makes it longer by more than rounding."""
 
@@ -40,18 +43,17 @@ def step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: flo
     fetch = max(s.fetch, s.fetch_cpu) if workers else s.fetch + s.fetch_cpu * (1.0 / s.speed - 1.0)
     if workers == 0:
         return max(_alone(s, fetch, v, doubt), s.device), "the loop fetches every batch itself"
-    cost, (edge, staggered) = s.handing(doubt), _edge_with(s, workers, v, doubt)
+    handed, (edge, staggered) = s.handing_s(doubt), _edge_with(s, workers, v, doubt)
     each = " for each loader" if s.loaders > 1.5 else ""
     bounds = {
-        "the loop's own work": s.consumer + s.slow * cost.taking + edge,
+        "the loop's own work": s.consumer + handed + edge,
         "the GPU": s.device + edge,
-        f"fetching with {workers} worker{'s' if workers > 1 else ''}{each}": (fetch + s.slow * cost.packing)
-        / (workers * s.loaders)
+        f"fetching with {workers} worker{'s' if workers > 1 else ''}{each}": (fetch + handed) / (workers * s.loaders)
         + staggered,
         "batches that take far longer than the rest": usual_s(s, v, workers) + stalled_s(s, v, workers),
     }
     worth, sharing = _end(s, doubt)
-    shared = (s.work(workers, cost), (cores or s.cores) * worth, sharing, 0.0 if cores else s.others)
+    shared = (s.work(workers, handed), (cores or s.cores) * worth, sharing, 0.0 if cores else s.others)
     on_cores = max(loop_bound_s(*shared) + edge, fetch_bound_s(*shared) + staggered)
     stage = max(bounds, key=lambda name: bounds[name])
     if on_cores > TIED * bounds[stage]:
@@ -67,14 +69,16 @@ def _end(s: Stages, doubt: float) -> tuple[float, Sharing]:
 
 
 def _alone(s: Stages, fetch: float, v: Vitals, doubt: float) -> float:
-    """Seconds of a step of a loop that fetches by itself; of one that has workers, what they slow down is taken out."""
+    """Seconds of a step of a loop that fetches by itself; of one that has workers, what they may slow down is left out.
+
+    Where handing over is dear (`doubt`), a loop without it is fast.
+    """
     if not s.workers:
         return s.consumer + fetch
-    cost = s.handing((2.0 + doubt) / 3.0)  # caches are cold after a wake-up everywhere; only how cold is doubtful
-    drawing = drawing_s(v) * s.batches / max(_epoch_batches(s, v), 1.0)
-    own = s.consumer - cost.beside - min(cost.reading, READING_MOST * s.consumer)
-    fetch_s = fetch - cost.making - min(cost.filling, FILLING_MOST * fetch)
-    return max(own, s.consumer * LEAST_ALONE[0]) + max(fetch_s, fetch * LEAST_ALONE[1]) + drawing
+    slow, usual, fast = ALONE
+    part = usual if doubt == 1.0 else fast if doubt > 1.0 else slow
+    slowed = min(min(s.consumer_cpu, s.consumer) + min(s.fetch_cpu, fetch), 2.0 * s.handing_s(doubt))
+    return s.consumer + fetch - (1.0 - part) * slowed + drawing_s(v) * s.batches / max(_epoch_batches(s, v), 1.0)
 
 
 def _cores(s: Stages) -> str:
@@ -132,8 +136,8 @@ def with_workers(s: Stages, v: Vitals, workers: int) -> Forecast:
     if s.others and workers:
         # Whether more of our processes get more of a taken machine depends on how it is shared out, which cannot be
         # read: by threads they do, by users or containers they do not. The forecast lies between the two.
-        frozen = max(step_with(s, workers, v, DOUBT[1], s.frozen_cores)[0], step)
-        step, slowest = math.sqrt(step * frozen), max(frozen, doubtful) * error
+        frozen, worst = (step_with(s, workers, v, one, s.frozen_cores)[0] for one in (1.0, DOUBT[1]))
+        step, slowest = math.sqrt(step * max(frozen, step)), max(worst, doubtful) * error
         stage += (
             f", on a busy machine (other programs run about {formatting.average(s.others)} threads beside this one)"
         )
@@ -162,7 +166,7 @@ def drawing_s(v: Vitals) -> float:
 
 def taking_s(v: Vitals) -> float:
     """Seconds of `next()` for a batch that a worker has ready."""
-    return handing(1.0, v.batch_bytes or 0.0, v.batch_tensors, pace(v)).taking
+    return handing_s(1.0, v.batch_bytes or 0.0, v.batch_tensors, pace(v))
 
 
 def first_batches_s(v: Vitals) -> float | None:

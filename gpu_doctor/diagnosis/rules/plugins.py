@@ -91,7 +91,7 @@ def _checked(check: Callable[[Vitals], Finding | None], name: str) -> Callable[[
             return None
         if not isinstance(finding, Finding):
             raise TypeError(f"check() returned {type(finding).__name__}, not a Finding")
-        form.check(finding)
+        form.made(Finding, finding)
         if not math.isfinite(finding.cost_share) or not 0.0 <= finding.cost_share <= 1.0:
             raise ValueError(f"cost_share is {finding.cost_share!r}, not a share from 0 to 1")
         return dataclasses.replace(finding, rule=name)

@@ -300,9 +300,9 @@ def test_workers_that_have_started_fetch_while_others_start() -> None:
     # Bound by fetching, half of the workers are late on average; bound by the loop, all of them are waited for.
     slow = SLEEPING.but(wait=200.0, steps_per_epoch=20)
     fetching = workers(slow, 8)
-    assert fetching.step_s == pytest.approx((200 + 0.5) / 8e3 + (0.02 + 0.015 * 4.5 + 0.1) / 20, rel=0.05)
+    assert fetching.step_s == pytest.approx((200 + 0.5) / 8e3 + (0.013 * 4.5 + 0.1) / 20, rel=0.05)
     looping = workers(slow.but(wait=20.0), 8)
-    assert looping.step_s == pytest.approx(0.0106 + (0.02 + 0.015 * 8 + 0.01) / 20, rel=0.05)
+    assert looping.step_s == pytest.approx(0.0106 + (0.013 * 8 + 0.01) / 20, rel=0.05)
 
 
 def reading(loop: Loop, stored_bytes: float) -> Vitals:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_doctor.diagnosis.forecast.forecast import forecast, taking_s
-from gpu_doctor.diagnosis.forecast.worker_costs import PACES, ROUND_S, handing, starting_s
+from gpu_doctor.diagnosis.forecast.worker_costs import PACES, ROUND_S, handing_s, starting_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.machine import pace as probe
@@ -41,7 +41,7 @@ def test_a_clock_that_does_not_move_is_no_reading(monkeypatch: pytest.MonkeyPatc
 def test_on_a_slow_machine_handing_over_takes_longer_in_proportion() -> None:
     usual, slow = at(1e9 * ROUND_S), at(2e9 * ROUND_S)
     assert taking_s(slow) == pytest.approx(2 * taking_s(usual))
-    assert taking_s(usual) == pytest.approx(handing(1.0, usual.batch_bytes or 0.0, usual.batch_tensors).taking)
+    assert taking_s(usual) == pytest.approx(handing_s(1.0, usual.batch_bytes or 0.0, usual.batch_tensors))
     assert taking_s(LOOP.vitals()) == pytest.approx(taking_s(usual))  # nobody timed it
     assert starting_s(slow, 2) == pytest.approx(2 * starting_s(usual, 2))
     gains = [found.speedup for one in (usual, slow) if (found := forecast(one, {"num_workers": 1})) is not None]

@@ -30,7 +30,7 @@ from gpu_doctor.cell import batch_lines, elsewhere_lines
 from gpu_doctor.diagnosis.forecast.forecast import WORKERS_PER_CORE
 from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, OTHERS, SATURATED, core_worth
-from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing, pace
+from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing_s, pace
 from gpu_doctor.diagnosis.rules.compute import per_sample_forward
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
@@ -239,9 +239,9 @@ def _by_workers(vitals: Vitals, share: float, step_s: float, workers: int, text:
         cores = max(cores - others, 1.0) if others >= OTHERS else cores
 
     def gain(doubt: float, worth: float) -> float:
-        cost = handing(1.0, size, doubt=doubt * pace(vitals))
-        made, trained = (making_s + cost.packing) / workers, (1.0 - share) * step_s + cost.taking
-        return step_s / max(made, trained, (cpu_s + cost.packing + cost.taking_cpu) / (cores * worth))
+        handed = handing_s(1.0, size, doubt=doubt * pace(vitals))
+        made, trained = (making_s + handed) / workers, (1.0 - share) * step_s + handed
+        return step_s / max(made, trained, (cpu_s + 2.0 * handed) / (cores * worth))
 
     low, usual, high = map(gain, (DOUBT[1], 1.0, DOUBT[0]), core_worth(vitals))
     if usual < LEAST_GAIN or low < 1.0:

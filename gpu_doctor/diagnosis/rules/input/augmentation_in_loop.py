@@ -31,7 +31,7 @@ from gpu_doctor.cell import batch_lines, loop_rows, moved_lines
 from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN
 from gpu_doctor.diagnosis.forecast.removed_work import at_best, without
 from gpu_doctor.diagnosis.forecast.stages import core_worth
-from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing, pace
+from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing_s, pace
 from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import ASKS, dearest_lines, library_calls
 from gpu_doctor.diagnosis.rules.host import hidden_sync
@@ -200,9 +200,9 @@ def _by_workers(vitals: Vitals, share: float, step_s: float, code: str) -> Presc
 
     def gain(doubt: float, worth: float) -> float:
         anew = 0.0 if vitals.workers else 1.0  # with workers, batches are handed over already
-        cost = handing(anew * batches, anew * (vitals.batch_bytes or 0.0), doubt=doubt * pace(vitals))
-        on_cores = (cpu_s + fetch_cpu_s + cost.packing + cost.taking_cpu) / (cores * worth)
-        return step_s / max((made + cost.packing) / workers, trained + cost.taking, on_cores)
+        handed = handing_s(anew * batches, anew * (vitals.batch_bytes or 0.0), doubt=doubt * pace(vitals))
+        on_cores = (cpu_s + fetch_cpu_s + 2.0 * handed) / (cores * worth)
+        return step_s / max((made + handed) / workers, trained + handed, on_cores)
 
     low, usual, high = map(gain, (DOUBT[1], 1.0, DOUBT[0]), core_worth(vitals))
     if usual < LEAST_GAIN or low < 1.0:

@@ -71,10 +71,10 @@ def in_the_way(vitals: Vitals) -> Finding | None:
     if cost < NAMING_BAR:
         return None
     found = stages(vitals)
-    most = found.handing(DOUBT[1]) if found is not None else None
+    most = found.handing_s(DOUBT[1]) if found is not None else None
     taken_s, alone_s = (wait - edge) * (vitals.host_step_s or 0.0), unqueued_fetch_s(vitals) or 0.0
     slow_to_come = _draws_itself(vitals) or fetched_s(vitals) > SOON * taken_s
-    if most is None or (slow_to_come and taken_s > most.taking + most.packing):
+    if most is None or (slow_to_come and taken_s > 2.0 * most):
         return None  # it waits for more than the handing over
     theirs = (
         "The worker costs more than it saves"

@@ -25,7 +25,6 @@ from typing import Any
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import at_best
-from gpu_doctor.diagnosis.forecast.slow_batches import PREFETCH as PREFETCH
 from gpu_doctor.diagnosis.forecast.slow_batches import UNEVEN, ahead, slow_part_s
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, SATURATED
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who

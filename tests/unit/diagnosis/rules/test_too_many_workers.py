@@ -90,7 +90,8 @@ def test_rows_in_memory_are_fetched_sooner_than_handed_over() -> None:
     assert found.cost_share == pytest.approx(1.0 - (1.22 + 0.58) / 5.1, abs=0.03)
     (cure,) = found.prescriptions
     assert cure.settings == {"num_workers": 0}
-    assert cure.predicted_speedup == pytest.approx(5.1 / (1.22 + 0.58), rel=0.05)
+    assert cure.predicted_speedup == pytest.approx(5.1 / (1.22 + 0.58), rel=0.1)
+    assert (cure.predicted_low or 9.0) <= 5.1 / (1.22 + 0.58) <= (cure.predicted_high or 0.0)
     assert top(HANDED) == RULE
 
 
