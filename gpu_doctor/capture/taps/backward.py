@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import get_ident
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from gpu_doctor.capture.taps.compiler import leave_us_out
 from gpu_doctor.capture.taps.copies import replicating as _replicating
 from gpu_doctor.capture.taps.forward import Listener, hear_directly
 from gpu_doctor.capture.taps.parameters import Parameters
-from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.capture.taps.tap import Listeners, TapScope
 
 PATIENCE: Final = 2
 """Optimizer steps that may pass a module by until those in it are listened to: the first may have called it unheard."""
@@ -37,8 +37,7 @@ MOST_PARTS: Final = 16
 """A box of more modules than this stays unheard: an event costs about 2 us, and a step should not pay for hundreds."""
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Listeners on the outermost modules and around `torch.autograd.backward` and `grad`."""
     recorder = scope.recorder
     listeners = scope.listeners
@@ -75,8 +74,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         first_pull()  # and what the code names besides: a teacher, where no loader was there to find it by
         stepped.add(p for p in owned if p.requires_grad)
         mark_trained()
-        if boxes not in scope.stepped:
-            scope.stepped.append(boxes)
+        scope.stepped.join(boxes)
 
     def mark_trained() -> None:
         ids = stepped.ids()
@@ -99,7 +97,7 @@ def tap(scope: TapScope) -> Iterator[None]:
                     listen(parts)
                     mark_trained()
         if not unheard:
-            scope.stepped.remove(boxes)
+            scope.stepped.leave(boxes)
 
     def alone() -> bool:
         """Whether no optimizer owns what gets gradients; then what the loop updates itself is listened to."""
@@ -132,15 +130,16 @@ def tap(scope: TapScope) -> Iterator[None]:
     scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, recorder, listeners))
     replicating = functools.partial(_replicating, recorder.fence)
     scope.patches.wrap(nn.Module, "_replicate_for_data_parallel", replicating)
-    try:
-        yield
-    finally:
+
+    def end() -> None:
         for listener in listeners.values():
             listener.end()
         recorder.step_clock.alone = None
         direct.clear()
         unscaled.clear()
         listeners.clear()  # the functions above know each other: a circle that would outlive `del model`
+
+    scope.at_end(end)
 
 
 def _scaling(
@@ -163,8 +162,8 @@ def _backward(
     recorder: Recorder,
     learned: list[weakref.ref[torch.Tensor]],
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]],
-    differentiated: list[Callable[[Any], None]],
-    backed: list[Callable[[], None]],
+    differentiated: Listeners,
+    backed: Listeners,
     original: Callable[..., Any],
 ) -> Callable[..., Any]:
     """A wrapper that bills the call to `backward` and keeps the loss for the end of the run.
@@ -182,7 +181,7 @@ def _backward(
             if get_ident() == log.thread:
                 loss = None
                 if differentiated:
-                    begins(tensors)
+                    differentiated.tell(recorder.note, "The graph of a backward could not be read", tensors)
                 if not log.pulled:
                     log.steps += 1
                 if log.steps >= log.loss_at:
@@ -209,8 +208,8 @@ def _backward(
             if begun:
                 log.backing -= 1
                 try:
-                    if backed:
-                        told()
+                    for tell in tuple(backed):
+                        tell()
                     if log.marker is not None:
                         marked(recorder)
                     note((BACKED, clock(), None))
@@ -233,18 +232,6 @@ def _backward(
                 recorder.note(f"How the loss is computed could not be read: {error}")
         recorder.loss_kept()
         return _loss(tensors, unscaled)
-
-    def begins(tensors: Any) -> None:
-        for tell in tuple(differentiated):
-            try:
-                tell(tensors)
-            except Exception as error:
-                differentiated.remove(tell)
-                recorder.note(f"The graph of a backward could not be read: {error}")
-
-    def told() -> None:
-        for tell in tuple(backed):
-            tell()
 
     return backward
 

@@ -7,8 +7,6 @@ seen as a line of the loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, Final
 
@@ -25,8 +23,7 @@ _PARTS: Final = (
 )
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Wrappers on the parts of clipping."""
     recorder = scope.recorder
     log, fence = recorder.log, recorder.fence
@@ -43,4 +40,3 @@ def tap(scope: TapScope) -> Iterator[None]:
     for owner, name in _PARTS:
         if hasattr(owner, name):
             scope.patches.wrap(owner, name, lambda original: fence.around_in_graphs(original, begins, ends))
-    yield

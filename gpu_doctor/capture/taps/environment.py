@@ -5,8 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import platform
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 import torch
@@ -89,8 +88,7 @@ def _names_of(parameters: list[torch.Tensor], namespace: Mapping[str, object]) -
     return tuple(name for name, one in modules if any(id(p) in ids for p in one.parameters()))  # type: ignore[attr-defined]
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Notes the surroundings at once, and the trained model when an optimizer first steps.
 
     torch's switches are noted then and at the end, too: cells turn them on before their loop.
@@ -121,9 +119,9 @@ def tap(scope: TapScope) -> Iterator[None]:
         facts["optimizers"], facts["torch_threads"] = tuple(names), torch.get_num_threads()
         facts.update(models.described(models.outermost(scope.namespace, seen), seen))
 
+    def end() -> None:
+        now = switches()
+        flags.update({name: True for name in DEBUGGING if now[name]})
+
     scope.optimized.append(note_optimizer)
-    try:
-        yield
-    finally:
-        debugged = {name: switches()[name] for name in DEBUGGING}
-        flags.update({name: True for name, on in debugged.items() if on})
+    scope.at_end(end)

@@ -60,8 +60,7 @@ class EvaluationMode:
 
     def _off(self) -> None:
         patches, self._patches, self._evaluates = self._patches, None, False
-        if self._off in self._backed:
-            self._backed.remove(self._off)
+        self._backed.leave(self._off)
         if patches is not None:
             patches.restore()
 

@@ -20,7 +20,7 @@ from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.batches import sample_count
 from gpu_doctor.capture.events import CALL, CALLED
 from gpu_doctor.capture.taps.copies import Call
-from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.capture.taps.tap import Listeners, TapScope
 
 _NAN = float("nan")
 SEAM: Final = models.CALL
@@ -148,7 +148,7 @@ def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable
 
 
 def _listening(
-    listener: Listener, ref: Callable[[], Any], own: Callable[..., Any] | None, heard: list[Callable[..., None]]
+    listener: Listener, ref: Callable[[], Any], own: Callable[..., Any] | None, heard: Listeners
 ) -> Callable[..., Any]:
     """A module's call that notes its begin and end, and shows its values to who wants to look.
 
@@ -213,7 +213,8 @@ def _listening(
                     broke(error)
         if heard and begun:
             try:
-                shown(module, args, kwargs, output)
+                said = f"The inputs of {type(module).__name__} could not be read"
+                heard.tell(recorder.note, said, module, listener.trained, args, kwargs, output)
             except Exception as error:
                 with suppress(Exception):
                     broke(error)
@@ -223,16 +224,6 @@ def _listening(
         mark = log.mark(CALLED)
         if not recorder.trains:
             log.launched = mark
-
-    def shown(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        """What was handed over is the user's own, and so may be what reads its attributes."""
-        for hear in tuple(heard):
-            try:
-                hear(module, listener.trained, args, kwargs, output)
-            except Exception as error:
-                if hear in heard:
-                    heard.remove(hear)
-                recorder.note(f"The inputs of {type(module).__name__} could not be read: {error}")
 
     return call
 

@@ -12,8 +12,7 @@ GPU: not yet run on one; tested with the `meta` device and a stand-in.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
@@ -39,11 +38,9 @@ def of_current(tensor: torch.Tensor) -> bool:
     return tensor.device.type != "cuda" or tensor.device.index == torch.cuda.current_device()
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Stand-ins for the methods that wait, and for `synchronize` of torch.cuda, its events and its streams."""
     if not scope.accelerated:
-        yield
         return
     recorder = scope.recorder
     log, fence, event = recorder.log, recorder.fence, recorder.event
@@ -90,4 +87,3 @@ def tap(scope: TapScope) -> Iterator[None]:
         scope.patches.wrap(torch.Tensor, name, functools.partial(standing_in, name=name))
     for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):
         scope.patches.wrap(owner, "synchronize", lambda original: fence.around_in_graphs(original, asks, synchronized))
-    yield

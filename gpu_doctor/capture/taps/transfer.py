@@ -8,8 +8,7 @@ heard. GPU: not yet run on one; tested with the `meta` device.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -32,11 +31,9 @@ class Copy(NamedTuple):
     """The event that its begin was noted as: COPYING or WAITING; 0 = none."""
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Stand-ins for the methods; without an accelerator nothing is put anywhere (there is nothing to hear)."""
     if not scope.accelerated:
-        yield
         return
     recorder = scope.recorder
     log, fence, event = recorder.log, recorder.fence, recorder.event
@@ -121,7 +118,6 @@ def tap(scope: TapScope) -> Iterator[None]:
         scope.patches.wrap(torch.Tensor, name, functools.partial(copies, asked))
     scope.patches.wrap(torch.Tensor, "copy_", copies_in)
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", pulling)
-    yield
 
 
 def _asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

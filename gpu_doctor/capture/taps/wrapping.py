@@ -8,8 +8,6 @@ weights of Lookahead) is left in `other`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import get_ident
 from types import FrameType
 from typing import Any, Final
@@ -28,8 +26,7 @@ _DEEPEST: Final = 12
 _PASSES_ON: Final = tuple(name for one in FRAMEWORKS if one.optimizer_passes_on for name in one.packages)
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Wrappers on the `step` of optimizers that wrap others; none where there is no such thing."""
     recorder = scope.recorder
     log, fence = recorder.log, recorder.fence
@@ -66,10 +63,9 @@ def tap(scope: TapScope) -> Iterator[None]:
             known.add(kind)
             scope.patches.wrap(kind, "step", lambda original: fence.around_in_graphs(original, begins, ends))
         if left <= 0 and not known:
-            scope.stepped.remove(stepped)
+            scope.stepped.leave(stepped)
 
     scope.stepped.append(stepped)
-    yield
 
 
 def _around(frame: FrameType | None) -> type | None:
