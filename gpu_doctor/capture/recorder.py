@@ -289,8 +289,8 @@ class Recorder:
             if self.costly is not None:
                 for calls in step.calls:
                     self.costly(number, calls)
-        if clock.spent_marks and self.marks is not None:
-            spent, clock.spent_marks = clock.spent_marks, []
+        if clock.device.spent and self.marks is not None:
+            spent, clock.device.spent = clock.device.spent, []
             self.marks.clock.free(*spent)
         for at, loss in losses:
             self._keep_loss(at, loss)
@@ -408,7 +408,7 @@ class Recorder:
     def tapped_s(self) -> float:
         """What the taps have cost the loop so far: their events at the calibrated cost of one, and the folds."""
         marks_ns = 0 if self.marks is None else self.marks.clock.spent_ns
-        events = self._noted + len(self.log.events) - self.step_clock.device_events
+        events = self._noted + len(self.log.events) - self.step_clock.device.events
         return (events * self._event_ns + self._folded_ns + marks_ns) * 1e-9
 
     def setup(self) -> Setup:
