@@ -38,7 +38,10 @@ class DeviceMarks:
         """A mark was put for an event of this code.
 
         Args:
-            span: the open one. before: the spans of the step so far, of which a forward's gap is made.
+            span: the open one.
+            code: of the event.
+            mark: None where none could be put.
+            before: the spans of the step so far, of whose waits a forward's gap is made.
         """
         self.events += 1
         waited = copied = 0
@@ -72,8 +75,6 @@ class DeviceMarks:
 
     def of_step(self, spans: Sequence[Span], own: bool, readable: bool) -> StepMarks | None:
         """The marks of a step that has ended; None where it has none. `own` and `readable`: see `StepMarks`."""
-        if not self.events:
-            return None
         marks, self._newest = self._carried, None
         for span in spans:
             marks += [one._replace(evaluation=span.evaluation) for one in span.marks or ()]

@@ -92,7 +92,7 @@ class Recorder:
         self.log = Log(clock)
         self._began = clock()
         self.step_clock = StepClock(self._began, sync_measured)
-        self.fence = Fence(self._give_up)
+        self.fence = Fence(self._give_up, self.log)
         self.max_steps = max_steps
         self.deadline_ns = None if max_s is None else self._began + round(max_s * 1e9)
         """When the seconds are over, on the host clock; who hears of steps may set it, None = they are without end."""

@@ -304,7 +304,7 @@ class StepClock:
         if loss is not None:
             self.losses.append((self.step_count, loss))
         self.step_count += 1
-        marks = self.device.of_step(spans, bool(self._own), readable)
+        marks = self.device.of_step(spans, bool(self._own), readable) if self.device.events else None
         self.steps.append(Step(values, end, marks, calls))
 
     def finish(self) -> list[Span]:

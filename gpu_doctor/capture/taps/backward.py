@@ -122,8 +122,7 @@ def tap(scope: TapScope) -> None:
     scope.optimized.append(first_step)
     recorder.read_losses = _read_losses
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
-    scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler  # before torch 2.3
-    scope.patches.wrap(scaler, "scale", functools.partial(_scaling, recorder, unscaled))
+    scope.patches.wrap(torch.amp.GradScaler, "scale", functools.partial(_scaling, recorder, unscaled))
     make = functools.partial(_backward, recorder, learned, unscaled, scope.differentiated, scope.backed)
     scope.patches.wrap(torch.autograd, "backward", make)
     scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder, listeners))
@@ -146,16 +145,15 @@ def _scaling(
     recorder: Recorder, unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]], original: Callable[..., Any]
 ) -> Callable[..., Any]:
     """A GradScaler's `scale` that remembers what was scaled: that is the loss, not the product."""
-    log = recorder.log
 
     def begins(scaler: Any, outputs: Any) -> Any:
-        return outputs if get_ident() == log.thread and isinstance(outputs, torch.Tensor) else None
+        return outputs if isinstance(outputs, torch.Tensor) else None
 
     def ends(outputs: torch.Tensor, scaled: Any) -> None:
         if isinstance(scaled, torch.Tensor):
             unscaled[:] = [(weakref.ref(scaled), outputs.detach())]
 
-    return recorder.fence.around(original, begins, ends)
+    return recorder.fence.around(original, begins, ends, anyone=False)
 
 
 def _backward(
@@ -276,20 +274,17 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
             return False
 
     def begins(*args: Any, **kwargs: Any) -> bool | None:
-        if get_ident() != log.thread or not recorder.started():
+        if not recorder.started():
             return None
         learning = not recorder.trains and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
         if log.marker is not None:
             log.boundary()
-        now = log.clock()
-        log.note((GRADIENT if learning else DIFFERENTIATE, now, None))
-        if now >= log.due_ns or len(log.events) >= log.due:
-            recorder.fold(now)
+        recorder.event(GRADIENT if learning else DIFFERENTIATE)
         if log.marker is not None:
             log.mark(GRADIENT)
         return True
 
-    return recorder.fence.around(original, begins, lambda token, result: _backed(recorder))
+    return recorder.fence.around(original, begins, lambda token, result: _backed(recorder), anyone=False)
 
 
 def _all_parameters(tensors: Sequence[Any], found: Sequence[nn.Module]) -> bool:

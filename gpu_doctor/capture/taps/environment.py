@@ -17,10 +17,7 @@ from gpu_doctor.recording import DeviceSetup
 
 def accelerated() -> bool:
     """True if torch can reach a device other than the CPU."""
-    if torch.cuda.is_available():
-        return True
-    mps = getattr(torch.backends, "mps", None)
-    return mps is not None and bool(mps.is_available())
+    return torch.cuda.is_available() or torch.backends.mps.is_available()
 
 
 DEBUGGING: Final = ("deterministic", "anomaly_mode", "profiler", "launch_blocking")

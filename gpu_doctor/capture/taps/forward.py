@@ -25,7 +25,7 @@ from gpu_doctor.capture.taps.tap import Listeners, TapScope
 _NAN = float("nan")
 SEAM: Final = models.CALL
 _tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
-_dynamo: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", None) or torch.compiler.is_compiling
+_dynamo: Callable[[], bool] = torch.compiler.is_dynamo_compiling
 """Dynamo takes it for true while it reads our code."""
 _compiler: Final[dict[str, Any]] = vars(torch.compiler)
 _FLAG: Final = "_is_compiling_flag"
@@ -265,10 +265,7 @@ def _look_inside(listener: Listener, module: nn.Module, device: str) -> Any:
 
 def _autocast(device: str) -> str:
     kind = device.partition(":")[0]
-    try:
+    with suppress(RuntimeError):  # a device that has no autocast
         if torch.is_autocast_enabled(kind):
             return str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
-    except (TypeError, AttributeError, RuntimeError):  # before torch 2.4 neither takes a device
-        if torch.is_autocast_enabled():
-            return str(torch.get_autocast_gpu_dtype()).removeprefix("torch.")
     return ""

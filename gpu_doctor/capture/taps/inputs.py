@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable
-from threading import get_ident
 from typing import Any, Final
 
 import torch
@@ -219,11 +218,10 @@ class Looker:
         """A backward in the step of an evaluation forward may use its inside (features taken by hooks): not judged."""
 
         def begins(*args: Any, **kwargs: Any) -> None:
-            if get_ident() == self.recorder.thread:
-                for watch in self.pending:
-                    watch.used = True
+            for watch in self.pending:
+                watch.used = True
 
-        return self.recorder.fence.around(original, begins, lambda token, result: None)
+        return self.recorder.fence.around(original, begins, lambda token, result: None, anyone=False)
 
     # ---- facts --------------------------------------------------------------------------------------------------
 

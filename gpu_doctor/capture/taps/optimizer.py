@@ -26,8 +26,7 @@ from gpu_doctor.recording.steps import OTHER
 
 MOST_ALIKE: Final = 3
 """So often one is met again that has nothing but known parameters: the model may be wrapped or compiled meanwhile."""
-_SCALERS: Final = (getattr(torch.amp, "GradScaler", None), torch.cuda.amp.GradScaler)
-_SCALER_FILES: Final = {one.step.__code__.co_filename for one in _SCALERS if one is not None}
+_SCALER_FILE: Final = torch.amp.GradScaler.step.__code__.co_filename
 _OPTIMIZER_FILE: Final = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 
 
@@ -45,7 +44,7 @@ def _within_a_scaler() -> bool:
     """Whether the step that begins is taken by a GradScaler that scales."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_filename in _SCALER_FILES and frame.f_code.co_name == "step":
+        if frame.f_code.co_filename == _SCALER_FILE and frame.f_code.co_name == "step":
             return bool(getattr(frame.f_locals.get("self"), "_enabled", False))
         frame = frame.f_back
     return False
@@ -245,10 +244,8 @@ class Steps:
     def clearing(self, original: Callable[..., None]) -> Callable[..., None]:
         """`zero_grad` of a module: where no optimizer steps, it is the begin of a step."""
 
-        def begins(module: Any, /, *args: Any, **kwargs: Any) -> bool | None:
+        def begins(module: Any, /, *args: Any, **kwargs: Any) -> bool:
             log = self._log
-            if get_ident() != log.thread:
-                return None
             if log.marker is not None:
                 if not self._recorder.trains:
                     log.boundary()
@@ -259,7 +256,7 @@ class Steps:
         def ends(token: bool, result: Any) -> None:
             self._log.note((DONE, self._log.clock(), None))
 
-        return self._recorder.fence.around(original, begins, ends)
+        return self._recorder.fence.around(original, begins, ends, anyone=False)
 
 
 def tap(scope: TapScope) -> None:
@@ -274,7 +271,7 @@ def tap(scope: TapScope) -> None:
         scope.patches.hook(f"optimizer step {kind} hook", functools.partial(_silence, handle))
     scope.patches.wrap(torch.optim.Optimizer, "zero_grad", steps.zeroing)
     scope.patches.wrap(torch.nn.Module, "zero_grad", steps.clearing)
-    foreign.hear(scope, steps)
+    foreign.hear(scope, steps.begins, steps.ended, steps.zeroing)
 
 
 def _silence(handle: Any) -> None:

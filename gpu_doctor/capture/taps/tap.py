@@ -32,7 +32,9 @@ class Listeners(list[Callable[..., Any]]):
         What is given is the user's own, and so may be what reads its attributes.
 
         Args:
-            note: takes a sentence. failed: how it begins. given: to the listeners.
+            note: takes a sentence.
+            failed: how it begins.
+            *given: to the listeners.
             stay: who has failed is told of the next moment too.
         """
         for hear in tuple(self):  # some take themselves out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -78,10 +77,9 @@ def tap(scope: TapScope) -> None:
 
 
 def _evaluating(looker: Looker, mode: EvaluationMode, original: Callable[..., Any]) -> Callable[..., Any]:
-    def begins(module: nn.Module) -> nn.Module | None:
-        if get_ident() != looker.recorder.thread:
-            return None
+    def begins(module: nn.Module) -> nn.Module:
         looker.evaluates()
         return module
 
-    return looker.recorder.fence.around_in_graphs(original, begins, lambda module, result: mode.on(module))
+    around = looker.recorder.fence.around_in_graphs
+    return around(original, begins, lambda module, result: mode.on(module), anyone=False)

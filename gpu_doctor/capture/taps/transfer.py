@@ -36,7 +36,7 @@ def tap(scope: TapScope) -> None:
     if not scope.accelerated:
         return
     recorder = scope.recorder
-    log, fence, event = recorder.log, recorder.fence, recorder.event
+    log, around, event = recorder.log, recorder.fence.around_in_graphs, recorder.event
     inside = False
 
     def begins(source: torch.Tensor, there: str, blocking: bool) -> Copy:
@@ -87,31 +87,31 @@ def tap(scope: TapScope) -> None:
         """Of a method that returns the copy."""
 
         def before(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Copy | None:
-            if inside or get_ident() != log.thread:
+            if inside:
                 return None
             return begins(tensor, asked(args, kwargs), not _non_blocking(args, kwargs))
 
-        return Seam(original, fence.around_in_graphs(original, before, ends, raised))
+        return Seam(original, around(original, before, ends, raised, anyone=False))
 
     def copies_in(original: Callable[..., Any]) -> Seam:
         """Of `copy_`, which returns what it was called on."""
 
         def before(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Copy | None:
             source = args[0] if args else kwargs.get("src")
-            if inside or get_ident() != log.thread or not isinstance(source, torch.Tensor):
+            if inside or not isinstance(source, torch.Tensor):
                 return None
             if (source.device.type == "cpu") == (tensor.device.type == "cpu"):
                 return None
             return begins(source, tensor.device.type, not _non_blocking(args, kwargs))
 
-        return Seam(original, fence.around_in_graphs(original, before, ends, raised))
+        return Seam(original, around(original, before, ends, raised, anyone=False))
 
     def pulling(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def answered(token: bool, batch: Any) -> None:
             if get_ident() == log.thread:
                 event(BATCH_AT, traffic.addresses(batch))
 
-        return fence.around_in_graphs(original, lambda iterator: True, answered, lambda token, error: None)
+        return around(original, lambda iterator: True, answered, lambda token, error: None)
 
     traffic.book_of(scope)
     for name, asked in (("to", _asked), ("cuda", _always)):
