@@ -13,15 +13,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextlib import suppress
+from threading import get_ident
 from typing import Any
+
+from gpu_doctor.capture.events import Log
 
 
 class Fence:
     """All entries from the user's threads into the code of one run."""
 
-    def __init__(self, give_up: Callable[[Exception], None]) -> None:
-        """Args: give_up: takes our wrappers off and leaves a note; what it raises is suppressed."""
-        self._give_up = give_up
+    def __init__(self, give_up: Callable[[Exception], None], log: Log | None = None) -> None:
+        """Args: give_up: takes our wrappers off and leaves a note; what it raises is suppressed. log: of the run."""
+        self._give_up, self._log = give_up, log
 
     def broke(self, error: Exception) -> None:
         """Something of ours raised: it is the last that is heard of us. Who calls it suppresses what it may raise."""
@@ -33,6 +36,8 @@ class Fence:
         before: Callable[..., Any],
         after: Callable[[Any, Any], None],
         failed: Callable[[Any, BaseException], None] | None = None,
+        *,
+        anyone: bool = True,
     ) -> Callable[..., Any]:
         """A stand-in for `original`, of its name and signature.
 
@@ -42,12 +47,15 @@ class Fence:
                 done afterwards.
             after: is given that, and the result.
             failed: is given that, and the exception; without it `after` is called, with None for the result.
+            anyone: other threads than the training thread are heard too.
         """
-        broke = self.broke
+        broke, log = self.broke, None if anyone else self._log
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
+            if log is not None and get_ident() != log.thread:
+                return original(*args, **kwargs)
             token = None
             try:
                 token = before(*args, **kwargs)
@@ -83,11 +91,13 @@ class Fence:
         before: Callable[..., Any],
         after: Callable[[Any, Any], None],
         failed: Callable[[Any, BaseException], None] | None = None,
+        *,
+        anyone: bool = True,
     ) -> Callable[..., Any]:
         """As `around`, of a call that torch may compile with the code around it: its graph stays in one piece."""
         from gpu_doctor.capture.graphs import through  # torch, which is not needed to record a run
 
-        return through(original, self.around(original, before, after, failed))
+        return through(original, self.around(original, before, after, failed, anyone=anyone))
 
     def quietly(self, ours: Callable[..., Any]) -> Callable[..., Any]:
         """A hook that torch calls: what it raises ends our listening, and nothing else."""

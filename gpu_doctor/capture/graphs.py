@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-_dynamo: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", None) or (lambda: False)
+_dynamo: Callable[[], bool] = torch.compiler.is_dynamo_compiling
 """True while torch reads what it compiles."""
 
 

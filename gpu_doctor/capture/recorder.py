@@ -86,7 +86,7 @@ class Recorder:
         self.log = Log(clock)
         self._began = clock()
         self.step_clock = StepClock(self._began, sync_measured)
-        self.fence = Fence(self._give_up)
+        self.fence = Fence(self._give_up, self.log)
         self.max_steps = max_steps
         self.deadline_ns = None if max_s is None else self._began + round(max_s * 1e9)
         """When the seconds are over, on the host clock; who hears of steps may set it, None = they are without end."""
@@ -282,8 +282,8 @@ class Recorder:
             if self.costly is not None:
                 for calls in step.calls:
                     self.costly(number, calls)
-        if clock.spent_marks and self.marks is not None:
-            spent, clock.spent_marks = clock.spent_marks, []
+        if clock.device.spent and self.marks is not None:
+            spent, clock.device.spent = clock.device.spent, []
             self.marks.clock.free(*spent)
         for at, loss in losses:
             self._losses.keep(at, loss)
@@ -393,7 +393,7 @@ class Recorder:
     def tapped_s(self) -> float:
         """What the taps have cost the loop so far: their events at the calibrated cost of one, and the folds."""
         marks_ns = 0 if self.marks is None else self.marks.clock.spent_ns
-        events = self._noted + len(self.log.events) - self.step_clock.device_events
+        events = self._noted + len(self.log.events) - self.step_clock.device.events
         return (events * self._event_ns + self._folded_ns + marks_ns) * 1e-9
 
     def setup(self) -> Setup:

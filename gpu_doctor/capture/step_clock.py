@@ -14,8 +14,9 @@ from operator import add
 from typing import Any, Final, NamedTuple
 
 from gpu_doctor.capture import events
+from gpu_doctor.capture.device_marks import DeviceMarks
 from gpu_doctor.capture.events import CALL, CODES, Event
-from gpu_doctor.capture.gpu.marks import Marked, StepMarks
+from gpu_doctor.capture.gpu.marks import StepMarks
 from gpu_doctor.capture.held import Batch, Held
 from gpu_doctor.capture.spans import Source, Span, row, summed
 from gpu_doctor.recording.steps import (
@@ -84,8 +85,7 @@ class StepClock:
         """An optimizer has stepped, or batches that something was learned from turned out to be steps of their own."""
         self.step_count = 0
         """Steps that have ended."""
-        self.device_events = 0
-        """Of the events, those that stand for marks on the device, whose cost the device's clock counts itself."""
+        self.device = DeviceMarks()
         self.evaluation_edge_ns = 0
         """Spent at the edges of evaluation passes: the iterator (worker start), first batch, end (they stop)."""
         # what was found since the last look at it
@@ -94,8 +94,6 @@ class StepClock:
         """The step, and its loss."""
         self.copies: list[tuple[int, int, Any, Place]] = []
         """COPYING, COPIED, CAME and BATCH_AT that are no evaluation's: code, time, argument, and where the loop was."""
-        self.spent_marks: list[Any] = []
-        """Marks of the device that nobody will read."""
         self.looks: list[tuple[int, Any]] = []
         """The phase that the thread was in, -1 where it changed meanwhile, and what was seen."""
         self._phases = [OTHER]
@@ -166,13 +164,7 @@ class StepClock:
         """Batches before the first optimizer step; None = not held back any more."""
         self._untaught = False
         """They were too many to be held back, and nothing like training was heard of them."""
-        self._carried: list[Marked] = []
-        """Marks of work that was launched after the optimizer's step, before the ask that ended it."""
-        self._any_marks = False
-        self._looked: Span | None = None
-        """Has the newest mark of an evaluation."""
-        self._empty: bool | None = None
-        """Whether the device's queue had run empty, as was asked when the step ended."""
+        self.device.clear()
 
     @property
     def now(self) -> int:
@@ -276,8 +268,7 @@ class StepClock:
         last = spans.pop()
         before = self._span = spans[-1]
         before.ns = list(map(add, before.ns, last.ns))
-        before.marks = [*(before.marks or ()), *(last.marks or ())] or None
-        self._looked = before if self._looked is last else self._looked
+        self.device.joined(last, before)
         if last.calls is not None:
             before.calls = summed(before.calls or {}, last.calls)
         self._at_ask = min(self._at_ask, len(spans))
@@ -313,18 +304,8 @@ class StepClock:
         if loss is not None:
             self.losses.append((self.step_count, loss))
         self.step_count += 1
-        marks = self._marks_of(spans, readable) if self._any_marks else None
+        marks = self.device.of_step(spans, bool(self._own), readable) if self.device.events else None
         self.steps.append(Step(values, end, marks, calls))
-
-    def _marks_of(self, spans: list[Span], readable: bool) -> StepMarks:
-        """The marks of a step; those of what was launched after its optimizer's step are the next one's."""
-        marks, self._looked = self._carried, None
-        for span in spans:
-            marks += [one._replace(evaluation=span.evaluation) for one in span.marks or ()]
-        last = max((i for i, one in enumerate(marks, 1) if one.code == events.STEPPED), default=len(marks))
-        self._carried, empty, self._empty = marks[last:], self._empty, None
-        self._any_marks = bool(self._carried) or any(span.marks for span in self._spans)
-        return StepMarks(marks[:last], bool(self._own), readable, empty)
 
     def finish(self) -> list[Span]:
         """The loop is over: closes the last step where its optimizer stepped.
@@ -552,10 +533,9 @@ class StepClock:
             blind=self._blind and not heard,
             trains=heard,
             cpu=self._cpu,
-            marked=self._any_marks,
-            empty=self._empty,
+            empty=self.device.empty,
         )
-        self._any_marks, self._empty = False, None
+        self.device.empty = None
         self._spans = []
         self._forget_step(len(batch.spans))
         self._untaught = self._untaught and not heard
@@ -569,10 +549,9 @@ class StepClock:
 
     def _put_batch(self, one: Batch) -> None:
         """A batch turned out to be a step of its own."""
-        marks, empty = self._any_marks, self._empty
-        self._any_marks, self._empty = one.marked, one.empty
+        empty, self.device.empty = self.device.empty, one.empty
         self._put(one.spans, one.end_ns, one.kind, one.asked, one.epoch, one.cpu)
-        self._any_marks, self._empty = marks or self._any_marks, empty
+        self.device.empty = empty
 
     def _release(self) -> None:
         """The batches held back are steps of their own: the loop has no optimizer."""
@@ -592,7 +571,6 @@ class StepClock:
         held, self._held = self._held, None
         if held is not None and held.batches:
             self._asked = True
-            self._any_marks = self._any_marks or any(one.marked for one in held.batches)
             before = held.merged(self._last)
             self._spans[:0] = before
             self._at_ask += len(before)
@@ -871,31 +849,10 @@ class StepClock:
         self._cpu = cpu_ns
 
     def _marked(self, now: int, arg: tuple[int, Any]) -> None:
-        code, mark = arg
-        self.device_events += 1
-        waited = copied = 0
-        if self._span.evaluation:
-            self._keep_newest()
-        elif code == events.CALL:
-            for span in self._spans[self._end if self._stepped else 0 :]:
-                if not span.evaluation:
-                    waited += span.ns[DATA_WAIT]
-                    copied += span.ns[TRANSFER]
-        if self._span.marks is None:
-            self._span.marks = []
-        self._span.marks.append(Marked(code, mark, waited, copied))
-        self._any_marks = True
-
-    def _keep_newest(self) -> None:
-        """Of an evaluation only its last mark is read: those before it are given back."""
-        looked, self._looked = self._looked, self._span
-        if looked is not None and looked.evaluation and looked.marks:
-            self.spent_marks += [one.mark for one in looked.marks]
-            looked.marks = None
+        self.device.put(self._span, *arg, self._spans[self._end if self._stepped else 0 :])
 
     def _queue(self, now: int, empty: bool) -> None:
-        self.device_events += 1
-        self._empty = empty
+        self.device.asked(empty)
 
     # ---- the begin --------------------------------------------------------------------------------------------------
 

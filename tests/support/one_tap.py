@@ -37,7 +37,8 @@ def on(
     recorder = recorder or Recorder(clock=Ticking())
     with Patches() as patches:
         scope = TapScope(recorder, patches, namespace, accelerated)
-        with tap(scope):
+        with scope.ends:
+            tap(scope)
             yield scope
 
 

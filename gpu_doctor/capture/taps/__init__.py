@@ -55,7 +55,7 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("world", world),
     ("debugging", debugging),
 )
-"""Name -> context manager over a TapScope."""
+"""Name -> what puts it up in a TapScope."""
 
 
 @contextmanager
@@ -72,13 +72,13 @@ def listening(
     if accelerated is None:
         accelerated = torch_accelerated()
     try:
-        with Patches() as patches, ExitStack() as stack:
-            scope = TapScope(recorder, patches, namespace, accelerated)
+        with Patches() as patches, ExitStack() as ends:
+            scope = TapScope(recorder, patches, namespace, accelerated, ends=ends)
             recorder.unhear.append(patches.restore)
-            stack.callback(_retire, scope)
+            ends.callback(_retire, scope)
             for name, tap in TAPS:
                 try:
-                    stack.enter_context(tap(scope))
+                    tap(scope)
                 except Exception as error:
                     recorder.note(f"The {name} tap could not be installed: {error}")
             try:
@@ -89,13 +89,7 @@ def listening(
             finally:
                 recorder.unhear.clear()
                 recorder.loop_over()
-                # What listens holds the model and, through the scope, itself: a circle would outlive `del model`.
-                scope.pulled.clear()
-                scope.optimized.clear()
-                scope.stepped.clear()
-                scope.differentiated.clear()
-                scope.backed.clear()
-                scope.heard.clear()
+                scope.forget()  # a circle would outlive `del model`
     finally:
         for tell in (tell_dispatching, tell_attention, tell_logits, tell_pairs):
             tell(recorder)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import get_ident
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from gpu_doctor.capture.taps.compiler import leave_us_out
 from gpu_doctor.capture.taps.copies import replicating as _replicating
 from gpu_doctor.capture.taps.forward import Listener, hear_directly
 from gpu_doctor.capture.taps.parameters import Parameters
-from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.capture.taps.tap import Listeners, TapScope
 
 PATIENCE: Final = 2
 """Optimizer steps that may pass a module by until those in it are listened to: the first may have called it unheard."""
@@ -37,8 +37,7 @@ MOST_PARTS: Final = 16
 """A box of more modules than this stays unheard: an event costs about 2 us, and a step should not pay for hundreds."""
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Listeners on the outermost modules and around `torch.autograd.backward` and `grad`."""
     recorder = scope.recorder
     listeners = scope.listeners
@@ -75,8 +74,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         first_pull()  # and what the code names besides: a teacher, where no loader was there to find it by
         stepped.add(p for p in owned if p.requires_grad)
         mark_trained()
-        if boxes not in scope.stepped:
-            scope.stepped.append(boxes)
+        scope.stepped.join(boxes)
 
     def mark_trained() -> None:
         ids = stepped.ids()
@@ -99,7 +97,7 @@ def tap(scope: TapScope) -> Iterator[None]:
                     listen(parts)
                     mark_trained()
         if not unheard:
-            scope.stepped.remove(boxes)
+            scope.stepped.leave(boxes)
 
     def alone() -> bool:
         """Whether no optimizer owns what gets gradients; then what the loop updates itself is listened to."""
@@ -124,17 +122,15 @@ def tap(scope: TapScope) -> Iterator[None]:
     scope.optimized.append(first_step)
     recorder.read_losses = _read_losses
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
-    scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler  # before torch 2.3
-    scope.patches.wrap(scaler, "scale", functools.partial(_scaling, recorder, unscaled))
+    scope.patches.wrap(torch.amp.GradScaler, "scale", functools.partial(_scaling, recorder, unscaled))
     make = functools.partial(_backward, recorder, learned, unscaled, scope.differentiated, scope.backed)
     scope.patches.wrap(torch.autograd, "backward", make)
     scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder, listeners))
     scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, recorder, listeners))
     replicating = functools.partial(_replicating, recorder.fence)
     scope.patches.wrap(nn.Module, "_replicate_for_data_parallel", replicating)
-    try:
-        yield
-    finally:
+
+    def end() -> None:
         for listener in listeners.values():
             listener.end()
         recorder.step_clock.alone = None
@@ -142,29 +138,30 @@ def tap(scope: TapScope) -> Iterator[None]:
         unscaled.clear()
         listeners.clear()  # the functions above know each other: a circle that would outlive `del model`
 
+    scope.at_end(end)
+
 
 def _scaling(
     recorder: Recorder, unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]], original: Callable[..., Any]
 ) -> Callable[..., Any]:
     """A GradScaler's `scale` that remembers what was scaled: that is the loss, not the product."""
-    log = recorder.log
 
     def begins(scaler: Any, outputs: Any) -> Any:
-        return outputs if get_ident() == log.thread and isinstance(outputs, torch.Tensor) else None
+        return outputs if isinstance(outputs, torch.Tensor) else None
 
     def ends(outputs: torch.Tensor, scaled: Any) -> None:
         if isinstance(scaled, torch.Tensor):
             unscaled[:] = [(weakref.ref(scaled), outputs.detach())]
 
-    return recorder.fence.around(original, begins, ends)
+    return recorder.fence.around(original, begins, ends, anyone=False)
 
 
 def _backward(
     recorder: Recorder,
     learned: list[weakref.ref[torch.Tensor]],
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]],
-    differentiated: list[Callable[[Any], None]],
-    backed: list[Callable[[], None]],
+    differentiated: Listeners,
+    backed: Listeners,
     original: Callable[..., Any],
 ) -> Callable[..., Any]:
     """A wrapper that bills the call to `backward` and keeps the loss for the end of the run.
@@ -182,7 +179,7 @@ def _backward(
             if get_ident() == log.thread:
                 loss = None
                 if differentiated:
-                    begins(tensors)
+                    differentiated.tell(recorder.note, "The graph of a backward could not be read", tensors)
                 if not log.pulled:
                     log.steps += 1
                 if log.steps >= log.loss_at:
@@ -209,8 +206,8 @@ def _backward(
             if begun:
                 log.backing -= 1
                 try:
-                    if backed:
-                        told()
+                    for tell in tuple(backed):
+                        tell()
                     if log.marker is not None:
                         marked(recorder)
                     note((BACKED, clock(), None))
@@ -233,18 +230,6 @@ def _backward(
                 recorder.note(f"How the loss is computed could not be read: {error}")
         recorder.loss_kept()
         return _loss(tensors, unscaled)
-
-    def begins(tensors: Any) -> None:
-        for tell in tuple(differentiated):
-            try:
-                tell(tensors)
-            except Exception as error:
-                differentiated.remove(tell)
-                recorder.note(f"The graph of a backward could not be read: {error}")
-
-    def told() -> None:
-        for tell in tuple(backed):
-            tell()
 
     return backward
 
@@ -289,20 +274,17 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
             return False
 
     def begins(*args: Any, **kwargs: Any) -> bool | None:
-        if get_ident() != log.thread or not recorder.started():
+        if not recorder.started():
             return None
         learning = not recorder.trains and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
         if log.marker is not None:
             log.boundary()
-        now = log.clock()
-        log.note((GRADIENT if learning else DIFFERENTIATE, now, None))
-        if now >= log.due_ns or len(log.events) >= log.due:
-            recorder.fold(now)
+        recorder.event(GRADIENT if learning else DIFFERENTIATE)
         if log.marker is not None:
             log.mark(GRADIENT)
         return True
 
-    return recorder.fence.around(original, begins, lambda token, result: _backed(recorder))
+    return recorder.fence.around(original, begins, lambda token, result: _backed(recorder), anyone=False)
 
 
 def _all_parameters(tensors: Sequence[Any], found: Sequence[nn.Module]) -> bool:

@@ -8,8 +8,8 @@ what is heard, and the seconds are then those of launching. GPU: not yet run on 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import torch.utils.checkpoint as torchs
@@ -66,7 +66,7 @@ class Recomputed:
         """A backward has ended; one that was begun inside of another is no end."""
         if not self._recorder.log.backing:
             self._looks = False
-            self._backed.remove(self.backed)
+            self._backed.leave(self.backed)
 
     def told(self) -> Recomputation | None:
         """What was recomputed so far; may be called on any thread."""
@@ -139,18 +139,12 @@ def _backward(fence: Fence, recomputed: Recomputed, original: Callable[..., Any]
     return staticmethod(fence.around_in_graphs(original, begins, put_back))
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Listens at both ways of torch's; the fact `recomputation` of the setup."""
-    facts, fence = scope.recorder.facts, scope.recorder.fence
-    recomputed = Recomputed(scope)
-    facts["recomputation"] = recomputed.told
+    fence, recomputed = scope.recorder.fence, Recomputed(scope)
+    scope.tells("recomputation", recomputed.told)
     reentrant = getattr(torchs, REENTRANT, None)
     if reentrant is not None:
         scope.patches.wrap(reentrant, "backward", functools.partial(_backward, fence, recomputed))
     if hasattr(torchs, HOOK):
         scope.patches.wrap(torchs, HOOK, functools.partial(_hooked, fence, recomputed))
-    try:
-        yield
-    finally:
-        facts["recomputation"] = recomputed.told()

@@ -7,9 +7,7 @@ seen as a line of the loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import get_ident
+import functools
 from typing import Any, Final
 
 from torch.nn import utils
@@ -25,15 +23,12 @@ _PARTS: Final = (
 )
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Wrappers on the parts of clipping."""
     recorder = scope.recorder
-    log, fence = recorder.log, recorder.fence
+    around = functools.partial(recorder.fence.around_in_graphs, anyone=False)
 
-    def begins(*args: Any, **kwargs: Any) -> bool | None:
-        if get_ident() != log.thread:
-            return None
+    def begins(*args: Any, **kwargs: Any) -> bool:
         recorder.event(PHASE, BACKWARD)
         return True
 
@@ -42,5 +37,4 @@ def tap(scope: TapScope) -> Iterator[None]:
 
     for owner, name in _PARTS:
         if hasattr(owner, name):
-            scope.patches.wrap(owner, name, lambda original: fence.around_in_graphs(original, begins, ends))
-    yield
+            scope.patches.wrap(owner, name, lambda original: around(original, begins, ends))

@@ -20,6 +20,7 @@ from gpu_doctor.capture.patching import Patches
 
 _ROOM: Final = __name__.rpartition(".taps.")[0]
 LEFT_OUT: Final = (
+    "taps.tap",
     "taps.optimizer",
     "taps.backward",
     "taps.parameters",

@@ -11,8 +11,8 @@ import io
 import linecache
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, update_wrapper
 from pathlib import Path
 from types import FrameType
@@ -264,8 +264,7 @@ SEAMS: Final = (
 safetensors only where it is imported: that is never our doing."""
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Stand-ins at the seams; modules that are imported later are met when an optimizer first steps."""
     book, fence = book_of(scope), scope.recorder.fence
     met: set[tuple[str, str]] = set()
@@ -283,4 +282,3 @@ def tap(scope: TapScope) -> Iterator[None]:
         scope.patches.wrap(torch.serialization, "_open_zipfile_writer", partial(_saving, fence, book))
     meet()
     scope.optimized.append(meet)
-    yield

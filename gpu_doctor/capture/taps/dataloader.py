@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from threading import get_ident
 from typing import Any
 
@@ -21,7 +21,6 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from gpu_doctor.capture.describe import loaders
 from gpu_doctor.capture.events import BATCH, CPU, CPU_EVERY_NS, EXHAUSTED, NEXT, NEXT_BLIND, OPENED, OPENING
 from gpu_doctor.capture.fetch.book import FetchBook
-from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.deliveries import Deliveries
 from gpu_doctor.capture.taps.padding import PaddingLooks
 from gpu_doctor.capture.taps.sources import LoaderSource
@@ -116,25 +115,23 @@ class Listening:
                     self.recorder.loaders[source.key] = dataclasses.replace(setup, role=role)
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Wrappers on `DataLoader.__iter__` and on the iterators' `__next__`."""
-    with FetchBook(scope.recorder) as book:
-        state = Listening(scope, book)
-        known, handed = scope.recorder.loaders, state.deliveries.of
-        scope.recorder.fetched = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
-        scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
-        scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
-        scope.recorder.on_step.append(state.give_roles)
-        scope.recorder.facts["padding"] = state.padded
-        scope.recorder.own_cpu_s.append(lambda: 1e-9 * sum(one.spent_ns for one in state.padding.copy().values()))
-        try:
-            yield
-        finally:
-            state.give_roles()
-            scope.recorder.facts["padding"] = state.padded()
-            frozen = scope.recorder.fetched()
-            scope.recorder.fetched = lambda: frozen
+    recorder, book = scope.recorder, scope.ends.enter_context(FetchBook(scope.recorder))
+    state = Listening(scope, book)
+    known, handed = recorder.loaders, state.deliveries.of
+
+    def freeze() -> None:
+        frozen = recorder.fetched()
+        recorder.fetched = lambda: frozen
+
+    recorder.fetched = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
+    scope.at_end(freeze)
+    scope.tells("padding", state.padded, state.give_roles)
+    scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
+    scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
+    recorder.on_step.append(state.give_roles)
+    recorder.own_cpu_s.append(lambda: 1e-9 * sum(one.spent_ns for one in state.padding.copy().values()))
 
 
 def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -146,7 +143,8 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         recorder.fold()  # what this loader is used for is known by its batches so far
         role = state.role_of(state.known(loader) or "")
         log.note((OPENING, clock(), not torch.is_grad_enabled() or role == "evaluation"))
-        _hear_first_pull(state.scope, recorder)
+        state.scope.pulled.tell(recorder.note, "The search for models failed")
+        state.scope.pulled.clear()
         key = state.key_of(loader)
         metering = state.book.metering(loader, key)
         return loader, key, metering, metering.__enter__()
@@ -263,12 +261,3 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             note((EXHAUSTED, clock(), None))
 
     return __next__
-
-
-def _hear_first_pull(scope: TapScope, recorder: Recorder) -> None:
-    while scope.pulled:
-        hear = scope.pulled.pop(0)
-        try:
-            hear()
-        except Exception as error:
-            recorder.note(f"The search for models failed: {error}")

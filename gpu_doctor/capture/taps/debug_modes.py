@@ -7,8 +7,7 @@ they are heard at the one switch that all their forms go through, and not asked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -40,8 +39,7 @@ class OnTime:
         return (self._ns + (self._clock() - since if since is not None else 0)) * 1e-9
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Listens at the switches; the flags hold the seconds in which each was on, where it was on at all."""
     facts, clock, fence = scope.recorder.facts, scope.recorder.clock, scope.recorder.fence
     anomaly = OnTime(clock, torch.is_anomaly_enabled())
@@ -71,8 +69,5 @@ def tap(scope: TapScope) -> Iterator[None]:
     if hasattr(profiler, "_run_on_profiler_start") and hasattr(profiler, "_run_on_profiler_stop"):
         scope.patches.wrap(profiler, "_run_on_profiler_start", turned(True))
         scope.patches.wrap(profiler, "_run_on_profiler_stop", turned(False))
-    try:
-        yield
-    finally:
-        anomaly.turn(False)
-        profiling.turn(False)
+    scope.at_end(lambda: anomaly.turn(False))
+    scope.at_end(lambda: profiling.turn(False))

@@ -6,19 +6,14 @@ GPU: not yet run on one; tested with stand-ins for torch's functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 
 from gpu_doctor.capture.taps.tap import TapScope
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Says how to wait for the devices that the loop trains on; nothing is waited for here."""
     if not scope.accelerated:
-        yield
         return
     recorder, cuda, mps = scope.recorder, torch.cuda.synchronize, torch.mps.synchronize
 
@@ -34,8 +29,8 @@ def tap(scope: TapScope) -> Iterator[None]:
             mps()
         return bool(cards) or setup.device.startswith("mps")
 
-    recorder.waits = waits
-    try:
-        yield
-    finally:
+    def forget() -> None:
         recorder.waits = None
+
+    recorder.waits = waits
+    scope.at_end(forget)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -111,9 +110,8 @@ class Listening:
         except Exception as error:
             self._scope.recorder.note(f"DistributedDataParallel's own figures could not be read: {_first(error)}")
 
-    def end(self) -> None:
-        """The run is over."""
-        self.part()
+    def forget(self) -> None:
+        """The run is over: no model is kept alive."""
         self._newest = []
 
     def _spent_s(self) -> float:
@@ -135,8 +133,7 @@ class Listening:
             )
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Stand-ins for the collectives, for DataParallel's copies of model and batch, and for `no_sync`."""
     book, fence = book_of(scope), scope.recorder.fence
     state = Listening(scope, book)
@@ -151,12 +148,14 @@ def tap(scope: TapScope) -> Iterator[None]:
         scope.patches.wrap(DistributedDataParallel, "no_sync", functools.partial(_unsynced, fence, state))
     for name in ("replicate", "scatter", "gather"):
         scope.patches.wrap(nn.DataParallel, name, functools.partial(timed, fence, book, SPREADING))
-    try:
-        yield
-    finally:
-        state.end()
+
+    def end() -> None:
+        state.part()
+        state.forget()
         # A figure, for what listens holds the namespace, which may not outlive the run.
         scope.recorder.facts["world"] = state(ended=True)
+
+    scope.at_end(end)
 
 
 def _parting(fence: Fence, state: Listening, original: Callable[..., Any]) -> Callable[..., Any]:

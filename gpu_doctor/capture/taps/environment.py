@@ -5,8 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import platform
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 import torch
@@ -18,10 +17,7 @@ from gpu_doctor.recording import DeviceSetup
 
 def accelerated() -> bool:
     """True if torch can reach a device other than the CPU."""
-    if torch.cuda.is_available():
-        return True
-    mps = getattr(torch.backends, "mps", None)
-    return mps is not None and bool(mps.is_available())
+    return torch.cuda.is_available() or torch.backends.mps.is_available()
 
 
 DEBUGGING: Final = ("deterministic", "anomaly_mode", "profiler", "launch_blocking")
@@ -89,8 +85,7 @@ def _names_of(parameters: list[torch.Tensor], namespace: Mapping[str, object]) -
     return tuple(name for name, one in modules if any(id(p) in ids for p in one.parameters()))  # type: ignore[attr-defined]
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Notes the surroundings at once, and the trained model when an optimizer first steps.
 
     torch's switches are noted then and at the end, too: cells turn them on before their loop.
@@ -121,9 +116,9 @@ def tap(scope: TapScope) -> Iterator[None]:
         facts["optimizers"], facts["torch_threads"] = tuple(names), torch.get_num_threads()
         facts.update(models.described(models.outermost(scope.namespace, seen), seen))
 
+    def end() -> None:
+        now = switches()
+        flags.update({name: True for name in DEBUGGING if now[name]})
+
     scope.optimized.append(note_optimizer)
-    try:
-        yield
-    finally:
-        debugged = {name: switches()[name] for name in DEBUGGING}
-        flags.update({name: True for name, on in debugged.items() if on})
+    scope.at_end(end)

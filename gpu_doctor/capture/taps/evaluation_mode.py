@@ -6,9 +6,9 @@ heard whether gradients are switched off and when `model.train()` comes; at othe
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -49,7 +49,8 @@ class EvaluationMode:
         if known is None or known() is not module:
             return
         self._off()
-        self._patches, around = Patches(), self._recorder.fence.around_in_graphs
+        self._patches = Patches()
+        around = functools.partial(self._recorder.fence.around_in_graphs, anyone=False)
         self._patches.wrap(nn.Module, "train", lambda train: around(train, self._trains(known), lambda *_: None))
         self._backed.append(self._off)
         if not torch.is_grad_enabled():
@@ -60,15 +61,14 @@ class EvaluationMode:
 
     def _off(self) -> None:
         patches, self._patches, self._evaluates = self._patches, None, False
-        if self._off in self._backed:
-            self._backed.remove(self._off)
+        self._backed.leave(self._off)
         if patches is not None:
             patches.restore()
 
     def _entered(self, known: weakref.ref[nn.Module]) -> Callable[..., None]:
         def after(token: bool, result: Any) -> None:
             module = known()
-            if self._evaluates or module is None or module.training or get_ident() != self._recorder.thread:
+            if self._evaluates or module is None or module.training:
                 return
             if self._patches is not None and not torch.is_grad_enabled():
                 self._begins()
@@ -83,7 +83,7 @@ class EvaluationMode:
 
     def _trains(self, known: weakref.ref[nn.Module]) -> Callable[..., None]:
         def before(module: nn.Module, mode: bool = True) -> None:
-            if not mode or module is not known() or get_ident() != self._recorder.thread:
+            if not mode or module is not known():
                 return
             if self._evaluates:
                 if self._recorder.log.marker is not None:

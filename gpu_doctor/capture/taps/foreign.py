@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from gpu_doctor.capture.frameworks import FRAMEWORKS
 from gpu_doctor.capture.taps.tap import TapScope
@@ -17,35 +17,29 @@ _KINDS: Final = tuple(kind for one in FRAMEWORKS for kind in one.optimizers)
 """Module and name of each class."""
 
 
-class Hooks(Protocol):
-    """What the tap of torch's own optimizers does around a step."""
-
-    def begins(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
-        """A step begins."""
-
-    def ended(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """It has ended."""
-
-    def zeroing(self, original: Callable[..., None]) -> Callable[..., None]:
-        """Makes the wrapper of a `zero_grad`."""
-
-
-def hear(scope: TapScope, hooks: Hooks) -> None:
+def hear(
+    scope: TapScope,
+    begun: Callable[[Any, Any, Any], Any],
+    ended: Callable[[Any, Any, Any], None],
+    zeroing: Callable[[Callable[..., None]], Callable[..., None]],
+) -> None:
     """Has them heard as torch's are, those whose library is imported by now or when a loader is first pulled from.
 
     Args:
         scope: of the run.
-        hooks: of torch's optimizers.
+        begun: torch's hook before a step.
+        ended: torch's hook after a step.
+        zeroing: makes the wrapper of a `zero_grad`.
     """
     heard: set[type] = set()
 
     def step_of(original: Callable[..., Any]) -> Callable[..., Any]:
         def begins(optimizer: Any, /, *args: Any, **kwargs: Any) -> Any:
-            hooks.begins(optimizer, (optimizer,), {})
+            begun(optimizer, (optimizer,), {})
             return optimizer
 
         def ends(optimizer: Any, result: Any) -> None:
-            hooks.ended(optimizer, (optimizer,), {})
+            ended(optimizer, (optimizer,), {})
 
         # As with torch's own hooks, the end of a step that raised is not heard.
         return scope.recorder.fence.around(original, begins, ends, lambda optimizer, error: None)
@@ -56,7 +50,7 @@ def hear(scope: TapScope, hooks: Hooks) -> None:
             if isinstance(kind, type) and kind not in heard:
                 heard.add(kind)
                 scope.patches.wrap(kind, "step", step_of)
-                scope.patches.wrap(kind, "zero_grad", hooks.zeroing)
+                scope.patches.wrap(kind, "zero_grad", zeroing)
 
     meet()
     scope.pulled.append(meet)

@@ -20,12 +20,12 @@ from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.batches import sample_count
 from gpu_doctor.capture.events import CALL, CALLED
 from gpu_doctor.capture.taps.copies import Call
-from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.capture.taps.tap import Listeners, TapScope
 
 _NAN = float("nan")
 SEAM: Final = models.CALL
 _tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
-_dynamo: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", None) or torch.compiler.is_compiling
+_dynamo: Callable[[], bool] = torch.compiler.is_dynamo_compiling
 """Dynamo takes it for true while it reads our code."""
 _compiler: Final[dict[str, Any]] = vars(torch.compiler)
 _FLAG: Final = "_is_compiling_flag"
@@ -148,7 +148,7 @@ def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable
 
 
 def _listening(
-    listener: Listener, ref: Callable[[], Any], own: Callable[..., Any] | None, heard: list[Callable[..., None]]
+    listener: Listener, ref: Callable[[], Any], own: Callable[..., Any] | None, heard: Listeners
 ) -> Callable[..., Any]:
     """A module's call that notes its begin and end, and shows its values to who wants to look.
 
@@ -213,7 +213,8 @@ def _listening(
                     broke(error)
         if heard and begun:
             try:
-                shown(module, args, kwargs, output)
+                said = f"The inputs of {type(module).__name__} could not be read"
+                heard.tell(recorder.note, said, module, listener.trained, args, kwargs, output)
             except Exception as error:
                 with suppress(Exception):
                     broke(error)
@@ -223,16 +224,6 @@ def _listening(
         mark = log.mark(CALLED)
         if not recorder.trains:
             log.launched = mark
-
-    def shown(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        """What was handed over is the user's own, and so may be what reads its attributes."""
-        for hear in tuple(heard):
-            try:
-                hear(module, listener.trained, args, kwargs, output)
-            except Exception as error:
-                if hear in heard:
-                    heard.remove(hear)
-                recorder.note(f"The inputs of {type(module).__name__} could not be read: {error}")
 
     return call
 
@@ -274,10 +265,7 @@ def _look_inside(listener: Listener, module: nn.Module, device: str) -> Any:
 
 def _autocast(device: str) -> str:
     kind = device.partition(":")[0]
-    try:
+    with suppress(RuntimeError):  # a device that has no autocast
         if torch.is_autocast_enabled(kind):
             return str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
-    except (TypeError, AttributeError, RuntimeError):  # before torch 2.4 neither takes a device
-        if torch.is_autocast_enabled():
-            return str(torch.get_autocast_gpu_dtype()).removeprefix("torch.")
     return ""

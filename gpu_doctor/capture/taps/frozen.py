@@ -9,8 +9,6 @@ some 20 us; on a GPU the looks stay there, and are read when the loop has ended,
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -115,8 +113,7 @@ class Frozen:
     def optimized(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to step for the first time, on the training thread."""
         self._late = self._steps + LATE
-        if self.stepped not in self._scope.stepped:
-            self._scope.stepped.append(self.stepped)
+        self._scope.stepped.join(self.stepped)
 
     def called(self, module: nn.Module, trained: bool, args: Any, kwargs: Any, output: Any) -> None:
         """The forward of an outermost module has returned, on the training thread."""
@@ -185,9 +182,8 @@ class Frozen:
             one.unseen = one.unseen or bool(kept and full and not one.returning.over)
 
     def _unhear(self) -> None:
-        for hears, hear in ((self._scope.heard, self.called), (self._scope.stepped, self.stepped)):
-            if hear in hears:
-                hears.remove(hear)  # type: ignore[arg-type]
+        self._scope.heard.leave(self.called)
+        self._scope.stepped.leave(self.stepped)
 
 
 def _read(inputs: list[torch.Tensor], result: torch.Tensor) -> tuple[Rows, torch.Tensor] | None:
@@ -204,18 +200,9 @@ def _read(inputs: list[torch.Tensor], result: torch.Tensor) -> tuple[Rows, torch
     return None if of is None or not known or len(known) < len(batched) else (known, of)
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Fact `frozen` of the setup."""
-    frozen, facts = Frozen(scope), scope.recorder.facts
+    frozen = Frozen(scope)
     scope.optimized.append(frozen.optimized)
-    facts["frozen"] = frozen.facts
-    try:
-        yield
-    finally:
-        facts["frozen"] = None
-        try:
-            frozen.end()
-            facts["frozen"] = frozen.facts()
-        except Exception as error:
-            scope.recorder.note(f"Whether a frozen model's samples came again could not be read: {error}")
+    failed = "Whether a frozen model's samples came again could not be read"
+    scope.tells("frozen", frozen.facts, frozen.end, failed)

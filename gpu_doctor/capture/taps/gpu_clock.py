@@ -5,8 +5,7 @@ GPU: not yet run on one. The logic around it (gap, exposed wait, empty queue) is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import islice
 from threading import get_ident
 from typing import Any, Final, TypeAlias
@@ -64,8 +63,7 @@ class CudaClock:
         self._pools.setdefault(mark[0], []).append(mark)
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Marks steps on the device once a module or an optimizer on a GPU is heard, until the run ends."""
     recorder, log = scope.recorder, scope.recorder.log
     left = FORWARDS
@@ -110,14 +108,13 @@ def tap(scope: TapScope) -> Iterator[None]:
         return recorder.fence.around_in_graphs(original, lambda guard, *error: True, ends)
 
     def forget() -> None:
-        if heard in scope.heard:
-            scope.heard.remove(heard)
+        scope.heard.leave(heard)
+
+    def end() -> None:
+        forget()
+        log.marker = recorder.windows = None
 
     scope.optimized.append(first_step)
     if scope.accelerated:
         scope.heard.append(heard)
-    try:
-        yield
-    finally:
-        forget()
-        log.marker = recorder.windows = None
+    scope.at_end(end)

@@ -17,9 +17,8 @@ from typing import Any
 
 import torch
 
-_graph_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", None) or (lambda: -1)
-"""Number of the backward pass that this thread works for, -1 for none; any torch that has hooks after accumulation
-has it."""
+_graph_task: Callable[[], int] = torch._C._current_graph_task_id
+"""Number of the backward pass that this thread works for, -1 for none."""
 
 
 def on_autograds_thread() -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable
-from threading import get_ident
 from typing import Any, Final
 
 import torch
@@ -110,16 +109,14 @@ class Looker:
         if not self.on:
             self.on, self.clean = True, False
             self._hearing.append(self.heard)
-        if self.step_ended not in self.stepped:
-            self.stepped.append(self.step_ended)
+        self.stepped.join(self.step_ended)
 
     def close(self) -> None:
         """No longer, until so many more steps; backwards are heard until the step ends."""
         self.next_step = self.recorder.step_count + EVERY
         if self.on:
             self.on = False
-            if self.heard in self._hearing:  # at the run's end the list is empty already
-                self._hearing.remove(self.heard)
+            self._hearing.leave(self.heard)  # at the run's end the list is empty already
 
     def turn(self, now: int) -> None:
         """Opens the next window when it is due; called at steps' ends (of steps that repeat, once a block)."""
@@ -141,7 +138,7 @@ class Looker:
         """An optimizer has stepped, on the training thread, and a window is open or was in this step."""
         self.settle()
         if not self.on:
-            self.stepped.remove(self.step_ended)
+            self.stepped.leave(self.step_ended)
             return
         now = self.recorder.clock()
         for shapes in self.seen.values():
@@ -221,11 +218,10 @@ class Looker:
         """A backward in the step of an evaluation forward may use its inside (features taken by hooks): not judged."""
 
         def begins(*args: Any, **kwargs: Any) -> None:
-            if get_ident() == self.recorder.thread:
-                for watch in self.pending:
-                    watch.used = True
+            for watch in self.pending:
+                watch.used = True
 
-        return self.recorder.fence.around(original, begins, lambda token, result: None)
+        return self.recorder.fence.around(original, begins, lambda token, result: None, anyone=False)
 
     # ---- facts --------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ import functools
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from threading import get_ident
 from types import FrameType
 from typing import Any, Final
@@ -26,8 +26,7 @@ from gpu_doctor.recording.steps import OTHER
 
 MOST_ALIKE: Final = 3
 """So often one is met again that has nothing but known parameters: the model may be wrapped or compiled meanwhile."""
-_SCALERS: Final = (getattr(torch.amp, "GradScaler", None), torch.cuda.amp.GradScaler)
-_SCALER_FILES: Final = {one.step.__code__.co_filename for one in _SCALERS if one is not None}
+_SCALER_FILE: Final = torch.amp.GradScaler.step.__code__.co_filename
 _OPTIMIZER_FILE: Final = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 
 
@@ -45,7 +44,7 @@ def _within_a_scaler() -> bool:
     """Whether the step that begins is taken by a GradScaler that scales."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_filename in _SCALER_FILES and frame.f_code.co_name == "step":
+        if frame.f_code.co_filename == _SCALER_FILE and frame.f_code.co_name == "step":
             return bool(getattr(frame.f_locals.get("self"), "_enabled", False))
         frame = frame.f_back
     return False
@@ -114,11 +113,7 @@ class Steps:
             recorder.meet(optimizer)
             return
         with models.one_scan():
-            for hear in self._scope.optimized:
-                try:
-                    hear(optimizer)
-                except Exception as error:
-                    recorder.note(f"The optimizer's model could not be read: {error}")
+            self._scope.optimized.tell(recorder.note, "The optimizer's model could not be read", optimizer, stay=True)
         now = recorder.clock()
         recorder.searched_s += (now - begin) * 1e-9
         recorder.searches += 1
@@ -181,17 +176,10 @@ class Steps:
     def _begins_within(self) -> None:
         """A step begins in a backward: it is told when that one has ended."""
         self._inner.begin(_within_a_step())
-        if self.stepped_within not in self._scope.backed:
-            self._scope.backed.append(self.stepped_within)
+        self._scope.backed.join(self.stepped_within)
 
     def _shown(self) -> None:
-        for hear in tuple(self._scope.stepped):  # some take themselves out
-            try:
-                hear()
-            except Exception as error:
-                if hear in self._scope.stepped:
-                    self._scope.stepped.remove(hear)
-                self._recorder.note(f"An optimizer step could not be read: {error}")
+        self._scope.stepped.tell(self._recorder.note, "An optimizer step could not be read")
 
     def stepped_within(self) -> None:
         """A backward ends, in which autograd's threads may have stepped optimizers: one event stands for them all.
@@ -256,10 +244,8 @@ class Steps:
     def clearing(self, original: Callable[..., None]) -> Callable[..., None]:
         """`zero_grad` of a module: where no optimizer steps, it is the begin of a step."""
 
-        def begins(module: Any, /, *args: Any, **kwargs: Any) -> bool | None:
+        def begins(module: Any, /, *args: Any, **kwargs: Any) -> bool:
             log = self._log
-            if get_ident() != log.thread:
-                return None
             if log.marker is not None:
                 if not self._recorder.trains:
                     log.boundary()
@@ -270,29 +256,22 @@ class Steps:
         def ends(token: bool, result: Any) -> None:
             self._log.note((DONE, self._log.clock(), None))
 
-        return self._recorder.fence.around(original, begins, ends)
+        return self._recorder.fence.around(original, begins, ends, anyone=False)
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """A step begins and ends; before an optimizer's first use the scope's `optimized` listeners hear of it."""
     steps, fence = Steps(scope), scope.recorder.fence
-    handles = []
     for register, hook, kind in (
         (register_optimizer_step_pre_hook, steps.begins, "pre"),
         (register_optimizer_step_post_hook, steps.ended, "post"),
     ):
         handle = register(fence.quietly(hook))
-        handles.append(handle)
+        scope.at_end(handle.remove)
         scope.patches.hook(f"optimizer step {kind} hook", functools.partial(_silence, handle))
     scope.patches.wrap(torch.optim.Optimizer, "zero_grad", steps.zeroing)
     scope.patches.wrap(torch.nn.Module, "zero_grad", steps.clearing)
-    foreign.hear(scope, steps)
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    foreign.hear(scope, steps.begins, steps.ended, steps.zeroing)
 
 
 def _silence(handle: Any) -> None:

@@ -10,8 +10,6 @@ nothing; two threads that compute in Python at once used 6 % more CPU (median of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from gpu_doctor.capture.lines.switch_interval import INTERVAL
@@ -20,11 +18,7 @@ from gpu_doctor.capture.taps.tap import TapScope
 TURN_S: Final = 1e-4
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """A shorter switch interval for the run; one that is shorter already, or that the code sets itself, is left."""
+    scope.at_end(lambda: INTERVAL.release(scope))
     INTERVAL.ask(scope, TURN_S)
-    try:
-        yield
-    finally:
-        INTERVAL.release(scope)

@@ -12,9 +12,7 @@ GPU: not yet run on one; tested with the `meta` device and a stand-in.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from threading import get_ident
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,20 +37,19 @@ def of_current(tensor: torch.Tensor) -> bool:
     return tensor.device.type != "cuda" or tensor.device.index == torch.cuda.current_device()
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Stand-ins for the methods that wait, and for `synchronize` of torch.cuda, its events and its streams."""
     if not scope.accelerated:
-        yield
         return
     recorder = scope.recorder
-    log, fence, event = recorder.log, recorder.fence, recorder.event
+    log, event = recorder.log, recorder.event
+    around = functools.partial(recorder.fence.around_in_graphs, anyone=False)
     recorder.step_clock.sync_measured = True
     inside = False
 
     def begins(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> torch.Tensor | None:
         nonlocal inside
-        if inside or tensor.device.type == "cpu" or get_ident() != log.thread:
+        if inside or tensor.device.type == "cpu":
             return None
         event(WAITING)
         if log.marker is not None:
@@ -70,9 +67,7 @@ def tap(scope: TapScope) -> Iterator[None]:
         ends(tensor, result)
         event(CAME, traffic.came(tensor, result))
 
-    def asks(*awaited: Any, **kwargs: Any) -> bool | None:
-        if get_ident() != log.thread:
-            return None
+    def asks(*awaited: Any, **kwargs: Any) -> bool:
         event(WAITING)
         log.waits(not awaited and not kwargs)  # else for an event, a stream, or maybe for another device
         return True
@@ -83,11 +78,10 @@ def tap(scope: TapScope) -> Iterator[None]:
 
     def standing_in(original: Callable[..., Any], name: str) -> Seam:
         after = fetched if name in COPIES else ends
-        return Seam(original, fence.around_in_graphs(original, begins, after, lambda tensor, error: ends(tensor, None)))
+        return Seam(original, around(original, begins, after, lambda tensor, error: ends(tensor, None)))
 
     traffic.book_of(scope)
     for name in METHODS:
         scope.patches.wrap(torch.Tensor, name, functools.partial(standing_in, name=name))
     for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):
-        scope.patches.wrap(owner, "synchronize", lambda original: fence.around_in_graphs(original, asks, synchronized))
-    yield
+        scope.patches.wrap(owner, "synchronize", lambda original: around(original, asks, synchronized))

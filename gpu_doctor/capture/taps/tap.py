@@ -4,16 +4,46 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, MutableMapping
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.parameters import Parameters
 
-if TYPE_CHECKING:
-    import torch
+
+class Listeners(list[Callable[..., Any]]):
+    """Who is told of one kind of moment of the loop."""
+
+    def join(self, hear: Callable[..., Any]) -> None:
+        """It is told from now on, once a moment."""
+        if hear not in self:
+            self.append(hear)
+
+    def leave(self, hear: Callable[..., Any]) -> None:
+        """It is told no more, if it was."""
+        if hear in self:
+            self.remove(hear)
+
+    def tell(self, note: Callable[[str], None], failed: str, *given: Any, stay: bool = False) -> None:
+        """The moment is there: what a listener raises is noted, and the others are told all the same.
+
+        What is given is the user's own, and so may be what reads its attributes.
+
+        Args:
+            note: takes a sentence.
+            failed: how it begins.
+            *given: to the listeners.
+            stay: who has failed is told of the next moment too.
+        """
+        for hear in tuple(self):  # some take themselves out
+            try:
+                hear(*given)
+            except Exception as error:
+                if not stay:
+                    self.leave(hear)
+                note(f"{failed}: {error}")
 
 
 @dataclass
@@ -26,26 +56,59 @@ class TapScope:
     """Where the code runs, None for a `watch()` block."""
     accelerated: bool = False
     """A device other than the CPU is there to copy to and to wait for."""
-    pulled: list[Callable[[], None]] = field(default_factory=list)
+    pulled: Listeners = field(default_factory=Listeners)
     """Called when a loader is first iterated."""
-    optimized: list[Callable[[torch.optim.Optimizer], None]] = field(default_factory=list)
-    """Called before the first step of every optimizer."""
+    optimized: Listeners = field(default_factory=Listeners)
+    """Called with an optimizer before its first step."""
     listeners: dict[int, Any] = field(default_factory=dict)
     """`forward.Listener`s on the outermost modules, by their id."""
     owned: Parameters = field(default_factory=Parameters)
     """Of every optimizer met so far."""
-    heard: list[Callable[[torch.nn.Module, bool, Any, Any, Any], None]] = field(default_factory=list)
+    heard: Listeners = field(default_factory=Listeners)
     """Called after every forward of an outermost module, while somebody looks: module, whether it is trained, its
     arguments, named arguments and output. Empty most of the time."""
-    stepped: list[Callable[[], None]] = field(default_factory=list)
+    stepped: Listeners = field(default_factory=Listeners)
     """Called after every optimizer step while something is still looked for; empty most of the time."""
     steps: Counter[int] = field(default_factory=Counter)
     """How often each optimizer, by its id, has stepped while somebody of `stepped` looked."""
-    differentiated: list[Callable[[Any], None]] = field(default_factory=list)
+    differentiated: Listeners = field(default_factory=Listeners)
     """Called with the loss before a backward pass of the training thread, while somebody looks: empty most of the
     time."""
-    backed: list[Callable[[], None]] = field(default_factory=list)
+    backed: Listeners = field(default_factory=Listeners)
     """Called when a backward pass of the training thread has ended, still within its phase."""
+    ends: ExitStack = field(default_factory=ExitStack)
+    """What is done when the run is over, the last first."""
+
+    def at_end(self, end: Callable[[], None], failed: str = "What a tap has heard could not be read") -> None:
+        """Is called when the run is over. What it raises is noted, with `failed` as the sentence's begin."""
+
+        def ended() -> None:
+            try:
+                end()
+            except Exception as error:
+                self.recorder.note(f"{failed}: {error}")
+
+        self.ends.callback(ended)
+
+    def tells(
+        self, name: str, told: Callable[[], Any], end: Callable[[], None] = lambda: None, failed: str = ""
+    ) -> None:
+        """A fact of the setup: asked for while the run goes on, and once more at its end, after `end`."""
+        facts = self.recorder.facts
+        facts[name] = told
+
+        def freeze() -> None:
+            facts[name] = None
+            end()
+            facts[name] = told()
+
+        self.at_end(freeze, failed or f"The {name.replace('_', ' ')} could not be read")
+
+    def forget(self) -> None:
+        """Nobody listens any more: what listens holds the model and, through the scope, itself."""
+        for ones in (self.pulled, self.optimized, self.heard, self.stepped, self.differentiated, self.backed):
+            ones.clear()
 
 
-Tap: TypeAlias = Callable[[TapScope], AbstractContextManager[None]]
+Tap: TypeAlias = Callable[[TapScope], None]
+"""Puts its listeners up; what takes them off is `TapScope.patches` or was handed to `TapScope.at_end`."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from threading import get_ident
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,8 +18,7 @@ from gpu_doctor.capture.taps.unused_gradients import Unstepped
 from gpu_doctor.recording.setup import OptimizerFacts
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Facts `model`, `optimizer_facts`, `inputs`, `evaluation` and `kept_graphs` of the setup."""
     recorder = scope.recorder
     facts, looker, mode = recorder.facts, Looker(scope), EvaluationMode(scope)
@@ -60,13 +57,8 @@ def tap(scope: TapScope) -> Iterator[None]:
     first_pull()
     scope.pulled.append(first_pull)
     scope.optimized.append(first_step)
-    facts["inputs"], facts["evaluation"], facts["kept_graphs"] = looker.inputs, looker.evaluation, looker.kept_graphs
-    facts["idle_inputs"] = looker.idle_inputs
-    scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker, mode))
-    recorder.on_step.append(looker.turn)
-    try:
-        yield
-    finally:
+
+    def end() -> None:
         recorder.on_step.remove(looker.turn)
         predicts()
         if callable(facts.get("model")):  # who keeps the recorder must not keep what the code names
@@ -74,15 +66,20 @@ def tap(scope: TapScope) -> Iterator[None]:
         looker.end()
         mode.end()
         unstepped.end()
-        facts["inputs"], facts["evaluation"] = looker.inputs(), looker.evaluation()
-        facts["kept_graphs"], facts["idle_inputs"] = looker.kept_graphs(), looker.idle_inputs()
+
+    scope.tells("inputs", looker.inputs)
+    scope.tells("idle_inputs", looker.idle_inputs)
+    scope.tells("evaluation", looker.evaluation)
+    scope.tells("kept_graphs", looker.kept_graphs)
+    scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker, mode))
+    recorder.on_step.append(looker.turn)
+    scope.at_end(end)
 
 
 def _evaluating(looker: Looker, mode: EvaluationMode, original: Callable[..., Any]) -> Callable[..., Any]:
-    def begins(module: nn.Module) -> nn.Module | None:
-        if get_ident() != looker.recorder.thread:
-            return None
+    def begins(module: nn.Module) -> nn.Module:
         looker.evaluates()
         return module
 
-    return looker.recorder.fence.around_in_graphs(original, begins, lambda module, result: mode.on(module))
+    around = looker.recorder.fence.around_in_graphs
+    return around(original, begins, lambda module, result: mode.on(module), anyone=False)

@@ -8,8 +8,7 @@ heard. GPU: not yet run on one; tested with the `meta` device.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -32,14 +31,12 @@ class Copy(NamedTuple):
     """The event that its begin was noted as: COPYING or WAITING; 0 = none."""
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Stand-ins for the methods; without an accelerator nothing is put anywhere (there is nothing to hear)."""
     if not scope.accelerated:
-        yield
         return
     recorder = scope.recorder
-    log, fence, event = recorder.log, recorder.fence, recorder.event
+    log, around, event = recorder.log, recorder.fence.around_in_graphs, recorder.event
     inside = False
 
     def begins(source: torch.Tensor, there: str, blocking: bool) -> Copy:
@@ -90,38 +87,37 @@ def tap(scope: TapScope) -> Iterator[None]:
         """Of a method that returns the copy."""
 
         def before(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Copy | None:
-            if inside or get_ident() != log.thread:
+            if inside:
                 return None
             return begins(tensor, asked(args, kwargs), not _non_blocking(args, kwargs))
 
-        return Seam(original, fence.around_in_graphs(original, before, ends, raised))
+        return Seam(original, around(original, before, ends, raised, anyone=False))
 
     def copies_in(original: Callable[..., Any]) -> Seam:
         """Of `copy_`, which returns what it was called on."""
 
         def before(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Copy | None:
             source = args[0] if args else kwargs.get("src")
-            if inside or get_ident() != log.thread or not isinstance(source, torch.Tensor):
+            if inside or not isinstance(source, torch.Tensor):
                 return None
             if (source.device.type == "cpu") == (tensor.device.type == "cpu"):
                 return None
             return begins(source, tensor.device.type, not _non_blocking(args, kwargs))
 
-        return Seam(original, fence.around_in_graphs(original, before, ends, raised))
+        return Seam(original, around(original, before, ends, raised, anyone=False))
 
     def pulling(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def answered(token: bool, batch: Any) -> None:
             if get_ident() == log.thread:
                 event(BATCH_AT, traffic.addresses(batch))
 
-        return fence.around_in_graphs(original, lambda iterator: True, answered, lambda token, error: None)
+        return around(original, lambda iterator: True, answered, lambda token, error: None)
 
     traffic.book_of(scope)
     for name, asked in (("to", _asked), ("cuda", _always)):
         scope.patches.wrap(torch.Tensor, name, functools.partial(copies, asked))
     scope.patches.wrap(torch.Tensor, "copy_", copies_in)
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", pulling)
-    yield
 
 
 def _asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.backward_products import Products, backward_products
 from gpu_doctor.capture.describe.models import size_of
 from gpu_doctor.capture.events import OURS
-from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.capture.taps.tap import Listeners, TapScope
 from gpu_doctor.recording.setup import ModelFacts
 
 LOOK_AT: Final = 4
@@ -115,7 +115,7 @@ class Unstepped:
         self._modules.update({id(one): one for one in modules})
         if not self._owners:
             for hears, hear in self._hearers():
-                hears.append(hear)
+                hears.join(hear)
             # Besides those that hold what is stepped: a backbone of its own. Names alone; no scan of the process.
             self._modules.update({id(one): one for one in models.outermost(self._scope.namespace)})
             if self._worth({id(p) for p in owned}):
@@ -134,8 +134,7 @@ class Unstepped:
         self._over = True
         self._modules, self._everyones, self._bits, self._owners, self._seen = {}, None, {}, [], []
         for hears, hear in self._hearers():
-            if hear in hears:
-                hears.remove(hear)
+            hears.leave(hear)
 
     def told(self, facts: ModelFacts) -> ModelFacts:
         """The make of the model, with what was found by now."""
@@ -178,7 +177,7 @@ class Unstepped:
         for one in self._seen:
             one.look(steps)
 
-    def _hearers(self) -> tuple[tuple[list[Any], Any], ...]:
+    def _hearers(self) -> tuple[tuple[Listeners, Any], ...]:
         scope = self._scope
         return (scope.stepped, self.stepped), (scope.differentiated, self.begins), (scope.backed, self.ended)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -108,22 +106,12 @@ class Looks:
 
     def unhear(self) -> None:
         """Nobody looks any longer."""
-        if self.begins in self._scope.differentiated:
-            self._scope.differentiated.remove(self.begins)
+        self._scope.differentiated.leave(self.begins)
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Fact `unused_logits` of the setup."""
-    looks, facts = Looks(scope), scope.recorder.facts
+    looks = Looks(scope)
     scope.differentiated.append(looks.begins)
-    facts["unused_logits"] = looks.fact
-    try:
-        yield
-    finally:
-        facts["unused_logits"] = None
-        try:
-            looks.end()
-            facts["unused_logits"] = looks.fact()
-        except Exception as error:
-            scope.recorder.note(f"How many logits the loss leaves out could not be read: {error}")
+    failed = "How many logits the loss leaves out could not be read"
+    scope.tells("unused_logits", looks.fact, looks.end, failed)

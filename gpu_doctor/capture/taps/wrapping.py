@@ -7,10 +7,8 @@ weights of Lookahead) is left in `other`.
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import get_ident
 from types import FrameType
 from typing import Any, Final
 
@@ -28,11 +26,10 @@ _DEEPEST: Final = 12
 _PASSES_ON: Final = tuple(name for one in FRAMEWORKS if one.optimizer_passes_on for name in one.packages)
 
 
-@contextmanager
-def tap(scope: TapScope) -> Iterator[None]:
+def tap(scope: TapScope) -> None:
     """Wrappers on the `step` of optimizers that wrap others; none where there is no such thing."""
     recorder = scope.recorder
-    log, fence = recorder.log, recorder.fence
+    around = functools.partial(recorder.fence.around_in_graphs, anyone=False)
     inside: list[bool] = []
     """Of each step of a wrapping one that runs: whether the wrapped one has stepped."""
     known: set[type] = set()
@@ -40,7 +37,7 @@ def tap(scope: TapScope) -> Iterator[None]:
 
     def begins(optimizer: Any, /, *args: Any, **kwargs: Any) -> bool | None:
         # A closure is the loop's own code.
-        if args or kwargs or get_ident() != log.thread:
+        if args or kwargs:
             return None
         recorder.event(PHASE, BACKWARD)
         inside.append(False)
@@ -64,12 +61,11 @@ def tap(scope: TapScope) -> Iterator[None]:
         kind = _around(sys._getframe(1))
         if kind is not None and kind not in known:
             known.add(kind)
-            scope.patches.wrap(kind, "step", lambda original: fence.around_in_graphs(original, begins, ends))
+            scope.patches.wrap(kind, "step", lambda original: around(original, begins, ends))
         if left <= 0 and not known:
-            scope.stepped.remove(stepped)
+            scope.stepped.leave(stepped)
 
     scope.stepped.append(stepped)
-    yield
 
 
 def _around(frame: FrameType | None) -> type | None:

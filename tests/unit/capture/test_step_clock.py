@@ -704,4 +704,4 @@ def test_of_the_marks_in_an_evaluation_all_but_the_newest_are_given_back() -> No
         bench.pull(held_out, grad=False)
         bench.forward(7, training=False, grad=False)
         bench.note(MARK, (CALLED, number))
-    assert bench.clock.spent_marks == list(range(49))
+    assert bench.clock.device.spent == list(range(49))

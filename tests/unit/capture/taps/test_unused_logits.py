@@ -22,7 +22,8 @@ X = torch.rand(8, 4)
 def trained(kept: list[int]) -> tuple[Recorder, TapScope]:
     """A loop whose loss reads so many of 8 positions, backward by backward; what is found, and who still listens."""
     recorder, body, head = begun(Recorder()), nn.Linear(4, 4), nn.Linear(4, 5)
-    with on(backward.tap, recorder) as scope, unused_logits.tap(scope):
+    with on(backward.tap, recorder) as scope:
+        unused_logits.tap(scope)
         for count in kept:
             target = torch.zeros(8, dtype=torch.long).masked_fill(torch.arange(8) >= count, -100)
             functional.cross_entropy(head(body(X).relu()), target).backward()
@@ -54,7 +55,8 @@ def test_later_backwards_are_looked_at_more_rarely_and_to_an_end() -> None:
 def test_of_two_layers_that_which_wastes_more() -> None:
     recorder, heads = begun(Recorder()), (nn.Linear(4, 5), nn.Linear(4, 3))
     target = torch.tensor([0, 1] + 6 * [-100])
-    with on(backward.tap, recorder) as scope, unused_logits.tap(scope):
+    with on(backward.tap, recorder) as scope:
+        unused_logits.tap(scope)
         sum((functional.cross_entropy(head(X), target) for head in heads), torch.zeros(())).backward()
     assert recorder.facts["unused_logits"].classes == 5
 
