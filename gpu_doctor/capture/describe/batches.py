@@ -42,13 +42,14 @@ def named_tensors(
 
 def _members(value: Any, name: str, objects: bool) -> Iterable[tuple[Any, Any]]:
     if isinstance(value, Mapping):
-        pairs: Iterable[tuple[Any, Any]] = value.items()
-        return pairs
+        return value.items()
     if isinstance(value, (list, tuple)):
         names = getattr(value, "_fields", None) or (f"{name}[{at}]" for at in itertools.count())
-        return zip(names, value, strict=False)
+        named: Iterable[tuple[Any, Any]] = zip(names, value, strict=False)
+        return named
     if objects and hasattr(value, "__dict__"):
-        return vars(value).items()
+        attributes: dict[str, Any] = vars(value)
+        return attributes.items()
     if dataclasses.is_dataclass(value):
         return ((one.name, getattr(value, one.name, None)) for one in dataclasses.fields(value))
     return ()
