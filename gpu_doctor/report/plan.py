@@ -143,9 +143,10 @@ def _steps(waterfall: Sequence[Rung]) -> tuple[Step, ...]:
     longest = max(one.speedup for one in waterfall) or 1.0
     found, last = [], 0.0
     for number, one in enumerate(waterfall):
-        label, ends = clean(one.label, 120), formatting.interval(one.low, one.high)
+        label, whole = clean(one.label, 120), bool(number and one.verified)
+        ends = formatting.interval(one.low, one.high, value=one.speedup if whole else None)
         interval = f" ({ends})" if ends else ""
-        if number and one.verified:  # a measurement of all against the code as written, not a further gain
+        if whole:  # a measurement of all against the code as written, not a further gain
             total = formatting.figure(one.speedup, one.low, one.high)
             told = Step(label, total, f"verified{interval}", 0.0, one.speedup, True)
         elif number:
