@@ -242,17 +242,18 @@ def forecast(value: float | None, missing: str = NOT_MEASURED) -> str:
     return f"{grouped(value, 2 if value < 1.95 else 1 if value < 9.95 else 0)}x"
 
 
-def interval(low: float | None, high: float | None, missing: str = "", value: float | None = None) -> str:
+def interval(low: float | None, high: float | None, value: float | None = None) -> str:
     """The ends of an interval of a speed-up, as finely as it is wide: `2.7-3.0`, `1.11-1.19`.
 
     A lower end close to 1 is told more finely: how far from 1 it lies is what counts. `1.07-4.1`.
 
     Args:
-        low, high: its ends. missing: what is said where there is none.
+        low: its lower end.
+        high: its upper end; where one of them is None or NaN, nothing is said.
         value: the measured speed-up that stands beside it; an end that `figure` tells for it is told alike in both.
     """
     if low is None or high is None or math.isnan(low) or math.isnan(high):
-        return missing
+        return ""
     decimals = 2 if high < 2 or high - low < 0.2 else 1 if high < 100 else 0
     told, nearer = _told_end(value, low, high), max(decimals, 2 if 0.8 < low < 1.2 else 0)
     first = factor(low).removesuffix("x") if told == low else grouped(low, nearer)
@@ -262,11 +263,11 @@ def interval(low: float | None, high: float | None, missing: str = "", value: fl
 def speedup(value: float | None, low: float | None = None, high: float | None = None, missing: str = DASH) -> str:
     """A measured speed-up with its interval: `2.87x (2.7-3.0)`; where that is too wide for a figure, its nearer end.
 
-    `at least 1.41x (1.41-2.9)`, `at most 0.80x (0.4-0.80)`.
+    `at least 1.41x (1.41-2.9)`, `at most 0.80x (0.41-0.80)`.
     """
     if not measured(value):
         return missing
-    ends = interval(low, high, value=value)
+    ends = interval(low, high, value)
     return f"{figure(value, low, high)} ({ends})" if ends else factor(value)
 
 

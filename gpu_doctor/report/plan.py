@@ -70,7 +70,7 @@ def _steps(waterfall: Sequence[Rung]) -> tuple[Step, ...]:
     found, last = [], 0.0
     for number, one in enumerate(waterfall):
         label, whole = clean(one.label, 120), bool(number and one.verified)
-        ends = formatting.interval(one.low, one.high, value=one.speedup if whole else None)
+        ends = formatting.interval(one.low, one.high, one.speedup if whole else None)
         interval = f" ({ends})" if ends else ""
         if whole:  # a measurement of all against the code as written, not a further gain
             total = formatting.figure(one.speedup, one.low, one.high)
