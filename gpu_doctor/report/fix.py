@@ -29,13 +29,11 @@ _BLOCK: Final = (
 def fix_shown(fix: Fix, settings: Mapping[str, SettingValue]) -> FixShown:
     """A fix for the page."""
     lines = [(kind, clean(text, MOST_LETTERS)) for kind, text in fix.lines() if kind not in ("note", "paste")]
-    if len(lines) > MOST_LINES:
-        lines = [*lines[:MOST_LINES], ("place", f"and {formatting.count(len(lines) - MOST_LINES, 'more line')}")]
     notes = [clean(note, 600) for note in fix.notes]
     if not fix.cells and not fix.paste and not notes:
         notes = ["Nothing to change: the cell has these settings already."]
     return FixShown(
-        lines=tuple(lines),
+        lines=tuple(_first(lines)),
         # What is copied is the user's own text to the letter, but for halves of letters, which no page can hold.
         cells=tuple(FixCell(clean(one.label, 80), _whole(one.after)) for one in fix.cells),
         notes=tuple(notes),
@@ -50,35 +48,39 @@ def _whole(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def _first(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The lines that are laid out; of many, the first and how many more there are."""
+    more = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], ("place", f"and {formatting.count(more, 'more line')}")] if more > 0 else lines
+
+
 def fix_html(shown: FixShown) -> str:
     """A change as HTML: lines, notes, what to paste, and every changed cell whole, folded."""
-    parts = [_block([_line(kind, text) for kind, text in shown.lines])] if shown.lines else []
+    parts = [_block([_line(*one) for one in shown.lines])] if shown.lines else []
     parts += [f"<div>{escape(note)}</div>" for note in shown.notes]
     if shown.paste:
         parts.append(f'<div style="{_MUTED}">{LABELS.paste}</div>')
-        parts.append(_block([_line("same", text) for text in shown.paste.splitlines()]))
+        parts.append(_block([_line(*one) for one in _unchanged(shown.paste)]))
     for cell in shown.cells:
-        body = _block([escape(clean(text, MOST_LETTERS)) + "\n" for text in cell.text.splitlines()], ";padding:5px 8px")
-        parts.append(
-            f'<details style="{_MUTED}"><summary>{escape(cell.label)} with the change</summary>{body}</details>'
-        )
+        body = _block([_text(text) for _, text in _unchanged(cell.text)], ";padding:5px 8px")
+        head = f"<summary>{escape(cell.label)} with the change</summary>"
+        parts.append(f'<details style="{_MUTED}">{head}{body}</details>')
     return "".join(parts)
 
 
+def _unchanged(text: str) -> list[tuple[str, str]]:
+    return _first([("same", line) for line in text.splitlines()])
+
+
 def _block(lines: list[str], style: str = "") -> str:
-    more = ""
-    if len(lines) > MOST_LINES:
-        left = formatting.count(len(lines) - MOST_LINES, "more line")
-        more = f'<div style="{_MUTED}">and {left}</div>'
-    return f'<pre style="{_BLOCK}{style}">{"".join(lines[:MOST_LINES])}</pre>{more}'
+    return f'<pre style="{_BLOCK}{style}">{"".join(lines)}</pre>'
 
 
 def _line(kind: str, text: str) -> str:
-    style = f"background:{_TINTS[kind]}" if kind in _TINTS else _MUTED if kind in ("head", "place") else ""
+    tint = f"background:{_TINTS[kind]};" if kind in _TINTS else f"{_MUTED};" if kind in ("head", "place") else ""
+    return f'<span style="{tint}padding:0 8px">{_text(text)}</span>'
+
+
+def _text(line: str) -> str:
     # The line break stays in the text: where a sanitizer takes the style away, a pre still breaks its lines.
-    shown = escape(clean(text, MOST_LETTERS)) + "\n"
-    return (
-        f'<span style="{style};padding:0 8px">{shown}</span>'
-        if style
-        else f'<span style="padding:0 8px">{shown}</span>'
-    )
+    return escape(clean(line, MOST_LETTERS)) + "\n"

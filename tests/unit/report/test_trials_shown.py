@@ -24,7 +24,7 @@ from gpu_doctor.notebook.output import kept
 from gpu_doctor.recording import Losses, Recording
 from gpu_doctor.recording.steps import INFERENCE
 from gpu_doctor.report import as_text as report
-from gpu_doctor.report.fix import MOST_LINES, fix_shown
+from gpu_doctor.report.fix import MOST_LINES, fix_html, fix_shown
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.panel import PanelInput, Said, as_json, state
 from gpu_doctor.report.panel.contract import FixCell
@@ -317,6 +317,11 @@ def test_a_fix_is_shown_as_lines_and_copied_to_the_letter() -> None:
     assert half.cells[0].text.encode("utf-8")
     endless = fix_shown(fix("a\n", "\n".join(map(str, range(5000)))), BOTH)
     assert len(endless.lines) == MOST_LINES + 1
+    more = endless.lines[-1][1]
+    assert more.startswith("and 4") and fix_html(endless).count(f">{more}\n") == 1, "the diff"
+    assert fix_html(endless).count(f"and {5000 - MOST_LINES:,} more lines".replace(",", "\u202f")) == 1, (
+        "the whole cell"
+    )
 
 
 def test_a_fix_that_fails_is_one_sentence_and_few_are_kept() -> None:
