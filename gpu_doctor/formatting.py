@@ -242,35 +242,50 @@ def forecast(value: float | None, missing: str = NOT_MEASURED) -> str:
     return f"{grouped(value, 2 if value < 1.95 else 1 if value < 9.95 else 0)}x"
 
 
-def interval(low: float | None, high: float | None, missing: str = "") -> str:
+def interval(low: float | None, high: float | None, value: float | None = None) -> str:
     """The ends of an interval of a speed-up, as finely as it is wide: `2.7-3.0`, `1.11-1.19`.
 
     A lower end close to 1 is told more finely: how far from 1 it lies is what counts. `1.07-4.1`.
+
+    Args:
+        low: its lower end.
+        high: its upper end; where one of them is None or NaN, nothing is said.
+        value: the measured speed-up that stands beside it; an end that `figure` tells for it is told alike in both.
     """
     if low is None or high is None or math.isnan(low) or math.isnan(high):
-        return missing
+        return ""
     decimals = 2 if high < 2 or high - low < 0.2 else 1 if high < 100 else 0
-    return f"{grouped(low, max(decimals, 2 if 0.8 < low < 1.2 else 0))}-{grouped(high, decimals)}"
+    told, nearer = _told_end(value, low, high), max(decimals, 2 if 0.8 < low < 1.2 else 0)
+    first = factor(low).removesuffix("x") if told == low else grouped(low, nearer)
+    return f"{first}-{factor(high).removesuffix('x') if told == high else grouped(high, decimals)}"
 
 
 def speedup(value: float | None, low: float | None = None, high: float | None = None, missing: str = DASH) -> str:
     """A measured speed-up with its interval: `2.87x (2.7-3.0)`; where that is too wide for a figure, its nearer end.
 
-    `at least 1.4x (1.4-2.9)`, `at most 0.8x (0.4-0.8)`.
+    `at least 1.41x (1.41-2.9)`, `at most 0.80x (0.41-0.80)`.
     """
     if not measured(value):
         return missing
-    ends = interval(low, high)
+    ends = interval(low, high, value)
     return f"{figure(value, low, high)} ({ends})" if ends else factor(value)
 
 
 def figure(value: float | None, low: float | None, high: float | None) -> str:
-    """A measured speed-up without its interval: `2.87x`; `at least 1.4x` or `at most 0.8x` where that is too wide."""
-    if low is not None and low > 1.0 and is_wide(value, low, high):
-        return f"at least {factor(low)}"
-    if high is not None and high < 1.0 and is_wide(value, low, high):
-        return f"at most {factor(high)}"
-    return factor(value)
+    """A measured speed-up without its interval: `2.87x`; `at least 1.41x` or `at most 0.80x` where that is too wide."""
+    end = _told_end(value, low, high)
+    if end is None:
+        return factor(value)
+    return f"at {'least' if end > 1.0 else 'most'} {factor(end)}"
+
+
+def _told_end(value: float | None, low: float | None, high: float | None) -> float | None:
+    """The end nearer to 1 of an interval beside 1 that is too wide for its middle; None where the middle is told."""
+    if not is_wide(value, low, high):
+        return None
+    if low is not None and low > 1.0:
+        return low
+    return high if high is not None and high < 1.0 else None
 
 
 def over(words: str) -> str:

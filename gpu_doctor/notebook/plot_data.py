@@ -14,7 +14,7 @@ import numpy as np
 
 from gpu_doctor.diagnosis import exposed
 from gpu_doctor.recording import Column, Cursor, Feed, Metric, News, Series, Steps, series_key
-from gpu_doctor.report import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS
+from gpu_doctor.report import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS, thin
 
 MOST_POINTS: Final = 2000
 """Points of a line in the page."""
@@ -101,33 +101,6 @@ def in_order(lines: Iterable[Line]) -> tuple[Line, ...]:
     return tuple(sorted(lines, key=lambda one: (PLOTS.index(one.plot), one.order, one.key)))
 
 
-def thinned(x: Column, y: Column, most: int = MOST_POINTS) -> tuple[Column, Column]:
-    """At most about `most` points with the same outline (min-max thinning); a NaN of `y` is a gap and stays one.
-
-    Args:
-        x: shape (n,), ascending.
-        y: shape (n,).
-        most: at least 4.
-
-    Returns:
-        x and y of the kept points, in their order.
-    """
-    n = len(x)
-    if n <= most:
-        return x, y
-    size = -(-n // max(most // 2, 1))
-    rows = -(-n // size)
-    padded = np.full(rows * size, np.nan)
-    padded[:n] = y
-    table = padded.reshape(rows, size)
-    gap = np.isnan(table)
-    low = np.where(gap, np.inf, table).argmin(axis=1)
-    high = np.where(gap, -np.inf, table).argmax(axis=1)
-    # A slice of nothing but NaN gives its first point twice: the gap survives as one NaN.
-    picks = np.unique(np.minimum(np.concatenate([low, high]) + np.tile(np.arange(rows) * size, 2), n - 1))
-    return x[picks], y[picks]
-
-
 class Tail:
     """The kept points of one line, and which of them the page does not have yet."""
 
@@ -143,10 +116,10 @@ class Tail:
         if not len(x):
             return
         if self._bucket_s > 0:
-            x, y = thinned(x, y, max(4, 2 * int((x[-1] - x[0]) / self._bucket_s) + 2))
+            x, y = thin(x, y, max(4, 2 * int((x[-1] - x[0]) / self._bucket_s) + 2))
         self.x, self.y = np.concatenate([self.x, x]), np.concatenate([self.y, y])
         if len(self.x) > self._most:
-            self.x, self.y = thinned(self.x, self.y, self._most // 2)
+            self.x, self.y = thin(self.x, self.y, self._most // 2)
             self._bucket_s = float(self.x[-1] - self.x[0]) / max(len(self.x) // 2, 1)
             self._again = True
 

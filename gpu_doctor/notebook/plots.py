@@ -29,7 +29,6 @@ from bokeh.plotting import figure
 
 from gpu_doctor.formatting import DASH, DECIMALS, NARROW_SPACE, PERCENT_DECIMALS
 from gpu_doctor.notebook.plot_data import INK, PLOTS, Line
-from gpu_doctor.notebook.plot_data import thinned as thinned
 from gpu_doctor.report import ON_DARK
 
 HEIGHT: Final = 168

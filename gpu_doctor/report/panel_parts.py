@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, cast
 
 from gpu_doctor import formatting
-from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription, Vitals, every_rule, paragraphs
 from gpu_doctor.formatting import PHASE_LABELS
-from gpu_doctor.recording import SettingValue, Setup, describe
-from gpu_doctor.report import before_after, searches
+from gpu_doctor.recording import Setup, describe
+from gpu_doctor.report import before_after
 from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel.contract import (
     Advice,
@@ -18,13 +16,9 @@ from gpu_doctor.report.panel.contract import (
     CellShown,
     Compared,
     FindingShown,
-    FixCell,
-    FixShown,
     Footer,
     Header,
-    LargestShown,
     Paragraph,
-    PlanShown,
     PrescriptionShown,
     ProgressShown,
     Result,
@@ -32,13 +26,11 @@ from gpu_doctor.report.panel.contract import (
     SideShown,
     Silence,
     Spread,
-    SweepShown,
     Table,
     Tone,
     Verdict,
 )
 from gpu_doctor.report.panel_input import BUSY, SETTLED, STATUS, PanelInput, Progress, awaited, ended, failed
-from gpu_doctor.report.plan import told
 from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import Cell, columns, rows
 from gpu_doctor.report.svg import PHASE_COLOURS
@@ -56,41 +48,11 @@ from gpu_doctor.report.words import (
     price,
     silences,
 )
-from gpu_doctor.trials import Largest, Plan, Sweep
 
 MOST_NOTES: Final = 12
 _NEUTRAL: Final = PHASE_COLOURS["other"]
 DARK: Final = ("backward",)
 """Phases on whose colour white letters are read better than black ones (at least 4.5 to 1, as WCAG AA asks)."""
-MOST_LINES: Final = 600
-MOST_LETTERS: Final = 2000
-
-
-def sweep_state(sweep: Sweep | None) -> SweepShown | None:
-    """None before any sweep."""
-    if sweep is None:
-        return None
-    return SweepShown(
-        sentence=searches.sweep_sentence(sweep),
-        places=searches.places(sweep),
-        first=searches.FIRST,
-        later=formatting.count(max(len(sweep.effects) - searches.FIRST, 0), "more combination"),
-        notes=tuple(formatting.clean(one, 600) for one in sweep.notes),
-        settings=sweep.best,
-    )
-
-
-def largest_state(largest: Largest | None) -> LargestShown | None:
-    """None before any search."""
-    if largest is None:
-        return None
-    size = largest.best_batch_size or largest.batch_size
-    return LargestShown(
-        sentence=searches.largest_sentence(largest),
-        sizes=searches.sizes(largest),
-        notes=tuple(formatting.clean(one, 600) for one in largest.notes),
-        settings={} if size is None else {"batch_size": size},
-    )
 
 
 def anatomy(shown: PanelInput) -> Anatomy:
@@ -136,22 +98,6 @@ def _side(one: before_after.OneSide, scale_s: float) -> SideShown:
     )
 
 
-def plan_state(plan: Plan | None) -> PlanShown | None:
-    """None before any treatment."""
-    if plan is None:
-        return None
-    said = told(plan)
-    return PlanShown(
-        sentence=said.sentence,
-        steps=said.steps,
-        dropped=said.dropped,
-        notes=said.notes,
-        by_hand=said.by_hand,
-        settings=plan.settings,
-        fix=fix_shown(plan.fix, plan.settings) if plan.settings else None,
-    )
-
-
 def table(shown: PanelInput) -> Table:
     """The runs and trials; details stand beside the rows: what a row unfolds, None for nothing."""
     on_gpu = shown.setup.on_gpu
@@ -167,29 +113,6 @@ def _cell(cell: Cell) -> CellShown:
     # A figure keeps its unit beside it where a narrow panel breaks its cells.
     text = cell.text.replace(" ", "\u00a0") if len(cell.text) < 10 else cell.text
     return CellShown(text, cast(Tone, cell.tone), cell.title, cell.small)
-
-
-def fix_shown(fix: Fix, settings: Mapping[str, SettingValue]) -> FixShown:
-    """A fix for the page."""
-    lines = [
-        (kind, formatting.clean(text, MOST_LETTERS)) for kind, text in fix.lines() if kind not in ("note", "paste")
-    ]
-    if len(lines) > MOST_LINES:
-        lines = [*lines[:MOST_LINES], ("place", f"and {formatting.count(len(lines) - MOST_LINES, 'more line')}")]
-    return FixShown(
-        lines=tuple(lines),
-        # What is copied is the user's own text to the letter, but for halves of letters, which no page can hold.
-        cells=tuple(FixCell(formatting.clean(one.label, 80), _whole(one.after)) for one in fix.cells),
-        notes=tuple(formatting.clean(note, 600) for note in fix.said),
-        paste=_whole(fix.paste),
-        complete=fix.complete,
-        error="",
-        settings=settings,
-    )
-
-
-def _whole(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def header(shown: PanelInput) -> Header:
@@ -247,7 +170,7 @@ def verdict(shown: PanelInput) -> Verdict:
 
 
 def _advice(finding: Finding, first: Prescription) -> Advice:
-    return Advice(**vars(prescription(first)), rule=finding.rule, page=_page(finding.rule))
+    return Advice(**vars(prescription(first)), page=_page(finding.rule))
 
 
 def prescription(one: Prescription) -> PrescriptionShown:

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import escape
 from typing import Any, Final
 
 from gpu_doctor import display, formatting
-from gpu_doctor.cell import Fix
-from gpu_doctor.formatting import clean, count
+from gpu_doctor.formatting import clean
 from gpu_doctor.recording import describe
+from gpu_doctor.report.fix import fix_html, fix_shown
 from gpu_doctor.report.labels import LABELS, heading
+from gpu_doctor.report.panel.contract import Dropped, PlanShown, Step
 from gpu_doctor.report.svg import GREY, as_image
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Plan, Rung
 from gpu_doctor.trials.compare import AS_PASTED, BY_SETTINGS, Effect
 
-MOST_LINES: Final = 400
-"""Lines of a diff or cell that are laid out; a cell that is longer is said to go on."""
-_TINTS: Final = {"removed": "rgba(213,94,0,0.16)", "added": "rgba(0,158,115,0.18)"}
-"""Behind the line's own - and +; see-through, so that the page's ink stays legible in light and dark."""
-_MUTED: Final = "opacity:0.72"
-_BLOCK: Final = (
-    "font-family:monospace;font-size:12px;line-height:1.45;margin:4px 0 2px 0;padding:5px 0;"
-    "border:1px solid rgba(128,128,128,0.35);border-radius:4px;overflow-x:auto;background:transparent"
-)
 GAIN: Final = "#009E73"
 LOST: Final = "#D55E00"
 _BEFORE: Final = GREY
@@ -44,84 +36,18 @@ _BAR: Final = 24
 """Characters of the longest bar in text."""
 
 
-def fix_html(fix: Fix) -> str:
-    """The changed lines, the notes, the lines to paste, every changed cell whole, folded; '' where nothing changes."""
-    parts = []
-    lines = [(kind, text) for kind, text in fix.lines() if kind not in ("note", "paste")]
-    if lines:
-        parts.append(_block([_line(kind, text) for kind, text in lines]))
-    parts += [f"<div>{escape(clean(note))}</div>" for note in fix.notes]
-    if fix.paste:
-        parts.append(f'<div style="{_MUTED}">{LABELS.paste}</div>')
-        parts.append(_block([_line("same", text) for text in fix.paste.splitlines()]))
-    for cell in fix.cells:
-        body = _block([escape(clean(text, 2000)) + "\n" for text in cell.after.splitlines()], ";padding:5px 8px")
-        name = escape(clean(cell.label, 80))
-        parts.append(f'<details style="{_MUTED}"><summary>{name} with the change</summary>{body}</details>')
-    return "".join(parts)
-
-
-def _block(lines: list[str], style: str = "") -> str:
-    more = ""
-    if len(lines) > MOST_LINES:
-        left = count(len(lines) - MOST_LINES, "more line")
-        more = f'<div style="{_MUTED}">and {left}</div>'
-    return f'<pre style="{_BLOCK}{style}">{"".join(lines[:MOST_LINES])}</pre>{more}'
-
-
-def _line(kind: str, text: str) -> str:
-    style = f"background:{_TINTS[kind]}" if kind in _TINTS else _MUTED if kind in ("head", "place") else ""
-    # The line break stays in the text: where a sanitizer takes the style away, a pre still breaks its lines.
-    shown = escape(clean(text, 2000)) + "\n"
-    return (
-        f'<span style="{style};padding:0 8px">{shown}</span>'
-        if style
-        else f'<span style="padding:0 8px">{shown}</span>'
-    )
-
-
-@dataclass(frozen=True)
-class Step:
-    """One bar of the waterfall, in words and in parts (0..1) of the longest bar."""
-
-    label: str
-    total: str
-    """How fast the loop is with all that is kept so far: `2.31x`."""
-    gain: str
-    """What this step gave, with its interval: `x2.31 (2.1-2.5)`; empty for the first."""
-    before: float
-    """Part of the longest bar that was there before this step (for a step that lost, what is left after it)."""
-    added: float
-    """Part that this step added; negative for a step that lost."""
-    whole: bool = False
-    """Not a further step: all that is kept, measured once more against the code as written."""
-    losses: str = ""
-    """What became of the losses: `loss the same in every step`."""
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """One trial whose settings were not kept."""
-
-    label: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Told:
-    """A plan in words."""
-
-    sentence: str
-    steps: tuple[Step, ...]
-    dropped: tuple[Dropped, ...]
-    by_hand: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-
-
-def told(plan: Plan) -> Told:
+def plan_shown(plan: Plan) -> PlanShown:
     """What there is to say of a plan."""
     by_hand, notes = (tuple(dict.fromkeys(clean(one) for one in some)) for some in (plan.by_hand, plan.notes))
-    return Told(_sentence(plan), _steps(plan.waterfall), _dropped(plan), by_hand, notes)
+    return PlanShown(
+        sentence=_sentence(plan),
+        steps=_steps(plan.waterfall),
+        dropped=_dropped(plan),
+        notes=notes,
+        by_hand=by_hand,
+        settings=plan.settings,
+        fix=fix_shown(plan.fix, plan.settings) if plan.settings else None,
+    )
 
 
 def _sentence(plan: Plan) -> str:
@@ -143,9 +69,10 @@ def _steps(waterfall: Sequence[Rung]) -> tuple[Step, ...]:
     longest = max(one.speedup for one in waterfall) or 1.0
     found, last = [], 0.0
     for number, one in enumerate(waterfall):
-        label, ends = clean(one.label, 120), formatting.interval(one.low, one.high)
+        label, whole = clean(one.label, 120), bool(number and one.verified)
+        ends = formatting.interval(one.low, one.high, one.speedup if whole else None)
         interval = f" ({ends})" if ends else ""
-        if number and one.verified:  # a measurement of all against the code as written, not a further gain
+        if whole:  # a measurement of all against the code as written, not a further gain
             total = formatting.figure(one.speedup, one.low, one.high)
             told = Step(label, total, f"verified{interval}", 0.0, one.speedup, True)
         elif number:
@@ -190,7 +117,7 @@ def _why(effect: Effect) -> str:
 
 def plan_text(plan: Plan) -> str:
     """The plan for a terminal."""
-    said = told(plan)
+    said = plan_shown(plan)
     lines = [f"Treatment: {said.sentence}"]
     wide = max((len(one.label) for one in said.steps), default=0)
     for one in said.steps:
@@ -207,28 +134,27 @@ def plan_text(plan: Plan) -> str:
 
 def plan_html(plan: Plan) -> str:
     """The plan as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
-    said = told(plan)
-    rows = "".join(bar(one) for one in said.steps)
+    said = plan_shown(plan)
     body = f"<div><b>{heading(LABELS.treatment)}</b> &nbsp; {escape(said.sentence)}</div>"
-    if rows:
-        body += bars(rows)
+    body += bars([bar(one) for one in said.steps])
     body += "".join(f"<div>{escape(one)}</div>" for one in said.notes)
     if said.dropped:
         items = "".join(f"<li>{escape(one.label)}: {escape(one.why)}</li>" for one in said.dropped)
         body += f'<div style="{MUTED}">{heading(LABELS.dropped)}{LIST}{items}</ul></div>'
-    change = fix_html(plan.fix) if plan.settings else ""
-    if change:
-        body += f'<div style="margin-top:6px"><b>{heading(LABELS.changed)}</b>{change}</div>'
+    if said.fix is not None:
+        body += f'<div style="margin-top:6px"><b>{heading(LABELS.changed)}</b>{fix_html(said.fix)}</div>'
     if said.by_hand:
         items = "".join(f"<li>{escape(one)}</li>" for one in said.by_hand)
         body += f'<div style="margin-top:6px"><b>{heading(LABELS.by_hand)}</b>{LIST}{items}</ul></div>'
     return f'<div style="{SECTION}">{body}</div>'
 
 
-def bars(rows: str) -> str:
-    """The table around rows of `bar`."""
+def bars(rows: Sequence[str]) -> str:
+    """The table around rows of `bar`; '' without any."""
+    if not rows:
+        return ""
     style = "border-collapse:collapse;table-layout:auto;font-size:13px;border:none;margin:6px 0;width:100%"
-    return f'<table style="{style}"><tbody>{rows}</tbody></table>'
+    return f'<table style="{style}"><tbody>{"".join(rows)}</tbody></table>'
 
 
 def bar(one: Step) -> str:

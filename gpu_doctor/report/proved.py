@@ -58,7 +58,7 @@ def _measured_before(effect: Effect, against: Sequence[Effect]) -> bool:
 
 def _told(effect: Effect, sure: bool, tried: int) -> Proved:
     gain = formatting.figure(effect.speedup, effect.low, effect.high)
-    ends = formatting.interval(effect.low, effect.high)
+    ends = formatting.interval(effect.low, effect.high, effect.speedup)
     of = f"the fastest of {formatting.grouped(tried)} tried, " if tried > 1 else ""
     how = "verified" if sure else f"{of}not measured again"
     text = f"{gain} faster with {clean(describe(effect.settings), 200)}, {how} ({ends})"

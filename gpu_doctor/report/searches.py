@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from html import escape
 from typing import Final
 
@@ -10,7 +10,8 @@ from gpu_doctor import formatting
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import describe
 from gpu_doctor.report.labels import LABELS, heading
-from gpu_doctor.report.plan import LIST, MUTED, SECTION, Step, bar, bars
+from gpu_doctor.report.panel.contract import LargestShown, Place, Size, Step, SweepShown
+from gpu_doctor.report.plan import LIST, MUTED, SECTION, bar, bars
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Largest, Sweep
 from gpu_doctor.trials.compare import BREAKS, Effect
@@ -18,21 +19,6 @@ from gpu_doctor.trials.compare import BREAKS, Effect
 FIRST: Final = 8
 """So many combinations are drawn at once; the rest is folded."""
 TITLE: Final = "Largest batch that fits: "
-
-
-@dataclass(frozen=True)
-class Place:
-    """One combination, in words and as a part (0..1) of the longest bar."""
-
-    label: str
-    total: str
-    """How fast beside the code as written: `2.31x`; empty where nothing was measured."""
-    said: str
-    """Its interval and verdict, or why there is none."""
-    share: float
-    faster: bool = False
-    """Measured clearly faster than the code as written, with losses that stay finite."""
-    best: bool = False
 
 
 def places(sweep: Sweep) -> tuple[Place, ...]:
@@ -52,7 +38,7 @@ def _place(effect: Effect, best: bool, longest: float) -> Place:
         outcome = formatting.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
         outcome = "nothing was measured" if effect.outcome in CLEAN else outcome
         return Place(label, "", f"{outcome}: {why}" if why else outcome, 0.0)
-    ends = formatting.interval(effect.low, effect.high)
+    ends = formatting.interval(effect.low, effect.high, effect.speedup)
     said = " ".join(part for part in (f"({ends})" if ends else "", effect.verdict.replace("-", " ")) if part)
     said += f", {effect.loss_words}" if effect.loss_changed else ""
     said += f": {why}" if why else ""
@@ -61,38 +47,38 @@ def _place(effect: Effect, best: bool, longest: float) -> Place:
     return Place(label, formatting.figure(effect.speedup, effect.low, effect.high), said, share, faster, best)
 
 
+def sweep_shown(sweep: Sweep) -> SweepShown:
+    """What there is to say of a sweep."""
+    return SweepShown(
+        sentence=_sweep_sentence(sweep),
+        places=places(sweep),
+        first=FIRST,
+        later=formatting.count(max(len(sweep.effects) - FIRST, 0), "more combination"),
+        notes=tuple(clean(one, 600) for one in sweep.notes),
+        settings=sweep.best,
+    )
+
+
 def sweep_html(sweep: Sweep) -> str:
     """The sweep as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
-    rows = [bar(Step(one.label, one.total, one.said, 0.0, one.share, one.faster)) for one in places(sweep)]
-    body = f"<div><b>{heading(LABELS.sweep)}</b> &nbsp; {escape(sweep_sentence(sweep))}</div>"
-    if rows:
-        body += bars("".join(rows[: FIRST + 1]))
-    if len(rows) > FIRST + 1:
-        more = formatting.count(len(rows) - FIRST - 1, "more combination")
-        body += f"<details><summary>{more}</summary>{bars(''.join(rows[FIRST + 1 :]))}</details>"
-    if sweep.notes:
-        items = "".join(f"<li>{escape(clean(one, 600))}</li>" for one in sweep.notes)
+    said = sweep_shown(sweep)
+    rows = [bar(Step(one.label, one.total, one.said, 0.0, one.share, one.faster)) for one in said.places]
+    later = rows[said.first + 1 :]
+    folded = f"<details><summary>{said.later}</summary>{bars(later)}</details>" if later else ""
+    return _section(LABELS.sweep, said.sentence, bars(rows[: said.first + 1]) + folded, said.notes)
+
+
+def _section(title: str, sentence: str, drawn: str, notes: Sequence[str]) -> str:
+    body = f"<div><b>{heading(title)}</b> &nbsp; {escape(sentence)}</div>{drawn}"
+    if notes:
+        items = "".join(f"<li>{escape(one)}</li>" for one in notes)
         body += f'<div style="{MUTED}">{LIST}{items}</ul></div>'
     return f'<div style="{SECTION}">{body}</div>'
 
 
-def sweep_sentence(sweep: Sweep) -> str:
+def _sweep_sentence(sweep: Sweep) -> str:
     """What the sweep found, as a sentence without its first word, which is its title."""
     return formatting.sentence(clean(sweep.headline, 400).removeprefix("Sweep of "))
-
-
-@dataclass(frozen=True)
-class Size:
-    """One batch size that was seen."""
-
-    label: str
-    peak: str
-    """Its peak of memory, such as `61.0 GiB`; empty where it did not fit."""
-    said: str
-    """Its samples a second, and what it is: the largest that fits, the best for samples/s."""
-    share: float
-    """Peak over what the process may take of the card's memory (0..1)."""
-    chosen: bool = False
 
 
 def sizes(largest: Largest) -> tuple[Size, ...]:
@@ -115,18 +101,25 @@ def sizes(largest: Largest) -> tuple[Size, ...]:
     return tuple(found)
 
 
+def largest_shown(largest: Largest) -> LargestShown:
+    """What there is to say of a search."""
+    size = largest.best_batch_size or largest.batch_size
+    return LargestShown(
+        sentence=_largest_sentence(largest),
+        sizes=sizes(largest),
+        notes=tuple(clean(one, 600) for one in largest.notes),
+        settings={} if size is None else {"batch_size": size},
+    )
+
+
 def largest_html(largest: Largest) -> str:
     """The search as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
-    rows = "".join(bar(Step(one.label, one.peak, one.said, 0.0, one.share, one.chosen)) for one in sizes(largest))
-    body = f"<div><b>{heading(LABELS.largest)}</b> &nbsp; {escape(largest_sentence(largest))}</div>"
-    body += bars(rows) if rows else ""
-    if largest.notes:
-        items = "".join(f"<li>{escape(clean(one, 600))}</li>" for one in largest.notes)
-        body += f'<div style="{MUTED}">{LIST}{items}</ul></div>'
-    return f'<div style="{SECTION}">{body}</div>'
+    said = largest_shown(largest)
+    rows = [bar(Step(one.label, one.peak, one.said, 0.0, one.share, one.chosen)) for one in said.sizes]
+    return _section(LABELS.largest, said.sentence, bars(rows), said.notes)
 
 
-def largest_sentence(largest: Largest) -> str:
+def _largest_sentence(largest: Largest) -> str:
     """The answer as a sentence without its first words, which are its title."""
     said = clean(largest.sentence, 600).removeprefix(TITLE)
     return said[:1].upper() + said[1:]

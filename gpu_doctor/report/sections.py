@@ -15,10 +15,10 @@ from gpu_doctor.report import text_parts as lines
 from gpu_doctor.report.before_after import newest
 from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel_input import PanelInput
-from gpu_doctor.report.plan import plan_html, plan_text
+from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
 from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import Row, rows
-from gpu_doctor.report.searches import largest_html, sweep_html
+from gpu_doctor.report.searches import largest_html, largest_shown, sweep_html, sweep_shown
 from gpu_doctor.report.trials import Sides, sides_html, sides_text
 from gpu_doctor.report.words import footer, machine_facts, run_facts, silences, unjudged, verdict_words
 from gpu_doctor.trials import Largest, Plan, Sweep
@@ -156,19 +156,19 @@ SECTIONS: Final = (
         "plan",
         lambda r: plan_text(r.plan) if r.plan is not None else "",
         lambda r: plan_html(r.plan) if r.plan is not None else "",
-        lambda p: {"plan": parts.plan_state(p.plan)},
+        lambda p: {"plan": plan_shown(p.plan) if p.plan is not None else None},
     ),
     Section(
         "sweep",
         lambda r: str(r.sweep) if r.sweep is not None else "",
         lambda r: sweep_html(r.sweep) if r.sweep is not None else "",
-        lambda p: {"sweep": parts.sweep_state(p.sweep)},
+        lambda p: {"sweep": sweep_shown(p.sweep) if p.sweep is not None else None},
     ),
     Section(
         "largest batch",
         lambda r: lines.wrapped(str(r.largest)) if r.largest is not None else "",
         lambda r: largest_html(r.largest) if r.largest is not None else "",
-        lambda p: {"largest": parts.largest_state(p.largest)},
+        lambda p: {"largest": largest_shown(p.largest) if p.largest is not None else None},
     ),
     Section("runs", _runs_text, _runs_html, lambda p: {"table": parts.table(p)}),
     Section(

@@ -103,11 +103,12 @@ def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34, le
     )
 
 
-def spread(quantiles: Sequence[float], end: float, width: int = 1000, height: int = 14) -> str:
+def spread(quantiles: Sequence[float], end: float) -> str:
     """How values spread, on a scale from 0 to `end`.
 
     A line from the first quantile to the fifth, a box from the second to the fourth, a mark at the third.
     """
+    width, height = 1000, 14
     first, low, middle, high, last = (width * min(one / end, 1.0) for one in quantiles)
     box = f"x='{low:.1f}' y='2' width='{max(high - low, 2.0):.1f}' height='{height - 4}'"
     return (
@@ -117,8 +118,9 @@ def spread(quantiles: Sequence[float], end: float, width: int = 1000, height: in
     )
 
 
-def swatch(phase: str, size: int = 12) -> str:
+def swatch(phase: str) -> str:
     """A square in the phase's colour and pattern, for legends."""
+    size = 12
     box = f"width='{size}' height='{size}' rx='2'"
     over = f"<rect {box} fill='url(#{phase})' opacity='.4'/>" if phase in _PATTERNS else ""
     fill = f"<rect {box} fill='{PHASE_COLOURS[phase]}'/>"
@@ -150,7 +152,6 @@ def chart(
     width: int = 340,
     height: int = 150,
     top: float | None = None,
-    x_name: str = "s",
 ) -> str:
     """A line chart.
 
@@ -160,7 +161,6 @@ def chart(
         width: in CSS pixels.
         height: in CSS pixels.
         top: what the y axis, which begins at 0, must reach; higher values are cut off there (None = all of the data).
-        x_name: what stands at the end of the x axis.
     """
     thinned = [thin(line.x, line.y) for line in lines]
     known = np.concatenate([x[np.isfinite(x)] for x, _ in thinned] or [np.empty(0)])
@@ -192,7 +192,7 @@ def chart(
     tick = _tick(last - first)
     begin = math.ceil(first / tick)
     for i in range(begin, int(last / tick + 1e-9) + 1):
-        name = f" {escape(clean(x_name))}" if i == int(last / tick + 1e-9) else ""
+        name = " s" if i == int(last / tick + 1e-9) else ""
         anchor = "end" if at_x(i * tick) > width - 24 else "middle"
         parts.append(
             f"<text x='{at_x(i * tick):.1f}' y='{height - 5}' text-anchor='{anchor}'>{_plain(i * tick)}{name}</text>"
@@ -204,28 +204,30 @@ def chart(
 
 
 def thin(x: Column, y: Column, most: int = MOST_POINTS) -> tuple[Column, Column]:
-    """At most about `most` points of a line that look the same: lowest and highest of every stretch, in their order.
+    """At most about `most` points of a line with the same outline: lowest and highest of every stretch, in their order.
 
     Args:
         x: ascending, shape (n,).
         y: shape (n,); NaN is a gap and kept as one.
-        most: points to keep.
+        most: points to keep, at least 2.
 
     Returns:
-        x and y, shapes (k,), k <= most + 2; in a few milliseconds for a million points.
+        x and y, shapes (k,), k <= most + 1, the last point among them; in a few milliseconds for a million points.
     """
-    n = min(len(x), len(y))
+    n = len(x)
     if n <= most:
-        return x[:n], y[:n]
+        return x, y
     stretch = -(-n // (most // 2))
-    rows = n // stretch
-    blocks = y[: rows * stretch].reshape(rows, stretch)
-    lost = np.isnan(blocks)
-    low = np.where(lost, np.inf, blocks).argmin(axis=1)
-    high = np.where(lost, -np.inf, blocks).argmax(axis=1)
+    rows = -(-n // stretch)
+    padded = np.full(rows * stretch, np.nan)
+    padded[:n] = y
+    blocks = padded.reshape(rows, stretch)
+    gap = np.isnan(blocks)
+    low = np.where(gap, np.inf, blocks).argmin(axis=1)
+    high = np.where(gap, -np.inf, blocks).argmax(axis=1)
+    # A stretch of nothing but NaN gives its first point twice: the gap survives as one NaN.
     base = np.arange(rows) * stretch
-    at = np.sort(np.column_stack([base + low, base + high]), axis=1).ravel()
-    at = np.concatenate([at, [n - 1]])
+    at = np.unique(np.concatenate([base + low, base + high, [n - 1]]).clip(max=n - 1))
     return x[at], y[at]
 
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from gpu_doctor.report.fix import fix_shown as fix_shown
     from gpu_doctor.report.panel.contract import FixShown as FixShown
     from gpu_doctor.report.panel.contract import Output as Output
     from gpu_doctor.report.panel.contract import Points as Points
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from gpu_doctor.report.panel_input import STATUS as STATUS
     from gpu_doctor.report.panel_input import PanelInput as PanelInput
     from gpu_doctor.report.panel_input import Progress as Progress
-    from gpu_doctor.report.panel_parts import fix_shown as fix_shown
 
 __all__ = [
     "BUSY",
@@ -51,7 +51,7 @@ _FACE: Final = {
     "Status": "panel.contract",
     "as_json": "panel.contract",
     "checked_request": "panel.controls",
-    "fix_shown": "panel_parts",
+    "fix_shown": "fix",
     "state": "panel.panel_state",
 }
 """Name -> where it stands in `report`."""

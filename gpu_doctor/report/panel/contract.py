@@ -16,9 +16,7 @@ from typing import Any, Literal, NewType, TypeAlias, TypedDict
 from gpu_doctor.recording import SettingValue
 from gpu_doctor.report.labels import Labels
 from gpu_doctor.report.panel.words import Words
-from gpu_doctor.report.plan import Dropped, Step
 from gpu_doctor.report.runs import Unfolded
-from gpu_doctor.report.searches import Place, Size
 
 Asked: TypeAlias = Literal["stop", "trial", "real", "treat", "sweep", "largest", "fix", "forecast", "before", "state"]
 Changed = NewType("Changed", dict[str, Any])
@@ -92,7 +90,6 @@ class PrescriptionShown:
 class Advice(PrescriptionShown):
     """What to try first, with the page of the rule that found it."""
 
-    rule: str
     page: tuple[Paragraph, ...]
 
 
@@ -281,6 +278,33 @@ class FixShown:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One bar of the waterfall, in words and in parts (0..1) of the longest bar."""
+
+    label: str
+    total: str
+    """How fast the loop is with all that is kept so far: `2.31x`."""
+    gain: str
+    """What this step gave, with its interval: `x2.31 (2.1-2.5)`; empty for the first."""
+    before: float
+    """Part of the longest bar that was there before this step (for a step that lost, what is left after it)."""
+    added: float
+    """Part that this step added; negative for a step that lost."""
+    whole: bool = False
+    """Not a further step: all that is kept, measured once more against the code as written."""
+    losses: str = ""
+    """What became of the losses: `loss the same in every step`."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """One trial whose settings were not kept."""
+
+    label: str
+    why: str
+
+
+@dataclass(frozen=True)
 class PlanShown:
     """What a treatment arrived at."""
 
@@ -292,6 +316,21 @@ class PlanShown:
     settings: Mapping[str, SettingValue]
     """What was kept."""
     fix: FixShown | None
+
+
+@dataclass(frozen=True)
+class Place:
+    """One combination, in words and as a part (0..1) of the longest bar."""
+
+    label: str
+    total: str
+    """How fast beside the code as written: `2.31x`; empty where nothing was measured."""
+    said: str
+    """Its interval and verdict, or why there is none."""
+    share: float
+    faster: bool = False
+    """Measured clearly faster than the code as written, with losses that stay finite."""
+    best: bool = False
 
 
 @dataclass(frozen=True)
@@ -307,6 +346,20 @@ class SweepShown:
     notes: tuple[str, ...]
     settings: Mapping[str, SettingValue]
     """Of the best; empty where none is verified."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """One batch size that was seen."""
+
+    label: str
+    peak: str
+    """Its peak of memory, such as `61.0 GiB`; empty where it did not fit."""
+    said: str
+    """Its samples a second, and what it is: the largest that fits, the best for samples/s."""
+    share: float
+    """Peak over what the process may take of the card's memory (0..1)."""
+    chosen: bool = False
 
 
 @dataclass(frozen=True)

@@ -121,11 +121,19 @@ class Effect:
         told = self.loss_drift is not None and (self.loss_changed or not self.loss_drift < 0.005)
         if told or self._breaks_anyway():
             parts.append(self.loss_words)
-        against = f" against {formatting.clean(describe(self.baseline_settings))}" if self.baseline_settings else ""
+        turned = self.baseline_settings and dict(self.settings) != dict(self.baseline_settings)
+        against = f" against {formatting.clean(describe(self.baseline_settings))}" if turned else ""
         asks = [batch_scaling.clause(self.batch_ratio)] if self.batch_ratio is not None else []
         took = [f"took {formatting.seconds(self.seconds)}"] if self.seconds else []
         said = [", ".join(parts), *asks, *self.notes, *took]
-        return f"{formatting.clean(describe(self.settings))}{against}: " + "; ".join(said)
+        return f"{self._candidate()}{against}: " + "; ".join(said)
+
+    def _candidate(self) -> str:
+        """The candidate's settings; those of two runs under the same tell the runs apart by their order alone."""
+        name = formatting.clean(describe(self.settings))
+        if dict(self.settings) != dict(self.baseline_settings):
+            return name
+        return f"{name}, second run against the first" if self.settings else "second run against the first"
 
     @property
     def way(self) -> str:

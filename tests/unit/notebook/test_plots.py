@@ -13,33 +13,6 @@ from gpu_doctor.recording import Metric, Replay, Steps
 from tests.support.panel_parts import Script, news, replaced, starved
 
 
-def test_thinning_keeps_the_outline() -> None:
-    x = np.arange(100_000.0)
-    y = np.sin(x / 5000)
-    y[43_210], y[77_777] = 9.0, -9.0
-    fewer_x, fewer_y = plots.thinned(x, y, 500)
-    assert len(fewer_x) <= 500
-    assert (np.diff(fewer_x) > 0).all()
-    assert {9.0, -9.0} <= set(fewer_y)
-    assert 43_210 in fewer_x and 77_777 in fewer_x
-
-
-def test_thinning_leaves_a_gap_where_nothing_was_measured() -> None:
-    x = np.arange(10_000.0)
-    y = np.ones(10_000)
-    y[3000:6000] = np.nan
-    fewer_x, fewer_y = plots.thinned(x, y, 200)
-    gone = np.isnan(fewer_y)
-    assert gone.any()
-    assert ((fewer_x[gone] >= 3000) & (fewer_x[gone] < 6000)).all()
-
-
-@pytest.mark.parametrize("n", [0, 1, 4, 200])
-def test_a_short_line_is_left_alone(n: int) -> None:
-    x = np.arange(float(n))
-    assert plots.thinned(x, x, 200)[0] is x
-
-
 def test_a_tail_sends_increments_and_stays_bounded() -> None:
     tail, page = Tail(most=400), np.empty(0)
     replacements = 0

@@ -58,7 +58,7 @@ def test_the_first_trial_of_a_treatment_is_not_verified_before_its_last() -> Non
 
 def test_a_wide_interval_is_told_by_its_nearer_end() -> None:
     wide = replace(FOUR, speedup=3.0, low=2.3, high=4.1)
-    assert text(wide) == "At least 2.30x faster with num_workers=4, verified (2.3-4.1)"
+    assert text(wide) == "At least 2.30x faster with num_workers=4, verified (2.30-4.1)"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_climb_of_many_steps_is_one_product() -> None:
     ("words", "over"),
     [
         ("1.24x (1.18-1.31)", "x1.24 (1.18-1.31)"),
-        ("at least 1.40x (1.4-2.9)", "at least x1.40 (1.4-2.9)"),
+        ("at least 1.40x (1.40-2.9)", "at least x1.40 (1.40-2.9)"),
         ("1\u202f240x", "x1\u202f240"),
         ("-", "-"),
     ],

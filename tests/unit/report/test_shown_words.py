@@ -12,7 +12,8 @@ from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.notebook.output import as_a_terminal_shows
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_text
-from gpu_doctor.report.panel_parts import DARK, MOST_LINES, MOST_NOTES, fix_shown, footer
+from gpu_doctor.report.fix import MOST_LINES, fix_shown
+from gpu_doctor.report.panel_parts import DARK, MOST_NOTES, footer
 from gpu_doctor.report.plots import plots
 from gpu_doctor.report.runs import rows
 from gpu_doctor.report.svg import PHASE_COLOURS

@@ -97,12 +97,20 @@ def test_thinning_keeps_the_extremes_the_end_and_the_order() -> None:
     assert (np.diff(thin_x) >= 0).all()
 
 
-def test_thinning_survives_stretches_that_were_not_measured() -> None:
-    y = np.full(10_000, np.nan)
-    y[9_000:] = 1.0
-    _, thin_y = thin(np.arange(10_000.0), y)
-    assert np.nanmax(thin_y) == 1.0
-    assert np.isnan(thin_y).any()
+def test_thinning_leaves_a_gap_where_nothing_was_measured() -> None:
+    x = np.arange(10_000.0)
+    y = np.ones(10_000)
+    y[3000:6000] = np.nan
+    fewer_x, fewer_y = thin(x, y, 200)
+    gone = np.isnan(fewer_y)
+    assert gone.any()
+    assert ((fewer_x[gone] >= 3000) & (fewer_x[gone] < 6000)).all()
+
+
+@pytest.mark.parametrize("n", [0, 1, 4, 200])
+def test_a_short_line_is_left_alone(n: int) -> None:
+    x = np.arange(float(n))
+    assert thin(x, x, 200)[0] is x
 
 
 def test_a_long_run_is_a_small_picture() -> None:

@@ -24,11 +24,11 @@ from gpu_doctor.notebook.output import kept
 from gpu_doctor.recording import Losses, Recording
 from gpu_doctor.recording.steps import INFERENCE
 from gpu_doctor.report import as_text as report
+from gpu_doctor.report.fix import MOST_LINES, fix_html, fix_shown
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.panel import PanelInput, Said, as_json, state
 from gpu_doctor.report.panel.contract import FixCell
-from gpu_doctor.report.panel_parts import MOST_LINES, fix_shown
-from gpu_doctor.report.plan import plan_html, plan_text, told
+from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
 from gpu_doctor.trials import Case, knobs
 from gpu_doctor.trials.compare.effect import Effect, compare
@@ -205,7 +205,7 @@ def test_a_step_that_lost_shrinks_the_bar_and_all_together_is_no_further_step() 
         Rung("b=1", {"b": 1}, 1.5, 0.75),
         Rung("all together", {"a": 1, "b": 1}, 1.8, 1.8, 1.7, 1.9, verified="as pasted"),
     )
-    steps = told(plan((), waterfall=rungs)).steps
+    steps = plan_shown(plan((), waterfall=rungs)).steps
     assert steps[2].added < 0 and steps[2].before == pytest.approx(0.75)
     assert (steps[3].label, steps[3].before, steps[3].added, steps[3].whole) == ("all together", 0.0, 0.9, True)
     assert steps[3].gain == "verified (1.70-1.90)"
@@ -213,13 +213,13 @@ def test_a_step_that_lost_shrinks_the_bar_and_all_together_is_no_further_step() 
 
 def test_a_loss_that_breaks_is_why_a_fast_setting_was_not_kept() -> None:
     fast = Effect({"amp": "fp16"}, {}, 2.0, 1.9, 2.1, "faster", loss_drift=float("inf"))
-    [one] = told(plan((fast,), waterfall=(), settings={})).dropped
+    [one] = plan_shown(plan((fast,), waterfall=(), settings={})).dropped
     assert one.why == "2.00x (1.9-2.1) faster, but the loss becomes NaN or infinite"
 
 
 def test_what_the_climb_says_is_shown() -> None:
     cure = plan((), notes=("Not all together.",))
-    assert told(cure).notes == ("Not all together.",)
+    assert plan_shown(cure).notes == ("Not all together.",)
     assert "Not all together." in plan_text(cure) and "Not all together." in plan_html(cure)
 
 
@@ -317,6 +317,11 @@ def test_a_fix_is_shown_as_lines_and_copied_to_the_letter() -> None:
     assert half.cells[0].text.encode("utf-8")
     endless = fix_shown(fix("a\n", "\n".join(map(str, range(5000)))), BOTH)
     assert len(endless.lines) == MOST_LINES + 1
+    more = endless.lines[-1][1]
+    assert more.startswith("and 4") and fix_html(endless).count(f">{more}\n") == 1, "the diff"
+    assert fix_html(endless).count(f"and {5000 - MOST_LINES:,} more lines".replace(",", "\u202f")) == 1, (
+        "the whole cell"
+    )
 
 
 def test_a_fix_that_fails_is_one_sentence_and_few_are_kept() -> None:

@@ -181,7 +181,7 @@ def test_a_claim_with_a_wide_interval_is_tried_again() -> None:
     found = compare(bases, candidates)
     assert found.verdict == "faster" and found.low is not None and found.low < found.speedup / 1.2  # type: ignore[operator]
     assert needs_more(bases, candidates)
-    assert str(found).startswith(f"as written: at least {found.low:.2f}x (")
+    assert str(found).startswith(f"second run against the first: at least {found.low:.2f}x (")
     assert not needs_more(*sides(4.0, pairs=2, jitter=0.1))
 
 
@@ -309,7 +309,9 @@ def test_the_sentence() -> None:
     assert str(dataclasses.replace(effect, seconds=8.124)).endswith(", predicted 2.0x; took 8.12 s")
     refused = Effect({"amp": "fp16"}, outcome="refused", reason="Two optimizers.")
     assert str(refused) == "amp=fp16: refused: Two optimizers."
-    assert str(Effect()) == "as written: nothing was measured"
+    assert str(Effect()) == "second run against the first: nothing was measured"
+    same = Effect({"amp": "bf16"}, {"amp": "bf16"})
+    assert str(same) == "amp=bf16, second run against the first: nothing was measured"
 
 
 def test_losses_that_are_no_numbers_on_both_sides_are_no_good_news() -> None:

@@ -236,7 +236,6 @@ export interface Advice {
   code: string;
   safety: string;
   changes: string;
-  rule: string;
   page: Paragraph[];
 }
 

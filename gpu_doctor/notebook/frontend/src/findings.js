@@ -20,7 +20,7 @@ function findingPart(finding, state, panel) {
     finding.risk ? h("div", { class: "gd-risk" }, finding.risk) : null,
     h("ul", {}, finding.evidence.map((text) => h("li", {}, worded(text)))),
     finding.prescriptions.map((one, number) => advicePart(
-      { ...one, rule: finding.rule, page: number === 0 ? finding.page : [] }, state, heldBy(state, panel), panel, `${finding.rule}${number}`)));
+      { ...one, page: number === 0 ? finding.page : [] }, state, heldBy(state, panel), panel, `${finding.rule}${number}`)));
 }
 
 /**

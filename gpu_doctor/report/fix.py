@@ -1,0 +1,83 @@
+"""The change of a person's own cells, told: the changed lines, the notes, lines to paste, the changed cells whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.cell import Fix
+from gpu_doctor.formatting import clean
+from gpu_doctor.recording import SettingValue
+from gpu_doctor.report.labels import LABELS
+from gpu_doctor.report.panel.contract import FixCell, FixShown
+
+MOST_LINES: Final = 600
+"""Lines of a diff or cell that are laid out; of what is longer it is said how many more there are."""
+MOST_LETTERS: Final = 2000
+"""Of a line."""
+_TINTS: Final = {"removed": "rgba(213,94,0,0.16)", "added": "rgba(0,158,115,0.18)"}
+"""Behind the line's own - and +; see-through, so that the page's ink stays legible in light and dark."""
+_MUTED: Final = "opacity:0.72"
+_BLOCK: Final = (
+    "font-family:monospace;font-size:12px;line-height:1.45;margin:4px 0 2px 0;padding:5px 0;"
+    "border:1px solid rgba(128,128,128,0.35);border-radius:4px;overflow-x:auto;background:transparent"
+)
+
+
+def fix_shown(fix: Fix, settings: Mapping[str, SettingValue]) -> FixShown:
+    """A fix for the page."""
+    lines = [(kind, clean(text, MOST_LETTERS)) for kind, text in fix.lines() if kind not in ("note", "paste")]
+    return FixShown(
+        lines=tuple(_first(lines)),
+        # What is copied is the user's own text to the letter, but for halves of letters, which no page can hold.
+        cells=tuple(FixCell(clean(one.label, 80), _whole(one.after)) for one in fix.cells),
+        notes=tuple(clean(note, 600) for note in fix.said),
+        paste=_whole(fix.paste),
+        complete=fix.complete,
+        error="",
+        settings=settings,
+    )
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _first(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The lines that are laid out; of many, the first and how many more there are."""
+    more = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], ("place", f"and {formatting.count(more, 'more line')}")] if more > 0 else lines
+
+
+def fix_html(shown: FixShown) -> str:
+    """A change as HTML: lines, notes, what to paste, and every changed cell whole, folded."""
+    parts = [_block([_line(*one) for one in shown.lines])] if shown.lines else []
+    parts += [f"<div>{escape(note)}</div>" for note in shown.notes]
+    if shown.paste:
+        parts.append(f'<div style="{_MUTED}">{LABELS.paste}</div>')
+        parts.append(_block([_line(*one) for one in _unchanged(shown.paste)]))
+    for cell in shown.cells:
+        body = _block([_text(text) for _, text in _unchanged(cell.text)], ";padding:5px 8px")
+        head = f"<summary>{escape(cell.label)} with the change</summary>"
+        parts.append(f'<details style="{_MUTED}">{head}{body}</details>')
+    return "".join(parts)
+
+
+def _unchanged(text: str) -> list[tuple[str, str]]:
+    return _first([("same", line) for line in text.splitlines()])
+
+
+def _block(lines: list[str], style: str = "") -> str:
+    return f'<pre style="{_BLOCK}{style}">{"".join(lines)}</pre>'
+
+
+def _line(kind: str, text: str) -> str:
+    tint = f"background:{_TINTS[kind]};" if kind in _TINTS else f"{_MUTED};" if kind in ("head", "place") else ""
+    return f'<span style="{tint}padding:0 8px">{_text(text)}</span>'
+
+
+def _text(line: str) -> str:
+    # The line break stays in the text: where a sanitizer takes the style away, a pre still breaks its lines.
+    return escape(clean(line, MOST_LETTERS)) + "\n"
