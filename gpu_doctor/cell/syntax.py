@@ -15,6 +15,8 @@ from typing import Final, TypeAlias
 
 from gpu_doctor.recording import LineCost
 
+__all__ = ["FUNCTIONS", "Loop", "dotted"]
+
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 DEFINITIONS: Final = (*FUNCTIONS, ast.ClassDef)
