@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu_doctor.cell.calls import FUNCTIONS, Cells, Function, Made, Site, dotted
+from gpu_doctor.cell.calls import Cells, Made, Site
 from gpu_doctor.cell.source import CellSource, Edit
+from gpu_doctor.cell.syntax import Function, dotted, nested, targets_of
 
 __all__ = ["ADD", "HIDDEN", "REPLACE", "Slot", "given", "set_arguments", "slot"]
 
@@ -223,15 +224,10 @@ def _uses(cell: CellSource, name: str) -> int:
 
 def _assigned(body: list[ast.stmt], name: str) -> Iterator[ast.expr]:
     """Every value that statements of a body assign to a name, blocks included, definitions not."""
-    for one in body:
-        if isinstance(one, (*FUNCTIONS, ast.ClassDef)):
-            continue
-        for node in ast.walk(one):
-            if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
-                continue
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-                yield node.value
+    for one in nested(body):
+        named = any(isinstance(target, ast.Name) and target.id == name for target in targets_of(one))
+        if named and isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None:
+            yield one.value
 
 
 def _is_parameter(function: Function, name: str) -> bool:

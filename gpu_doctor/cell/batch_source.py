@@ -15,21 +15,27 @@ from functools import lru_cache
 from typing import Final
 
 from gpu_doctor.cell.statements import (
-    FUNCTIONS,
-    LOOPS,
-    Loop,
     called,
     definitions,
     is_known,
     is_lazy,
-    key,
-    lines_of,
     names,
     paths_of_loops,
     reads,
-    statements,
     stored,
     writes,
+)
+from gpu_doctor.cell.syntax import (
+    DEFINITIONS,
+    FUNCTIONS,
+    LOOPS,
+    Loop,
+    key,
+    lines_of,
+    name_of,
+    parsed,
+    stands_at,
+    statements,
 )
 from gpu_doctor.cell.targets import computed_targets
 from gpu_doctor.recording import LineCost
@@ -77,7 +83,7 @@ def target_lines(source: str, lines: Sequence[LineCost], models: Iterable[str] =
 @lru_cache(maxsize=8)
 def _feeding(source: str, forward: frozenset[int], models: tuple[str, ...]) -> _Feeding | None:
     """What a text says; None if it is no Python. A diagnosis asks nine times, a live one anew every second."""
-    tree = _parsed(source)
+    tree = parsed(source)
     return None if tree is None else _Text(tree, forward, models).feeding()
 
 
@@ -91,23 +97,9 @@ def _forwards(rows: Mapping[LineCost, int | None]) -> frozenset[int]:
     return frozenset(row for one, row in rows.items() if one.phase == "forward" and row is not None)
 
 
-def _parsed(source: str) -> ast.Module | None:
-    """The tree of a cell; lines for IPython alone (`%magic`, `!command`) are left out."""
-    plain = "\n".join(
-        line[: len(line) - len(line.lstrip())] + "pass" if line.lstrip().startswith(("%", "!", "?")) else line
-        for line in source.splitlines()
-    )
-    for one in (source, plain):
-        try:
-            return ast.parse(one)
-        except (SyntaxError, ValueError):
-            continue
-    return None
-
-
 def _row(cost: LineCost, text: Sequence[str]) -> int | None:
     """The line of the cell (from 1) that a cost lies on; None if it lies in another cell or file."""
-    if cost.text and 0 < cost.line <= len(text) and text[cost.line - 1].strip() == cost.text:
+    if cost.text and stands_at(cost, text):
         return cost.line
     same = [at for at, line in enumerate(text, 1) if line.strip() == cost.text]
     return same[0] if len(same) == 1 and cost.text else None
@@ -134,7 +126,7 @@ class _Text:
         nodes = list(ast.walk(tree))
         self._defined: dict[str, list[ast.AST]] = {}
         for one in nodes:
-            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            if isinstance(one, DEFINITIONS):
                 self._defined.setdefault(one.name, []).append(one)
         self._calls = [one for one in nodes if isinstance(one, ast.Call)]
         self._models = {*models, *self._owners_of_parameters()}
@@ -155,7 +147,7 @@ class _Text:
 
     def _arguments(self, place: ast.AST) -> list[tuple[str, ast.expr]]:
         """Parameters of a function of the cell, each with what the cell's calls hand over for it."""
-        if not isinstance(place, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if not isinstance(place, FUNCTIONS):
             return []
         order = [one.arg for one in (*place.args.posonlyargs, *place.args.args)]
         found: list[tuple[str, ast.expr]] = []
@@ -182,9 +174,8 @@ class _Text:
     def _is_sink(node: ast.AST, trains: set[str]) -> bool:
         if not isinstance(node, ast.Call):
             return False
-        if isinstance(node.func, ast.Attribute):
-            return node.func.attr == "backward" or node.func.attr in trains
-        return isinstance(node.func, ast.Name) and node.func.id in trains
+        name = name_of(node)
+        return name in trains or (name == "backward" and isinstance(node.func, ast.Attribute))
 
     def feeding(self) -> _Feeding:
         """Lines and functions that feed the innermost loops with a backward pass."""
@@ -250,8 +241,7 @@ class _Text:
         return [value for place in places for name, value in self._arguments(place) if name in wanted]
 
     def _is_forward(self, statement: ast.stmt) -> bool:
-        rows = set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
-        if rows & self._forward:
+        if self._forward.intersection(lines_of(statement)):
             return True
         return any(isinstance(one, ast.Call) and key(one.func) in self._models for one in ast.walk(statement))
 

@@ -9,14 +9,13 @@ import ast
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from gpu_doctor.cell.source import CellSource
+from gpu_doctor.cell.syntax import FUNCTIONS, Function, dotted, full_name, imported, name_of
 
-__all__ = ["FUNCTIONS", "Cells", "Made", "Site", "dotted", "function_around"]
+__all__ = ["Cells", "Made", "Site", "function_around"]
 
-Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
-FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 KEYWORDS: Final = {"persistent_workers", "fused", "precision", "mixed_precision"}
 """Keyword-only arguments by which a class is known to take the one that is looked for."""
 DEEPEST: Final = 3
@@ -85,12 +84,13 @@ class Cells:
     namespace: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.imports = dict(_imports(self.cells))
+        self.imports: dict[str, str] = {}
         self.classes: dict[str, tuple[CellSource, ast.ClassDef]] = {}
         self.partials: dict[str, ast.Call] = {}
         self._newest: dict[tuple[str, str], int] = {}
         self._calls: dict[str, list[tuple[CellSource, ast.Call]]] | None = None
         for cell in self.cells:
+            self.imports |= imported(cell.tree) if cell.tree is not None else {}
             for node in cell.walk(ast.ClassDef):
                 self.classes[node.name] = (cell, node)
             for node in cell.walk(*FUNCTIONS):
@@ -99,7 +99,7 @@ class Cells:
                 call, target = node.value, node.targets[0]
                 if isinstance(target, ast.Name):
                     self.partials.pop(target.id, None)
-                    if isinstance(call, ast.Call) and _last(call.func) == "partial" and call.args:
+                    if isinstance(call, ast.Call) and name_of(call) == "partial" and call.args:
                         self.partials[target.id] = call
 
     def meant(self, func: ast.expr) -> Any:
@@ -113,7 +113,7 @@ class Cells:
             found = inspect.getattr_static(found, part, None) if known else None
         if found is not None:
             return found
-        return ".".join([self.imports.get(parts[0], parts[0]), *parts[1:]])
+        return full_name(func, self.imports)
 
     def held(self, name: str, cell: CellSource, node: ast.AST) -> Any:
         """The object of a name; for a method's `self`, an object of its class in the namespace; None if none is."""
@@ -140,13 +140,13 @@ class Cells:
     def _site(
         self, cell: CellSource, call: ast.Call, is_kind: Any, parameters: tuple[str, ...], own: set[str]
     ) -> Site | None:
-        function, name = function_around(cell, call), _last(call.func)
+        function, name = function_around(cell, call), name_of(call)
         if any(isinstance(one, ast.JoinedStr) for one in cell.ancestors(call)):
             return None  # before Python 3.12 the positions of what stands in an f-string are not its own
         if name == "__init__" and isinstance(call.func, ast.Attribute):
             held = call.func.value
             inside = function is not None and _owner(cell, function) in own
-            if inside and isinstance(held, ast.Call) and _last(held.func) == "super":
+            if inside and isinstance(held, ast.Call) and name_of(held.func) == "super":
                 return Site(cell, call, parameters, 0, True, function)
             return Site(cell, call, parameters, 1, True, function) if inside and self._is(held, is_kind) else None
         if name == "partial" and call.args and self._is(call.args[0], is_kind):
@@ -164,12 +164,12 @@ class Cells:
     def _is(self, func: ast.expr, is_kind: Any) -> bool:
         if is_kind(self.meant(func)):
             return True
-        known = self.classes.get(_last(func)) if isinstance(func, ast.Name) else None
+        known = self.classes.get(name_of(func)) if isinstance(func, ast.Name) else None
         return known is not None and self._derives(known[1], is_kind)
 
     def _derives(self, node: ast.ClassDef, is_kind: Any, depth: int = DEEPEST) -> bool:
         for base in node.bases:
-            known = self.classes.get(_last(base))
+            known = self.classes.get(name_of(base))
             if is_kind(self.meant(base)) or (depth and known and self._derives(known[1], is_kind, depth - 1)):
                 return True
         return False
@@ -180,7 +180,7 @@ class Cells:
             self._calls = {}
             for cell in self.cells:
                 for call in cell.walk(ast.Call):
-                    self._calls.setdefault(_last(call.func), []).append((cell, call))
+                    self._calls.setdefault(name_of(call), []).append((cell, call))
         return self._calls.get(name, [])
 
     def _outdated(self, cell: CellSource, function: Function | None) -> bool:
@@ -210,18 +210,8 @@ class Cells:
 def parameters_of(cell: CellSource, function: Function) -> tuple[str, ...]:
     """The positional parameters that a call of a function writes out, without the `self` of a method."""
     names = tuple(one.arg for one in (*function.args.posonlyargs, *function.args.args))
-    static = any(_last(one) == "staticmethod" for one in function.decorator_list)
+    static = any(name_of(one) == "staticmethod" for one in function.decorator_list)
     return names[1:] if _owner(cell, function) and not static else names
-
-
-def dotted(node: ast.expr) -> list[str]:
-    """`["torch", "optim", "SGD"]` for `torch.optim.SGD` and `torch.optim.SGD[...]`; empty for anything else."""
-    parts: list[str] = []
-    node = node.value if isinstance(node, ast.Subscript) else node  # DataLoader[Rows](...)
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return [node.id, *reversed(parts)] if isinstance(node, ast.Name) else []
 
 
 def function_around(cell: CellSource, node: ast.AST) -> Function | None:
@@ -253,10 +243,6 @@ def target_of(cell: CellSource, call: ast.AST) -> ast.expr | None:
     return target
 
 
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
 def _owner(cell: CellSource, function: Function) -> str:
     parent = cell.parents.get(function)
     return parent.name if isinstance(parent, ast.ClassDef) else ""
@@ -278,14 +264,3 @@ def _signature(meant: Any, parameters: tuple[str, ...]) -> tuple[tuple[str, ...]
     keywords = {one.name for one in found if one.kind is one.KEYWORD_ONLY}
     varied = any(one.kind is one.VAR_KEYWORD for one in found)
     return names, 0, varied or bool(keywords & KEYWORDS)
-
-
-def _imports(cells: Sequence[CellSource]) -> Iterator[tuple[str, str]]:
-    for cell in cells:
-        for node in cell.walk(ast.Import, ast.ImportFrom):
-            for alias in node.names:
-                if isinstance(node, ast.Import):
-                    whole = alias.asname or alias.name.partition(".")[0]
-                    yield whole, alias.name if alias.asname else whole
-                elif alias.name != "*":
-                    yield alias.asname or alias.name, f"{node.module}.{alias.name}"

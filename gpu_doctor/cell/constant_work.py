@@ -15,11 +15,23 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpu_doctor.cell.calls import dotted
-from gpu_doctor.cell.statements import FUNCTIONS, LOOPS, Function, key, lines_of, name_of, parsed
+from gpu_doctor.cell.syntax import (
+    COMPREHENSIONS,
+    DEFINITIONS,
+    FUNCTIONS,
+    LOOPS,
+    Function,
+    blocks,
+    dotted,
+    is_read,
+    key,
+    lines_of,
+    name_of,
+    of_itself,
+    parsed,
+    targets_of,
+)
 
-_LONGEST: Final = 200_000
-"""Characters of a text that is parsed for this, at most, as for other questions about it."""
 _ONCE: Final = {"__init__", "__new__", "__post_init__"}
 """They run when an object is made: not in a step."""
 _MODULES: Final = {
@@ -51,7 +63,6 @@ _EXPLAINED: Final = (
     *(ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Subscript, ast.Slice, ast.Starred),
     *(ast.Tuple, ast.List, ast.Set, ast.Dict, ast.JoinedStr, ast.FormattedValue),
 )
-_COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LEAVES: Final = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 _BLOCKS: Final = (ast.If, ast.For, ast.While, ast.With)
 _ASSIGNS: Final = (ast.Assign, ast.AnnAssign, ast.AugAssign)
@@ -69,7 +80,7 @@ def constant_rows(texts: Sequence[str], plain: frozenset[str]) -> tuple[frozense
 
 @lru_cache(maxsize=16)
 def _rows(texts: tuple[str, ...], plain: frozenset[str]) -> tuple[frozenset[int], ...]:
-    trees = [parsed(one) if len(one) <= _LONGEST else None for one in texts]
+    trees = [parsed(one) for one in texts]
     if not any("def forward" in one for one in texts):
         return tuple(frozenset() for _ in texts)
     known = _Known([one for one in trees if one is not None], plain)
@@ -89,7 +100,7 @@ class _Known:
             for function in _outermost(tree):
                 self.functions.setdefault(function.name, []).append(function)
             called = {id(one.func) for one in ast.walk(tree) if isinstance(one, ast.Call)}
-            self.handed_on |= {_last(one) for one in ast.walk(tree) if _is_read(one) and id(one) not in called}
+            self.handed_on |= {name_of(one) for one in ast.walk(tree) if is_read(one) and id(one) not in called}
             self.changed |= set(_changed(tree))
         self.plain = plain - self.changed
         self.reached, self.given = {"forward"}, set[str]()
@@ -150,7 +161,7 @@ class _Scope:
         every = list(ast.walk(function))
         arguments = {one.arg for one in every if isinstance(one, ast.arg)}
         inner = {name for one in every if isinstance(one, ast.comprehension) for name in _named(one.target)}
-        bound = {one.id for one in every if isinstance(one, ast.Name) and not _is_read(one)}
+        bound = {one.id for one in every if isinstance(one, ast.Name) and not is_read(one)}
         outer = {name for one in every if isinstance(one, (ast.Global, ast.Nonlocal)) for name in one.names}
         self._own = bound - arguments - inner - outer
         """Names that it binds itself: to change what they hold changes nothing outside of it."""
@@ -169,7 +180,7 @@ class _Scope:
     def _called(self) -> Iterator[_Call]:
         for statement, new in self._statements(self._body):
             whole = self._is_same(statement)
-            for one in _of_itself(statement):
+            for one in of_itself(statement):
                 if isinstance(one, ast.Call) and name_of(one) in self._known.functions:
                     yield _Call(name_of(one), not new, whole or self._same(one))
 
@@ -188,9 +199,9 @@ class _Scope:
         """All statements, a block before what is in it, and whether it is new which of them run, and how often."""
         for one in body:
             yield one, new
-            if not isinstance(one, (*FUNCTIONS, ast.ClassDef)):
+            if not isinstance(one, DEFINITIONS):
                 within = new or self._decides_anew(one)
-                for block in _bodies(one):
+                for block in blocks(one):
                     yield from self._statements(block, within)
 
     def _decides_anew(self, block: ast.stmt) -> bool:
@@ -209,11 +220,11 @@ class _Scope:
             return True
         if isinstance(statement, _BLOCKS):
             return all(self._same(one) for one in _heads(statement)) and all(
-                self._takes(one) for one in _bound(statement)
+                self._takes(one) for one in targets_of(statement)
             )
         if isinstance(statement, _ASSIGNS):
             value = statement.value is None or self._same(statement.value)
-            return value and all(self._takes(one) for one in _bound(statement))
+            return value and all(self._takes(one) for one in targets_of(statement))
         if isinstance(statement, ast.Expr):
             call = statement.value
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
@@ -244,7 +255,7 @@ class _Scope:
             return self._same_attribute(value, more)
         if isinstance(value, ast.Call):
             return self._same_call(value, more)
-        if isinstance(value, _COMPREHENSIONS):
+        if isinstance(value, COMPREHENSIONS):
             return self._same_comprehension(value, more)
         parts = (one for one in ast.iter_child_nodes(value) if isinstance(one, ast.expr))
         return isinstance(value, _EXPLAINED) and all(self._same(one, more) for one in parts)
@@ -294,13 +305,6 @@ def _outermost(tree: ast.AST) -> Iterator[Function]:
             yield from _outermost(one)
 
 
-def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
-    for name in ("body", "orelse", "finalbody"):
-        yield getattr(statement, name, [])
-    for one in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-        yield one.body
-
-
 def _heads(block: ast.stmt) -> list[ast.expr]:
     """What decides whether, how often and under what a block runs."""
     if isinstance(block, ast.For):
@@ -314,33 +318,17 @@ def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _bound(statement: ast.stmt) -> list[ast.expr]:
-    """What it assigns to."""
-    if isinstance(statement, ast.Assign):
-        return statement.targets
-    if isinstance(statement, (ast.AnnAssign, ast.AugAssign, ast.For)):
-        return [statement.target]
-    return [one.optional_vars for one in getattr(statement, "items", ()) if one.optional_vars is not None]
-
-
-def _of_itself(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The nodes of a statement without those of the statements in it."""
-    for one in ast.iter_child_nodes(statement):
-        if not isinstance(one, (ast.stmt, ast.ExceptHandler, ast.match_case)):
-            yield from ast.walk(one)
-
-
 def _touched(statement: ast.stmt) -> frozenset[str]:
     """Names that it binds, and of what it may change in place."""
     return frozenset(_touching(statement))
 
 
 def _touching(statement: ast.stmt) -> Iterator[str]:
-    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+    if isinstance(statement, DEFINITIONS):
         yield statement.name
     alone = statement.value if isinstance(statement, ast.Expr) else None
-    for one in _of_itself(statement):
-        if isinstance(one, (ast.Name, ast.Attribute, ast.Subscript)) and not _is_read(one):
+    for one in of_itself(statement):
+        if isinstance(one, (ast.Name, ast.Attribute, ast.Subscript)) and not is_read(one):
             yield key(one)
         elif isinstance(one, ast.Call):
             if isinstance(one.func, ast.Attribute) and (one is alone or _changes(one.func.attr)):
@@ -354,9 +342,9 @@ def _changed(tree: ast.Module) -> Iterator[str]:
     once = {id(one) for function in _outermost(tree) if function.name in _ONCE for one in ast.walk(function)}
     inside = {id(one) for function in _outermost(tree) for one in ast.walk(function)}
     for one in ast.walk(tree):
-        if isinstance(one, ast.Attribute) and not _is_read(one) and id(one) not in once:
+        if isinstance(one, ast.Attribute) and not is_read(one) and id(one) not in once:
             yield f"self.{one.attr}"
-        elif isinstance(one, ast.Subscript) and not _is_read(one) and id(one) not in once:
+        elif isinstance(one, ast.Subscript) and not is_read(one) and id(one) not in once:
             yield _held(one)
         elif isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and _changes(one.func.attr):
             if id(one) not in once:
@@ -369,7 +357,7 @@ def _changed(tree: ast.Module) -> Iterator[str]:
         elif isinstance(one, ast.AugAssign):
             yield _held(one.target)
         elif isinstance(one, LOOPS) and id(one) not in inside:
-            yield from (each.id for each in ast.walk(one) if isinstance(each, ast.Name) and not _is_read(each))
+            yield from (each.id for each in ast.walk(one) if isinstance(each, ast.Name) and not is_read(each))
 
 
 def _held(value: ast.expr) -> str:
@@ -385,11 +373,3 @@ def _changes(method: str) -> bool:
 
 def _named(target: ast.expr) -> Iterator[str]:
     return (one.id for one in ast.walk(target) if isinstance(one, ast.Name))
-
-
-def _is_read(node: ast.AST) -> bool:
-    return isinstance(getattr(node, "ctx", None), ast.Load)
-
-
-def _last(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from gpu_doctor.cell.arguments import UNKNOWN, given, slot, value_of
-from gpu_doctor.cell.calls import FUNCTIONS, Cells, Made, Site, dotted, function_around, parameters_of
+from gpu_doctor.cell.calls import Cells, Made, Site, function_around, parameters_of
 from gpu_doctor.cell.source import CellSource
+from gpu_doctor.cell.syntax import DEFINITIONS, LOOPS, Loop, dotted
 from gpu_doctor.recording import LoaderSetup
 
 __all__ = [
     "LOADER",
-    "Loop",
     "batch_sampler_of",
     "is_loader",
     "loader_makers",
@@ -37,7 +37,6 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 }
 EVALUATING: Final = ("val_dataloader", "test_dataloader", "eval_dataloader", "predict_dataloader")
 """Methods (also with `get_` before) that frameworks call for data that is held out."""
-Loop: TypeAlias = "ast.For | ast.AsyncFor | ast.While"
 FUSABLE: Final = ("Adam", "AdamW", "SGD", "Adagrad")
 """torch.optim's classes that take `fused=True` on some device (torch 2.13)."""
 
@@ -103,7 +102,7 @@ def newest_of(found: Iterable[Made]) -> list[Made]:
     last: dict[tuple[object, ...], Made] = {}
     for one in found:
         outer, targets = one.outermost, one.targets
-        around = [up.name for up in outer.cell.ancestors(outer.call) if isinstance(up, (*FUNCTIONS, ast.ClassDef))]
+        around = [up.name for up in outer.cell.ancestors(outer.call) if isinstance(up, DEFINITIONS)]
         key = (*around, ast.unparse(targets[0]) if targets else one.site.call)
         last.pop(key, None)
         last[key] = one
@@ -227,7 +226,7 @@ def training_loops(cells: Iterable[CellSource]) -> Iterator[tuple[CellSource, Lo
     for cell in cells:
         for call in cell.walk(ast.Call):
             if isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
-                loops = [one for one in cell.ancestors(call) if isinstance(one, (ast.For, ast.AsyncFor, ast.While))]
+                loops = [one for one in cell.ancestors(call) if isinstance(one, LOOPS)]
                 if loops:
                     yield cell, loops[0]
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Final
 
-from gpu_doctor.cell.calls import dotted
-from gpu_doctor.cell.constructors import Loop
 from gpu_doctor.cell.source import CellSource
+from gpu_doctor.cell.syntax import Loop, name_of, pairs, targets_of
 
 __all__ = ["graphless", "holds", "names_holding", "trained"]
 
@@ -36,7 +35,7 @@ def names_holding(loop: Loop, until: int, begins: Callable[[ast.expr], bool], se
     for one in sorted(statements, key=lambda node: node.lineno):
         if one.lineno >= until or one.value is None:
             continue
-        for target, value in _pairs(one.targets[0] if isinstance(one, ast.Assign) else one.target, one.value):
+        for target, value in pairs(targets_of(one)[0], one.value):
             bound = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
             if any(begins(node) for node in ast.walk(value) if isinstance(node, ast.expr)) or holds(value, found):
                 found |= bound
@@ -51,7 +50,7 @@ def holds(value: ast.expr, names: set[str]) -> bool:
         return value.id in names
     if isinstance(value, ast.Attribute) and value.attr in _SIZES:
         return False
-    if isinstance(value, ast.Call) and dotted(value.func)[-1:] and dotted(value.func)[-1] in (*_SIZES, *_SIZED):
+    if isinstance(value, ast.Call) and name_of(value) in (*_SIZES, *_SIZED):
         return False
     return any(
         holds(one.value if isinstance(one, ast.keyword) else one, names)
@@ -62,13 +61,8 @@ def holds(value: ast.expr, names: set[str]) -> bool:
 
 def batch_names(loop: Loop, until: int) -> set[str] | None:
     """Names that hold, before a line, something of the loop's batch; None where the text does not tell."""
-    counted = isinstance(loop, ast.While) or dotted(getattr(loop.iter, "func", loop.iter))[-1:] in (
-        ["range"],
-        ["count"],
-    )
-    if counted:
+    if isinstance(loop, ast.While) or name_of(loop.iter) in ("range", "count"):
         return None
-    assert isinstance(loop, (ast.For, ast.AsyncFor))
     seeds = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
     return names_holding(loop, until, lambda node: False, seeds)
 
@@ -76,11 +70,7 @@ def batch_names(loop: Loop, until: int) -> set[str] | None:
 def graphless(cell: CellSource, node: ast.AST) -> bool:
     """Whether a node stands under `no_grad` or `inference_mode`."""
     blocks = (one for one in cell.ancestors(node) if isinstance(one, (ast.With, ast.AsyncWith)))
-    return any(
-        dotted(getattr(item.context_expr, "func", item.context_expr))[-1:] in ([name] for name in _GRAPHLESS)
-        for block in blocks
-        for item in block.items
-    )
+    return any(name_of(item.context_expr) in _GRAPHLESS for block in blocks for item in block.items)
 
 
 def trained(models: Mapping[int, Any], namespace: Mapping[str, Any]) -> set[int]:
@@ -127,12 +117,3 @@ def _parameters(model: Any) -> Iterator[Any]:
 def _dict(value: Any) -> dict[str, Any]:
     found = getattr(value, "__dict__", None)
     return found if isinstance(found, dict) else {}
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Target and value of an assignment, element by element where both are written out."""
-    both = isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List))
-    if both and len(target.elts) == len(value.elts):  # type: ignore[attr-defined]
-        yield from zip(target.elts, value.elts, strict=True)  # type: ignore[attr-defined]
-    else:
-        yield target, value

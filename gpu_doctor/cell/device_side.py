@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from gpu_doctor.cell.statements import called, differentiates, name_of, parsed, paths_of_loops, statements
+from gpu_doctor.cell.statements import called, differentiates, paths_of_loops
+from gpu_doctor.cell.syntax import lines_of, name_of, parsed, stands_at, statements
 from gpu_doctor.recording import LineCost
 
 _MOVES: Final = {"to", "cuda"}
@@ -28,17 +29,13 @@ def moved_lines(source: str, lines: Sequence[LineCost]) -> tuple[LineCost, ...]:
     return tuple(
         one
         for one in lines
-        if (one.line in rows if _within(one, text) else False) or (one.function in functions and not one.in_worker)
+        if (one.line in rows and stands_at(one, text)) or (one.function in functions and not one.in_worker)
     )
 
 
 def has_copy(source: str) -> bool:
     """Whether a training loop of the text copies anything to a device."""
     return bool(_after_the_copy(source)[0])
-
-
-def _within(cost: LineCost, text: Sequence[str]) -> bool:
-    return 0 < cost.line <= len(text) and text[cost.line - 1].strip() == cost.text
 
 
 @lru_cache(maxsize=8)
@@ -56,7 +53,7 @@ def _after_the_copy(source: str) -> tuple[frozenset[int], frozenset[str]]:
         for one in body:
             late = bool(moves) and one.lineno > moves[0]
             (after if late else before).append(one)
-            rows.update(range(one.lineno, (one.end_lineno or one.lineno) + 1) if late else ())
+            rows.update(lines_of(one) if late else ())
     return frozenset(rows), frozenset(called(after) - called(before))
 
 

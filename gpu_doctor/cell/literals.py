@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gpu_doctor.cell.syntax import DEFINITIONS, pairs, targets_of
 from gpu_doctor.recording import SettingValue
 
 NONE: Final = type(None)
@@ -169,27 +170,16 @@ def _setting(node: ast.expr) -> SettingValue | None:
 def _assigned(tree: ast.Module) -> Iterator[tuple[str, Place]]:
     """The names that assignments at the top give one expression each."""
     for one in tree.body:
-        targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) else []
-        value = one.value if isinstance(one, (ast.Assign, ast.AnnAssign)) else None
-        if value is None:
+        if not isinstance(one, (ast.Assign, ast.AnnAssign)) or one.value is None:
             continue
+        targets, value = targets_of(one), one.value
         if len(targets) == 1:
-            yield from ((name, Place(node, (name,))) for name, node in _pairs(targets[0], value))
+            taken = pairs(targets[0], value)
+            yield from ((name.id, Place(node, (name.id,))) for name, node in taken if isinstance(name, ast.Name))
         elif not any(isinstance(target, (ast.Tuple, ast.List)) for target in targets):
             # In `whole = a, b = 1, 2` a literal would be part of another: that is left alone.
             place = Place(value, tuple(ast.unparse(target) for target in targets))
             yield from ((target.id, place) for target in targets if isinstance(target, ast.Name))
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """Each name of a target with what it takes, where the two sides are written out alike."""
-    if isinstance(target, ast.Name):
-        yield target.id, value
-    elif isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
-        starred = any(isinstance(one, ast.Starred) for one in (*target.elts, *value.elts))
-        if not starred and len(target.elts) == len(value.elts):
-            for left, right in zip(target.elts, value.elts, strict=True):
-                yield from _pairs(left, right)
 
 
 def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
@@ -197,7 +187,7 @@ def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
     stack: list[ast.AST] = list(body)
     while stack:
         node = stack.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(node, DEFINITIONS):
             yield node.name
             shared = {n for one in ast.walk(node) if isinstance(one, ast.Global) for n in one.names}
             stored = (

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from gpu_doctor.cell.calls import Cells, Site, dotted, function_around, parameters_of
-from gpu_doctor.cell.constructors import Loop, training_loops
+from gpu_doctor.cell.calls import Cells, Site, function_around, parameters_of
+from gpu_doctor.cell.constructors import training_loops
 from gpu_doctor.cell.dataflow import batch_names, graphless, trained
 from gpu_doctor.cell.source import CellSource, Edit
+from gpu_doctor.cell.syntax import LOOPS, Loop, dotted, name_of
 
 __all__ = ["Edits", "LoopLines", "NotPlaced", "NothingToPaste", "block_of", "calls_of", "names_in", "statement_of"]
 
 Edits: TypeAlias = "list[tuple[CellSource, Edit]]"
-LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
 
 
 class NotPlaced(Exception):
@@ -58,9 +58,7 @@ class LoopLines:
             NotPlaced: as `loop`.
         """
         cell, loop = self.loop()
-        around = function_around(cell, loop)
-        loops = [one for one in cell.ancestors(loop) if isinstance(one, LOOPS) and function_around(cell, one) is around]
-        return cell, (loops[-1] if loops else loop)
+        return cell, _outermost(cell, loop) or loop
 
     def before_loop(self, *lines: str) -> Edits:
         """Lines before the outermost loop.
@@ -135,16 +133,12 @@ class LoopLines:
         Raises:
             NotPlaced: if something else stands on that line.
         """
+        node: ast.stmt
         cell, node = self.outermost()
         handed = self._handed(func)
         if handed is not None:
             cell, call, func = handed
-            around = function_around(cell, call)
-            places = [
-                one for one in cell.ancestors(call) if isinstance(one, LOOPS) and function_around(cell, one) is around
-            ]
-            statement = places[-1] if places else statement_of(cell, call)
-            return cell, self.before(cell, statement, (cell.of(func) + after,))
+            node = _outermost(cell, call) or statement_of(cell, call)
         return cell, self.before(cell, node, (cell.of(func) + after,))
 
     # ---- the changes --------------------------------------------------------------------------------------------
@@ -181,13 +175,16 @@ class LoopLines:
         return [self.before_training(call.func, layout), (cell, placed)]
 
 
+def _outermost(cell: CellSource, node: ast.AST) -> Loop | None:
+    """The outermost loop around a node within its function; None if there is none."""
+    around = function_around(cell, node)
+    loops = [one for one in cell.ancestors(node) if isinstance(one, LOOPS) and function_around(cell, one) is around]
+    return loops[-1] if loops else None
+
+
 def calls_of(node: ast.AST, name: str) -> Iterator[ast.Call]:
     """Calls of a method or function of that name."""
-    for one in ast.walk(node):
-        if isinstance(one, ast.Call):
-            called = one.func.attr if isinstance(one.func, ast.Attribute) else getattr(one.func, "id", "")
-            if called == name:
-                yield one
+    return (one for one in ast.walk(node) if isinstance(one, ast.Call) and name_of(one) == name)
 
 
 def names_in(cell: CellSource) -> set[str]:

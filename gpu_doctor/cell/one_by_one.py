@@ -15,24 +15,28 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from gpu_doctor.cell.statements import (
-    FUNCTIONS,
-    LOOPS,
     MODULES,
     definitions,
     differentiates,
     is_known,
-    key,
-    lines_of,
-    name_of,
-    parsed,
     reads,
     stored,
     writes,
 )
+from gpu_doctor.cell.syntax import (
+    COMPREHENSIONS,
+    DEFINITIONS,
+    FUNCTIONS,
+    LOOPS,
+    is_read,
+    key,
+    lines_of,
+    name_of,
+    parsed,
+    parts_of_target,
+    targets_of,
+)
 
-_COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_LONGEST: Final = 200_000
-"""Characters of a text that is parsed for this, at most, as for other questions about it."""
 _CALLS: Final = 512
 """Calls of a loop that are asked about, at most."""
 _KEPT: Final = re.compile(r"cache|past|hidden|memory|history|^h$|^hx$|^kv")
@@ -56,13 +60,13 @@ def one_by_one_rows(text: str) -> dict[int, int]:
         text: all of a file. A loop in which gradients are computed, here or in what it calls, trains: its calls are
             none.
     """
-    tree = parsed(text) if len(text) <= _LONGEST else None
+    tree = parsed(text)
     if tree is None:
         return {}
     told = _Told(tree)
     found: dict[int, int] = {}
     for one in ast.walk(tree) if not told.keeps_a_state else ():
-        if isinstance(one, (ast.For, ast.AsyncFor, *_COMPREHENSIONS)) and not differentiates(one):
+        if isinstance(one, (ast.For, ast.AsyncFor, *COMPREHENSIONS)) and not differentiates(one):
             loop = _Loop(one, told)
             for place in loop.places():
                 calls = [call for call in _calls(place) if name_of(call) not in _COLLECTS]
@@ -85,13 +89,13 @@ def gradient_rows(text: str) -> dict[int, int]:
     Returns:
         Each row of the statement with the first row of it.
     """
-    tree = parsed(text) if len(text) <= _LONGEST else None
+    tree = parsed(text)
     if tree is None or not ("grad(" in text or "retain_graph" in text):
         return {}
     told = _Told(tree)
     found: dict[int, int] = {}
     for one in ast.walk(tree):
-        if isinstance(one, (ast.For, ast.AsyncFor, *_COMPREHENSIONS)) and not _steps(one):
+        if isinstance(one, (ast.For, ast.AsyncFor, *COMPREHENSIONS)) and not _steps(one):
             loop = _Asking(one, told)
             for place in loop.places():
                 if any(loop.own_gradient(call, place) or loop.added_up(call, tree) for call in _calls(place)):
@@ -108,12 +112,12 @@ def barred_rows(text: str) -> frozenset[int]:
     Args:
         text: all of a file.
     """
-    tree = parsed(text) if len(text) <= _LONGEST else None
+    tree = parsed(text)
     if tree is None:
         return frozenset()
     told = _Told(tree)
     forwards = {row for name in _FORWARDS for one in told.defined.get(name, ()) for row in lines_of(one)}
-    loops = [one for one in ast.walk(tree) if isinstance(one, (*LOOPS, *_COMPREHENSIONS))]
+    loops = [one for one in ast.walk(tree) if isinstance(one, (*LOOPS, *COMPREHENSIONS))]
     looped = {row for one in loops for row in lines_of(one)} - forwards
     trains = [one for name, found in told.defined.items() for one in found if told.trains(name)]
     return frozenset(looped.union(*(lines_of(one) for one in trains)))
@@ -146,9 +150,9 @@ class _Loop:
 
     def __init__(self, node: Items, told: _Told) -> None:
         self._node, self._told = node, told
-        heads = [one.target for one in node.generators] if isinstance(node, _COMPREHENSIONS) else [node.target]
+        heads = [one.target for one in node.generators] if isinstance(node, COMPREHENSIONS) else [node.target]
         self._own = {name for head in heads for name in stored(head)}
-        body: Sequence[ast.stmt] = [] if isinstance(node, _COMPREHENSIONS) else node.body
+        body: Sequence[ast.stmt] = [] if isinstance(node, COMPREHENSIONS) else node.body
         inside = [one for top in body for one in ast.walk(top) if isinstance(one, ast.stmt)]
         always = {id(one) for one in _straight(body)}
         elsewhere = _read_elsewhere(inside)
@@ -162,7 +166,7 @@ class _Loop:
 
     def places(self) -> Iterator[Places]:
         """Simple statements of it, without those of loops in it: they are asked there."""
-        if isinstance(self._node, _COMPREHENSIONS):
+        if isinstance(self._node, COMPREHENSIONS):
             yield from (self._node.key, self._node.value) if isinstance(self._node, ast.DictComp) else (self._node.elt,)
             return
         yield from _simple(self._node.body)
@@ -255,11 +259,11 @@ class _Asking(_Loop):
 
     def _iterated(self, name: str) -> str:
         """What the loop takes its own thing from: `losses` for `loss in losses`, `i, loss in enumerate(losses)`."""
-        heads = self._node.generators if isinstance(self._node, _COMPREHENSIONS) else [self._node]
+        heads = self._node.generators if isinstance(self._node, COMPREHENSIONS) else [self._node]
         for head in heads:
             call = head.iter if isinstance(head.iter, ast.Call) else None
             given = [head.iter] if call is None else call.args if name_of(call) in ("zip", "enumerate") else []
-            targets = _parts(head.target)
+            targets = parts_of_target(head.target)
             at = next((place for place, one in enumerate(targets) if key(one) == name), -1)
             at -= call is not None and name_of(call) == "enumerate"
             if 0 <= at < len(given):
@@ -286,7 +290,7 @@ class _Asking(_Loop):
         target, whole = place.targets[0], place.value is call
         if isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == 1 and whole:
             target, whole = target.elts[0], False
-        names = [one for one in ast.walk(self._node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)]
+        names = [one for one in ast.walk(self._node) if isinstance(one, ast.Name) and is_read(one)]
         loaded = [one for one in names if isinstance(target, ast.Name) and one.id == target.id]
         if whole:  # a tuple: its first is read
             read = [one.value for one in first if one in read]
@@ -296,12 +300,7 @@ class _Asking(_Loop):
 def _one_for_each(name: str, tree: ast.Module) -> bool:
     """Whether a text tells that a name holds a number for each sample: `reduction="none"`, `.mean(dim=1)`."""
     made = [one for one in ast.walk(tree) if isinstance(one, ast.Assign)]
-    unreduced = {
-        part.attr if isinstance(part, ast.Attribute) else key(part)
-        for one in made
-        if _unreduced(one.value)
-        for part in one.targets
-    }
+    unreduced = {name_of(part) or key(part) for one in made if _unreduced(one.value) for part in one.targets}
     values = [one.value for one in made if name and name in {key(part) for part in one.targets}]
     return bool(values) and all(
         _unreduced(one) or (isinstance(one, ast.Call) and (_over_a_dimension(one) or name_of(one) in unreduced))
@@ -324,7 +323,7 @@ def _simple(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     for one in body:
         if isinstance(one, (ast.If, ast.With, ast.AsyncWith, ast.Try)):
             yield from _simple([*one.body, *getattr(one, "orelse", ()), *getattr(one, "finalbody", ())])
-        elif not isinstance(one, (*LOOPS, *FUNCTIONS, ast.ClassDef)):
+        elif not isinstance(one, (*LOOPS, *DEFINITIONS)):
             yield one
 
 
@@ -343,7 +342,7 @@ def _calls(place: ast.AST) -> Iterator[ast.Call]:
         one = waiting.pop()
         if isinstance(one, ast.Call) and (one.args or one.keywords):
             yield one
-        waiting += [child for child in ast.iter_child_nodes(one) if not isinstance(child, _COMPREHENSIONS)]
+        waiting += [child for child in ast.iter_child_nodes(one) if not isinstance(child, COMPREHENSIONS)]
 
 
 def _read(one: ast.stmt) -> Iterable[ast.AST]:
@@ -359,12 +358,10 @@ def _left(one: ast.stmt, own: set[str], elsewhere: Mapping[str, set[str]]) -> se
     Not those in which it fills the place of the loop's own thing, `actions[i] = ...`, if no other place of them is
     read.
     """
-    if isinstance(one, (ast.For, ast.AsyncFor)):
-        return set(stored(one.target))
-    if isinstance(one, (ast.With, ast.AsyncWith)):
-        return {name for item in one.items if item.optional_vars is not None for name in stored(item.optional_vars)}
+    if isinstance(one, (ast.For, ast.AsyncFor, ast.With, ast.AsyncWith)):
+        return {name for target in targets_of(one) for name in stored(target)}
     targets = one.targets if isinstance(one, ast.Assign) else []
-    flat = [part for target in targets for part in _parts(target)]
+    flat = [part for target in targets for part in parts_of_target(target)]
     filled = {
         key(part)
         for part in flat
@@ -386,10 +383,6 @@ def _read_elsewhere(inside: Sequence[ast.stmt]) -> dict[str, set[str]]:
             if place is None or isinstance(place.ctx, ast.Load):
                 found.setdefault(one.id, set()).add("" if place is None else ast.dump(place.slice))
     return found
-
-
-def _parts(target: ast.expr) -> list[ast.expr]:
-    return [p for one in target.elts for p in _parts(one)] if isinstance(target, (ast.Tuple, ast.List)) else [target]
 
 
 def _own_place(place: ast.expr, own: set[str]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from gpu_doctor.cell.statements import FUNCTIONS, lines_of, parsed
+from gpu_doctor.cell.syntax import COMPREHENSIONS, FUNCTIONS, lines_of, parsed, simple
 
 _MODULES: Final = {"torch", "torch.fft", "torch.linalg", "torch.special", "torch.nn.functional", "nn.functional", "F"}
 """Modules of such operations, as people name them."""
@@ -33,12 +33,7 @@ _NAMES: Final = (
 """What people call of a tensor that gives tensors, without the underscore of what is done in place; names that lists,
 texts and sets have too (`split`, `sort`, `add`) are left out."""
 _METHODS: Final = frozenset(_NAMES.split())
-_BARS: Final = (
-    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.JoinedStr, ast.Dict, ast.Set),
-    *(ast.Await, ast.Yield, ast.YieldFrom),
-)
-_LONGEST: Final = 200_000
-"""Characters of a text that is parsed for this, at most, as for other questions about it."""
+_BARS: Final = (*(*COMPREHENSIONS, ast.Lambda, ast.JoinedStr, ast.Dict, ast.Set, ast.Await, ast.Yield, ast.YieldFrom),)
 
 
 @lru_cache(maxsize=64)
@@ -50,14 +45,14 @@ def operator_rows(text: str) -> frozenset[int]:
     Args:
         text: all of a file.
     """
-    tree = parsed(text) if len(text) <= _LONGEST else None
+    tree = parsed(text)
     if tree is None:
         return frozenset()
     defined = {one.name for one in ast.walk(tree) if isinstance(one, FUNCTIONS)}
-    simple = [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and not hasattr(one, "body")]
-    operations = [one for one in simple if _operates(one, defined)]
+    every = simple(tree)
+    operations = [one for one in every if _operates(one, defined)]
     # Of two statements on a line, a look cannot tell which ran.
-    others = {row for one in simple if one not in operations for row in lines_of(one)}
+    others = {row for one in every if one not in operations for row in lines_of(one)}
     return frozenset(row for one in operations for row in lines_of(one)) - others
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpu_doctor.cell.source import CellSource
+from gpu_doctor.cell.syntax import dotted, imported
 
 SENDS: Final = "sends"
 STARTS: Final = "starts"
@@ -68,16 +69,8 @@ def reaches(source: CellSource, namespace: Mapping[str, Any]) -> list[Reach]:
 
 def called_names(source: CellSource) -> list[tuple[str, ...]]:
     """What a cell or a function calls by names alone: `("send",)` of `send()`, `("bot", "send")` of `bot.send()`."""
-    found = (_dotted(call.func) for call in source.walk(ast.Call))
+    found = (tuple(dotted(call.func)) for call in source.walk(ast.Call))
     return list(dict.fromkeys(one for one in found if one))
-
-
-def _dotted(func: ast.expr) -> tuple[str, ...]:
-    parts: list[str] = []
-    while isinstance(func, ast.Attribute):
-        parts.insert(0, func.attr)
-        func = func.value
-    return (func.id, *parts) if isinstance(func, ast.Name) else ()
 
 
 class _Names:
@@ -85,14 +78,8 @@ class _Names:
 
     def __init__(self, source: CellSource, namespace: Mapping[str, Any]) -> None:
         self._namespace = namespace
-        self._own: dict[str, str] = dict.fromkeys(_assigned_names(source), "")
-        for node in source.walk(ast.Import, ast.ImportFrom):
-            for alias in node.names:
-                first = alias.name.partition(".")[0]
-                if isinstance(node, ast.ImportFrom):
-                    self._own[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-                else:
-                    self._own[alias.asname or first] = alias.name if alias.asname else first
+        self._own = dict.fromkeys(_assigned_names(source), "")
+        self._own |= imported(source.tree) if source.tree is not None else {}
         for node in source.walk(ast.Assign, ast.withitem):
             self._assigned(node)
 

@@ -8,57 +8,59 @@ in the cell, unless it went through `.item()`, `.detach()`, `float(...)` or the 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
+
+from gpu_doctor.cell.syntax import (
+    DEFINITIONS,
+    FUNCTIONS,
+    LOOPS,
+    Loop,
+    blocks,
+    nested,
+    parsed,
+    parts_of_target,
+    targets_of,
+)
 
 LETS_GO: Final = {"item", "detach", "tolist", "numpy", "size", "dim", "numel", "argmax", "data_ptr", "nelement"}
 PLAIN: Final = {"float", "int", "len", "str", "bool", "round", "repr", "print", "range", "isinstance", "type"}
 NO_GRAPH: Final = {"no_grad", "inference_mode", "set_grad_enabled"}
-
-Loop: TypeAlias = "ast.For | ast.While | ast.AsyncFor"
 _MOVES: Final = {"to", "cuda", "cpu", "float", "half", "long", "view", "reshape", "pop", "get"}
 _DATA: Final = {"torch", "np", "numpy", "random", "time", "math", "next", "iter", "os", "enumerate", "zip"}
 """Where plain data comes from; what a function of torch makes of a tensor with a graph is told by its arguments."""
 _TAKES: Final = {"append", "extend", "add", "insert", "appendleft"}
-_MAGIC: Final = re.compile(r"^\s*[%!]")
 
 
-def within(inner: ast.AST, outer: ast.AST) -> bool:
-    """Whether a node is a part of another, or is that one itself."""
-    return any(node is inner for node in ast.walk(outer))
+def _within(inner: ast.AST, outer: ast.AST) -> bool:
+    return inner is not outer and any(node is inner for node in ast.walk(outer))
 
 
 def in_order(body: list[ast.stmt], graphless: bool = False) -> Iterator[tuple[ast.stmt, bool]]:
     """The statements of a body, inner ones too, as they stand; with whether they stand under no_grad."""
     for one in body:
         yield one, graphless
-        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(one, DEFINITIONS):
             continue
         under = graphless or (
             isinstance(one, (ast.With, ast.AsyncWith))
             and any(name in ast.unparse(item.context_expr) for item in one.items for name in NO_GRAPH)
         )
-        for name in ("body", "orelse", "finalbody"):
-            yield from in_order(getattr(one, name, []), under)
-        for handler in getattr(one, "handlers", []):
-            yield from in_order(handler.body, under)
+        for block in blocks(one):
+            yield from in_order(block, under)
 
 
 def assigned(one: ast.stmt) -> set[str]:
     """Names that a statement binds anew; `x = x + loss` and `x[i] = loss` do not."""
-    if isinstance(one, ast.Assign):
-        targets, value = one.targets, one.value
-    elif isinstance(one, ast.AnnAssign):
-        targets, value = [one.target], one.value or one.target
-    else:
+    if not isinstance(one, (ast.Assign, ast.AnnAssign)):
         return set()
-    flat = [part for each in targets for part in (each.elts if isinstance(each, (ast.Tuple, ast.List)) else [each])]
+    flat = [part for target in targets_of(one) for part in parts_of_target(target)]
     names = {ast.unparse(part) for part in flat if isinstance(part, (ast.Name, ast.Attribute))}
-    own = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)} if isinstance(value, ast.BinOp) else set()
-    return names - own
+    if isinstance(one.value, ast.BinOp):
+        names -= {node.id for node in ast.walk(one.value) if isinstance(node, ast.Name)}
+    return names
 
 
 def carries(value: ast.expr, carrying: set[str], makers: set[str]) -> bool:
@@ -93,7 +95,7 @@ def opaque(value: ast.expr) -> bool:
 def backwards(loop: Loop) -> set[str]:
     """Names on which the loop calls backward: `loss.backward()`, `scaler.scale(loss).backward()`."""
     found: set[str] = set()
-    for one, _ in in_order(loop.body):
+    for one in nested(loop.body):
         if not isinstance(one, ast.Expr):
             continue
         for node in ast.walk(one):
@@ -133,19 +135,14 @@ def kept_graphs(source: str, models: tuple[str, ...] = ()) -> tuple[Kept, ...]:
         source: the cell's text.
         models: names under which it finds models that were made elsewhere.
     """
-    text = "\n".join("" if _MAGIC.match(row) else row for row in source.splitlines())
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parsed(source)
+    if tree is None:
         return ()
-    rows = text.splitlines()
+    rows = source.splitlines()
     graphless = {id(one) for one, under in in_order(tree.body) if under} | _in_graphless_functions(tree)
-    loops = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.For, ast.While, ast.AsyncFor)) and id(node) not in graphless
-    ]
-    innermost = [loop for loop in loops if not any(inner is not loop for inner in _loops_in(loop))]
+    every = [node for node in ast.walk(tree) if isinstance(node, LOOPS)]
+    loops = [loop for loop in every if id(loop) not in graphless]
+    innermost = [loop for loop in loops if not any(_within(other, loop) for other in every)]
     trained = [loop for loop in loops if backwards(loop)]
     makers = {call for loop in trained for call in _makers(loop)} | _returners(tree) | _models(tree) | {*models}
     bounded = _bounded(tree)
@@ -161,28 +158,24 @@ def _begun_anew(loop: Loop, trained: list[Loop], tree: ast.AST, makers: set[str]
 
     The step is a turn of the innermost training loop around it, or a call of a function that makes the step's loss.
     """
-    steps = [one for one in trained if not any(other is not one and within(other, one) for other in trained)]
-    bodies = [one.body for one in steps if one is not loop and within(loop, one)]
+    steps = [one for one in trained if not any(_within(other, one) for other in trained)]
+    bodies = [one.body for one in steps if _within(loop, one)]
     for function in ast.walk(tree):
-        makes = isinstance(function, ast.FunctionDef) and function.name in makers and within(loop, function)
-        if makes and not any(within(one, function) for one in trained):
+        makes = isinstance(function, ast.FunctionDef) and function.name in makers and _within(loop, function)
+        if makes and not any(_within(one, function) for one in trained):
             bodies.append(function.body)  # type: ignore[attr-defined]
-    return {name for body in bodies for one, _ in in_order(body) for name in assigned(one)}
+    return {name for body in bodies for one in nested(body) for name in assigned(one)}
 
 
 def _in_graphless_functions(tree: ast.AST) -> set[int]:
     """Everything in functions that are decorated with no_grad, or that open it around what they do."""
     found: set[int] = set()
     for function in ast.walk(tree):
-        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if not isinstance(function, FUNCTIONS):
             continue
         decorated = any(name in ast.unparse(one) for one in function.decorator_list for name in NO_GRAPH)
         found |= {id(one) for one, under in in_order(function.body) if under or decorated}
     return found
-
-
-def _loops_in(loop: Loop) -> Iterator[ast.AST]:
-    return (node for node in ast.walk(loop) if isinstance(node, (ast.For, ast.While, ast.AsyncFor)))
 
 
 def _in_loop(loop: Loop, makers: set[str], bounded: set[str], rows: list[str]) -> Iterator[Kept]:
@@ -254,7 +247,7 @@ def _called_for(loop: Loop, wanted: set[str]) -> tuple[set[str], set[str]]:
     """Functions called to make some names, and the names that they take; what makes or moves plain data is left out."""
     called: set[str] = set()
     taken: set[str] = set()
-    for one, _ in in_order(loop.body):
+    for one in nested(loop.body):
         if isinstance(one, ast.Assign) and assigned(one) & wanted and isinstance(one.value, ast.Call):
             called |= _makes(one.value)
             taken |= {name for argument in one.value.args for name in names(argument)}

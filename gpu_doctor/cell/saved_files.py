@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
-from gpu_doctor.cell.statements import FUNCTIONS, lines_of, parsed
+from gpu_doctor.cell.syntax import FUNCTIONS, full_name, imported, lines_of, name_of, parsed, simple
 
 _HEARD: Final = {
     *("torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model", "safetensors.torch.serialize_file")
@@ -24,8 +24,6 @@ _SAVERS: Final = {
 _METHODS: Final = {"tofile", "write_bytes"}
 _USUAL: Final = {"np": "numpy"}
 """What a module is called in a cell whose imports stand in another one."""
-_LONGEST: Final = 200_000
-"""Characters of a text that is parsed for this, at most: some 5000 lines."""
 
 
 @lru_cache(maxsize=64)
@@ -35,49 +33,50 @@ def saving_rows(text: str) -> frozenset[int]:
     Args:
         text: all of a file.
     """
-    asked = len(text) <= _LONGEST and any(word in text for word in ("open", "save", "dump", "tofile", "write_", "os."))
-    tree = parsed(text) if asked or "shutil" in text else None
+    asked = any(word in text for word in ("open", "save", "dump", "tofile", "write_", "os.", "shutil"))
+    tree = parsed(text) if asked else None
     if tree is None:
         return frozenset()
-    imported = _imported(tree)
-    rows = {row for one in _simple(tree) if _saves(one, imported) for row in lines_of(one)}
+    imports = _USUAL | imported(tree)
+    rows = {row for one in simple(tree) if _saves(one, imports) for row in lines_of(one)}
     for scope in (tree, *(one for one in ast.walk(tree) if isinstance(one, FUNCTIONS))):
-        for opening, within, name in _opened(scope, imported):
+        for opening, within, name in _opened(scope, imports):
             rows.update(opening)
-            rows.update(row for one in _simple(within) if _mentions(one, name) for row in lines_of(one))
-    heard = {row for one in _simple(tree) if _calls(one, imported) & _HEARD for row in lines_of(one)}
+            rows.update(row for one in simple(within) if _mentions(one, name) for row in lines_of(one))
+    heard = {row for one in simple(tree) if _calls(one, imports) & _HEARD for row in lines_of(one)}
     return frozenset(rows - heard)
 
 
-def _opened(scope: ast.AST, imported: dict[str, str]) -> Iterator[tuple[Iterable[int], ast.AST, str]]:
+def _opened(scope: ast.AST, imports: dict[str, str]) -> Iterator[tuple[Iterable[int], ast.AST, str]]:
     """Files that are opened to write bytes: the lines that do so, where the file is known, and its name there."""
     for one in ast.walk(scope):
         if isinstance(one, (ast.With, ast.AsyncWith)):
             for item in one.items:
-                if _opens(item.context_expr, imported) and isinstance(item.optional_vars, ast.Name):
+                if _opens(item.context_expr, imports) and isinstance(item.optional_vars, ast.Name):
                     yield lines_of(item.context_expr), one, item.optional_vars.id
-        elif isinstance(one, ast.Assign) and _opens(one.value, imported):
+        elif isinstance(one, ast.Assign) and _opens(one.value, imports):
             for target in one.targets:
                 if isinstance(target, ast.Name):
                     yield lines_of(one), scope, target.id
 
 
-def _opens(node: ast.expr, imported: dict[str, str]) -> bool:
+def _opens(node: ast.expr, imports: dict[str, str]) -> bool:
     """`open(path, "wb")`, of any module or path."""
-    if not isinstance(node, ast.Call) or _dotted(node.func, imported).rpartition(".")[2] != "open":
+    if not isinstance(node, ast.Call) or full_name(node.func, imports).rpartition(".")[2] != "open":
         return False
     given = (*node.args[:2], *(one.value for one in node.keywords if one.arg == "mode"))
     modes = [one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)]
     return any("b" in mode and set(mode) & set("wx") and set(mode) <= set("wxb+") for mode in modes)
 
 
-def _saves(statement: ast.stmt, imported: dict[str, str]) -> bool:
-    called = _calls(statement, imported)
-    return bool(called & _SAVERS) or any(name.rpartition(".")[2] in _METHODS for name in called)
+def _saves(statement: ast.stmt, imports: dict[str, str]) -> bool:
+    called = _calls(statement, imports)
+    methods = {name_of(one) for one in ast.walk(statement) if isinstance(one, ast.Call)}
+    return bool(called & _SAVERS or methods & _METHODS)
 
 
-def _calls(statement: ast.stmt, imported: dict[str, str]) -> set[str]:
-    return {_dotted(one.func, imported) for one in ast.walk(statement) if isinstance(one, ast.Call)}
+def _calls(statement: ast.stmt, imports: dict[str, str]) -> set[str]:
+    return {full_name(one.func, imports) for one in ast.walk(statement) if isinstance(one, ast.Call)}
 
 
 def _mentions(statement: ast.stmt, name: str) -> bool:
@@ -85,29 +84,3 @@ def _mentions(statement: ast.stmt, name: str) -> bool:
     return any(isinstance(one, ast.Name) and one.id == name for one in found) and any(
         isinstance(one, ast.Call) for one in found
     )
-
-
-def _simple(tree: ast.AST) -> Iterator[ast.stmt]:
-    """Statements that hold no others."""
-    return (one for one in ast.walk(tree) if isinstance(one, ast.stmt) and not hasattr(one, "body"))
-
-
-def _dotted(node: ast.expr, imported: dict[str, str]) -> str:
-    """`numpy.save` for `np.save`; of a call's or an item's method, `.tofile`."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    head = imported.get(node.id, node.id) if isinstance(node, ast.Name) else ""
-    return ".".join((head, *reversed(parts)))
-
-
-def _imported(tree: ast.AST) -> dict[str, str]:
-    """Name -> the module or function that it stands for."""
-    names = dict(_USUAL)
-    for one in ast.walk(tree):
-        if isinstance(one, ast.Import):
-            names.update({alias.asname: alias.name for alias in one.names if alias.asname})
-        elif isinstance(one, ast.ImportFrom) and not one.level:
-            names.update({alias.asname or alias.name: f"{one.module}.{alias.name}" for alias in one.names})
-    return names

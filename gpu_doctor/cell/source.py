@@ -1,7 +1,7 @@
 """The text of a cell as the user wrote it: its tree, where a node stands in the text, and exact edits to it.
 
-`ast` counts columns in UTF-8 bytes and lines as Python does; an edit needs the character. IPython's own lines
-(`%magic`, `!command`) are no Python: for the tree they are masked by `pass`, in the text they stay as they are.
+`ast` counts columns in UTF-8 bytes and lines as Python does; an edit needs the character. IPython's own lines, masked
+in the tree (see `syntax.py`), stay in the text as they are.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpu_doctor.cell.syntax import tree_of
+
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
-_CELL_MAGIC: Final = re.compile(r"\s*%%(\w+)")
-_PYTHON_MAGICS: Final = ("gpudoctor", "time", "timeit", "capture", "prun")
-"""Cell magics under whose line Python stands."""
-_SHELL_LINE: Final = re.compile(r"^(\s*)(?:[%!?].*|[\w.]+\?{1,2}\s*|[\w.,\s]+=\s*[%!].*)$")
 INDENT: Final = "    "
 
 
@@ -45,13 +43,9 @@ class CellSource:
         ends = [match.end() for match in _LINE_END.finditer(self.text)]
         self._starts = [0, *ends]
         self._walked: dict[tuple[type[ast.AST], ...], list[ast.AST]] = {}
-        self.tree = _tree(self._lines())
+        self.tree = tree_of(self.text)
         if self.tree is not None:
             self.parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
-
-    def _lines(self) -> list[str]:
-        bounds = zip(self._starts, [*self._starts[1:], len(self.text)], strict=True)
-        return [self.text[begin:end].rstrip("\r\n") for begin, end in bounds]
 
     @property
     def newline(self) -> str:
@@ -116,34 +110,3 @@ class CellSource:
         for _, edit in reversed(ordered):
             text = text[: edit.begin] + edit.text + text[edit.end :]
         return text
-
-
-def _tree(lines: list[str]) -> ast.Module | None:
-    """The tree of the lines, IPython's own masked; None if they are no Python."""
-    lines = list(lines)
-    first = next((number for number, line in enumerate(lines) if line.strip()), None)
-    magic = _CELL_MAGIC.match(lines[first]) if first is not None else None
-    while first is not None and magic is not None:
-        if magic.group(1) not in _PYTHON_MAGICS:
-            return None
-        lines[first] = ""
-        first = next((number for number, line in enumerate(lines) if line.strip()), None)
-        magic = _CELL_MAGIC.match(lines[first]) if first is not None else None
-    for _ in range(len(lines) + 1):
-        try:
-            return ast.parse("\n".join(lines))
-        except SyntaxError as error:
-            at = (error.lineno or 0) - 1
-            if not 0 <= at < len(lines) or not _SHELL_LINE.match(lines[at]):
-                break
-            lines[at] = _masked(lines[at])
-        except (ValueError, RecursionError, MemoryError):  # a null byte, half a character, brackets without end
-            return None
-    try:
-        return ast.parse("\n".join(_masked(line) if _SHELL_LINE.match(line) else line for line in lines))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _masked(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())] + "pass"

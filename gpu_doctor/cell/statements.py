@@ -8,14 +8,22 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
 
-Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
-LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
-FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+from gpu_doctor.cell.syntax import (
+    DEFINITIONS,
+    FUNCTIONS,
+    LOOPS,
+    Loop,
+    blocks,
+    key,
+    lines_of,
+    name_of,
+    parts_of_target,
+    targets_of,
+)
+
 _UPDATES: Final = {"zero_grad", "unscale_", "scale", "train", "eval", "synchronize"}
 _UPDATING: Final = ("backward", "step")
 """Parts of the names of calls that train: `manual_backward`, `first_step`, `optimizer_step`, `env.step`."""
@@ -30,33 +38,12 @@ _SHELVES: Final = {"np", "numpy", "random", "torch", "heapq", "dist", "functiona
 _BLOCKS: Final = (ast.If, ast.With, ast.AsyncWith, ast.Try, *LOOPS)
 _LEAVES: Final = (
     *(ast.Return, ast.Break, ast.Continue, ast.Raise, ast.Global, ast.Nonlocal),
-    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+    *DEFINITIONS,
 )
-Loop: TypeAlias = "ast.For | ast.AsyncFor | ast.While"
-_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _MUTATORS: Final = {"append", "extend", "add", "insert", "update", "copy_", "appendleft"}
 """Methods by which a statement changes the object whose method it calls."""
 _KNOWN: Final = _MUTATORS | {"step", "zero_grad", "backward", "item", "detach", "cpu", "numpy", "tolist", "mean", "sum"}
 MODULES: Final = {"torch", "nn", "np", "numpy", "math", "time"}
-
-
-@lru_cache(maxsize=64)
-def parsed(source: str) -> ast.Module | None:
-    """The tree of a text without its lines for IPython; None if it is no Python."""
-    plain = "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in source.split("\n"))
-    try:
-        if "\\" not in plain:
-            return ast.parse(plain)
-        with warnings.catch_warnings():  # "invalid escape sequence" was said when the file itself was compiled
-            warnings.simplefilter("ignore")
-            return ast.parse(plain)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def name_of(call: ast.Call) -> str:
-    """The last name of what is called."""
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def differentiates(node: ast.AST) -> bool:
@@ -77,10 +64,8 @@ def parts_of(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     for one in body:
         if isinstance(one, _BLOCKS) and any(trains(part) for part in ast.walk(one) if isinstance(part, ast.stmt)):
             yield from _heads(one)
-            for name in ("body", "orelse", "finalbody"):
-                yield from parts_of(getattr(one, name, []))
-            for handler in getattr(one, "handlers", []):
-                yield from parts_of(handler.body)
+            for block in blocks(one):
+                yield from parts_of(block)
         else:
             yield one
 
@@ -238,36 +223,13 @@ def is_known(call: ast.Call) -> bool:
 def paths_of_loops(tree: ast.AST, above: tuple[Loop, ...] = ()) -> Iterator[tuple[Loop, ...]]:
     """Every loop with the loops around it, outermost first; a function's body begins anew."""
     for child in ast.iter_child_nodes(tree):
-        if isinstance(child, _FUNCTIONS):
+        if isinstance(child, (*FUNCTIONS, ast.Lambda)):
             yield from paths_of_loops(child)
         elif isinstance(child, LOOPS):
             yield (*above, child)
             yield from paths_of_loops(child, (*above, child))
         else:
             yield from paths_of_loops(child, above)
-
-
-def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Simple statements of a body and of the blocks in it; definitions are left out."""
-    for one in body:
-        blocks = [getattr(one, name, []) for name in ("body", "orelse", "finalbody")]
-        blocks += [handler.body for handler in getattr(one, "handlers", [])]
-        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
-        if any(blocks):
-            for block in blocks:
-                yield from statements(block)
-        else:
-            yield one
-
-
-def key(node: ast.AST) -> str:
-    """The name under which a value is kept: `x` for `x`, `x[0]` and `x.data`; `self.x` for what a self holds."""
-    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            return f"self.{node.attr}"
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def reads(statement: ast.AST) -> set[str]:
@@ -281,20 +243,15 @@ def reads(statement: ast.AST) -> set[str]:
     } - {"", "self"}
 
 
-def stored(target: ast.AST) -> set[str]:
-    """Names that a target binds."""
-    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-    if len(parts) == 1 and parts[0] is target:
-        return {key(target)} - {""}
-    return {name for part in parts for name in stored(part)}
+def stored(target: ast.expr) -> set[str]:
+    """The names under which a target keeps what it is given."""
+    return {key(part) for part in parts_of_target(target)} - {""}
 
 
 def writes(statement: ast.AST) -> set[str]:
     """Values that a statement makes or changes."""
-    if isinstance(statement, ast.Assign):
-        return {name for target in statement.targets for name in stored(target)}
-    if isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
-        return stored(statement.target)
+    if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        return {name for target in targets_of(statement) for name in stored(target)}
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         function = statement.value.func
         if isinstance(function, ast.Attribute) and function.attr in _MUTATORS:
@@ -310,18 +267,12 @@ def names(nodes: Iterable[ast.AST]) -> set[str]:
 
 def mentioned(nodes: Iterable[ast.AST]) -> set[str]:
     """Names and methods that may be functions of the cell, called or handed on (`map(f, ...)`)."""
-    every = [one for node in nodes for one in ast.walk(node)]
-    return {one.id for one in every if isinstance(one, ast.Name)} | {
-        one.attr for one in every if isinstance(one, ast.Attribute)
-    }
+    return {name_of(one) for node in nodes for one in ast.walk(node) if isinstance(one, (ast.Name, ast.Attribute))}
 
 
 def called(nodes: Iterable[ast.AST]) -> set[str]:
     """Last names of what is called in some nodes."""
-    calls = [one.func for node in nodes for one in ast.walk(node) if isinstance(one, ast.Call)]
-    return {one.id for one in calls if isinstance(one, ast.Name)} | {
-        one.attr for one in calls if isinstance(one, ast.Attribute)
-    }
+    return {name_of(one) for node in nodes for one in ast.walk(node) if isinstance(one, ast.Call)} - {""}
 
 
 def definitions(
@@ -344,9 +295,3 @@ def definitions(
                 found.append(place)
                 waiting += mentioned((place,))
     return found
-
-
-def lines_of(node: ast.AST) -> range:
-    """The lines (from 1) that a piece of a text takes."""
-    begin = getattr(node, "lineno", 0)
-    return range(begin, (getattr(node, "end_lineno", None) or begin) + 1)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpu_doctor.cell.arguments import ADD, REPLACE, Slot, set_arguments
-from gpu_doctor.cell.calls import Cells, Site, dotted
+from gpu_doctor.cell.calls import Cells, Site
 from gpu_doctor.cell.loop import Edits, NotPlaced
 from gpu_doctor.cell.source import CellSource, Edit
+from gpu_doctor.cell.syntax import dotted, full_name, name_of
 from gpu_doctor.recording import SettingValue
 
 __all__ = ["at_top", "own_amp_off", "switched", "torch_name", "with_import"]
@@ -64,7 +65,7 @@ def own_amp_off(cells: Cells) -> Edits:
     slots: dict[Slot, str] = {}
     for cell in cells.cells:
         for call in cell.walk(ast.Call):
-            if dotted(call.func)[-1:] in (["autocast"], ["GradScaler"]):
+            if name_of(call) in ("autocast", "GradScaler"):
                 site = Site(cell, call, _positional(cells, call.func))
                 node = site.argument("enabled")
                 slots[Slot(ADD if node is None else REPLACE, site, "enabled", node)] = "False"
@@ -133,7 +134,7 @@ def _is_switch(cells: Cells, node: ast.expr, name: str) -> bool:
     parts = dotted(node)
     if not parts or parts[0] not in cells.imports:  # torch by a name that is imported nowhere here
         return parts[1:] == name.split(".")
-    return ".".join([cells.imports[parts[0]], *parts[1:]]) == f"torch.{name}"
+    return full_name(node, cells.imports) == f"torch.{name}"
 
 
 def _positional(cells: Cells, func: ast.expr) -> tuple[str, ...]:
@@ -147,7 +148,7 @@ def _positional(cells: Cells, func: ast.expr) -> tuple[str, ...]:
     except (ValueError, TypeError):
         pass
     of_device = ".cuda." in f"{meant}" or ".cpu." in f"{meant}"
-    if dotted(func)[-1:] == ["GradScaler"]:
+    if name_of(func) == "GradScaler":
         return _SCALER_OF_CUDA if of_device else _SCALER
     return _AUTOCAST_OF_DEVICE if of_device else _AUTOCAST
 

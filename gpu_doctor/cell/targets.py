@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gpu_doctor.cell.statements import Loop, called, definitions, key, reads, stored, writes
+from gpu_doctor.cell.statements import called, definitions, reads, stored, writes
+from gpu_doctor.cell.syntax import Loop, key
 
 _PULLS: Final = re.compile(
     r"(^|_)(im)?(open|read|load|fetch|download|decode|recv|receive|request|query|next)|parse|(^|_)(sleep|wait)"

@@ -20,18 +20,11 @@ from functools import lru_cache
 from typing import Final
 
 from gpu_doctor.cell.statements import (
-    FUNCTIONS,
-    LOOPS,
-    Function,
     bound,
     changes_unknown,
     condition,
     differentiates,
     harmless_functions,
-    key,
-    lines_of,
-    name_of,
-    parsed,
     parts_of,
     paths_of_loops,
     rows_of,
@@ -40,15 +33,27 @@ from gpu_doctor.cell.statements import (
     unneeded,
     writes,
 )
+from gpu_doctor.cell.syntax import (
+    COMPREHENSIONS,
+    FUNCTIONS,
+    LONGEST,
+    LOOPS,
+    Function,
+    is_read,
+    key,
+    lines_of,
+    name_of,
+    nested,
+    of_itself,
+    on_rows,
+    parsed,
+)
 from gpu_doctor.recording import LineCost
 
 _KEEPING: Final = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)
 _SIMPLE: Final = (*_KEEPING, ast.Return, ast.If, ast.While)
-_COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _STEPS: Final = {"training_step", "compute_loss"}
 """Methods that return a loss which the caller (Lightning, transformers) takes the gradients of."""
-_LONGEST: Final = 200_000
-"""Characters of a text that is parsed for this, at most: some 5000 lines."""
 _CUTS: Final = {"item", "detach", "tolist", "numpy", "float", "int"}
 _HOOKED: Final = {"register_forward_hook", "register_forward_pre_hook"}
 
@@ -60,7 +65,7 @@ def beside_lines(source: str, lines: Sequence[LineCost]) -> tuple[LineCost, ...]
         source: the cell's text.
         lines: what its lines cost.
     """
-    return _on_rows(source, lines, _rows(source)[0])
+    return on_rows(source, lines, _rows(source)[0])
 
 
 def needed_lines(source: str, lines: Sequence[LineCost]) -> tuple[LineCost, ...]:
@@ -70,7 +75,7 @@ def needed_lines(source: str, lines: Sequence[LineCost]) -> tuple[LineCost, ...]
         source: the cell's text.
         lines: what its lines cost.
     """
-    return _on_rows(source, lines, _rows(source)[1])
+    return on_rows(source, lines, _rows(source)[1])
 
 
 def trains_nothing(text: str, line: int, others: tuple[str, ...] = ()) -> str | None:
@@ -86,9 +91,9 @@ def trains_nothing(text: str, line: int, others: tuple[str, ...] = ()) -> str | 
         `step` where it lies in a training step and neither loss nor update need it, `model` where it lies in a model's
         forward whose output does not; "" where a training step needs it, None where it is in none.
     """
-    if len(text) > _LONGEST:
+    if len(text) > LONGEST:
         return None
-    others = tuple(dict.fromkeys(one for one in others if one != text and len(one) <= _LONGEST))
+    others = tuple(dict.fromkeys(one for one in others if one != text and len(one) <= LONGEST))
     if line in idle_rows(text, others):
         return "model"
     beside, needed = _rows(text, others)
@@ -102,18 +107,9 @@ def loop_rows(text: str) -> frozenset[int]:
     Args:
         text: all of a file.
     """
-    tree = parsed(text) if len(text) <= _LONGEST else None
-    loops = [one for one in ast.walk(tree or ast.Module([], [])) if isinstance(one, (*LOOPS, *_COMPREHENSIONS))]
+    tree = parsed(text)
+    loops = [one for one in ast.walk(tree or ast.Module([], [])) if isinstance(one, (*LOOPS, *COMPREHENSIONS))]
     return frozenset(row for one in loops if not differentiates(one) for row in lines_of(one))
-
-
-def _on_rows(source: str, lines: Sequence[LineCost], rows: frozenset[int]) -> tuple[LineCost, ...]:
-    text = source.splitlines()
-    return tuple(
-        one
-        for one in lines
-        if one.line in rows and one.line <= len(text) and text[one.line - 1].strip() == one.text and not one.in_worker
-    )
 
 
 @lru_cache(maxsize=64)
@@ -150,7 +146,7 @@ def _only_told(trees: Sequence[ast.AST], step: Function) -> bool:
     scopes = (one for tree in trees for one in ast.walk(tree) if isinstance(one, (ast.Module, *FUNCTIONS)))
     found = False
     for scope in scopes:
-        statements = [] if scope is step else list(_within(scope))
+        statements = [] if scope is step else list(nested(scope.body))
         called = [one for one in statements if _calls(one, step.name)]
         found = found or bool(called)
         given = {name for one in called for name in writes(one)}
@@ -160,27 +156,12 @@ def _only_told(trees: Sequence[ast.AST], step: Function) -> bool:
     return found
 
 
-def _within(scope: ast.AST) -> Iterator[ast.stmt]:
-    """The statements of a scope, those in its blocks too, without those of the functions in it."""
-    for one in ast.iter_child_nodes(scope):
-        if isinstance(one, ast.stmt):
-            yield one
-        if not isinstance(one, (*FUNCTIONS, ast.expr)):
-            yield from _within(one)
-
-
 def _calls(statement: ast.stmt, name: str) -> bool:
-    return any(isinstance(one, ast.Call) and name_of(one) == name for one in _of_itself(statement))
-
-
-def _of_itself(statement: ast.stmt) -> list[ast.AST]:
-    """The nodes of a statement without those of the statements in it."""
-    blocks = [one for one in ast.iter_child_nodes(statement) if not isinstance(one, (ast.stmt, ast.ExceptHandler))]
-    return [node for one in blocks for node in ast.walk(one)]
+    return any(isinstance(one, ast.Call) and name_of(one) == name for one in of_itself(statement))
 
 
 def _reads_itself(statement: ast.stmt) -> set[str]:
-    return {one.id for one in _of_itself(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    return {one.id for one in of_itself(statement) if isinstance(one, ast.Name) and is_read(one)}
 
 
 def _tells_only(statement: ast.stmt, step: str) -> bool:
@@ -242,7 +223,7 @@ def _put_on(call: ast.Call) -> Iterator[str]:
     if name_of(call) in _HOOKED and call.args:
         given = call.args[0].func if isinstance(call.args[0], ast.Call) else call.args[0]
         if isinstance(given, (ast.Name, ast.Attribute)):
-            yield given.id if isinstance(given, ast.Name) else given.attr
+            yield name_of(given)
 
 
 def _returns(function: Function) -> bool:
@@ -325,5 +306,5 @@ def _reads(one: ast.AST, kept: set[str]) -> bool:
     if isinstance(one, ast.Constant):
         return isinstance(one.value, str) and one.value in kept  # getattr(model, "aux")
     if isinstance(one, ast.Attribute):
-        return isinstance(one.ctx, ast.Load) and one.attr in kept
-    return isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and one.id in kept
+        return is_read(one) and one.attr in kept
+    return isinstance(one, ast.Name) and is_read(one) and one.id in kept

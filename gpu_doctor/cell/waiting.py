@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from gpu_doctor.cell.statements import name_of, parsed
+from gpu_doctor.cell.syntax import name_of, parsed, stands_at
 from gpu_doctor.recording import LineCost
 
 _ALWAYS: Final = {
@@ -41,8 +41,7 @@ def waiting_lines(source: str, lines: Sequence[LineCost]) -> dict[LineCost, str]
     rows, text = _rows(source), source.splitlines()
     found = {}
     for one in lines:
-        here = 0 < one.line <= len(text) and text[one.line - 1].strip() == one.text
-        said = rows.get(one.line) if here else _of_line(one.text)
+        said = rows.get(one.line) if stands_at(one, text) else _of_line(one.text)
         if said:
             found[one] = said
     return found

@@ -58,8 +58,8 @@ DIAGNOSIS_HALF: Final = (
 # Doors besides a room's own face: what crosses a wall is in the `__all__` of its room, or of one of these.
 SHELVES: Final = (
     "recording.setup", "recording.steps", "machine.cards", "machine.nvml", "cell.arguments", "cell.calls",
-    "cell.constructors", "cell.dataflow", "cell.loop", "cell.switches", "capture.describe", "capture.frameworks",
-    "trials.compare", "trials.executors", "trials.knobs", "report.panel",
+    "cell.constructors", "cell.dataflow", "cell.loop", "cell.switches", "cell.syntax", "capture.describe",
+    "capture.frameworks", "trials.compare", "trials.executors", "trials.knobs", "report.panel",
 )  # fmt: skip
 
 

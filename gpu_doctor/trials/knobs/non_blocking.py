@@ -17,8 +17,8 @@ from gpu_doctor.capture import Patches, Seam
 from gpu_doctor.cell import Edits, LoopLines, NotPlaced
 from gpu_doctor.cell.arguments import ADD, REPLACE, Slot, set_arguments
 from gpu_doctor.cell.calls import Site
-from gpu_doctor.cell.constructors import Loop
 from gpu_doctor.cell.dataflow import holds, names_holding
+from gpu_doctor.cell.syntax import Loop
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.found_loaders import trained_from
