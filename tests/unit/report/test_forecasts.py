@@ -42,7 +42,7 @@ def test_every_value_that_can_be_chosen_has_a_forecast_or_is_said_to_have_none()
         for choice in knob.choices:
             if choice.value not in (None, knob.written) and not choice.refusal:
                 assert said(given, {knob.name: choice.value})
-    assert said(given, {"num_workers": 2}).startswith("predicted 2.4x (")
+    assert said(given, {"num_workers": 2}).startswith("predicted 2.5x (")
     assert said(given, {"amp": "bf16"}) == NO_FORECAST
 
 
@@ -65,7 +65,7 @@ def test_of_several_knobs_each_is_told_alone() -> None:
     neither: Settings = {"amp": "bf16", "threads": 1}
     given = shown(starved(), asked=(both, neither))
     none = LABELS.none_together
-    assert said(given, both).startswith(f"{none} (num_workers=2 alone predicted 2.4x (")
+    assert said(given, both).startswith(f"{none} (num_workers=2 alone predicted 2.5x (")
     assert said(given, both).endswith("; amp=bf16 has none)")
     assert said(given, neither) == f"{none} (amp=bf16 has none; threads=1 has none)"
 
