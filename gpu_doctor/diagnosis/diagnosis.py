@@ -15,7 +15,7 @@ from typing import Any, Final
 from gpu_doctor.cell import hushed
 from gpu_doctor.diagnosis.rules import RULES, every_rule
 from gpu_doctor.diagnosis.rules.plugins import plugins
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.silent_rules import HUSHED, failed
 from gpu_doctor.diagnosis.silent_rules import Silence as Silence
 from gpu_doctor.diagnosis.silent_rules import reason as silent_reason
@@ -108,11 +108,11 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
             silent.append(Silence(rule.name, reason))
             continue
         try:
-            finding = rule.check(vitals)
+            finding = rule.finds(vitals)
         except Exception as error:  # one rule that fails must not take the others' findings away
             silent.append(Silence(rule.name, failed(error)))
             continue
-        if finding is not None and (finding.cost_share >= NAMING_BAR or finding.risk):
+        if finding is not None:
             findings.append(offered(dataclasses.replace(finding, early=early), vitals))
     findings = ended_first(one_cause(findings), vitals)
     if few:

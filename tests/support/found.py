@@ -20,7 +20,7 @@ def asked(name: str, loop: Loop) -> Finding | None:
     vitals = loop.vitals()
     if any(getattr(vitals, need) is None for need in BY_NAME[name].needed(vitals)):
         return None
-    found = BY_NAME[name].check(vitals)
+    found = BY_NAME[name].finds(vitals)
     if found is not None:
         assert found.rule == name
         assert 0.0 <= found.cost_share <= 1.0

@@ -38,7 +38,7 @@ def judged(name: str, recording: Recording | Loop) -> Finding | None:
     one = next(one for one in RULES if one.name == name)
     if any(getattr(vitals, need) is None for need in one.needed(vitals)):
         return None
-    found = one.check(vitals)
+    found = one.finds(vitals)
     if found is not None:
         assert found.rule == name and 0.0 <= found.cost_share <= 1.0 and found.headline.endswith(".")
         assert all("not measured" not in text and "None" not in text for text in (found.headline, *found.evidence))

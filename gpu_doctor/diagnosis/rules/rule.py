@@ -12,7 +12,8 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import SettingValue
 
 NAMING_BAR = 0.05
-"""A finding is named from this cost_share on (torch-tb-profiler's bar for its data-loading advice)."""
+"""A finding is named from this cost_share on (torch-tb-profiler's bar for its data-loading advice; TraceML 0.5 warns of
+waits for data and of copies from 10 % on). Rules leave it to `Rule.finds`."""
 
 
 class Safety(enum.Enum):
@@ -76,12 +77,18 @@ class Rule:
     needs: tuple[str, ...]
     """Names of `Vitals` fields; if one is None the rule is silent and the report says which."""
     check: Callable[[Vitals], Finding | None]
+    """What it finds in vitals that have what it needs, whatever that costs."""
     page: str
     """Markdown: What it means / Why it costs you / What to try / When to leave it."""
     cpu_needs: tuple[str, ...] | None = None
     """What it needs instead where the loop trains on a CPU; None = the same."""
     excludes: tuple[str, ...] = ()
     """Rules that explain the same symptom: when this one finds something, those are dropped from the list."""
+
+    def finds(self, vitals: Vitals) -> Finding | None:
+        """What `check` finds, if it is to be named: dear enough, or a risk."""
+        found = self.check(vitals)
+        return found if found is not None and (found.cost_share >= NAMING_BAR or found.risk) else None
 
     def needed(self, vitals: Vitals) -> tuple[str, ...]:
         """What it needs of these vitals."""

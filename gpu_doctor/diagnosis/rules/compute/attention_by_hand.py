@@ -21,7 +21,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("forward_share", "backward_share", "model", "inputs")
@@ -56,8 +56,6 @@ def check(vitals: Vitals) -> Finding | None:
     part = pairing / (model.product_weights + pairing)
     spent = busy if vitals.on_gpu and busy is not None else min(forward + (vitals.loss_share or 0.0) + backward, 1.0)
     cost = gpu_pace.at_most(vitals, spent * part)
-    if cost < NAMING_BAR:
-        return None
     high = 1.0 / (1.0 - min(cost * DOUBT, 0.95))
     passes = "the forward takes" if vitals.predicts else "forward and backward take"
     text, code = WEIGHTS if model.asks_weights else BY_HAND

@@ -25,7 +25,7 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace, passes
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import PairsByBroadcast
 
@@ -71,7 +71,7 @@ def check(vitals: Vitals) -> Finding | None:
     if one is None or one.kind not in CURES or not gpu_pace.kernels_set_it(vitals):
         return None
     found = _by_passes(vitals, one) if vitals.on_gpu else passes.saved(vitals, one.longer_s)
-    if found is None or found[1] < NAMING_BAR:
+    if found is None:
         return None
     low, cost, high = (min(share, MOST) for share in found)
     samples = f"{one.samples} x " if one.samples > 1 else ""

@@ -23,7 +23,7 @@ import math
 import re
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import InputFacts
 
@@ -63,8 +63,6 @@ def check(vitals: Vitals) -> Finding | None:
     nbytes = ELEMENT_BYTES * model.table_elements
     zeros_s = nbytes / (BYTES_PER_S if nbytes < FRESH_BYTES * len(model.tables) else FRESH_BYTES_PER_S)
     cost = (1.0 - touched) * (stepping + min(zeros_s / step_s, backward))
-    if cost < NAMING_BAR:
-        return None
     return Finding(
         rule="dense-embedding-gradients",
         headline=f"Each step rewrites whole embedding tables for a few rows: at least {formatting.share(cost)} of "

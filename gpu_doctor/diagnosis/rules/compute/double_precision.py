@@ -20,7 +20,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.arithmetic import FLOPS_PER_WEIGHT, positions
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -41,8 +41,6 @@ def check(vitals: Vitals) -> Finding | None:
     if model is None or vitals.setup.dtype != "float64" or spent is None:
         return None
     cost = gpu_pace.at_most(vitals, SPARED * spent)
-    if cost < NAMING_BAR:
-        return None
     doubles = model.dtype_bytes.get("float64", 0)
     return Finding(
         rule="double-precision",

@@ -21,7 +21,7 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import without
 from gpu_doctor.diagnosis.rules import gpu_pace
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("forward_share", "backward_share", "frozen")
@@ -49,8 +49,6 @@ def check(vitals: Vitals) -> Finding | None:
             return None
         share = gpu_pace.at_most(vitals, vitals.gpu_forward_share * share / forward)
     again = share * (1.0 - 1.0 / max(one.passes, 1.0))
-    if again < NAMING_BAR:
-        return None
     gain = without(vitals, again)  # its weights leave the caches to the model that is trained
     return Finding(
         rule="frozen-recomputed",

@@ -31,7 +31,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import MOST
 from gpu_doctor.diagnosis.rules import gpu_pace, passes
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import LossByHand
 
@@ -114,8 +114,6 @@ def check(vitals: Vitals) -> Finding | None:
     saved = a_pass * (ahead + made - fused_ahead) + min(a_pass * (back - fused_back), backward)
     parts = (*(saved * part for part in GAINS), loss + min(a_pass * back, backward))
     low, cost, high = (gpu_pace.at_most(vitals, min(one, MOST)) for one in parts)
-    if cost < NAMING_BAR:
-        return None
     fused_by = "cross_entropy" if one.labels in FUSED else "log_softmax"
     text, code = CURES[one.labels or "soft"]
     return Finding(

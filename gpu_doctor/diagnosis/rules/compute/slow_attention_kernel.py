@@ -27,7 +27,7 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace, passes
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import AttentionCalls
 
@@ -100,7 +100,7 @@ def check(vitals: Vitals) -> Finding | None:
     if not slow:
         return None
     found = _priced(vitals, slow, spent)
-    if found is None or found[1] < NAMING_BAR:
+    if found is None:
         return None
     low, cost, high = found
     worst, cause = max(slow, key=lambda one: one[0].products)

@@ -24,7 +24,7 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import ModelFacts
 
@@ -56,8 +56,6 @@ def check(vitals: Vitals) -> Finding | None:
     spent = (vitals.gpu_busy_share or 0.0) * BACKWARD_OF_STEP if hidden else backward
     least, most = model.spared_shares
     cost = spent * least
-    if cost < NAMING_BAR:
-        return None
     forward = 0.0 if hidden else vitals.forward_share or 0.0
     low, usual, high = (
         1.0 / (1.0 - min(part * (spent + gain * forward), 0.99))

@@ -70,7 +70,7 @@ def check(vitals: Vitals) -> Finding | None:
     constant = cost >= NAMING_BAR
     if not constant:
         cost = gpu_pace.at_most(vitals, spent * padded)
-    if padded < PADDED_SHARE or cost < NAMING_BAR:
+    if padded < PADDED_SHARE:
         return None
     cures = (_cure(TO_LONGEST, vitals, spent, beyond),) if constant else ()
     what = "positions beyond each batch's longest sample" if constant else "padding to the longest sample of a batch"

@@ -18,7 +18,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.distributed.idle_gpus import SHARED_OUT, TRAINED_BY_ALL
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("chores", "run_s", "steps_per_s", "gpu", "model")
@@ -30,7 +30,7 @@ WRAPPER = "DataParallel"
 def check(vitals: Vitals) -> Finding | None:
     """Fires where DataParallel's copying takes its share of the host's time (torch-tb-profiler names any use)."""
     model, cost, chores = vitals.model, vitals.chore_share(KIND), vitals.chores
-    if model is None or model.wrapper != WRAPPER or cost is None or chores is None or cost < NAMING_BAR:
+    if model is None or model.wrapper != WRAPPER or cost is None or chores is None:
         return None
     calls = sum(one.calls for one in chores if one.kind == KIND)
     seconds = sum(one.wall_s for one in chores if one.kind == KIND)

@@ -17,7 +17,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import at_best
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("world_size", "batches_per_step", "step_wall_s")
@@ -36,8 +36,6 @@ def check(vitals: Vitals) -> Finding | None:
     if exposed_s is None or not batches or batches < MICROBATCHES or not step_s:
         return None
     cost = min(exposed_s * (batches - 1.0) / step_s, 1.0)
-    if cost < NAMING_BAR:
-        return None
     return Finding(
         rule="sync-on-every-microbatch",
         headline=f"Gradients are reduced after each of {formatting.average(batches)} micro-batches: "

@@ -21,9 +21,6 @@ from gpu_doctor.machine.cards import link_gb_per_s
 
 NEEDS = ("pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max", "exposed_transfer_share")
 
-TRANSFER_SHARE = 0.05
-"""The bar for naming a finding: below it no link is too slow."""
-
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where exposed copies go through a link that is less than the card's."""
@@ -32,7 +29,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None  # copies take another link
     best_gen = max(vitals.pcie_gen_card or 0.0, vitals.pcie_gen_max or 0.0)
     best_width = vitals.pcie_width_max
-    if not gen or not width or not best_gen or not best_width or exposed is None or exposed < TRANSFER_SHARE:
+    if not gen or not width or not best_gen or not best_width or exposed is None:
         return None
     now, best = link_gb_per_s(gen, width), link_gb_per_s(best_gen, best_width)
     if now is None or best is None or now >= best:

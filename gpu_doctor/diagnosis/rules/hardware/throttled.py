@@ -22,20 +22,15 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 NEEDS = ("throttled_share", "throttle_shares", "sm_clock_max_mhz", "gpu_busy_share")
 EXCLUDES = ("capped-clocks",)
 
-SEEN_SHARE = 0.05
-"""Of the readings under load: single ones are transients."""
-
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where readings under load name a reason; priced by the clock that is missing."""
     share, shares, busy = vitals.throttled_share, vitals.throttle_shares, vitals.gpu_busy_share
     low, best = vitals.sm_clock_throttled_mhz, vitals.sm_clock_max_mhz
-    if share is None or not shares or busy is None or not best or low is None or share < SEEN_SHARE:
+    if share is None or not shares or busy is None or not best or low is None:
         return None
     usual = vitals.sm_clock_free_mhz if (vitals.sm_clock_free_mhz or 0.0) > low else best
     cost = min(share * (1.0 - low / (usual or best)), 1.0) * busy
-    if cost <= 0:
-        return None
     reasons = [f"{words} in {formatting.share(held)} of the readings under load" for words, held in shares.items()]
     clocks = f"SM clock {formatting.whole(low, 'MHz')} then, {formatting.whole(usual, 'MHz')} otherwise, "
     clocks += f"{formatting.whole(best, 'MHz')} at most"

@@ -24,16 +24,14 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("chores", "run_s", "steps_per_s", "gpu")
 
-EMPTY_SHARE = 0.02
-"""The bar of the catalogue: the call has no use, so less than the usual 5 % is worth a line."""
 MOST_STEPS = 0.5
 """Called in at least half of the steps: rarer calls may stand between two phases on purpose."""
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires on a GPU where the call comes in half of the steps and takes at least 2 % of the wall-clock."""
+    """Fires on a GPU where the call comes in half of the steps."""
     share = vitals.chore_share("empty-cache")
-    if share is None or not vitals.on_gpu or share < EMPTY_SHARE:
+    if not share or not vitals.on_gpu:
         return None
     chore = next(one for one in vitals.chores or () if one.kind == "empty-cache")
     if chore.calls < MOST_STEPS * vitals.steps:

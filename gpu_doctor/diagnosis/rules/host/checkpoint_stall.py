@@ -27,8 +27,6 @@ from gpu_doctor.recording.setup import Chore
 
 NEEDS = ("chores", "run_s", "steps_per_s")
 
-STALL_SHARE = 0.05
-"""The bar of the catalogue, as for any finding (torch-tb-profiler's 5 %)."""
 FEWEST_CALLS = 2
 """From one checkpoint (`if step % 1000 == 0` in a run of 50 steps) nobody can tell how often they come."""
 EVERY = """\
@@ -50,8 +48,6 @@ def check(vitals: Vitals) -> Finding | None:
     chore = next((one for one in vitals.chores or () if one.kind == "checkpoint" and one.calls >= FEWEST_CALLS), None)
     heard = vitals.chore_share("checkpoint") or 0.0 if chore is not None else 0.0
     cost = min(heard + vitals.saving_share, 1.0)
-    if cost < STALL_SHARE:
-        return None
     most = without(vitals, cost, calls_per_step=chore.calls / max(vitals.steps, 1) if chore is not None else 1.0)
     what = "checkpoints" if heard >= vitals.saving_share else "data to files"
     return Finding(

@@ -24,8 +24,6 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("chores", "run_s", "steps_per_s")
 
-COLLECT_SHARE = 0.02
-"""The bar of the catalogue: the call has no use, so less than the usual 5 % is worth a line."""
 
 FEWEST_CALLS = 2
 """One call, often before the first step, tells nothing of how often it comes."""
@@ -40,9 +38,9 @@ _EXEMPT = "A library calls it: exempt the objects that exist before the training
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where explicit collections inside of steps take at least 2 % of the wall-clock."""
+    """Prices explicit collections inside of steps."""
     share = vitals.chore_share("collect-garbage")
-    if share is None or share < COLLECT_SHARE:
+    if not share:
         return None
     cost = min(share, 1.0)
     chore = next(one for one in vitals.chores or () if one.kind == "collect-garbage")

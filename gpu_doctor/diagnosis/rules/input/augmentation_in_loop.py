@@ -37,7 +37,7 @@ from gpu_doctor.diagnosis.rules.evidence import ASKS, dearest_lines, library_cal
 from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import CHEAP_S
 from gpu_doctor.diagnosis.rules.host.slow_python import LEFT_AT_MOST, LEFT_OF_FEEDING
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
 from gpu_doctor.recording import LineCost
@@ -75,7 +75,7 @@ def check(vitals: Vitals) -> Finding | None:
     """Fires where lines that feed the model take at least 5 % on the training thread, and something would help."""
     step_s, lines = vitals.step_wall_s, preparing_lines(vitals)
     share = _share(vitals, lines)
-    if step_s is None or share < NAMING_BAR or share * step_s < CHEAP_S or not _most(vitals, lines):
+    if step_s is None or share * step_s < CHEAP_S or not _most(vitals, lines):
         return None
     ways = _ways_out(vitals, lines, min(share, 0.99), step_s)
     if not ways:

@@ -30,9 +30,6 @@ NEEDS = ("loader", "workers", "exposed_wait_share", "fetch_wall_s")
 EXCLUDES = ("slow-collate", "slow-storage")
 """The same wait: workers shorten it whatever it consists of, and what the storage has to do with it is said here."""
 
-WAIT_SHARE = 0.05
-"""torch-tb-profiler advises workers from 5 % of data loading on."""
-
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where the wait is exposed and workers are forecast to help."""
@@ -40,8 +37,6 @@ def check(vitals: Vitals) -> Finding | None:
     if vitals.workers != 0 or wait is None or fetch_s is None or loader is None:
         return None
     wait = max(wait - _late_share(vitals, fetch_s), 0.0)
-    if wait < WAIT_SHARE:
-        return None
     best = best_workers(vitals)
     if best is None or not best[1].pays:
         return None

@@ -25,8 +25,6 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "collate_s", "step_wall_s", "batches_per_step")
 
-WAIT_SHARE = 0.05
-"""torch-tb-profiler's bar for data loading."""
 COLLATE_SHARE = 0.5
 """Half of the fetch: below, the samples are dearer than putting them together."""
 BUSY_SHARE = 0.5
@@ -60,7 +58,7 @@ def check(vitals: Vitals) -> Finding | None:
     collate_s = min(collate_s, wall)
     fetchers = vitals.workers * (vitals.loaders_at_once or 1.0) if vitals.workers else 1.0
     a_step = batches / (fetchers * step_s)  # per second of a fetch: the share of the time that it can cause
-    if wait < WAIT_SHARE or collate_s < COLLATE_SHARE * wall or (vitals.workers and wall * a_step < BUSY_SHARE):
+    if collate_s < COLLATE_SHARE * wall or (vitals.workers and wall * a_step < BUSY_SHARE):
         return None
     # torch's own collate is dear only because it gets single samples: with whole batches all of such a fetch goes.
     samples = (vitals.samples_per_step or 0.0) / batches

@@ -68,7 +68,7 @@ def check(vitals: Vitals) -> Finding | None:
     late_s = edge_s - handed_s - fetch_s * (2.0 if loader.dataset_kind == "iterable" else 1.0)
     left = 0.0 if vitals.on_gpu else leaving_share(vitals)  # a GPU may compute meanwhile
     cost = late_s * edges / (step_s * vitals.measured_steps) + left
-    if late_s < LEAST_S or cost < NAMING_BAR:
+    if late_s < LEAST_S:
         return None
     waits = [one for one in vitals.lines if one.phase == "data_wait" and not one.in_worker and not one.in_torch]
     speedup = 1.0 / (1.0 - min(cost, 0.99))

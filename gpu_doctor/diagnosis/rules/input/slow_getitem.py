@@ -26,15 +26,13 @@ from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, crowding_share, on_c
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines
 from gpu_doctor.diagnosis.rules.input import too_many_workers
 from gpu_doctor.diagnosis.rules.prescriptions import cheaper_samples, whole_batches
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup
 
 NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "fetch_cpu_s", "consumer_s", "step_wall_s", "batches_per_step")
 EXCLUDES = ("slow-collate",)
 
-WAIT_SHARE = 0.05
-"""torch-tb-profiler's bar for data loading."""
 COLLATE_SHARE = 0.5
 """From half of the fetch on it is the collate (slow-collate)."""
 CHEAP_SAMPLE_S = 1e-4
@@ -66,7 +64,7 @@ def check(vitals: Vitals) -> Finding | None:
     if loader is None or wait is None or not wall or cpu is None or not step_s or not batches or not alone_s:
         return None
     computing = cpu * batches >= CPU_BOUND * alone_s
-    if wait + crowding_share(vitals) < WAIT_SHARE or not computing or (vitals.collate_s or 0.0) >= COLLATE_SHARE * wall:
+    if not computing or (vitals.collate_s or 0.0) >= COLLATE_SHARE * wall:
         return None
     best = best_workers(vitals)
     if vitals.workers == 0 and best is not None and (not best[1].pays or in_one_indexing(vitals, best[1])):
@@ -150,11 +148,11 @@ def _too_much(vitals: Vitals, loader: LoaderSetup, wait: float, best: tuple[int,
         cost = max(wait, cost)
     elif own_s <= consumer:
         cost = 0.0
-    if cost < WAIT_SHARE and crowding < WAIT_SHARE:
+    if cost < NAMING_BAR and crowding < NAMING_BAR:
         return None
     waits = f"the loop waits for it {formatting.share(cost)} of the time"
     takes = f"what it takes from the training costs {formatting.share(crowding)} of the time"
-    told = [text for text, share in ((waits, cost), (takes, crowding)) if share >= WAIT_SHARE]
+    told = [text for text, share in ((waits, cost), (takes, crowding)) if share >= NAMING_BAR]
     cost += crowding
     return Finding(
         rule="slow-getitem",

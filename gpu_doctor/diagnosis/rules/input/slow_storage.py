@@ -30,8 +30,6 @@ NEEDS = (
     *("step_wall_s", "batches_per_step"),
 )
 
-WAIT_SHARE = 0.05
-"""torch-tb-profiler's bar for data loading."""
 WAITING = 0.5
 """The fetch waits for something else than a core for at least half of its time."""
 SHARDS = Prescription(
@@ -51,7 +49,7 @@ def check(vitals: Vitals) -> Finding | None:
     if wait is None or not wall or vitals.loader is None:
         return None
     wait, waiting_s = max(wait - (vitals.edge_share or 0.0), 0.0), stored_s(vitals)
-    if wait < WAIT_SHARE or not waiting_s:
+    if not waiting_s:
         return None
     cost = wait * min(waiting_s / wall, 1.0)
     return Finding(

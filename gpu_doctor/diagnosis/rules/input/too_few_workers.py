@@ -27,8 +27,6 @@ NEEDS = ("loader", "workers", "exposed_wait_share", "fetch_wall_s", "step_wall_s
 EXCLUDES = ("slow-collate", "slow-storage")
 """The same wait, as in loader-without-workers."""
 
-WAIT_SHARE = 0.05
-"""torch-tb-profiler's bar for data loading; TraceML 0.5 warns from 10 % on."""
 BUSY_SHARE = 0.5
 """Workers are the bound only if they fetch most of the time; waiting ones wait for something else (an epoch's edge)."""
 
@@ -42,7 +40,7 @@ def check(vitals: Vitals) -> Finding | None:
     wait = max(wait - (vitals.edge_share or 0.0), 0.0)
     busy = fetch_s * batches / (workers * (vitals.loaders_at_once or 1.0) * step_s)
     best = best_workers(vitals)
-    if wait < WAIT_SHARE or busy < BUSY_SHARE or best is None:
+    if busy < BUSY_SHARE or best is None:
         return None
     count, seen = best
     if count <= workers or not seen.pays:

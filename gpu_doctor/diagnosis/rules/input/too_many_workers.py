@@ -120,8 +120,6 @@ def _crowded(vitals: Vitals) -> Finding | None:
     fewer, seen = best
     # Fewer start sooner, too: what that saves of the epochs' begins is another rule's, as above.
     cost = 1.0 - 1.0 / seen.speedup - (vitals.edge_share or 0.0) * (1.0 - fewer / workers) / 2.0
-    if cost < NAMING_BAR:
-        return None
     text = f"Load with {fewer} worker{'s' if fewer > 1 else ''}"
     known = "" if queued is None else f"; it waits {formatting.seconds(queued)} for a core"
     return Finding(

@@ -29,7 +29,7 @@ from gpu_doctor.diagnosis.forecast.slow_batches import UNEVEN, ahead, slow_part_
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, SATURATED
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = (
@@ -40,8 +40,6 @@ NEEDS = (
 EXCLUDES = ("slow-storage",)
 """The same wait, as in loader-without-workers: where the slow batches come from the storage, it is said here."""
 
-WAIT_SHARE = 0.05
-"""torch-tb-profiler's bar for data loading."""
 MARGIN = 1.5
 """Stock for half as long again as the slow batches that were seen."""
 SPARE = 0.95
@@ -83,9 +81,9 @@ def check(vitals: Vitals) -> Finding | None:
     if not spare:
         cost = min(cost, _idle_s(vitals, fetchers) / step_s)
         gain = min(cost, 1.0 - mean_s * batches / fetchers / step_s) if fetchers else 0.0
-    if cost < WAIT_SHARE or _waited_for_a_core(vitals) >= QUEUED * (mean_s - median_s):
+    if _waited_for_a_core(vitals) >= QUEUED * (mean_s - median_s):
         return None
-    further = _further(vitals, fetchers, gain) if gain >= WAIT_SHARE else None
+    further = _further(vitals, fetchers, gain) if gain >= NAMING_BAR else None
     if spare and further is None:
         return None
     busy = f"; {formatting.count(round(fetchers), 'worker')}, busy "

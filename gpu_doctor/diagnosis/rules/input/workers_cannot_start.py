@@ -29,8 +29,6 @@ from gpu_doctor.recording import LoaderSetup
 NEEDS = ("outcome",)
 EXCLUDES = ("loader-without-workers", "too-few-workers")
 
-WAIT_SHARE = 0.05
-"""torch-tb-profiler's bar for data loading."""
 CANNOT = "Workers start by "
 """How `loader_limits` begins the refusal of workers that cannot be started."""
 
@@ -88,7 +86,7 @@ def _failed(vitals: Vitals) -> Finding | None:
 
 def _wanted(vitals: Vitals) -> Finding | None:
     loader, wait = vitals.loader, vitals.exposed_wait_share
-    if loader is None or wait is None or wait < WAIT_SHARE or vitals.fetch_wall_s is None:
+    if loader is None or wait is None or vitals.fetch_wall_s is None:
         return None
     if not loader.refusals.get("num_workers", "").startswith(CANNOT):
         return None

@@ -22,7 +22,7 @@ from dataclasses import replace
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import GOOD_ENOUGH, forecast, kept_workers
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import SettingValue
 
@@ -48,8 +48,6 @@ def check(vitals: Vitals) -> Finding | None:
     if seen is None:
         return None
     cost = 1.0 - 1.0 / seen.speedup
-    if cost < NAMING_BAR:
-        return None
     evaluating = "" if both is None else " and evaluation pass" if own is not None else ""
     return Finding(
         rule="workers-restart-each-epoch",

@@ -18,7 +18,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_idle
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("peak_share", "launching_share", "loader", "exposed_wait_share", "batches_per_step", "memory_total_bytes")
@@ -53,8 +53,6 @@ def check(vitals: Vitals) -> Finding | None:
     if factor < 2 or not loader.batch_size:
         return None
     cost = share * (1.0 - 1.0 / factor)
-    if cost < NAMING_BAR:
-        return None
     size, rest = loader.batch_size * factor, round(batches) // factor
     return Finding(
         rule="needless-accumulation",

@@ -19,7 +19,7 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_idle
 from gpu_doctor.diagnosis.rules.prescriptions import larger_batch
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
+from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("peak_share", "launching_share", "loader", "exposed_wait_share")
@@ -45,8 +45,6 @@ def check(vitals: Vitals) -> Finding | None:
     if cure is None:
         return None
     cost = share * (1.0 - 1.0 / times)
-    if cost < NAMING_BAR:
-        return None
     return Finding(
         rule="small-batch",
         headline=f"The batch is small: a larger one could save up to {formatting.share(cost)} of the time, and uses "

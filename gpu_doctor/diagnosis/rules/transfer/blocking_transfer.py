@@ -19,7 +19,7 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.rules import gpu_pace
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = (
@@ -27,8 +27,6 @@ NEEDS = (
     "link_bytes_per_s",
 )
 
-EXPOSED_SHARE = 0.05
-"""The bar of pageable-transfer."""
 MOSTLY = 0.5
 """At least half of the copies start from pinned memory and are waited for."""
 KNOB = "non_blocking"
@@ -40,7 +38,7 @@ def check(vitals: Vitals) -> Finding | None:
     step_s, nbytes = vitals.step_wall_s, vitals.transfer_bytes_per_step
     if exposed is None or pageable is None or traffic is None or not step_s or nbytes is None:
         return None
-    if exposed < EXPOSED_SHARE or pageable >= MOSTLY or vitals.settings.get(KNOB) is True:
+    if pageable >= MOSTLY or vitals.settings.get(KNOB) is True:
         return None
     if not traffic.to_device or traffic.blocking_pinned < MOSTLY * traffic.to_device:
         return None
@@ -53,8 +51,6 @@ def check(vitals: Vitals) -> Finding | None:
     # The copy itself remains; but beside launches that take longer than it, a GPU that outruns its host has the time.
     cost = min(exposed, 1.0 - copying) if vitals.gpu_outruns_host else exposed - copying
     cost = gpu_pace.at_most(vitals, cost)
-    if cost < NAMING_BAR:
-        return None
     return Finding(
         rule="blocking-transfer",
         headline=f"The loop waits for each batch's copy: {formatting.share(cost)} of the time the GPU has nothing to "

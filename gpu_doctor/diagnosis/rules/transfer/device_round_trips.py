@@ -19,7 +19,7 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("gpu_gap_share", "traffic", "run_s", "steps_per_s")
@@ -34,7 +34,7 @@ def check(vitals: Vitals) -> Finding | None:
     if traffic is None or not vitals.on_gpu or not vitals.steps:
         return None
     often = traffic.round_trips / vitals.steps
-    if often < OFTEN or cost < NAMING_BAR:
+    if often < OFTEN:
         return None
     return Finding(
         rule="device-round-trips",

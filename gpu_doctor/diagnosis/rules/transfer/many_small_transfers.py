@@ -20,7 +20,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = (
@@ -49,8 +49,6 @@ def check(vitals: Vitals) -> Finding | None:
     if a_batch < COPIES or nbytes / copies >= SMALL_BYTES or traffic.small < MOSTLY * traffic.to_device:
         return None
     cost = gpu_pace.at_most(vitals, max(vitals.exposed_transfer_share or 0.0, share if empty >= EMPTY_SHARE else 0.0))
-    if cost < NAMING_BAR:
-        return None
     saved = min(cost * (1.0 - 1.0 / a_batch), 0.99)
     return Finding(
         rule="many-small-transfers",

@@ -65,11 +65,11 @@ CARD: dict[str, Any] = {
 
 def test_on_a_gpu_by_passes_at_most() -> None:
     vitals = replace(on_gpu(setup={"pairs_by_broadcast": replace(PAIRS, kind="product")}).vitals(), **CARD)
-    found = rule(RULE).check(vitals)
+    found = rule(RULE).finds(vitals)
     ahead, back = PASSES["product"]
     assert found is not None and found.cost_share == pytest.approx(0.2 * (1 + back / ahead))
     assert found.prescriptions[0].at_most and "up to 60 %" in found.headline
-    cosine = rule(RULE).check(replace(vitals, setup=replace(vitals.setup, pairs_by_broadcast=PAIRS)))
+    cosine = rule(RULE).finds(replace(vitals, setup=replace(vitals.setup, pairs_by_broadcast=PAIRS)))
     assert cosine is not None and cosine.cost_share == pytest.approx(0.2 + 0.5), (
         "the backward gives no more than it has"
     )
@@ -77,4 +77,4 @@ def test_on_a_gpu_by_passes_at_most() -> None:
 
 def test_a_gpu_keeps_small_tensors_in_its_caches() -> None:
     vitals = replace(on_gpu(setup={"pairs_by_broadcast": replace(PAIRS, rows=8)}).vitals(), **CARD)
-    assert rule(RULE).check(vitals) is None
+    assert rule(RULE).finds(vitals) is None

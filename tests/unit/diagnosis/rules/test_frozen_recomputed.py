@@ -52,7 +52,7 @@ def test_the_dearest_of_several_is_named() -> None:
     small = replace(TEACHER, model="Small", wall_s=1e-3)
     one = loop.recording()
     frozen = (small, *(one.setup.frozen or ()))
-    found = rule(RULE).check(measure(replace(one, setup=replace(one.setup, frozen=frozen))))
+    found = rule(RULE).finds(measure(replace(one, setup=replace(one.setup, frozen=frozen))))
     assert found is not None and "Teacher" in found.headline
 
 
@@ -79,7 +79,7 @@ def test_on_a_gpu_it_is_the_device_that_runs_it() -> None:
     assert asked(RULE, loop) is None, "nobody read the device's clock by phase"
     recording = loop.recording()
     vitals = measure(replace(recording, steps=replace(recording.steps, gpu_forward_s=recording.steps.gpu_s * 0.4)))
-    found = rule(RULE).check(vitals)
+    found = rule(RULE).finds(vitals)
     assert found is not None and vitals.gpu_forward_share and vitals.forward_share
     assert found.cost_share == pytest.approx(vitals.gpu_forward_share * 0.2 / vitals.forward_share * 7 / 8, rel=0.01)
 

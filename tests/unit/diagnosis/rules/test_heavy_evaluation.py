@@ -78,8 +78,8 @@ def test_passes_now_and_then_are_not() -> None:
     now_and_then = np.where(np.arange(len(recording.steps)) % 10 == 0, recording.steps.evaluation_s, 0.0)
     vitals = measure(replace(recording, steps=replace(recording.steps, evaluation_s=10.0 * now_and_then)))
     assert vitals.evaluated_steps_share == pytest.approx(0.1)
-    found = rule(RULE).check(vitals)
+    found = rule(RULE).finds(vitals)
     assert found is not None
-    fed = rule(RULE).check(replace(vitals, setup=replace(vitals.setup, loaders=LOADERS)))
+    fed = rule(RULE).finds(replace(vitals, setup=replace(vitals.setup, loaders=LOADERS)))
     assert fed is not None and "epoch % 2" in fed.prescriptions[0].code
     assert "epoch % 2" in found.prescriptions[0].code and "evaluation: do it less often" in found.prescriptions[0].text

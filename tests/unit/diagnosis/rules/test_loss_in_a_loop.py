@@ -43,7 +43,7 @@ def test_well() -> None:
 def test_two_looks_tell_nothing() -> None:
     for looks, told in ((100, True), (6, False)):
         recording = replace(PAIRS.recording(), looks=looks)
-        assert (rule(RULE).check(measure(recording)) is not None) == told
+        assert (rule(RULE).finds(measure(recording)) is not None) == told
 
 
 def test_behind_a_busy_gpu_it_is_free() -> None:
@@ -91,6 +91,6 @@ def test_well_gradients() -> None:
     assert asked(RULE, PENALTY.but(lines=(replace(ASKED, share=0.05), LAST))) is None
     assert asked(RULE, PENALTY.but(batch=4)) is None
     few = replace(PENALTY.recording(), looks=5)
-    assert rule(RULE).check(measure(few)) is None
+    assert rule(RULE).finds(measure(few)) is None
     loop = on_gpu(lines=(ASKED, LAST))
     assert asked(RULE, loop) is None and asked(RULE, loop.but(queue_empty=1.0)) is not None

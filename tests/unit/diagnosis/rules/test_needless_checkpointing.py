@@ -33,7 +33,7 @@ def on_card(loop: Loop | None = None, **found: Any) -> Vitals:
 
 def check(vitals: Vitals) -> Finding | None:
     assert not reason(rule(RULE), vitals), "it can judge"
-    return rule(RULE).check(vitals)
+    return rule(RULE).finds(vitals)
 
 
 def test_sick() -> None:
@@ -65,7 +65,7 @@ def test_memory_that_does_not_suffice_keeps_it_quiet() -> None:
 def test_unknown_memory_is_said() -> None:
     vitals = on_cpu({})
     assert reason(rule(RULE), vitals) == "the machine's memory was not read"
-    assert rule(RULE).check(vitals) is None
+    assert rule(RULE).finds(vitals) is None
     unread = replace(on_card(), peak_share=None)
     assert reason(rule(RULE), unread) == "the GPU's memory was not read"
     untimed = replace(on_card(), gpu_forward_share=None)

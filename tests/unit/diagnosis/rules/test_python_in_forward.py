@@ -41,7 +41,7 @@ def test_well() -> None:
 def test_two_looks_tell_nothing() -> None:
     for looks, told in ((100, True), (4, False)):
         recording = replace(KEEPING.recording(), looks=looks)
-        assert (rule(RULE).check(measure(recording)) is not None) == told
+        assert (rule(RULE).finds(measure(recording)) is not None) == told
 
 
 def test_behind_a_busy_gpu_it_is_free() -> None:
@@ -50,7 +50,7 @@ def test_behind_a_busy_gpu_it_is_free() -> None:
     recording = loop.recording()
     recording = replace(recording, steps=replace(recording.steps, gpu_forward_s=recording.steps.gpu_s * 0.3))
     stalled = measure(recording)
-    found = rule(RULE).check(stalled)
+    found = rule(RULE).finds(stalled)
     assert found is not None and stalled.gpu_forward_share is not None
     assert found.cost_share == pytest.approx(stalled.gpu_forward_share)
     assert asked(RULE, loop.but(queue_empty=0.0)) is None

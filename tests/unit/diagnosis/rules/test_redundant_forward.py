@@ -39,7 +39,7 @@ def test_well() -> None:
 def test_two_looks_tell_nothing() -> None:
     for looks, told in ((100, True), (8, False)):
         recording = replace(TWICE.recording(), looks=looks)
-        assert (rule(RULE).check(measure(recording)) is not None) == told
+        assert (rule(RULE).finds(measure(recording)) is not None) == told
 
 
 def test_on_a_gpu_it_is_the_device_that_runs_it() -> None:
@@ -48,6 +48,6 @@ def test_on_a_gpu_it_is_the_device_that_runs_it() -> None:
     assert asked(RULE, loop) is None, "nobody read the device's clock by phase"
     recording = loop.recording()
     steps = replace(recording.steps, gpu_forward_s=recording.steps.gpu_s * 0.4)
-    found = rule(RULE).check(measure(replace(recording, steps=steps)))
+    found = rule(RULE).finds(measure(replace(recording, steps=steps)))
     assert found is not None
     assert found.cost_share == pytest.approx(0.5 * (measure(replace(recording, steps=steps)).gpu_forward_share or 0.0))

@@ -57,7 +57,7 @@ def test_the_clock_says_how_long_it_is_and_the_looks_how_it_is_divided() -> None
     assert named(unseen) == [RULE], "what is left for logging is below its bar"
     recording = MAKING.but(lines=(at(3, 0.2, "batches"),)).recording()
     for looks, share in ((100, 0.5), (10, 0.2)):  # two looks divide nothing
-        found = rule(RULE).check(measure(replace(recording, looks=looks)))
+        found = rule(RULE).finds(measure(replace(recording, looks=looks)))
         assert found is not None and found.cost_share == pytest.approx(share)
 
 
@@ -177,7 +177,7 @@ def test_batches_that_wait_have_more_workers_than_cores() -> None:
     queue = replace(recording.series[0], metric=replace(recording.series[0].metric, name="load_average"))
     for running, waits in ((6.0, True), (20.0, False)):  # three threads a core, or ten: 2.1 ms of CPU take 6 ms or 21
         loaded = replace(recording, series=(*recording.series, replace(queue, values=queue.times_s * 0 + running)))
-        found = rule(RULE).check(measure(loaded))
+        found = rule(RULE).finds(measure(loaded))
         assert found is not None
         assert any("num_workers=8)" in one.code for one in found.prescriptions) == waits
 

@@ -37,7 +37,7 @@ def asked(recording: Recording) -> Finding | None:
     vitals = measure(recording)
     if any(getattr(vitals, need) is None for need in rule(RULE).needed(vitals)):
         return None
-    return rule(RULE).check(vitals)
+    return rule(RULE).finds(vitals)
 
 
 def names(recording: Recording) -> list[str]:

@@ -102,13 +102,13 @@ def test_without_the_kernels_count_a_busy_machine_explains_fetches_that_compute(
 def test_two_loaders_side_by_side_have_workers_each() -> None:
     """A step of 10 ms that takes a batch from each of two loaders: their four workers are as busy as two for one."""
     both = replace(UNEVEN.vitals(), batches_per_step=2.0, loaders_at_once=2.0)
-    found = rule(RULE).check(both)
+    found = rule(RULE).finds(both)
     assert found is not None
     assert [one.replace("4 workers", "2 workers") for one in found.evidence] == [*sick(RULE, UNEVEN).evidence]
     assert found.prescriptions[0].settings["prefetch_factor"] in (15, 16)
     # What is fetched ahead lies in memory for each of them.
-    assert rule(RULE).check(replace(UNEVEN.vitals(), batch_bytes=5e8)) is not None
-    assert rule(RULE).check(replace(both, batch_bytes=5e8)) is None
+    assert rule(RULE).finds(replace(UNEVEN.vitals(), batch_bytes=5e8)) is not None
+    assert rule(RULE).finds(replace(both, batch_bytes=5e8)) is None
 
 
 def test_how_often_no_batch_was_ready_is_named_where_it_was_counted() -> None:

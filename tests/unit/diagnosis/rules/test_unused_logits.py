@@ -49,7 +49,7 @@ def test_a_last_layer_that_is_small_beside_the_model() -> None:
 
 def test_each_micro_batch_pays_for_it() -> None:
     vitals = replace(on_cpu().vitals(), batches_per_step=2.0)
-    found = rule(RULE).check(vitals)
+    found = rule(RULE).finds(vitals)
     assert found is not None and found.cost_share == pytest.approx(20 / 32)
 
 
