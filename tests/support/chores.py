@@ -12,7 +12,7 @@ from gpu_doctor.recording import Recording
 from gpu_doctor.recording.setup import Chore
 from tests.support.recordings import Loop
 
-CHECKS = {rule.name: rule.check for rule in RULES}
+CHECKS = {rule.name: rule.finds for rule in RULES}
 
 
 def calling(loop: Loop, kind: str, share: float, calls: int, nbytes: float = float("nan")) -> Recording:

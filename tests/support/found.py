@@ -16,14 +16,20 @@ def rule(name: str) -> Rule:
 
 
 def asked(name: str, loop: Loop) -> Finding | None:
-    """What the rule itself finds; None also where a vital that it needs is missing."""
+    """What the rule finds that is to be named; None also where a vital that it needs is missing."""
+    found = priced(name, loop)
+    return None if found is None else BY_NAME[name].finds(loop.vitals())
+
+
+def priced(name: str, loop: Loop) -> Finding | None:
+    """What the rule finds, however little it costs; None also where a vital that it needs is missing."""
     vitals = loop.vitals()
     if any(getattr(vitals, need) is None for need in BY_NAME[name].needed(vitals)):
         return None
-    found = BY_NAME[name].finds(vitals)
+    found = BY_NAME[name].check(vitals)
     if found is not None:
         assert found.rule == name
-        assert 0.0 <= found.cost_share <= 1.0
+        assert found.cost_share <= 1.0
         assert found.headline.endswith(".")
         for one in found.prescriptions:
             bounds = (one.predicted_low, one.predicted_speedup, one.predicted_high)
@@ -33,9 +39,10 @@ def asked(name: str, loop: Loop) -> Finding | None:
 
 
 def sick(name: str, loop: Loop) -> Finding:
-    """What the rule finds in a loop that has its problem."""
-    found = asked(name, loop)
+    """What the rule finds in a loop that has its problem, however little it costs."""
+    found = priced(name, loop)
     assert found is not None, f"{name} found nothing"
+    assert found.cost_share >= 0.0
     return found
 
 

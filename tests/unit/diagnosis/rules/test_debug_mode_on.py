@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpu_doctor.recording.setup import ModelFacts
-from tests.support.found import asked, named, sick
+from tests.support.found import asked, named, priced, sick
 from tests.support.readings import surely, zipped
 from tests.support.recordings import Loop, on_gpu
 
@@ -83,7 +83,7 @@ def test_a_frozen_backbone_is_no_slowed_forward(made: dict[str, Any]) -> None:
 def test_predictions_write_no_stack_down() -> None:
     predicts = Loop(forward=10.0, backward=0.0, optimizer=0.0, setup={"optimizers": (), "layers": {"Linear": 8}})
     assert asked(RULE, flagged(predicts, anomaly_mode=True)) is None
-    assert asked(RULE, flagged(predicts, anomaly_mode=True, profiler=True)) is not None
+    assert priced(RULE, flagged(predicts, anomaly_mode=True, profiler=True)) is not None
 
 
 def test_a_slow_forward_without_it_is_not_its_doing() -> None:
