@@ -6,14 +6,15 @@ What a loader refuses is left to the hand; what is to be pasted is made of what 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast
-from gpu_doctor.diagnosis.forecast.prediction import Forecast
-from gpu_doctor.diagnosis.rules.rule import Prescription, Safety
+from gpu_doctor.diagnosis.forecast.removed_work import MOST, Gain, at_best
+from gpu_doctor.diagnosis.rules.rule import Expected, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.recording import LoaderSetup
+from gpu_doctor.recording import LoaderSetup, SettingValue
 
 TIMES = 4
 """A batch so many times as large is advised where launches bind."""
@@ -39,33 +40,51 @@ INFERENCE: Final = "with torch.inference_mode():\n    for inputs in loader:\n   
 ONE_CALL = "def __getitems__(self, indices): ...  # of the dataset: one vectorised call a batch"
 
 
-def with_workers(loader: LoaderSetup, count: int, seen: Forecast) -> Prescription:
-    """So many workers, by a trial where the loader allows one; a stream that all would repeat is sharded first."""
-    refusal = loader.refusals.get("num_workers", "")
-    if SHARD_FIRST in refusal and count == 1:
-        refusal = ""  # a single one delivers every item once
-    shard, code = SHARD_FIRST in refusal, f"DataLoader(..., num_workers={count})"
-    load = "Give each worker its own items, then load" if shard else "Load"
+def bound(share: float) -> Gain:
+    """What there is to gain if a share of the wall-clock goes: all of it at best, nothing at worst."""
+    return Gain(1.0 / (1.0 - min(share, MOST)), 1.0, at_best(share))
+
+
+def on_loader(
+    loader: LoaderSetup | None,
+    knob: str,
+    value: SettingValue,
+    text: str,
+    seen: Expected | None = None,
+    safety: Safety = Safety.SAFE,
+) -> Prescription:
+    """A setting of the loader, by a trial; by hand, and why, where the loader refuses one.
+
+    Args:
+        loader: that gets it.
+        knob: its name, which is that of DataLoader's argument. value: what it is set to.
+        text: what to do, without a full stop.
+        seen: what is expected of it; None = not known.
+        safety: of the trial.
+    """
+    refusal = loader.refusals.get(knob, "") if loader is not None else ""
+    if SHARD_FIRST in refusal and value == 1:
+        refusal = ""  # a single worker delivers every item once
     return Prescription(
-        text=f"{load} with {count} worker{'s' if count > 1 else ''}" + _by_hand(refusal),
-        safety=Safety.BY_HAND if refusal else Safety.SAFE,
-        settings={} if refusal else {"num_workers": count},
-        code=f"{SHARDED}\n{code}" if shard else code,
-        predicted_speedup=seen.speedup,
-        predicted_low=seen.low,
-        predicted_high=seen.high,
-    )
+        text=f"{text} (not by a trial: {refusal})" if refusal else text,
+        safety=Safety.BY_HAND if refusal else safety,
+        settings={} if refusal else {knob: value},
+        code=f"DataLoader(..., {knob}={value})",
+    ).expecting(seen)
+
+
+def with_workers(loader: LoaderSetup, count: int, seen: Expected) -> Prescription:
+    """So many workers; a stream that all of them would repeat is sharded first."""
+    workers = formatting.count(count, "worker")
+    if count == 1 or SHARD_FIRST not in loader.refusals.get("num_workers", ""):
+        return on_loader(loader, "num_workers", count, f"Load with {workers}", seen)
+    cure = on_loader(loader, "num_workers", count, f"Give each worker its own items, then load with {workers}", seen)
+    return replace(cure, code=f"{SHARDED}\n{cure.code}")
 
 
 def fewer_workers(loader: LoaderSetup | None, count: int) -> Prescription:
-    """So many workers, to spare memory; by a trial where the loader allows one."""
-    refusal = loader.refusals.get("num_workers", "") if loader is not None else ""
-    return Prescription(
-        text=f"Use {formatting.count(count, 'loader worker')}" + _by_hand(refusal),
-        safety=Safety.BY_HAND if refusal else Safety.SAFE,
-        settings={} if refusal else {"num_workers": count},
-        code=f"DataLoader(..., num_workers={count})",
-    )
+    """So many workers, to spare memory."""
+    return on_loader(loader, "num_workers", count, f"Use {formatting.count(count, 'loader worker')}")
 
 
 def without_graph(vitals: Vitals) -> tuple[Prescription, ...]:
@@ -119,20 +138,8 @@ def larger_batch(
     size = times * loader.batch_size
     if loader.dataset_len is not None and loader.dataset_len < FEWEST_BATCHES * size:
         return None
-    refusal, seen = loader.refusals.get("batch_size", ""), batch_forecast(vitals, size)
-    return Prescription(
-        text=text + _by_hand(refusal),
-        safety=Safety.BY_HAND if refusal else Safety.CHANGES_TRAINING,
-        settings={} if refusal else {"batch_size": size},
-        code=f"DataLoader(..., batch_size={size})",
-        predicted_speedup=seen.speedup if seen is not None else None,
-        predicted_low=seen.low if seen is not None else None,
-        predicted_high=seen.high if seen is not None else None,
-        changes="Fewer, larger optimizer steps: scale the learning rate with the batch."
-        if vitals.backward_share
-        else "Fewer, larger batches: the same results but for rounding.",
-    )
-
-
-def _by_hand(refusal: str) -> str:
-    return f" (not by a trial: {refusal})" if refusal else ""
+    changes = "Fewer, larger batches: the same results but for rounding."
+    if vitals.backward_share:
+        changes = "Fewer, larger optimizer steps: scale the learning rate with the batch."
+    cure = on_loader(loader, "batch_size", size, text, batch_forecast(vitals, size), Safety.CHANGES_TRAINING)
+    return replace(cure, changes=changes)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 
+from gpu_doctor.diagnosis.forecast.prediction import Forecast
+from gpu_doctor.diagnosis.forecast.removed_work import Gain
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import SettingValue
 
 NAMING_BAR = 0.05
 """A finding is named from this cost_share on (torch-tb-profiler's bar for its data-loading advice; TraceML 0.5 warns of
 waits for data and of copies from 10 % on). Rules leave it to `Rule.finds`."""
+
+
+Expected = Forecast | Gain
+"""What says how much faster a loop will be, and between which ends."""
 
 
 class Safety(enum.Enum):
@@ -46,6 +52,14 @@ class Prescription:
     """The prediction is a bound: it comes true if all of the work goes that the finding prices, and is said so."""
     changes: str = ""
     """What changes in the training, one sentence (empty for SAFE, of which the knob says it)."""
+
+    def expecting(self, seen: Expected | None, at_most: bool = False) -> Prescription:
+        """It with what is expected of it, if that is known; `at_most`: as a bound."""
+        if seen is None:
+            return self
+        return replace(
+            self, predicted_speedup=seen.speedup, predicted_low=seen.low, predicted_high=seen.high, at_most=at_most
+        )
 
 
 @dataclass(frozen=True)

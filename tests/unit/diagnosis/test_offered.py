@@ -8,6 +8,8 @@ import pytest
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.diagnosis import BY_OPTIMIZER
+from gpu_doctor.diagnosis.rules.prescriptions import on_loader
+from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording.setup import InputFacts, ModelFacts
 from gpu_doctor.trials import knobs
 from tests.support.recordings import Loop, on_gpu
@@ -64,3 +66,13 @@ def test_a_loop_that_predicts_is_offered_no_refused_setting(loop: Loop, rule: st
 def test_a_loop_that_trains_is_offered_a_trial() -> None:
     cure = diagnose(on_gpu(tensor_active=None).recording()).findings[0].prescriptions[0]
     assert cure.settings == {"amp": "bf16"} and "not by a trial" not in cure.text
+
+
+def test_a_setting_that_a_loader_refuses_is_left_to_the_hand_and_says_why() -> None:
+    loader = Loop(workers=4).recording().setup.loaders[0]
+    given = on_loader(loader, "prefetch_factor", 4, "Fetch 4 batches ahead")
+    assert given.settings == {"prefetch_factor": 4} and given.safety is Safety.SAFE
+    stands = dataclasses.replace(loader, refusals={"prefetch_factor": "the iterator is there already"})
+    refused = on_loader(stands, "prefetch_factor", 4, "Fetch 4 batches ahead")
+    assert not refused.settings and refused.safety is Safety.BY_HAND
+    assert refused.text == "Fetch 4 batches ahead (not by a trial: the iterator is there already)"

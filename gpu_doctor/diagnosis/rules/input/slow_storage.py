@@ -18,10 +18,13 @@ When to leave it
     delivers all it can (the evidence says how much that is): more workers then only share it.
 """
 
+from dataclasses import replace
+
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.forecast.stages import SLOWEST_BYTES_PER_S
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, who
+from gpu_doctor.diagnosis.rules.prescriptions import on_loader
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -92,16 +95,5 @@ def _more_workers(vitals: Vitals) -> tuple[Prescription, ...]:
     if best is None or loader is None or best[0] <= (vitals.workers or 0) or not best[1].pays:
         return ()
     count, seen = best
-    refusal = loader.refusals.get("num_workers", "")
-    return (
-        Prescription(
-            text=f"Load with {count} worker{'s' if count > 1 else ''}, which can wait at the same time"
-            + (f" (not by a trial: {refusal})" if refusal else ""),
-            safety=Safety.BY_HAND if refusal else Safety.SAFE,
-            settings={} if refusal else {"num_workers": count},
-            code=f"DataLoader(..., num_workers={count})",
-            predicted_speedup=seen.speedup,
-            predicted_low=min(seen.low, 1.0),
-            predicted_high=seen.high,
-        ),
-    )
+    text = f"Load with {formatting.count(count, 'worker')}, which can wait at the same time"
+    return (on_loader(loader, "num_workers", count, text, replace(seen, low=min(seen.low, 1.0))),)

@@ -19,6 +19,7 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.prescriptions import on_loader
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup
@@ -80,11 +81,5 @@ def _cures(vitals: Vitals, loader: LoaderSetup, need: float | None, free: float 
     fits = int((free or 0.0) / (ahead * vitals.batch_bytes)) if vitals.batch_bytes else 0
     if not 0 < fits < loader.num_workers:
         return (more,)
-    refusal = loader.refusals.get("num_workers", "")
-    fewer = Prescription(
-        text=f"Or load with the {fits} worker{'s' if fits > 1 else ''} whose batches fit",
-        safety=Safety.BY_HAND if refusal else Safety.SAFE,
-        settings={} if refusal else {"num_workers": fits},
-        code=f"DataLoader(..., num_workers={fits})",
-    )
-    return (more, fewer)
+    text = f"Or load with the {formatting.count(fits, 'worker')} whose batches fit"
+    return (more, on_loader(loader, "num_workers", fits, text))

@@ -25,7 +25,8 @@ from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, fetched_s, stages, unqueued_fetch_s
 from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT
 from gpu_doctor.diagnosis.rules.evidence import stock_line
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.prescriptions import on_loader
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("loader", "workers", "fetch_wall_s", "fetch_cpu_s", "step_wall_s", "batches_per_step", "data_wait_share")
@@ -90,7 +91,7 @@ def in_the_way(vitals: Vitals) -> Finding | None:
             f"{formatting.seconds(alone_s)} to fetch",
             *stock_line(vitals),
         ),
-        prescriptions=(_with(vitals, 0, "Fetch in the loop itself, without workers", alone),),
+        prescriptions=(on_loader(vitals.loader, "num_workers", 0, "Fetch in the loop itself, without workers", alone),),
     )
 
 
@@ -120,7 +121,6 @@ def _crowded(vitals: Vitals) -> Finding | None:
     fewer, seen = best
     # Fewer start sooner, too: what that saves of the epochs' begins is another rule's, as above.
     cost = 1.0 - 1.0 / seen.speedup - (vitals.edge_share or 0.0) * (1.0 - fewer / workers) / 2.0
-    text = f"Load with {fewer} worker{'s' if fewer > 1 else ''}"
     known = "" if queued is None else f"; it waits {formatting.seconds(queued)} for a core"
     return Finding(
         rule="too-many-workers",
@@ -132,20 +132,9 @@ def _crowded(vitals: Vitals) -> Finding | None:
             f"fetching and training need {formatting.seconds(need)} of all cores in a step of "
             f"{formatting.seconds(step_s)}",
         ),
-        prescriptions=(_with(vitals, fewer, text, seen),),
-    )
-
-
-def _with(vitals: Vitals, count: int, text: str, seen: Forecast) -> Prescription:
-    refusal = vitals.loader.refusals.get("num_workers", "") if vitals.loader is not None else ""
-    return Prescription(
-        text=text,
-        safety=Safety.BY_HAND if refusal else Safety.SAFE,
-        settings={} if refusal else {"num_workers": count},
-        code=f"DataLoader(..., num_workers={count})",
-        predicted_speedup=seen.speedup,
-        predicted_low=seen.low,
-        predicted_high=seen.high,
+        prescriptions=(
+            on_loader(vitals.loader, "num_workers", fewer, f"Load with {formatting.count(fewer, 'worker')}", seen),
+        ),
     )
 
 

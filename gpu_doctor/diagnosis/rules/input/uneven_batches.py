@@ -20,15 +20,13 @@ When to leave it
 """
 
 import math
-from dataclasses import replace
-from typing import Any
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.forecast.slow_batches import UNEVEN, ahead, slow_part_s
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, SATURATED
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
+from gpu_doctor.diagnosis.rules.prescriptions import bound, on_loader
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -105,7 +103,7 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             *((further,) if further else ()),
-            SAME_SPEED if further else replace(SAME_SPEED, at_most=True, **_saved(cost)),
+            SAME_SPEED if further else SAME_SPEED.expecting(bound(cost), at_most=True),
             *((SHARDS,) if storage_lines(vitals) else ()),
         ),
     )
@@ -133,19 +131,8 @@ def _further(vitals: Vitals, fetchers: float, gain: float) -> Prescription | Non
     best = min(max(wanted, 2 * now), PREFETCH_MOST, room)
     if best <= now:
         return None
-    refusal = vitals.loader.refusals.get("prefetch_factor", "") if vitals.loader is not None else ""
-    return Prescription(
-        text=f"Fetch {best} batches ahead in each worker",
-        safety=Safety.BY_HAND if refusal else Safety.SAFE,
-        settings={} if refusal else {"prefetch_factor": best},
-        code=f"DataLoader(..., prefetch_factor={best})",
-        at_most=True,
-        **(_saved(gain) if best >= wanted else {}),
-    )
-
-
-def _saved(cost: float) -> dict[str, Any]:
-    return {"predicted_speedup": 1.0 / (1.0 - cost), "predicted_low": 1.0, "predicted_high": at_best(cost)}
+    cure = on_loader(vitals.loader, "prefetch_factor", best, f"Fetch {best} batches ahead in each worker")
+    return cure.expecting(bound(gain) if best >= wanted else None, at_most=True)
 
 
 def _waited_for_a_core(vitals: Vitals) -> float:

@@ -16,15 +16,12 @@ When to leave it
     When there is one epoch; when the dataset is changed between epochs and must reach the workers again.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import GOOD_ENOUGH, forecast, kept_workers
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
+from gpu_doctor.diagnosis.rules.prescriptions import on_loader
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.recording import SettingValue
 
 NEEDS = ("loader", "workers", "edge_share", "epochs", "fetch_wall_s")
 
@@ -96,19 +93,22 @@ def _passes(vitals: Vitals) -> tuple[str, ...]:
 def _cures(vitals: Vitals, own: Forecast | None, both: Forecast | None) -> tuple[Prescription, ...]:
     """The best first; what a knob can try comes before what is done by hand and gains hardly more."""
     known: list[tuple[float, Prescription]] = []
-    refusals = vitals.loader.refusals if vitals.loader is not None else {}
+    loader = vitals.loader
     if own is not None:
-        one = _cure("Keep the workers from epoch to epoch", "persistent_workers", True, own, refusals)
-        known.append((own.speedup, one))
+        text = "Keep the workers from epoch to epoch"
+        known.append((own.speedup, on_loader(loader, "persistent_workers", True, text, own)))
     if both is not None:
         text = f"Keep the workers of evaluation passes ({vitals.evaluation_passes} of them){' as well' if own else ''}"
         code = "DataLoader(..., persistent_workers=True)  # of the evaluation data"
-        known.append((both.speedup / GOOD_ENOUGH, _predicted(Prescription(text, Safety.BY_HAND, code=code), both)))
+        known.append((both.speedup / GOOD_ENOUGH, Prescription(text, Safety.BY_HAND, code=code).expecting(both)))
     alone = forecast(vitals, {"num_workers": 0}) if vitals.workers and own is not None else None
     if alone is not None and alone.speedup >= GOOD_ENOUGH:
         text = "Fetch in the loop itself: that is faster than starting workers and handing batches over"
         text += ", of the evaluation data too (not in the figure)" if both is not None and _cheap_passes(vitals) else ""
-        known.append((alone.speedup, _cure(text, "num_workers", 0, alone, refusals, _settles(vitals))))
+        settled = _settles(vitals)
+        if not settled:
+            text += f": at least {formatting.forecast(alone.low)}, and more as steps after a start are slow; measure it"
+        known.append((alone.speedup, on_loader(loader, "num_workers", 0, text, alone if settled else None)))
     return tuple(one for _, one in sorted(known, key=lambda pair: -pair[0]))
 
 
@@ -125,22 +125,3 @@ def _cheap_passes(vitals: Vitals) -> bool:
 def _settles(vitals: Vitals) -> bool:
     """Whether most steps of an epoch show what the loop itself needs, and not what is left of the workers' start."""
     return vitals.measured_steps >= SETTLED_STEPS * max(vitals.epochs or 1, 1)
-
-
-def _cure(
-    text: str, knob: str, value: SettingValue, seen: Forecast, refusals: Mapping[str, str], settled: bool = True
-) -> Prescription:
-    refused = bool(refusals.get(knob))
-    plain = Prescription(
-        text
-        if settled
-        else f"{text}: at least {formatting.forecast(seen.low)}, and more as steps after a start are slow; measure it",
-        Safety.BY_HAND if refused else Safety.SAFE,
-        settings={} if refused else {knob: value},
-        code=f"DataLoader(..., {knob}={value})",
-    )
-    return _predicted(plain, seen) if settled else plain
-
-
-def _predicted(one: Prescription, seen: Forecast) -> Prescription:
-    return replace(one, predicted_speedup=seen.speedup, predicted_low=seen.low, predicted_high=seen.high)
