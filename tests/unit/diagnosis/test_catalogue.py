@@ -91,7 +91,7 @@ def test_thresholds_say_where_they_come_from(rule: Rule) -> None:
 @each_rule
 def test_no_figure_is_a_rule_of_the_vitals_by_default(rule: Rule) -> None:
     """A rule asked about vitals that hold nothing finds nothing and does not fail."""
-    assert rule.check(Vitals()) is None
+    assert rule.finds(Vitals()) is None
 
 
 @each_rule
