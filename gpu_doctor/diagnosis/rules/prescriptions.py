@@ -57,7 +57,8 @@ def on_loader(
 
     Args:
         loader: that gets it.
-        knob: its name, which is that of DataLoader's argument. value: what it is set to.
+        knob: its name, which is that of DataLoader's argument.
+        value: what it is set to.
         text: what to do, without a full stop.
         seen: what is expected of it; None = not known.
         safety: of the trial.
