@@ -64,8 +64,8 @@ def on_loader(
         safety: of the trial.
     """
     refusal = loader.refusals.get(knob, "") if loader is not None else ""
-    if SHARD_FIRST in refusal and value == 1:
-        refusal = ""  # a single worker delivers every item once
+    if SHARD_FIRST in refusal and value == 1 and loader is not None and not loader.num_workers:
+        refusal = ""  # a single worker delivers every item once; the knob refuses it where there are several now
     return Prescription(
         text=f"{text} (not by a trial: {refusal})" if refusal else text,
         safety=Safety.BY_HAND if refusal else safety,

@@ -8,7 +8,7 @@ import pytest
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.diagnosis import BY_OPTIMIZER
-from gpu_doctor.diagnosis.rules.prescriptions import on_loader
+from gpu_doctor.diagnosis.rules.prescriptions import SHARD_FIRST, on_loader
 from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording.setup import InputFacts, ModelFacts
 from gpu_doctor.trials import knobs
@@ -76,3 +76,12 @@ def test_a_setting_that_a_loader_refuses_is_left_to_the_hand_and_says_why() -> N
     refused = on_loader(stands, "prefetch_factor", 4, "Fetch 4 batches ahead")
     assert not refused.settings and refused.safety is Safety.BY_HAND
     assert refused.text == "Fetch 4 batches ahead (not by a trial: the iterator is there already)"
+
+
+@pytest.mark.parametrize(("now", "settings"), [(0, {"num_workers": 1}), (4, {})])
+def test_one_worker_for_an_unsharded_stream_is_tried_only_where_there_was_none(
+    now: int, settings: dict[str, int]
+) -> None:
+    loader = Loop(workers=now).recording().setup.loaders[0]
+    stream = dataclasses.replace(loader, refusals={"num_workers": f"every worker repeats it. {SHARD_FIRST}."})
+    assert on_loader(stream, "num_workers", 1, "Load with 1 worker").settings == settings
