@@ -174,7 +174,7 @@ class RayExecutor:
         >>> executor = gpu_doctor.RayExecutor(num_cpus=1, patience_s=120)
         >>> sweep = case.sweep({"batch_size": [16, 32]}, steps=8, executor=executor)
         >>> [effect.outcome for effect in sweep.effects]
-        ['completed', 'completed']
+        ['budget-reached', 'budget-reached']
     """
 
     def __init__(
