@@ -69,10 +69,14 @@ def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) 
 def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     """The smallest number of workers (at least 1) within 5 % of the best, with its forecast.
 
+    Of those that are worth an advice: where starting workers is dear (a kernel that holds gigabytes), a few may be sure
+    to pay while as many as might gain most are not.
+
     Returns:
         None where the fetch was not metered.
     """
-    return enough({n: one for n in worker_counts(vitals) if (one := _workers(vitals, n)) is not None})
+    known = {n: one for n in worker_counts(vitals) if (one := _workers(vitals, n)) is not None}
+    return enough({n: one for n, one in known.items() if one.pays} or known)
 
 
 def enough(known: Mapping[int, Forecast], margin: float = GOOD_ENOUGH) -> tuple[int, Forecast] | None:
