@@ -70,10 +70,13 @@ class Governor:
             wanted: what it would take at its usual pace.
 
         Returns:
-            At least `wanted` where all that is wanted fits, else less.
+            At least `wanted` where all that is wanted fits, else less; never 0: all of it where `wanted` is 0, as
+            it is of a thread that has not measured itself yet.
         """
         self._wanted[who] = max(wanted, 0.0)
         room = max(BUDGET_SHARE - self.taps_share, LEAST_SHARE)
+        if not self._wanted[who]:
+            return room
         total = sum(self._wanted.copy().values())
         if total <= room:
             return room - (total - self._wanted[who])

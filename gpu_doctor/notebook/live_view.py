@@ -190,7 +190,7 @@ class Dashboard:
             usual = self.cpu_s - self._drawing_s - begin
             governor = getattr(self._feed, "governor", None)  # of a live run, which shares out what watching may cost
             allowed = OWN_SHARE if governor is None else governor.allowed("refresher", usual / self._period_s)
-            later_s = min(usual / allowed if usual else 0.0, LATEST * self._period_s)
+            later_s = min(usual / allowed, LATEST * self._period_s)
             self._stopping.wait(max(self._period_s, later_s))
 
     def _push(self, shown: PanelInput | None = None) -> None:
