@@ -160,11 +160,14 @@ def outside(truth: Truth, recording: Recording) -> dict[str, tuple[float, float,
     """Phase -> the least that it took, seconds recorded, and the most, where what was recorded is not between them.
 
     These are laws, not tolerances: what was slept inside of a phase is part of it, and a lap by hand around it holds
-    all of it, however busy the machine is. `other` has no timers of its own: it is what is left of the wall.
+    all of it, however busy the machine is. `other` has no timers of its own: it is what is left of the wall. An
+    evaluation ends where the training's next event begins, which is inside of that one's lap.
     """
     told = {phase: float(np.nansum(getattr(recording.steps, f"{phase}_s"))) for phase in (*PHASES, "other")}
     bounds = {phase: (truth.slept[phase], truth.seconds[phase]) for phase in PHASES}
     unheard_s = sum(truth.seconds[phase] - told[phase] for phase in PHASES)
+    before_events_s = sum(truth.seconds[phase] - told[phase] for phase in ("forward", "optimizer"))
+    bounds["evaluation"] = truth.slept["evaluation"], truth.seconds["evaluation"] + max(before_events_s, 0.0)
     tail_s = truth.whole_s - truth.wall_s
     bounds["other"] = truth.slept["other"], truth.seconds["other"] + unheard_s + tail_s
     bounds["wall"] = truth.wall_s - (truth.first_s or truth.wall_s), truth.whole_s

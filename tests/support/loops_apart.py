@@ -19,8 +19,9 @@ def get_batch(t: Truth, phase: str = "other") -> tuple[torch.Tensor, torch.Tenso
     """A batch drawn from arrays."""
     nap(OTHER_S)
     rows = torch.randint(0, len(X), (BATCH,))
+    x, y = X[rows], Y[rows]
     t.lap(phase)
-    return X[rows], Y[rows]
+    return x, y
 
 
 def arrays(t: Truth) -> None:
