@@ -20,7 +20,6 @@ from gpu_doctor.machine.nvml.visible import Gpu, ask, device_setup, look, text
 from gpu_doctor.machine.torch_memory import cuda_in_use, device_uuids
 
 _UNCORRECTED, _VOLATILE = 1, 0
-_SM = 1
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 
 
@@ -62,44 +61,36 @@ def _nvml_facts(vendor: Any) -> dict[str, Any]:
 
 
 def _card(vendor: Any, gpu: Gpu, other_processes: int | None, other_bytes: int | None) -> CardFacts:
-    setup, card = device_setup(vendor, gpu), gpu.card
-    memory = ask(vendor, "nvmlDeviceGetMemoryInfo", gpu.handle)
-    rates = ask(vendor, "nvmlDeviceGetUtilizationRates", gpu.handle)
-    persistence = ask(vendor, "nvmlDeviceGetPersistenceMode", card)
-    bits = temperature = None
-    with contextlib.suppress(Exception):
-        bits = probe.limit_bits(vendor, card)
-    with contextlib.suppress(Exception):
-        temperature = probe.temperature_c(vendor, card)
+    read, persistence = probe.readings(vendor, gpu), ask(vendor, "nvmlDeviceGetPersistenceMode", gpu.card)
     return CardFacts(
         index=gpu.index,
         name=gpu.name,
         uuid=gpu.uuid,
         mig=gpu.mig,
-        memory_bytes=setup.memory_bytes,
-        memory_used_bytes=None if memory is None else int(memory.used),
-        capability=setup.capability,
-        busy_pct=None if rates is None else float(rates.gpu),
+        memory_bytes=_whole(read.get("gpu_memory_total_bytes")),
+        memory_used_bytes=_whole(read.get("gpu_memory_used_bytes")),
+        capability=device_setup(vendor, gpu).capability,
+        busy_pct=read.get("gpu_util_pct"),
         other_processes=other_processes,
         other_bytes=other_bytes,
-        ecc_errors=ask(vendor, "nvmlDeviceGetTotalEccErrors", card, _UNCORRECTED, _VOLATILE),
-        pcie_gen=ask(vendor, "nvmlDeviceGetCurrPcieLinkGeneration", card),
-        pcie_gen_max=ask(vendor, "nvmlDeviceGetMaxPcieLinkGeneration", card),
-        pcie_gen_card=ask(vendor, "nvmlDeviceGetGpuMaxPcieLinkGeneration", card),
-        pcie_width=ask(vendor, "nvmlDeviceGetCurrPcieLinkWidth", card),
-        pcie_width_max=ask(vendor, "nvmlDeviceGetMaxPcieLinkWidth", card),
-        power_limit_w=_watts(ask(vendor, "nvmlDeviceGetEnforcedPowerLimit", card)),
-        power_default_w=_watts(ask(vendor, "nvmlDeviceGetPowerManagementDefaultLimit", card)),
-        sm_clock_mhz=ask(vendor, "nvmlDeviceGetClockInfo", card, _SM),
-        sm_clock_max_mhz=ask(vendor, "nvmlDeviceGetMaxClockInfo", card, _SM),
-        limit_bits=bits,
-        temperature_c=temperature,
+        ecc_errors=ask(vendor, "nvmlDeviceGetTotalEccErrors", gpu.card, _UNCORRECTED, _VOLATILE),
+        pcie_gen=_whole(read.get("pcie_gen")),
+        pcie_gen_max=_whole(read.get("pcie_gen_max")),
+        pcie_gen_card=_whole(read.get("pcie_gen_card")),
+        pcie_width=_whole(read.get("pcie_width")),
+        pcie_width_max=_whole(read.get("pcie_width_max")),
+        power_limit_w=read.get("gpu_power_limit_w"),
+        power_default_w=read.get("gpu_power_default_w"),
+        sm_clock_mhz=_whole(read.get("sm_clock_mhz")),
+        sm_clock_max_mhz=_whole(read.get("sm_clock_max_mhz")),
+        limit_bits=_whole(read.get("clock_limit_bits")),
+        temperature_c=_whole(read.get("gpu_temperature_c")),
         persistence=None if persistence is None else bool(persistence),
     )
 
 
-def _watts(milliwatts: Any) -> float | None:
-    return None if milliwatts is None else milliwatts / 1000
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
 
 
 def torch_facts() -> TorchFacts | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -89,6 +89,16 @@ def driver_version() -> str:
         return text(ask(access.vendor, "nvmlSystemGetDriverVersion")) if access.vendor is not None else ""
 
 
+def readings(vendor: Any, gpu: Gpu) -> dict[str, float]:
+    """One reading of everything that is read of a GPU during a run, by the metric's name; what fails is absent."""
+    found: dict[str, float] = {}
+    for metrics, read in {**_often(vendor, gpu), **_rarely(vendor, gpu)}.items():
+        with suppress(Exception):
+            answers = zip(metrics, read(), strict=True)
+            found |= {metric.name: value for metric, value in answers if value is not None}
+    return found
+
+
 class _Device:
     """The readings of one GPU."""
 
@@ -161,14 +171,14 @@ def _often(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Answ
             float(vendor.nvmlDeviceGetMemoryInfo(handle).used),
         ),
         (metric("gpu_power_w", "W", "power"),): lambda: (vendor.nvmlDeviceGetPowerUsage(card) / 1000,),
-        (metric("gpu_temperature_c", "C", "temperature"),): lambda: (float(temperature_c(vendor, card)),),
+        (metric("gpu_temperature_c", "C", "temperature"),): lambda: (float(_temperature_c(vendor, card)),),
         (metric("gpu_energy_j", "J", "energy since the driver was loaded"),): lambda: (
             vendor.nvmlDeviceGetTotalEnergyConsumption(card) / 1000,
         ),
         (metric("sm_clock_mhz", "MHz", "SM clock"),): lambda: (
             float(vendor.nvmlDeviceGetClockInfo(card, _GPU_CLOCK_SM)),
         ),
-        (metric("clock_limit_bits", "bits", "clock limit reasons"),): lambda: (float(limit_bits(vendor, card)),),
+        (metric("clock_limit_bits", "bits", "clock limit reasons"),): lambda: (float(_limit_bits(vendor, card)),),
         (metric("pcie_gen", "count", "PCIe generation"), metric("pcie_width", "count", "PCIe lanes")): lambda: (
             float(vendor.nvmlDeviceGetCurrPcieLinkGeneration(card)),
             float(vendor.nvmlDeviceGetCurrPcieLinkWidth(card)),
@@ -196,7 +206,7 @@ def _rarely(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Ans
         (metric("pcie_gen_card", "count", "PCIe generation of the card alone"),): lambda: (
             float(vendor.nvmlDeviceGetGpuMaxPcieLinkGeneration(card)),
         ),
-        (metric("c2c_bytes_per_s", "bytes/s", "NVLink-C2C to the CPU"),): lambda: (c2c_bytes_per_s(vendor, card),),
+        (metric("c2c_bytes_per_s", "bytes/s", "NVLink-C2C to the CPU"),): lambda: (_c2c_bytes_per_s(vendor, card),),
         (metric("mig", "count", "1 = a MIG slice of a card"),): lambda: (float(gpu.mig),),
         (metric("driver_cuda", "count", "highest CUDA version that the driver serves, 12040 = 12.4"),): lambda: (
             float(vendor.nvmlSystemGetCudaDriverVersion_v2()),
@@ -214,7 +224,7 @@ def _rarely(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Ans
     }
 
 
-def temperature_c(vendor: Any, card: Any) -> int:
+def _temperature_c(vendor: Any, card: Any) -> int:
     """Degrees Celsius of the GPU; raises what NVML raises."""
     try:
         return int(vendor.nvmlDeviceGetTemperature(card, _TEMPERATURE_GPU))
@@ -222,7 +232,7 @@ def temperature_c(vendor: Any, card: Any) -> int:
         return int(vendor.nvmlDeviceGetTemperatureV(card, _TEMPERATURE_GPU))
 
 
-def c2c_bytes_per_s(vendor: Any, card: Any) -> float | None:
+def _c2c_bytes_per_s(vendor: Any, card: Any) -> float | None:
     """Bytes/s one way between a GPU and the CPU that it shares a module with (GH200); None where there is no such link.
 
     Raises what NVML raises.
@@ -235,7 +245,7 @@ def c2c_bytes_per_s(vendor: Any, card: Any) -> float | None:
     return 1e6 * float(links.value.sllVal) * float(speed.value.sllVal) or None
 
 
-def limit_bits(vendor: Any, card: Any) -> int:
+def _limit_bits(vendor: Any, card: Any) -> int:
     """Why the clocks are where they are, as NVML's bits; raises what NVML raises."""
     try:
         return int(vendor.nvmlDeviceGetCurrentClocksEventReasons(card))
