@@ -182,7 +182,7 @@ def _other_dataset(cells: Cells, node: ast.expr, setup: LoaderSetup) -> bool:
 
 def _iterated(cells: Cells) -> tuple[set[str], set[str]]:
     """Names in the heads of the newest loops with a backward, and all names of the newest cell."""
-    newest = cells.cells[-1] if cells.cells else CellSource("")
+    newest = cells.cells[-1]
     loops = list(training_loops([newest])) or list(training_loops(cells.cells))
     heads: set[str] = set()
     for cell, loop in loops:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Iterator
 from typing import Final
 
@@ -30,8 +29,6 @@ _SCALER_OF_CUDA: Final = ("init_scale", "growth_factor", "backoff_factor", "grow
 _SCALER: Final = ("device", *_SCALER_OF_CUDA)
 """Positional parameters of torch.autocast and torch.amp.GradScaler, and of those of torch.cuda.amp and torch.cpu.amp
 (torch 2.13)."""
-
-_BY_PLACE: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def switched(cells: Cells, knob: str, value: SettingValue) -> Edits:
@@ -98,7 +95,7 @@ def at_top(cell: CellSource, lines: list[str]) -> Edit:
     """Lines before the cell's first statement that is no import."""
     assert cell.tree is not None
     body, at = cell.tree.body, _leading(cell)
-    while at < len(body) and at and (body[at - 1].end_lineno or 0) >= body[at].lineno:
+    while 0 < at < len(body) and cell.end(body[at - 1]) > cell.line_begin(body[at].lineno):
         at += 1  # it shares a line with the one before
     text = "".join(line + cell.newline for line in lines)
     if at < len(body):
@@ -138,15 +135,8 @@ def _is_switch(cells: Cells, node: ast.expr, name: str) -> bool:
 
 
 def _positional(cells: Cells, func: ast.expr) -> tuple[str, ...]:
-    """The positional parameters of an autocast or GradScaler: the class' own, else by the name it has."""
+    """The positional parameters of an autocast or GradScaler."""
     meant = cells.meant(func)
-    try:
-        if inspect.isclass(meant):
-            parameters = inspect.signature(meant).parameters.items()
-            if names := tuple(name for name, one in parameters if one.kind in _BY_PLACE):
-                return names  # a class that is marked as deprecated tells none in Python 3.13
-    except (ValueError, TypeError):
-        pass
     of_device = ".cuda." in f"{meant}" or ".cpu." in f"{meant}"
     if name_of(func) == "GradScaler":
         return _SCALER_OF_CUDA if of_device else _SCALER

@@ -154,6 +154,7 @@ def test_a_function_that_is_known_to_look_only() -> None:
     assert told(loop) == set()
     assert told(loop, "def check(net, seen):\n    seen.append(net(X).mean().item())\n") == {4}
     assert told(loop, "def check(net, seen):\n    for p in net.parameters(): p.data.mul_(0.9)\n") == set()
+    assert told(loop, "def check(net, seen):\n    shrink(net.weight)\n") == set(), "whatever that does to weights"
 
 
 def test_what_a_step_returns_and_the_loop_goes_on_with() -> None:

@@ -8,6 +8,7 @@ import copy
 import hashlib
 import importlib
 import itertools
+import multiprocessing
 import random
 import types
 from dataclasses import dataclass, field
@@ -453,6 +454,14 @@ def test_big_data_of_a_dataset_is_watched_not_copied(monkeypatch: pytest.MonkeyP
     assert snapshot.restore() == ()
     data.tensors[0][3] = 1
     assert "changed in place" in snapshot.restore()[0]
+
+
+def test_big_numbers_that_processes_share_are_named_by_the_name_that_holds_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.walk.BIG_DATA_BYTES", 1000)
+    named = unrestorable({"counts": multiprocessing.Array("d", 512), "few": multiprocessing.Array("d", 3)})
+    assert len(named) == 1 and named[0].startswith("counts (large ")
 
 
 def test_big_data_is_named_before_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:

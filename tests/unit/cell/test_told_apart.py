@@ -1,0 +1,112 @@
+"""Of several loaders in the cells, the one that was seen is changed: told apart by what its arguments say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+from gpu_doctor.recording import LoaderSetup, Setup
+from gpu_doctor.trials import fix as fixing
+
+LOOP = "for x in chosen():\n    model(x).sum().backward()\n    opt.step()\n"
+SEEN = LoaderSetup(
+    key="loader",
+    role="training",
+    batch_size=8,
+    num_workers=2,
+    dataset="",
+    sampler="SequentialSampler",
+    prefetch_factor=2,
+)
+DS = [0.0] * 64
+
+
+def after(cell: str, namespace: dict[str, Any] | None = None, seen: LoaderSetup = SEEN) -> str:
+    """The cell with pinned memory for the loader that was seen."""
+    names = {"DataLoader": DataLoader, "ds": DS, **(namespace or {})}
+    fix = fixing.fix([cell + LOOP], {"pin_memory": True}, Setup(loaders=(seen,)), str, names)
+    assert fix.cells, str(fix)
+    return fix.cells[0].after.removesuffix(LOOP)
+
+
+def changed(cell: str, namespace: dict[str, Any] | None = None, seen: LoaderSetup = SEEN) -> list[int]:
+    """The numbers of the lines that were changed."""
+    lines = zip(cell.splitlines(), after(cell, namespace, seen).splitlines(), strict=True)
+    return [number for number, (was, is_now) in enumerate(lines, 1) if was != is_now]
+
+
+@pytest.mark.parametrize(
+    "helper",
+    [
+        "def made(data, workers=2, size=8): return [DataLoader(data, size, num_workers=workers)]",
+        "def made(data, *, size=8, workers=2): return [DataLoader(data, size, num_workers=workers)]",
+        "def made(data, /, workers=2, size=8): return [DataLoader(data, num_workers=workers, batch_size=size)]",
+    ],
+)
+def test_by_the_defaults_of_a_helper(helper: str) -> None:
+    cell = f"{helper}\nplain = [DataLoader(ds, 8)]\nother = [DataLoader(ds, 2, num_workers=2)]\nmade(ds)\n"
+    assert changed(cell) == [1]
+
+
+def test_by_what_a_name_holds_by_now_and_not_by_what_a_cell_once_gave_it() -> None:
+    cell = "n = 0\nm = 2\na = [DataLoader(ds, 8, num_workers=n)]\nb = [DataLoader(ds, 8, num_workers=m)]\n"
+    assert changed(cell) == [4]
+    assert changed(cell, {"n": 2, "m": 0}) == [3]
+
+
+def test_by_a_name_of_the_function_that_makes_it() -> None:
+    cell = (
+        "n = 2\n"
+        "def plain(): n = 0; return [DataLoader(ds, 8, num_workers=n)]\n"
+        "def fast(): m = 2; return [DataLoader(ds, 8, num_workers=m)]\n"
+    )
+    assert changed(cell, {"n": 2}) == [3]
+
+
+def test_a_parameter_is_not_the_name_outside_that_is_spelled_like_it() -> None:
+    cell = "n = 0\ndef some(n): return [DataLoader(ds, 8, num_workers=n)]\nplain = [DataLoader(ds, 8, num_workers=0)]\n"
+    assert changed(cell, {"n": 0}) == [2], "its callers may have handed it any number"
+
+
+def test_by_what_options_written_as_a_dictionary_say() -> None:
+    options = "plain = {'batch_size': 8, 'num_workers': 0}\nfast = {'batch_size': 8, 'num_workers': 2}\n"
+    cell = options + "a = [DataLoader(ds, **plain)]\nb = [DataLoader(ds, **fast)]\n"
+    assert changed(cell) == [4]
+    off = fixing.fix([cell + LOOP], {"num_workers": 4}, Setup(loaders=(SEEN,)), str, {"DataLoader": DataLoader})
+    assert off.cells[0].after == (cell + LOOP).replace("'num_workers': 2", "'num_workers': 4"), str(off)
+
+
+def test_what_a_helper_only_hands_on_is_changed_at_the_call_of_the_one_that_was_seen() -> None:
+    cell = (
+        "def made(data, **options): return [DataLoader(data, num_workers=2, **options)]\n"
+        "train = made(ds, batch_size=8)\n"
+        "held_out = made(ds, batch_size=4)\n"
+    )
+    assert changed(cell) == [2]
+
+
+def test_what_a_class_of_the_cells_hands_on_is_changed_where_it_is_made() -> None:
+    cell = (
+        "class Own(DataLoader):\n"
+        "    def __init__(self, data, workers=0): super().__init__(data, batch_size=8, num_workers=workers)\n"
+        "held_out = [Own(ds)]\n"
+        "train = [Own(ds, 2)]\n"
+    )
+    setup = Setup(loaders=(SEEN,))
+    fix = fixing.fix([cell + LOOP], {"num_workers": 4}, setup, str, {"DataLoader": DataLoader, "ds": DS})
+    assert fix.cells[0].after == (cell + LOOP).replace("Own(ds, 2)", "Own(ds, 4)"), str(fix)
+
+
+def test_by_the_loader_that_a_name_holds() -> None:
+    cell = "a = DataLoader(ds, size, num_workers=many)\nb = DataLoader(ds, size, num_workers=many)\n"
+    plain, fast = DataLoader(DS, 8), DataLoader(DS, 8, num_workers=2)
+    assert changed(cell, {"a": plain, "b": fast}) == [2]
+    assert changed(cell, {"a": fast, "b": plain}) == [1]
+    assert changed(cell, {"a": DataLoader(DS, 4, num_workers=2), "b": fast}) == [2]
+
+
+def test_nothing_is_changed_where_there_is_no_cell() -> None:
+    fix = fixing.fix([], {"num_workers": 2}, Setup(loaders=(SEEN,)), str, {})
+    assert not fix.cells and not fix.complete and fix.paste
