@@ -76,3 +76,7 @@ def test_mixed_precision_is_switched_off_by_place_or_by_name(
 ) -> None:
     imports = "import torch\nfrom torch.cuda.amp import autocast\n"
     assert after(f"{imports}used = {written}\n", {"amp": "off"}, namespace) == f"{imports}used = {becomes}\n"
+
+
+def test_a_line_that_imports_torch_and_goes_on_stays_before_it() -> None:
+    assert after("import torch; seed = 1\n", {"threads": 3}) == "import torch; seed = 1\ntorch.set_num_threads(3)\n"

@@ -10,6 +10,7 @@ import importlib
 import itertools
 import multiprocessing
 import random
+import statistics
 import types
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -462,6 +463,14 @@ def test_big_numbers_that_processes_share_are_named_by_the_name_that_holds_them(
     monkeypatch.setattr("gpu_doctor.trials.snapshot.walk.BIG_DATA_BYTES", 1000)
     named = unrestorable({"counts": multiprocessing.Array("d", 512), "few": multiprocessing.Array("d", 3)})
     assert len(named) == 1 and named[0].startswith("counts (large ")
+
+
+def test_what_a_librarys_function_remembers_is_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics.mean, "seen", [1], raising=False)
+    snapshot = Snapshot.take({"mean": statistics.mean})
+    statistics.mean.seen.append(2)  # type: ignore[attr-defined]
+    snapshot.restore()
+    assert statistics.mean.seen == [1, 2]  # type: ignore[attr-defined]
 
 
 def test_big_data_is_named_before_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
