@@ -35,7 +35,7 @@ from gpu_doctor.trials.snapshot.parts import dict_of, is_users
 ATOMS: Final = frozenset(
     {int, float, str, bytes, bool, complex, type(None), range, slice, type(...), type(NotImplemented)}
     | {torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format, re.Pattern, re.Match}
-    | {types.BuiltinFunctionType, types.CodeType, property, staticmethod, classmethod}
+    | {types.CodeType, property, staticmethod, classmethod}
     | {datetime.datetime, datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction}
     | {pathlib.PosixPath, pathlib.WindowsPath}
 )
@@ -173,9 +173,8 @@ def kind_of(cls: type) -> str:
 
 _BY_BASE: Final[tuple[tuple[str, type], ...]] = (
     ("function", types.FunctionType),
-    ("method", types.MethodType),
-    ("wrapper", types.MethodWrapperType),
-    ("partial", functools.partial),
+    *(("bound", one) for one in (types.MethodType, types.MethodWrapperType, types.BuiltinFunctionType)),
+    *(("bound", one) for one in (functools.partial, type({}.keys()), type({}.values()), type({}.items()))),
     ("cached", functools._lru_cache_wrapper),
     ("view", types.MappingProxyType),
     ("weak", weakref.ReferenceType),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import ctypes
-import functools
 import gc
 import sys
 import types
@@ -220,14 +219,9 @@ class Walk:
         else:
             self.kept["frame"].append(value)
 
-    def _method(self, value: types.MethodType, name: str) -> None:
-        self._push((value.__self__, value.__func__), name)
-
-    def _wrapper(self, value: types.MethodWrapperType, name: str) -> None:
-        self._push((value.__self__,), name)  # such as `stream.__next__`
-
-    def _partial(self, value: functools.partial[Any], name: str) -> None:
-        self._push((value.func, value.args, value.keywords), name)
+    def _bound(self, value: Any, name: str) -> None:
+        """What only leads on: a method to its object, a partial to its arguments, a view to its dict."""
+        self._push(gc.get_referents(value), name)
 
     def _cached(self, value: Any, name: str) -> None:
         """A function with a cache: what it remembers, and what it calls."""

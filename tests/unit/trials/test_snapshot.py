@@ -457,6 +457,15 @@ def test_big_data_of_a_dataset_is_watched_not_copied(monkeypatch: pytest.MonkeyP
     assert "changed in place" in snapshot.restore()[0]
 
 
+def test_big_data_in_a_scripted_part_of_a_dataset_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
+    table = nn.Module()
+    table.register_buffer("rows", torch.zeros(512))
+    data = TensorDataset(torch.zeros(2))
+    data.table = torch.jit.script(table)  # type: ignore[attr-defined]
+    assert unrestorable({"train": data}) == ("train (a tensor of 2 KiB), if it is changed",)
+
+
 def test_big_numbers_that_processes_share_are_named_by_the_name_that_holds_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

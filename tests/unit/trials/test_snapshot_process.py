@@ -6,6 +6,7 @@ import gc
 import io
 import logging
 import multiprocessing
+import queue
 import sys
 import types
 import warnings
@@ -194,8 +195,8 @@ SWITCHES: dict[str, tuple[str, Callable[[], Any]]] = {
 def test_a_switch_that_a_cell_turns_is_back_and_each_side_finds_it_as_it_was(switch: str) -> None:
     """Where the second side found it turned, it would not be compared with the first under the same conditions."""
     cell, read = SWITCHES[switch]
-    seen: list[str] = []
-    before, note = read(), seen.append  # a built-in method: no snapshot looks behind it
+    seen: queue.SimpleQueue[str] = queue.SimpleQueue()  # which no snapshot can put back
+    before = read()
     assert multiprocessing.get_start_method(True) in (None, "fork", "forkserver")
     if switch == "the start method":
         multiprocessing.set_start_method(None, force=True)  # as in a kernel that has started none yet
@@ -205,12 +206,13 @@ def test_a_switch_that_a_cell_turns_is_back_and_each_side_finds_it_as_it_was(swi
         "gc": gc,
         "sys": sys,
         "multiprocessing": multiprocessing,
-        "look": lambda: note(f"{read()}"),
+        "look": lambda: seen.put(f"{read()}"),
     }
     effect = tried(f"look(); {cell}\n", **space)
     assert effect.outcome in ("completed", "budget-reached"), effect
     assert read() == before
-    assert len(seen) >= 2 and set(seen) == {f"{before}"}
+    noted = [seen.get() for _ in range(seen.qsize())]
+    assert len(noted) >= 2 and set(noted) == {f"{before}"}
 
 
 # ---- figures --------------------------------------------------------------------------------------------------------

@@ -108,6 +108,8 @@ def test_that_a_bounded_cache_keeps_what_it_got_is_said_before() -> None:
         ("u = threading.local(); u.step = 1", "u.step += 1; u.extra = 1", "vars(u)"),
         ("u = multiprocessing.Value('i', 3)", "u.value += 1", "u.value"),
         ("u = multiprocessing.Array('d', 3)", "u[1] = 4", "u[:]"),
+        ("def kept(): return [1]\nu = kept().append", "u(2)", "list(u.__self__)"),
+        ("def kept(): return {1: [2]}\nu = kept().items()", "next(iter(u))[1].append(3)", "list(u)"),
         ("from multiprocessing.sharedctypes import RawArray\nu = RawArray('i', 3)", "u[1] = 4", "u[:]"),
     ],
 )  # fmt: skip
@@ -120,6 +122,35 @@ def test_a_weak_reference_leads_to_what_no_name_leads_to() -> None:
     space = notebook("")
     space["u"] = sys.modules["weakref"].ref(holder[0])
     comes_back(space, "ones(u().weight)", "u().weight.tolist()")
+
+
+ONCE = "once = (part for part in (1, 2))\n"
+HOLDERS = (
+    *("[once]", "{1: once}", "{once: 1}", "{once}", "(once,)", "collections.deque([once])", "np.array([once], object)"),
+    *("{1: once}.values()", "dict(a=once).items()", "functools.partial(id, once)", "functools.partial(id, a=once)"),
+    *("lambda part=once: part", "(lambda inner: lambda: inner)(once)", "[once].append", "[once].__iter__"),
+    *("collections.UserList([once])", "types.SimpleNamespace(a=once)", "type('Own', (), {'a': once})"),
+    *("type('Own', (), {'a': lambda self, part=once: part})().a", "functools.lru_cache(lambda part=once: part)"),
+)
+
+
+@pytest.mark.parametrize("holder", [*HOLDERS, *(f"[[{one}]]" for one in HOLDERS)])
+def test_what_cannot_be_put_back_is_named_by_the_variable_that_leads_to_it(holder: str) -> None:
+    space = notebook(f"import functools, types, numpy as np\n{ONCE}held = {holder}\ndel once")
+    assert unrestorable(space) == ("held (generator)",)
+
+
+def test_so_is_what_hangs_on_a_tensor_or_lies_in_a_slot_or_in_this_threads_part() -> None:
+    weight = "held = torch.zeros(2, requires_grad=True)\nheld.register_hook(lambda grad, part=once: grad)"
+    attribute = "held = torch.zeros(2)\nheld.part = once"
+    slots = "class Slots: __slots__ = ('part',)\nheld = Slots()\nheld.part = once"
+    local = "held = threading.local()\nheld.part = once"
+    weak = "import weakref\nclass Own: pass\nown = Own()\nown.part = once\nheld = weakref.ref(own)"
+    for setup in (weight, attribute, slots, local):
+        assert unrestorable(notebook(f"{ONCE}{setup}\ndel once")) == ("held (generator)",), setup
+    space = notebook(f"{ONCE}{weak}\ndel once")
+    kept = space.pop("own")
+    assert unrestorable(space) == ("held (generator)",) and kept is not None
 
 
 TRAINER = """
