@@ -173,8 +173,13 @@ def kind_of(cls: type) -> str:
 
 _BY_BASE: Final[tuple[tuple[str, type], ...]] = (
     ("function", types.FunctionType),
-    *(("bound", one) for one in (types.MethodType, types.MethodWrapperType, types.BuiltinFunctionType)),
-    *(("bound", one) for one in (functools.partial, type({}.keys()), type({}.values()), type({}.items()))),
+    ("bound", types.MethodType),
+    ("bound", types.MethodWrapperType),
+    ("bound", types.BuiltinFunctionType),
+    ("bound", functools.partial),
+    ("bound", type({}.keys())),
+    ("bound", type({}.values())),
+    ("bound", type({}.items())),
     ("cached", functools._lru_cache_wrapper),
     ("view", types.MappingProxyType),
     ("weak", weakref.ReferenceType),

@@ -20,7 +20,7 @@ SEEN = LoaderSetup(
     sampler="SequentialSampler",
     prefetch_factor=2,
 )
-DS = [0.0] * 64
+DS: Any = [0.0] * 64
 
 
 def after(cell: str, namespace: dict[str, Any] | None = None, seen: LoaderSetup = SEEN) -> str:
@@ -101,10 +101,21 @@ def test_what_a_class_of_the_cells_hands_on_is_changed_where_it_is_made() -> Non
 
 def test_by_the_loader_that_a_name_holds() -> None:
     cell = "a = DataLoader(ds, size, num_workers=many)\nb = DataLoader(ds, size, num_workers=many)\n"
-    plain, fast = DataLoader(DS, 8), DataLoader(DS, 8, num_workers=2)
+    plain: Any = DataLoader(DS, 8)
+    fast: Any = DataLoader(DS, 8, num_workers=2)
     assert changed(cell, {"a": plain, "b": fast}) == [2]
     assert changed(cell, {"a": fast, "b": plain}) == [1]
     assert changed(cell, {"a": DataLoader(DS, 4, num_workers=2), "b": fast}) == [2]
+
+
+def test_a_class_that_does_not_tell_its_arguments_takes_those_of_torchs_loader() -> None:
+    class Own(DataLoader[Any]):
+        __signature__ = "not told"
+
+    for known in ({"Own": Own}, {}):
+        cell = "from own import Own\ntrain = Own(ds, 8)\n" if known else "train = DataLoader(ds, 8)\n"
+        fix = fixing.fix([cell + LOOP], {"num_workers": 4, "persistent_workers": True}, Setup(), str, known)
+        assert "(ds, 8, num_workers=4, persistent_workers=True)" in fix.cells[0].after, str(fix)
 
 
 def test_nothing_is_changed_where_there_is_no_cell() -> None:
