@@ -153,6 +153,11 @@ def test_so_is_what_hangs_on_a_tensor_or_lies_in_a_slot_or_in_this_threads_part(
     assert unrestorable(space) == ("held (generator)",) and kept is not None
 
 
+def test_an_object_that_answers_for_its_dict_itself_hinders_nothing() -> None:
+    odd = "class Odd:\n    __slots__ = ()\n    __dict__ = property(lambda self: 'none')\nodd, u = Odd(), []"
+    comes_back(notebook(odd), "u.append(odd)", "len(u)")
+
+
 TRAINER = """
 from torch import nn
 net, LOG, STEP = nn.Linear(4, 1), [], 0
