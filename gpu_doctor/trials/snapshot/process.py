@@ -95,8 +95,7 @@ def _switches_of_torch() -> Iterator[Switch]:
         lambda both: torch.autograd.set_detect_anomaly(*both),
     )
     yield Switch("torch's threads", torch.get_num_threads, torch.set_num_threads)
-    if hasattr(torch, "get_default_device"):  # before torch 2.3 there is no name for it
-        yield Switch("torch's default device", torch.get_default_device, torch.set_default_device)
+    yield Switch("torch's default device", torch.get_default_device, torch.set_default_device)
     attends: Any = torch.backends.cuda
     for name in _ATTENTIONS:
         if hasattr(attends, f"enable_{name}_sdp"):

@@ -128,7 +128,7 @@ class TensorStore:
     def copy(self) -> None:
         """Copies what was planned to where it was planned."""
         there = {device: taken for device, taken in self._by_device().items() if device not in self._host}
-        torch_memory.hold(self, {device.index or 0: taken for device, taken in there.items()})
+        torch_memory.hold(self, {device.index: taken for device, taken in there.items()})
         with torch.no_grad():
             self._saved = [(one, self._copied(one)) for one in self._planned]
 
@@ -145,11 +145,9 @@ class TensorStore:
                     one.resize_(saved.nbytes())
                 one.copy_(saved)
             # Places first, of all: a gradient can be assigned only to a tensor that has its dtype and shape again.
-            for step, entry in [(_place, entry) for entry in self._entries] + [(_flag, e) for e in self._entries]:
-                try:
-                    step(entry)
-                except Exception as error:
-                    notes.append(f"A tensor {_shape(entry.alias)} could not be put back: {error}")
+            placed = [entry for entry in self._entries if _done(_place, entry, notes)]
+            for entry in placed:
+                _done(_flag, entry, notes)
         for tensor, version in self._watched:
             if tensor._version != version:
                 notes.append(
@@ -157,6 +155,16 @@ class TensorStore:
                     "place and was too large to copy: load it again."
                 )
         return notes
+
+
+def _done(step: Callable[[_Tensor], None], entry: _Tensor, notes: list[str]) -> bool:
+    """Whether a step of putting a tensor back went well; where not, a sentence is noted."""
+    try:
+        step(entry)
+    except Exception as error:
+        notes.append(f"A tensor {_shape(entry.alias)} could not be put back: {error}")
+        return False
+    return True
 
 
 def _size(one: Any) -> int:

@@ -457,6 +457,22 @@ def test_big_data_of_a_dataset_is_watched_not_copied(monkeypatch: pytest.MonkeyP
     assert "changed in place" in snapshot.restore()[0]
 
 
+def test_a_tensor_that_torch_does_not_let_go_of_is_named_once() -> None:
+    view = torch.zeros(4)[:2]
+    snapshot = Snapshot.take({"view": view})
+    view.mul_(torch.ones(2, requires_grad=True))
+    notes = snapshot.restore()
+    assert len(notes) == 1 and notes[0].startswith("A tensor of shape (2,) could not be put back: Can't detach views")
+
+
+def test_workers_that_were_there_before_are_not_ended() -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(4)), num_workers=1, persistent_workers=True)
+    assert len(list(loader)) == 4
+    workers: Any = loader._iterator
+    Snapshot.take({"loader": loader}).restore()
+    assert loader._iterator is workers and workers._workers[0].is_alive() and len(list(loader)) == 4
+
+
 def test_big_data_in_a_scripted_part_of_a_dataset_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
     table = nn.Module()

@@ -185,6 +185,7 @@ SWITCHES: dict[str, tuple[str, Callable[[], Any]]] = {
     "the collector": ("gc.disable()", gc.isenabled),
     "the collector's pace": ("gc.set_threshold(5000, 7, 7)", gc.get_threshold),
     "depth": ("sys.setrecursionlimit(5000)", sys.getrecursionlimit),
+    "the default device": ("torch.set_default_device('meta')", torch.get_default_device),
     "cuDNN": ("torch.backends.cudnn.enabled = False", lambda: torch.backends.cudnn.enabled),
     "attention": ("torch.backends.cuda.enable_flash_sdp(False)", torch.backends.cuda.flash_sdp_enabled),
     "one of them": ("torch.backends.cuda.enable_math_sdp(False)", torch.backends.cuda.math_sdp_enabled),
