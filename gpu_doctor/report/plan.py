@@ -14,7 +14,7 @@ from gpu_doctor.recording import describe
 from gpu_doctor.report.fix import fix_html, fix_shown
 from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.panel.contract import Dropped, PlanShown, Step
-from gpu_doctor.report.svg import GREY, as_image
+from gpu_doctor.report.svg import GREY, as_image, opened
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Plan, Rung
 from gpu_doctor.trials.compare import AS_PASTED, BY_SETTINGS, Effect
@@ -176,8 +176,7 @@ def bar(one: Step) -> str:
 def _bar_svg(one: Step, width: int = 600, height: int = 16) -> str:
     """What was there before pale, what the step gave full (hatched where it lost)."""
     before, added = one.before * width, one.added * width
-    head = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}'"
-    parts = [f"{head} preserveAspectRatio='none'>"]
+    parts = [opened(width, height, " preserveAspectRatio='none'")]
     if before > 0:
         parts.append(f"<rect width='{before:.1f}' height='{height}' fill='{_BEFORE}' opacity='.35'/>")
     if added >= 0:

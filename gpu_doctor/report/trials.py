@@ -9,8 +9,9 @@ from typing import Final
 
 from gpu_doctor.formatting import clean, sentence
 from gpu_doctor.recording import Recording, describe
+from gpu_doctor.report.chart import line_swatch
 from gpu_doctor.report.labels import LABELS
-from gpu_doctor.report.losses import loss_lines, loss_swatch
+from gpu_doctor.report.losses import BASELINE, CANDIDATE, loss_lines
 from gpu_doctor.report.svg import as_image
 from gpu_doctor.trials.compare import UNMEASURED, Effect, batch_scaling
 
@@ -85,7 +86,8 @@ def sides_html(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> str:
     ]
     if not pieces:
         return ""
-    keys = [f"{as_image(loss_swatch(i > 0), '')} {name}" for i, name in enumerate((LABELS.baseline, LABELS.candidate))]
+    strokes = ((BASELINE, LABELS.baseline), (CANDIDATE, LABELS.candidate))
+    keys = [f"{as_image(line_swatch(stroke), '')} {name}" for stroke, name in strokes]
     legend = f'<span style="{_MUTED}">{LABELS.losses} &nbsp; {" &nbsp; ".join(keys)}</span>'
     body = f'<div style="display:flex;flex-wrap:wrap">{"".join(pieces)}</div>'
     state = " open" if len(pieces) <= FEW else ""
