@@ -12,7 +12,7 @@ from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.svg import GREY
 
 BASELINE: Final = Stroke(GREY, width=4.0, opacity=0.7)
-CANDIDATE: Final = Stroke("#D55E00", dash="5 2", width=1.8)
+CANDIDATE: Final = Stroke("#D55E00", dash="5 4", width=1.8)
 """Okabe and Ito's vermilion: told from grey by colour-blind eyes; 3.9 to 1 on white, 4.9 to 1 on JupyterLab's dark. The
 baseline is broad, the candidate narrow and dashed on it, so that both show where they meet."""
 HEIGHT: Final = 132

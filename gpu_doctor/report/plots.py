@@ -13,6 +13,7 @@ from gpu_doctor.diagnosis import warmup_rows
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import Column, Recording, Series
 from gpu_doctor.report.chart import Line, chart, line_swatch, usual_stroke
+from gpu_doctor.report.elements import MUTED, section
 from gpu_doctor.report.svg import METRIC_COLOURS, PHASE_COLOURS, as_image
 
 GIB: Final = float(2**30)
@@ -25,13 +26,8 @@ CUT_ABOVE: Final = 3.0
 def plots(recording: Recording) -> str:
     """Three plots side by side, each with a legend whose figures say the same in text; '' for a run without any."""
     marks = _epochs(recording)
-    drawn = [
-        one for one in (_utilization(recording, marks), _memory(recording, marks), _latency(recording, marks)) if one
-    ]
-    if not drawn:
-        return ""
-    style = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35);display:flex;flex-wrap:wrap"
-    return f'<div style="{style}">{"".join(drawn)}</div>'
+    drawn = (_utilization(recording, marks), _memory(recording, marks), _latency(recording, marks))
+    return section("".join(drawn), ";display:flex;flex-wrap:wrap")
 
 
 def _utilization(recording: Recording, marks: Sequence[float]) -> str:
@@ -99,7 +95,7 @@ def _plot(
         f"{escape(line.label)} <b style='white-space:nowrap'>{figure}</b></div>"
         for line, figure in zip(lines, figures, strict=True)
     )
-    more = f'<div style="opacity:0.72">{escape(remark)}</div>' if remark else ""
+    more = f'<div style="{MUTED}">{escape(remark)}</div>' if remark else ""
     style = "flex:1 1 230px;max-width:340px;margin:0 12px 6px 0;font-size:12px"
     return f'<div style="{style}"><div>{escape(title)}</div>{picture}{legend}{more}</div>'
 
