@@ -11,10 +11,10 @@ from typing import Any, Final
 from gpu_doctor import display, formatting
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import describe
+from gpu_doctor.report.contract import Dropped, PlanShown, Step
 from gpu_doctor.report.elements import FIGURES, MONO, MUTED, TABLE, TOGETHER, listed, section
 from gpu_doctor.report.fix import fix_html, fix_shown
 from gpu_doctor.report.labels import LABELS, heading
-from gpu_doctor.report.panel.contract import Dropped, PlanShown, Step
 from gpu_doctor.report.svg import GREY, as_image, opened
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Plan, Rung

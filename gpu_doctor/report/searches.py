@@ -9,9 +9,9 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import describe
+from gpu_doctor.report.contract import LargestShown, Place, Size, Step, SweepShown
 from gpu_doctor.report.elements import MUTED, details, listed, section
 from gpu_doctor.report.labels import LABELS, heading
-from gpu_doctor.report.panel.contract import LargestShown, Place, Size, Step, SweepShown
 from gpu_doctor.report.plan import bar, bars
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Largest, Sweep

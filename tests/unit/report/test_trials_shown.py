@@ -24,10 +24,10 @@ from gpu_doctor.notebook.output import kept
 from gpu_doctor.recording import Losses, Recording
 from gpu_doctor.recording.steps import INFERENCE
 from gpu_doctor.report import as_text as report
+from gpu_doctor.report.contract import FixCell
 from gpu_doctor.report.fix import MOST_LINES, fix_html, fix_shown
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.panel import PanelInput, Said, as_json, state
-from gpu_doctor.report.panel.contract import FixCell
 from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
 from gpu_doctor.trials import Case, knobs
