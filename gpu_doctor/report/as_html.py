@@ -142,8 +142,8 @@ def runs(table: Sequence[Row], on_gpu: bool, effects: Sequence[Effect]) -> str:
     head = "".join(f'<th style="{style}:{"right" if i > 1 else "left"}">{name}</th>' for i, name in enumerate(names))
     body = "".join(f'<tr style="{_ROW}">{_cells(row)}</tr>' for row in table)
     style = f"{TABLE};width:100%;font-size:13px;margin:0"
-    table = f'<table style="{style}"><thead><tr style="{_ROW}">{head}</tr></thead><tbody>{body}</tbody></table>'
-    return section(table, ";overflow-x:auto")
+    drawn = f'<table style="{style}"><thead><tr style="{_ROW}">{head}</tr></thead><tbody>{body}</tbody></table>'
+    return section(drawn, ";overflow-x:auto")
 
 
 def _cells(row: Row) -> str:
