@@ -60,13 +60,13 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """Registers `%%gpudoctor` and `%gpudoctor` (called by `%load_ext gpu_doctor`)."""
-    from gpu_doctor.notebook import register
+    from gpu_doctor.notebook import magic
 
-    register(shell)
+    magic.register(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """Takes the magics away again (called by `%unload_ext gpu_doctor`)."""
-    from gpu_doctor.notebook import unregister
+    from gpu_doctor.notebook import magic
 
-    unregister(shell)
+    magic.unregister(shell)

@@ -103,9 +103,7 @@ def literal(cells: Cells, cell: CellSource, node: ast.expr, function: Function |
             return literal(cells, cell, own[0], None) if len(own) == 1 else UNKNOWN
         if _is_parameter(function, parts[0]):
             return UNKNOWN
-    found: Any = cells.namespace.get(parts[0], UNKNOWN)
-    for part in parts[1:]:
-        found = getattr(found, "__dict__", {}).get(part, UNKNOWN)
+    found = cells.value(parts, UNKNOWN)
     if found is UNKNOWN and len(parts) == 1:
         for one in reversed(cells.cells):
             own = list(_assigned(one.tree.body, parts[0])) if one.tree is not None else []
@@ -148,23 +146,23 @@ def _added(cell: CellSource, call: ast.Call, items: list[str]) -> Iterator[Edit]
         yield Edit(begin + 1, begin + 1, ", ".join(items))
         return
     tail, comma = _tail(cell.text, cell.end(written[-1]), close)
-    last_line = _line_of(cell, tail)
+    last_line = cell.line_of(tail)
     own_lines = (
-        last_line < _line_of(cell, close)
-        and cell.indent(_line_of(cell, close)) == cell.text[cell.line_begin(_line_of(cell, close)) : close]
+        last_line < cell.line_of(close)
+        and cell.indent(cell.line_of(close)) == cell.text[cell.line_begin(cell.line_of(close)) : close]
     )
     if not own_lines:
         text = ", ".join(items)
         place = comma + 1 if comma is not None else tail
         yield Edit(place, place, f" {text}," if comma is not None else f", {text}")
         return
-    first = _line_of(cell, cell.begin(written[-1]))
+    first = cell.line_of(cell.begin(written[-1]))
     indent = cell.indent(first)
     if first == call.lineno:  # the only line of arguments is the call's own
         indent = cell.indent(call.lineno) + cell.unit
     if comma is None:
         yield Edit(tail, tail, ",")
-    end = cell.line_end(_line_of(cell, comma if comma is not None else tail))
+    end = cell.line_end(cell.line_of(comma if comma is not None else tail))
     yield Edit(end, end, "".join(f"{cell.newline}{indent}{item}," for item in items))
 
 
@@ -182,13 +180,6 @@ def _tail(text: str, begin: int, close: int) -> tuple[int, int | None]:
             comma = at
         at += 1
     return tail, comma
-
-
-def _line_of(cell: CellSource, at: int) -> int:
-    line = 1
-    while cell.line_begin(line + 1) <= at and cell.line_begin(line + 1) < len(cell.text):
-        line += 1
-    return line
 
 
 def _in_options(cells: Cells, site: Site, node: ast.expr, name: str) -> tuple[CellSource | None, Any]:

@@ -9,16 +9,18 @@ is there already (see `targets.py`). Where the text does not tell, no line is na
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from gpu_doctor.cell.statements import (
     called,
+    defined_in,
     definitions,
     is_known,
     is_lazy,
+    makers_of,
     names,
     paths_of_loops,
     reads,
@@ -51,8 +53,7 @@ def batch_lines(source: str, lines: Sequence[LineCost], models: Iterable[str] = 
         lines: what its lines cost, with the phase in which they did.
         models: names under which the cell finds models that were made elsewhere.
     """
-    rows = _rows(source, lines)
-    found = _feeding(source, _forwards(rows), tuple(models))
+    rows, found = _read(source, lines, models)
     if found is None:
         return ()
     return tuple(
@@ -66,8 +67,7 @@ def elsewhere_lines(source: str, lines: Sequence[LineCost], models: Iterable[str
     A generator of another cell calls functions of which this cell's text knows nothing. Where its loop calls nothing
     else of unknown make, what they cost is the batches'; empty where it does, or where batches come from nowhere else.
     """
-    rows = _rows(source, lines)
-    found = _feeding(source, _forwards(rows), tuple(models))
+    rows, found = _read(source, lines, models)
     if found is None or not (found.called and found.alone):
         return ()
     return tuple(one for one, row in rows.items() if row is None)
@@ -75,8 +75,7 @@ def elsewhere_lines(source: str, lines: Sequence[LineCost], models: Iterable[str
 
 def target_lines(source: str, lines: Sequence[LineCost], models: Iterable[str] = ()) -> tuple[LineCost, ...]:
     """Line costs of the cell in what a step computes for the loss alone, from data that is there already."""
-    rows = _rows(source, lines)
-    found = _feeding(source, _forwards(rows), tuple(models))
+    rows, found = _read(source, lines, models)
     return tuple(one for one, row in rows.items() if found is not None and row in found.targets - found.rows)
 
 
@@ -87,14 +86,14 @@ def _feeding(source: str, forward: frozenset[int], models: tuple[str, ...]) -> _
     return None if tree is None else _Text(tree, forward, models).feeding()
 
 
-def _rows(source: str, lines: Sequence[LineCost]) -> dict[LineCost, int | None]:
+def _read(
+    source: str, lines: Sequence[LineCost], models: Iterable[str]
+) -> tuple[dict[LineCost, int | None], _Feeding | None]:
+    """The row of the cell on which each line lies, and what the text says beside the rows on which a forward ran."""
     text = source.splitlines()
-    return {one: _row(one, text) for one in lines}
-
-
-def _forwards(rows: Mapping[LineCost, int | None]) -> frozenset[int]:
-    """Lines on which a forward was seen to run."""
-    return frozenset(row for one, row in rows.items() if one.phase == "forward" and row is not None)
+    rows = {one: _row(one, text) for one in lines}
+    forward = frozenset(row for one, row in rows.items() if one.phase == "forward" and row is not None)
+    return rows, _feeding(source, forward, tuple(models))
 
 
 def _row(cost: LineCost, text: Sequence[str]) -> int | None:
@@ -123,12 +122,8 @@ class _Text:
     def __init__(self, tree: ast.Module, forward: frozenset[int], models: Iterable[str]) -> None:
         """`forward`: lines on which a forward was seen to run. `models`: names of models, as far as known."""
         self._tree, self._forward = tree, forward
-        nodes = list(ast.walk(tree))
-        self._defined: dict[str, list[ast.AST]] = {}
-        for one in nodes:
-            if isinstance(one, DEFINITIONS):
-                self._defined.setdefault(one.name, []).append(one)
-        self._calls = [one for one in nodes if isinstance(one, ast.Call)]
+        self._defined = defined_in(tree, DEFINITIONS)
+        self._calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call)]
         self._models = {*models, *self._owners_of_parameters()}
         for place in (place for places in self._defined.values() for place in places):
             for name, value in self._arguments(place):
@@ -197,10 +192,7 @@ class _Text:
         if not forwards and any("backward" in called((one,)) for one in sinks):
             return  # what is the model's work and what the batch's cannot be told apart
         needed = {name for one in sinks for name in reads(one)}
-        depended: list[ast.stmt] = []
-        while more := [one for one in body if one not in depended and writes(one) & needed]:
-            depended += more
-            needed |= {name for one in more for name in reads(one)}
+        depended = makers_of(needed, body)
         tainted = {name for one in forwards for name in writes(one)}
         makers = [one for one in depended if one not in forwards and one not in sinks]
         answers: list[ast.stmt] = []
@@ -208,13 +200,12 @@ class _Text:
             tainted |= {name for one in more for name in writes(one)}
             makers = [one for one in makers if one not in more]
             answers += more
-        inputs: list[ast.AST] = [arg for one in forwards for arg in self._arguments_of_models(one)] or [*forwards]
-        targets = computed_targets(makers, inputs, path, self._defined) if forwards else []
+        inputs = [arg for one in forwards for arg in self._arguments_of_models(one)]
+        targets = computed_targets(makers, inputs or forwards, path, self._defined) if forwards else []
         makers = [one for one in makers if one not in targets]
         rest = [one for one in body if one not in depended and one not in forwards and one not in sinks] + targets
         found.alone &= all(is_known(call) for one in rest for call in ast.walk(one) if isinstance(call, ast.Call))
-        fed: list[ast.AST] = list(makers)
-        fed += [arg for one in forwards for arg in self._arguments_of_models(one)]
+        fed: list[ast.AST] = [*makers, *inputs]
         for loop in path:
             if isinstance(loop, (ast.For, ast.AsyncFor)) and stored(loop.target) & needed - tainted:
                 fed.append(loop.iter)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -115,6 +115,13 @@ class Cells:
             return found
         return full_name(func, self.imports)
 
+    def value(self, parts: Sequence[str], missing: Any = None) -> Any:
+        """What a dotted name holds, of objects what they keep themselves; no property is asked."""
+        found = self.namespace.get(parts[0], missing)
+        for part in parts[1:]:
+            found = getattr(found, "__dict__", {}).get(part, missing)
+        return found
+
     def held(self, name: str, cell: CellSource, node: ast.AST) -> Any:
         """The object of a name; for a method's `self`, an object of its class in the namespace; None if none is."""
         owner = next((one.name for one in cell.ancestors(node) if isinstance(one, ast.ClassDef)), "")
@@ -205,6 +212,11 @@ class Cells:
                 caller = Site(cell, call, names, 0, function.args.kwarg is not None, around)
                 found += [(caller, *more) for more in self._callers(caller, depth - 1)]
         return found or [()]
+
+
+def is_of(kind: type, names: Collection[str], module: str) -> bool:
+    """Whether a class is one of some names of a module, or derives from it."""
+    return any(one.__name__ in names and one.__module__.startswith(module) for one in kind.__mro__)
 
 
 def parameters_of(cell: CellSource, function: Function) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from gpu_doctor.cell.arguments import UNKNOWN, given, slot, value_of
-from gpu_doctor.cell.calls import Cells, Made, Site, function_around, parameters_of
+from gpu_doctor.cell.calls import Cells, Made, Site, function_around, is_of, parameters_of
 from gpu_doctor.cell.source import CellSource
 from gpu_doctor.cell.syntax import DEFINITIONS, LOOPS, Loop, dotted
 from gpu_doctor.recording import LoaderSetup
@@ -44,7 +44,7 @@ FUSABLE: Final = ("Adam", "AdamW", "SGD", "Adagrad")
 def is_loader(meant: Any) -> bool:
     """Whether a class, or the qualified name of one, is torch's DataLoader or a subclass of it."""
     if inspect.isclass(meant):
-        return any(one.__name__ == "DataLoader" and one.__module__.startswith("torch.") for one in meant.__mro__)
+        return is_of(meant, ("DataLoader",), "torch.")
     return meant == "DataLoader" or (
         isinstance(meant, str) and meant.startswith("torch") and _ends(meant, "DataLoader")
     )
@@ -53,7 +53,7 @@ def is_loader(meant: Any) -> bool:
 def is_optimizer(meant: Any) -> bool:
     """Whether a class, or the qualified name of one, is an optimizer of torch that can be fused, or a subclass."""
     if inspect.isclass(meant):
-        return any(one.__name__ in FUSABLE and one.__module__.startswith("torch.optim") for one in meant.__mro__)
+        return is_of(meant, FUSABLE, "torch.optim")
     named = isinstance(meant, str) and any(_ends(meant, one) for one in FUSABLE)
     return named and (meant.startswith("torch.optim") or meant in FUSABLE)
 
@@ -136,10 +136,7 @@ def _held(cells: Cells, target: ast.expr) -> Any:
     """The object behind a name, `self.x` and the like aside."""
     parts = dotted(target)
     if parts:
-        found = cells.namespace.get(parts[0])
-        for part in parts[1:]:
-            found = getattr(found, "__dict__", {}).get(part)
-        return found
+        return cells.value(parts)
     if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
         holder = _held(cells, target.value)
         if type(holder) is dict:

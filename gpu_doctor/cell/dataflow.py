@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Final
 
+from gpu_doctor.cell.calls import is_of
 from gpu_doctor.cell.source import CellSource
 from gpu_doctor.cell.syntax import Loop, name_of, pairs, targets_of
 
@@ -97,7 +98,7 @@ def _optimized(namespace: Mapping[str, Any]) -> Iterator[Any]:
         elif not isinstance(value, (type, ModuleType)):
             values += (value if type(value) is dict else _dict(value)).values()
     for value in {id(one): one for one in values}.values():
-        if any(one.__name__ == "Optimizer" and one.__module__.startswith("torch.optim") for one in type(value).__mro__):
+        if is_of(type(value), ("Optimizer",), "torch.optim"):
             for group in value.param_groups:
                 yield from group["params"]
 

@@ -9,11 +9,11 @@ import ast
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from gpu_doctor.cell.calls import Cells, Site, function_around, parameters_of
+from gpu_doctor.cell.calls import Cells, Site, function_around, is_of, parameters_of
 from gpu_doctor.cell.constructors import training_loops
 from gpu_doctor.cell.dataflow import batch_names, graphless, trained
 from gpu_doctor.cell.source import CellSource, Edit
-from gpu_doctor.cell.syntax import LOOPS, Loop, dotted, name_of
+from gpu_doctor.cell.syntax import LOOPS, Loop, blocks, dotted, name_of
 
 __all__ = ["Edits", "LoopLines", "NotPlaced", "NothingToPaste", "block_of", "calls_of", "names_in", "statement_of"]
 
@@ -112,8 +112,8 @@ class LoopLines:
         for part in parts[1:]:
             values = getattr(held, "__dict__", {})
             held = values.get(part, (values.get("_modules") or {}).get(part))
-        modules = any(one.__name__ == "Module" and one.__module__.startswith("torch.nn") for one in type(held).__mro__)
-        return held if modules and (vars(held).get("_parameters") or vars(held).get("_modules")) else None
+        own = vars(held) if is_of(type(held), ("Module",), "torch.nn") else {}
+        return held if own.get("_parameters") or own.get("_modules") else None
 
     def _handed(self, func: ast.expr) -> tuple[CellSource, ast.Call, ast.expr] | None:
         """The newest call that hands a model to the function of the loop, and what it hands; None for any other."""
@@ -201,9 +201,5 @@ def statement_of(cell: CellSource, node: ast.AST) -> ast.stmt:
 
 def block_of(cell: CellSource, statement: ast.stmt) -> tuple[list[ast.stmt], int]:
     """The statements among which one stands, and its place in them."""
-    parent = cell.parents[statement]
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, [])
-        if isinstance(block, list) and statement in block:
-            return block, block.index(statement)
-    raise NotPlaced(f"Line {statement.lineno} of {cell.label} is in a block that cannot be changed automatically.")
+    block = next(one for one in blocks(cell.parents[statement]) if statement in one)
+    return block, block.index(statement)

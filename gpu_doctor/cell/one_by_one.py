@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 from gpu_doctor.cell.statements import (
     MODULES,
+    defined_in,
     definitions,
     differentiates,
     is_known,
@@ -26,7 +27,6 @@ from gpu_doctor.cell.statements import (
 from gpu_doctor.cell.syntax import (
     COMPREHENSIONS,
     DEFINITIONS,
-    FUNCTIONS,
     LOOPS,
     is_read,
     key,
@@ -127,12 +127,8 @@ class _Told:
     """What a text defines, and what it has from elsewhere."""
 
     def __init__(self, tree: ast.Module) -> None:
-        every = list(ast.walk(tree))
-        self.defined: dict[str, list[ast.AST]] = {}
-        for one in every:
-            if isinstance(one, FUNCTIONS):
-                self.defined.setdefault(one.name, []).append(one)
-        aliases = [name for one in every if isinstance(one, ast.ImportFrom) for name in one.names]
+        self.defined = defined_in(tree)
+        aliases = [name for one in ast.walk(tree) if isinstance(one, ast.ImportFrom) for name in one.names]
         self.imported = {name.asname or name.name for name in aliases}
         self.keeps_a_state = any(_keeps(one) for name in _FORWARDS for one in self.defined.get(name, ()))
         self._trains: dict[str, bool] = {}

@@ -14,8 +14,6 @@ from functools import lru_cache
 from typing import Final
 
 from gpu_doctor.cell.syntax import (
-    DEFINITIONS,
-    FUNCTIONS,
     LOOPS,
     Loop,
     blocks,
@@ -38,18 +36,14 @@ def _within(inner: ast.AST, outer: ast.AST) -> bool:
     return inner is not outer and any(node is inner for node in ast.walk(outer))
 
 
-def in_order(body: list[ast.stmt], graphless: bool = False) -> Iterator[tuple[ast.stmt, bool]]:
-    """The statements of a body, inner ones too, as they stand; with whether they stand under no_grad."""
-    for one in body:
-        yield one, graphless
-        if isinstance(one, DEFINITIONS):
-            continue
-        under = graphless or (
-            isinstance(one, (ast.With, ast.AsyncWith))
-            and any(name in ast.unparse(item.context_expr) for item in one.items for name in NO_GRAPH)
-        )
-        for block in blocks(one):
-            yield from in_order(block, under)
+def _graphless(tree: ast.AST) -> set[int]:
+    """The nodes that run under no_grad: in blocks that open it, and in functions that are decorated with it."""
+    found: set[int] = set()
+    for one in ast.walk(tree):
+        heads = getattr(one, "decorator_list", ()) or [item.context_expr for item in getattr(one, "items", ())]
+        if any(name in ast.unparse(head) for head in heads for name in NO_GRAPH):
+            found |= {id(node) for block in blocks(one) for inside in block for node in ast.walk(inside)}
+    return found
 
 
 def assigned(one: ast.stmt) -> set[str]:
@@ -139,7 +133,7 @@ def kept_graphs(source: str, models: tuple[str, ...] = ()) -> tuple[Kept, ...]:
     if tree is None:
         return ()
     rows = source.splitlines()
-    graphless = {id(one) for one, under in in_order(tree.body) if under} | _in_graphless_functions(tree)
+    graphless = _graphless(tree)
     every = [node for node in ast.walk(tree) if isinstance(node, LOOPS)]
     loops = [loop for loop in every if id(loop) not in graphless]
     innermost = [loop for loop in loops if not any(_within(other, loop) for other in every)]
@@ -148,7 +142,7 @@ def kept_graphs(source: str, models: tuple[str, ...] = ()) -> tuple[Kept, ...]:
     bounded = _bounded(tree)
     found: dict[int, Kept] = {}
     for loop in {id(one): one for one in (*trained, *innermost)}.values():
-        for kept in _in_loop(loop, makers, bounded | _begun_anew(loop, trained, tree, makers), rows):
+        for kept in _in_loop(loop, makers, bounded | _begun_anew(loop, trained, tree, makers), rows, graphless):
             found.setdefault(kept.line, kept)
     return tuple(found[line] for line in sorted(found))
 
@@ -167,31 +161,20 @@ def _begun_anew(loop: Loop, trained: list[Loop], tree: ast.AST, makers: set[str]
     return {name for body in bodies for one in nested(body) for name in assigned(one)}
 
 
-def _in_graphless_functions(tree: ast.AST) -> set[int]:
-    """Everything in functions that are decorated with no_grad, or that open it around what they do."""
-    found: set[int] = set()
-    for function in ast.walk(tree):
-        if not isinstance(function, FUNCTIONS):
-            continue
-        decorated = any(name in ast.unparse(one) for one in function.decorator_list for name in NO_GRAPH)
-        found |= {id(one) for one, under in in_order(function.body) if under or decorated}
-    return found
-
-
-def _in_loop(loop: Loop, makers: set[str], bounded: set[str], rows: list[str]) -> Iterator[Kept]:
+def _in_loop(loop: Loop, makers: set[str], bounded: set[str], rows: list[str], graphless: set[int]) -> Iterator[Kept]:
     """The keeping lines of one loop: what carries a graph is followed from assignment to assignment."""
-    statements = list(in_order(loop.body))
+    statements = list(nested(loop.body))
     backward = backwards(loop)
-    fresh = {name for one, _ in statements for name in assigned(one)} | bounded
+    fresh = {name for one in statements for name in assigned(one)} | bounded
     carrying: set[str] = set(backward)
-    for one, graphless in statements:
+    for one in statements:
         kept = _keeping(one, fresh)
         if kept is None and isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None:
-            has = not graphless and carries(one.value, carrying, makers)
+            has = id(one) not in graphless and carries(one.value, carrying, makers)
             for name in assigned(one):
                 carrying.add(name) if has or (name in backward and opaque(one.value)) else carrying.discard(name)
             continue
-        if kept is None or graphless or not carries(kept[0], carrying, makers):
+        if kept is None or id(one) in graphless or not carries(kept[0], carrying, makers):
             continue
         yield Kept(
             one.lineno,

@@ -7,6 +7,7 @@ in the tree (see `syntax.py`), stay in the text as they are.
 from __future__ import annotations
 
 import ast
+import bisect
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -66,6 +67,10 @@ class CellSource:
         """Where line `line` ends, before its line end."""
         match = _LINE_END.search(self.text, self.line_begin(line))
         return match.start() if match else len(self.text)
+
+    def line_of(self, at: int) -> int:
+        """The line (from 1) on which a character stands."""
+        return bisect.bisect_right(self._starts, at)
 
     def _at(self, line: int, byte: int) -> int:
         begin = self.line_begin(line)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from gpu_doctor.cell.syntax import (
@@ -171,12 +171,10 @@ def _is_weight(arg: ast.expr) -> bool:
 
 def harmless_functions(trees: Sequence[ast.AST]) -> frozenset[str]:
     """Names of the functions that some texts define, none of whose definitions changes tensors in place or updates."""
-    found: dict[str, bool] = {}
-    for one in (node for tree in trees for node in ast.walk(tree)):
-        if isinstance(one, FUNCTIONS):
-            inside = (part for part in ast.walk(one) if isinstance(part, ast.stmt) and not isinstance(part, _LEAVES))
-            found[one.name] = found.get(one.name, True) and not any(_changes(part) for part in inside)
-    return frozenset(name for name, well in found.items() if well)
+    defined = [(name, one) for tree in trees for name, every in defined_in(tree).items() for one in every]
+    inside = ((name, part) for name, one in defined for part in ast.walk(one) if isinstance(part, ast.stmt))
+    changing = {name for name, part in inside if not isinstance(part, _LEAVES) and _changes(part)}
+    return frozenset(name for name, _ in defined) - changing
 
 
 def unneeded(parts: Sequence[ast.stmt], sinks: Sequence[ast.stmt], harmless: Iterable[str] = ()) -> list[ast.stmt]:
@@ -187,12 +185,31 @@ def unneeded(parts: Sequence[ast.stmt], sinks: Sequence[ast.stmt], harmless: Ite
         sinks: those of them that are needed for what they do.
         harmless: names of functions that are known to change nothing.
     """
-    found = list(sinks)
-    needed = {name for one in found for name in _asked(one) | bound(one, harmless)}
-    while more := [one for one in parts if one not in found and bound(one, harmless) & needed]:
+    needed = {name for one in sinks for name in _asked(one) | bound(one, harmless)}
+    rest = [one for one in parts if one not in sinks]
+    made = makers_of(needed, rest, lambda one: bound(one, harmless), _asked)
+    return [one for one in rest if one not in made]
+
+
+def makers_of(
+    needed: set[str],
+    parts: Sequence[ast.stmt],
+    made: Callable[[ast.stmt], set[str]] | None = None,
+    asked: Callable[[ast.stmt], set[str]] | None = None,
+) -> list[ast.stmt]:
+    """Those of some statements that make what is needed, or what these need in turn; `needed` grows by that.
+
+    Args:
+        needed: names.
+        parts: the statements.
+        made: names that a statement makes; None = those that it writes.
+        asked: names that it takes for that; None = those that it reads.
+    """
+    found: list[ast.stmt] = []
+    while more := [one for one in parts if one not in found and (made or writes)(one) & needed]:
         found += more
-        needed |= {name for one in more for name in _asked(one)}
-    return [one for one in parts if one not in found]
+        needed |= {name for one in more for name in (asked or reads)(one)}
+    return found
 
 
 def _asked(statement: ast.stmt) -> set[str]:
@@ -273,6 +290,15 @@ def mentioned(nodes: Iterable[ast.AST]) -> set[str]:
 def called(nodes: Iterable[ast.AST]) -> set[str]:
     """Last names of what is called in some nodes."""
     return {name_of(one) for node in nodes for one in ast.walk(node) if isinstance(one, ast.Call)} - {""}
+
+
+def defined_in(tree: ast.AST, kinds: tuple[type[ast.AST], ...] = FUNCTIONS) -> dict[str, list[ast.AST]]:
+    """The functions that a text defines, by name; or what of another kind it does."""
+    found: dict[str, list[ast.AST]] = {}
+    for one in ast.walk(tree):
+        if isinstance(one, kinds):
+            found.setdefault(one.name, []).append(one)  # type: ignore[attr-defined]
+    return found
 
 
 def definitions(

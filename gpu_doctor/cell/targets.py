@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gpu_doctor.cell.statements import called, definitions, reads, stored, writes
+from gpu_doctor.cell.statements import called, definitions, makers_of, reads, stored, writes
 from gpu_doctor.cell.syntax import Loop, key
 
 _PULLS: Final = re.compile(
@@ -36,10 +36,7 @@ def computed_targets(
         defined: functions and classes of the text.
     """
     needed = {name for one in inputs for name in reads(one)}
-    feeding: list[ast.stmt] = []
-    while more := [one for one in makers if one not in feeding and writes(one) & needed]:
-        feeding += more
-        needed |= {name for one in more for name in reads(one)}
+    feeding = makers_of(needed, makers)
     there = {name for loop in loops for name in _pulled(loop)}
     found = [one for one in makers if one not in feeding]
     while more_there := {name for one in found if _is_at_hand(one, there) for name in writes(one)} - there:

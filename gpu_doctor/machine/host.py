@@ -18,12 +18,8 @@ from typing import Any, Final
 from gpu_doctor.machine import cgroup
 from gpu_doctor.machine import processes as children
 from gpu_doctor.machine.probe import ProbeScope, Reader, Reading
+from gpu_doctor.machine.processes import psutil
 from gpu_doctor.recording import Metric
-
-try:  # at import, on the caller's thread: the poller's thread imports nothing
-    import psutil
-except ImportError:
-    psutil = None  # type: ignore[assignment]
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 try:  # at import, on the caller's thread: the poller's thread imports nothing
-    import psutil
+    import psutil as psutil
 except ImportError:
     psutil = None  # type: ignore[assignment]
 

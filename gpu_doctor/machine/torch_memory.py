@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from gpu_doctor.machine.cards import architecture_support
 from gpu_doctor.machine.probe import ProbeScope, Reader, Reading
@@ -27,33 +27,23 @@ _lock = threading.Lock()
 _held: weakref.WeakKeyDictionary[object, Mapping[int, int]] = weakref.WeakKeyDictionary()
 
 
-def _allocated(device: int) -> Metric:
-    return Metric("torch_allocated_bytes", "bytes", "allocated by torch", "memory", device)
+METRICS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "torch_allocated_bytes": ("bytes", "allocated by torch", "memory"),
+    "torch_reserved_bytes": ("bytes", "reserved by torch", "memory"),
+    "torch_peak_bytes": ("bytes", "peak allocated in this run", "detail"),
+    "torch_alloc_retries": ("count", "allocations that needed a second try", "detail"),
+    "torch_ooms": ("count", "allocations that did not fit", "detail"),
+    "torch_inactive_split_bytes": ("bytes", "free blocks that cannot be released", "detail"),
+    "architecture_support": (
+        *("count", "torch has machine code for the card: 2 yes, 1 translated at first use, 0 no", "detail"),
+    ),
+}
+"""Name of a metric -> its unit, label and group."""
 
 
-def _reserved(device: int) -> Metric:
-    return Metric("torch_reserved_bytes", "bytes", "reserved by torch", "memory", device)
-
-
-def _peak(device: int) -> Metric:
-    return Metric("torch_peak_bytes", "bytes", "peak allocated in this run", "detail", device)
-
-
-def _retries(device: int) -> Metric:
-    return Metric("torch_alloc_retries", "count", "allocations that needed a second try", "detail", device)
-
-
-def _inactive(device: int) -> Metric:
-    return Metric("torch_inactive_split_bytes", "bytes", "free blocks that cannot be released", "detail", device)
-
-
-def _ooms(device: int) -> Metric:
-    return Metric("torch_ooms", "count", "allocations that did not fit", "detail", device)
-
-
-def _architecture(device: int) -> Metric:
-    label = "torch has machine code for the card: 2 yes, 1 translated at first use, 0 no"
-    return Metric("architecture_support", "count", label, "detail", device)
+def _readings(device: int, values: Mapping[str, float | None]) -> list[Reading]:
+    """Values by their metrics' names, None = not known."""
+    return [(Metric(name, *METRICS[name], device), float(one)) for name, one in values.items() if one is not None]
 
 
 def torch_if_loaded() -> Any | None:
@@ -87,12 +77,10 @@ class _CudaDevice:
     """One device's allocator in one run."""
 
     def __init__(self, index: int) -> None:
-        self._metrics = (_allocated(index), _reserved(index), _peak(index), _retries(index))
         self._index = index
         self._highest = 0.0
         self._old_peak: float | None = None
         self._old_retries = self._old_ooms = 0.0
-        self._inactive, self._ooms, self._architecture = _inactive(index), _ooms(index), _architecture(index)
         self._asked = False
 
     def read(self, torch: Any) -> list[Reading]:
@@ -110,17 +98,20 @@ class _CudaDevice:
         self._old_peak = min(self._old_peak, peak)  # the user's code reset it
         ours = float(held_bytes(self._index))
         self._highest = max(self._highest, (peak if peak > self._old_peak else now) - ours)
-        values = (now - ours, float(reserved["current"]) - ours, self._highest, max(retries - self._old_retries, 0.0))
         if not reserved["peak"]:
             return []
-        found = [*zip(self._metrics, values, strict=True), (self._ooms, max(ooms - self._old_ooms, 0.0))]
-        split = stats.get("inactive_split_bytes", {}).get("all", {}).get("current")
-        if split is not None:
-            found.append((self._inactive, float(split)))
-        if not self._asked:  # it does not change
-            self._asked, known = True, _support(torch, self._index)
-            found += [(self._architecture, float(known))] if known is not None else []
-        return found
+        known = None if self._asked else _support(torch, self._index)  # it does not change
+        self._asked = True
+        values = {
+            "torch_allocated_bytes": now - ours,
+            "torch_reserved_bytes": reserved["current"] - ours,
+            "torch_peak_bytes": self._highest,
+            "torch_alloc_retries": max(retries - self._old_retries, 0.0),
+            "torch_ooms": max(ooms - self._old_ooms, 0.0),
+            "torch_inactive_split_bytes": stats.get("inactive_split_bytes", {}).get("all", {}).get("current"),
+            "architecture_support": known,
+        }
+        return _readings(self._index, values)
 
 
 def _support(torch: Any, device: int) -> int | None:
@@ -155,8 +146,9 @@ def _mps(torch: Any) -> list[Reading]:
     mps = getattr(torch, "mps", None)
     if backend is None or mps is None or not backend.is_available():
         return []
-    allocated, driver = float(mps.current_allocated_memory()), float(mps.driver_allocated_memory())
-    return [(_allocated(0), allocated), (_reserved(0), driver)] if allocated > 0 else []
+    allocated, driver = mps.current_allocated_memory(), mps.driver_allocated_memory()
+    values = {"torch_allocated_bytes": allocated, "torch_reserved_bytes": driver}
+    return _readings(0, values) if allocated > 0 else []
 
 
 def hold(owner: object, by_device: Mapping[int, int]) -> None:

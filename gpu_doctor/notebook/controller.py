@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from gpu_doctor import report
+from gpu_doctor import formatting, report
 from gpu_doctor.capture import Recorder, running
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.notebook.cell_runner import Cell
@@ -179,7 +179,7 @@ class Controller:
     def look(self) -> PanelInput:
         """All that the panel shows, as it stands; called on the refresher's thread."""
         recorder, case = self._recorder, self.case
-        live = self._verdict.on(recorder) if recorder is not None and self.status == "recording" else None
+        live = self._verdict.on(recorder.so_far) if recorder is not None and self.status == "recording" else None
         newest = case.recordings[-1] if case.recordings else None
         setup = recorder.setup() if recorder is not None else newest.setup if newest is not None else Setup()
         turned = recorder.settings if recorder is not None else newest.settings if newest is not None else {}
@@ -234,7 +234,7 @@ class Controller:
         try:
             shown = self._reported(newest, case.diagnosis)
         except Exception as error:  # a report that fails must not hide what the cell raised
-            shown = plainly(f"The report failed ({type(error).__name__}: {error}); the run is not affected.")
+            shown = plainly(f"The report failed ({formatting.raised(error)}); the run is not affected.")
         self._screen.show_result(shown)
 
     def _reported(self, newest: Recording, diagnosis: Diagnosis | None) -> Answer:

@@ -56,8 +56,7 @@ class Details:
         try:
             self.before = self._before()
         except Exception as error:
-            reason = f"{type(error).__name__}: {formatting.clean(error, 200)}"
-            unknown = f"It is not known what a trial cannot restore ({reason})."
+            unknown = f"It is not known what a trial cannot restore ({formatting.raised(error)})."
             self.before = (Said(unknown, "bad"),)
 
 

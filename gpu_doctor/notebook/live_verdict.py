@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, diagnose, one_cause
 from gpu_doctor.diagnosis.verdict import verdict
@@ -17,13 +17,6 @@ JUDGING_SHARE: Final = 0.005
 FIRST_VERDICTS: Final = 10
 """So many verdicts come as fast as the panel is drawn. A look at a loop without steps enough is none: a cell that reads
 its data for a minute must not wait for the first one longer than another."""
-
-
-class Growing(Protocol):
-    """A run that goes on, or is played."""
-
-    def so_far(self) -> Recording:
-        """What it has left behind by now."""
 
 
 class LiveVerdict:
@@ -37,11 +30,15 @@ class LiveVerdict:
         self._count = 0
         self._next_s = float("-inf")
 
-    def on(self, run: Growing) -> Diagnosis | None:
-        """The verdict on the run so far, a new one where it is time for it."""
+    def on(self, so_far: Callable[[], Recording]) -> Diagnosis | None:
+        """The verdict on a run, a new one where it is time for it.
+
+        Args:
+            so_far: what the run has left behind by now.
+        """
         now = self._clock()
         if now >= self._next_s:
-            self._newest = self._steady.shown(diagnose(run.so_far()), now)
+            self._newest = self._steady.shown(diagnose(so_far()), now)
             self._count += self._newest.vitals.passes >= FEWEST_STEPS
             took = self._clock() - now
             self._next_s = now + (0.0 if self._count < FIRST_VERDICTS else took / JUDGING_SHARE)

@@ -266,7 +266,7 @@ class Dashboard:
         return view.clicks_live and heard
 
     def _fail(self, error: Exception) -> None:
-        self.failure = f"The live view stopped ({type(error).__name__}: {error}); the run is not affected."
+        self.failure = f"The live view stopped ({formatting.raised(error)}); the run is not affected."
         note = self._note or getattr(self._feed, "note", None)
         if note is not None:
             note(self.failure)

@@ -119,7 +119,7 @@ class Replaying:
     def look(self) -> PanelInput:
         """All that the panel shows, as it stands."""
         run, over = self._recording, self._whole is not None
-        diagnosis = self._whole or self._verdict.on(self._feed)
+        diagnosis = self._whole or self._verdict.on(self._feed.so_far)
         vitals = diagnosis.vitals if diagnosis is not None else None
         return PanelInput(
             status=self._status,

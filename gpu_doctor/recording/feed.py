@@ -8,7 +8,7 @@ from typing import Protocol
 
 from gpu_doctor.recording import cut
 from gpu_doctor.recording.recording import Metric, Recording, Series
-from gpu_doctor.recording.steps import Column, Steps
+from gpu_doctor.recording.steps import Steps
 
 
 @dataclass(frozen=True)
@@ -80,21 +80,14 @@ class Replay:
 
     def news(self, cursor: Cursor) -> News:
         """See `Feed.news`."""
-        recording = self.recording
-        until = self.until_s if self.until_s is not None else float("inf")
-        ends: Column = recording.steps.start_s + recording.steps.wall_s
-        stop = int((ends <= until).sum())
-        series = tuple(
-            Series(one.metric, one.times_s[one.times_s <= until], one.values[one.times_s <= until])
-            for one in recording.series
-        )
-        fresh, read = readings_since(series, cursor.readings)
+        seen = self.so_far()
+        fresh, read = readings_since(seen.series, cursor.readings)
         return News(
-            cursor=Cursor(0, stop, read),
-            steps=recording.steps.rows(cursor.rows, stop),
+            cursor=Cursor(0, len(seen.steps), read),
+            steps=seen.steps.rows(cursor.rows),
             series=fresh,
             reset=False,
-            elapsed_s=min(until, recording.duration_s),
-            step_count=int(recording.steps.count[:stop].sum()),
-            done=until >= recording.duration_s,
+            elapsed_s=seen.duration_s,
+            step_count=int(seen.steps.count.sum()),
+            done=seen is self.recording,
         )

@@ -5,9 +5,10 @@ measures nothing and judges nothing: what it shows was worked out below.
 """
 
 from gpu_doctor.report.as_text import html, png, text
+from gpu_doctor.report.chart import thin
 from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.picture import WIDTH as PICTURE_WIDTH
-from gpu_doctor.report.svg import LINE_COLOURS, METRIC_COLOURS, ON_DARK, PHASE_COLOURS, thin
+from gpu_doctor.report.svg import LINE_COLOURS, METRIC_COLOURS, ON_DARK, PHASE_COLOURS
 
 __all__ = [
     "LABELS",

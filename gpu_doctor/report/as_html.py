@@ -17,6 +17,7 @@ from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription, Vitals
 from gpu_doctor.formatting import BOTTLENECK_LABELS, PHASE_LABELS, clean
 from gpu_doctor.recording import LineCost, Recording
 from gpu_doctor.report.before_after import BeforeAfter, OneSide
+from gpu_doctor.report.elements import FIGURES, LINE, MONO, MUTED, TABLE, TOGETHER, details, folded, listed, section
 from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.plan import GAIN
 from gpu_doctor.report.plots import plots as plots
@@ -43,14 +44,8 @@ from gpu_doctor.report.words import (
 from gpu_doctor.report.words import footer as footer_words
 from gpu_doctor.trials.compare import Effect
 
-_LINE: Final = "1px solid rgba(128,128,128,0.35)"
-_MUTED: Final = "opacity:0.72"
-_MONO: Final = "font-family:monospace;font-size:12px"
-_FIGURES: Final = "font-variant-numeric:tabular-nums"
-_TOGETHER: Final = "white-space:nowrap"
 _CELL: Final = "padding:3px 10px 3px 0;vertical-align:top"
-_ROW: Final = f"background:transparent;border-bottom:{_LINE}"
-_SECTION: Final = f"padding:8px 14px;border-top:{_LINE}"
+_ROW: Final = f"background:transparent;border-bottom:{LINE}"
 
 
 def safe(text: object, most: int = 1000) -> str:
@@ -60,7 +55,7 @@ def safe(text: object, most: int = 1000) -> str:
 
 def whole(*sections: str) -> str:
     """The outermost element, found by its class by the live view's script, around the sections that have content."""
-    style = f"border:{_LINE};border-radius:6px;max-width:1100px;font-size:13px;line-height:1.45;margin:4px 0"
+    style = f"border:{LINE};border-radius:6px;max-width:1100px;font-size:13px;line-height:1.45;margin:4px 0"
     return f'<div class="gpu-doctor-static" style="{style}">{"".join(sections)}</div>'
 
 
@@ -78,8 +73,8 @@ def result(found: Proved | None) -> str:
     if found is None:
         return ""
     mark = f"{RISK_MARK} " if found.warns else ""
-    more = f'<div style="{_MUTED}">{mark}{safe(found.more)}</div>' if found.more else ""
-    style = f"padding:10px 14px 10px 10px;border-top:{_LINE};border-left:4px solid {GAIN}"
+    more = f'<div style="{MUTED}">{mark}{safe(found.more)}</div>' if found.more else ""
+    style = f"padding:10px 14px 10px 10px;border-top:{LINE};border-left:4px solid {GAIN}"
     return f'<div style="{style}"><div style="font-size:16px"><b>{safe(found.text)}</b></div>{more}</div>'
 
 
@@ -91,16 +86,16 @@ def verdict(diagnosis: Diagnosis) -> str:
     first = first_step(diagnosis)
     todo = f'<div style="margin-top:6px">{_prescription(first, "Try: ")}</div>' if first is not None else ""
     return (
-        f'<div style="padding:10px 14px 12px 10px;border-top:{_LINE};border-left:4px solid {accent(diagnosis)}">'
+        f'<div style="padding:10px 14px 12px 10px;border-top:{LINE};border-left:4px solid {accent(diagnosis)}">'
         f'<div style="font-size:16px"><b>{escape(verdict_words(diagnosis))}</b></div>'
-        f'<div style="{_MUTED}">{kind}</div>{risk}{todo}</div>'
+        f'<div style="{MUTED}">{kind}</div>{risk}{todo}</div>'
     )
 
 
 def _prescription(one: Prescription, lead: str = "") -> str:
     said = " &middot; ".join(safe(part) for part in (predicted_words(one), SAFETY_WORDS[one.safety]) if part)
-    changes = f'<div style="{_MUTED}">{safe(one.changes)}</div>' if one.changes else ""
-    style = f"{_MONO};margin:4px 0 2px 0;padding:5px 8px;border:{_LINE};border-radius:4px;overflow-x:auto"
+    changes = f'<div style="{MUTED}">{safe(one.changes)}</div>' if one.changes else ""
+    style = f"{MONO};margin:4px 0 2px 0;padding:5px 8px;border:{LINE};border-radius:4px;overflow-x:auto"
     code = f'<pre style="{style};background:transparent">{safe(one.code, 4000)}</pre>' if one.code else ""
     return f"{lead}<b>{safe(one.text)}</b> <span>{said}</span>{changes}{code}"
 
@@ -120,7 +115,7 @@ def anatomy(vitals: Vitals) -> str:
         for phase, part, seconds in phases
     )
     head = f"{heading(LABELS.anatomy)}, <b>{formatting.seconds(vitals.host_step_s)}</b>"
-    return f'<div style="{_SECTION}"><div>{head}</div><div style="margin:4px 0">{bar}</div><div>{legend}</div></div>'
+    return section(f'<div>{head}</div><div style="margin:4px 0">{bar}</div><div>{legend}</div>')
 
 
 def compared(found: BeforeAfter | None) -> str:
@@ -128,7 +123,7 @@ def compared(found: BeforeAfter | None) -> str:
     if found is None:
         return ""
     sides = "".join(_side(one, found) for one in found.sides)
-    return f'<div style="{_SECTION}"><div>Before and after, {safe(found.of)}</div>{sides}</div>'
+    return section(f"<div>Before and after, {safe(found.of)}</div>{sides}")
 
 
 def _side(one: OneSide, found: BeforeAfter) -> str:
@@ -136,22 +131,19 @@ def _side(one: OneSide, found: BeforeAfter) -> str:
     drawn = anatomy_bar({phase: share for phase, share, _ in one.phases}, length=one.step_s / found.scale_s)
     bar = as_image(drawn, f"{one.label}, {one.total}: {', '.join(said)}", "100%")
     spread = as_image(spread_line(one.quantiles_s, found.scale_s), "", "100%") if one.spread else ""
-    words = f'<div style="{_MUTED};font-size:12px">{safe(one.spread)}</div>' if one.spread else ""
+    words = f'<div style="{MUTED};font-size:12px">{safe(one.spread)}</div>' if one.spread else ""
     return f'<div style="margin:4px 0"><div>{safe(one.label)} <b>{safe(one.total)}</b></div>{bar}{spread}{words}</div>'
 
 
 def runs(table: Sequence[Row], on_gpu: bool, effects: Sequence[Effect]) -> str:
     """The runs and trials, one row each."""
     names = columns(on_gpu, effects)
-    style = f"{_CELL};{_MUTED};font-weight:normal;white-space:nowrap;text-align"
+    style = f"{_CELL};{MUTED};font-weight:normal;white-space:nowrap;text-align"
     head = "".join(f'<th style="{style}:{"right" if i > 1 else "left"}">{name}</th>' for i, name in enumerate(names))
     body = "".join(f'<tr style="{_ROW}">{_cells(row)}</tr>' for row in table)
-    # JupyterLab's own style makes all columns of a table equally wide; they would run into each other.
-    style = "border-collapse:collapse;table-layout:auto;width:100%;font-size:13px;border:none;margin:0"
-    return (
-        f'<div style="{_SECTION};overflow-x:auto"><table style="{style}"><thead><tr style="{_ROW}">{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    style = f"{TABLE};width:100%;font-size:13px;margin:0"
+    drawn = f'<table style="{style}"><thead><tr style="{_ROW}">{head}</tr></thead><tbody>{body}</tbody></table>'
+    return section(drawn, ";overflow-x:auto")
 
 
 def _cells(row: Row) -> str:
@@ -160,12 +152,12 @@ def _cells(row: Row) -> str:
         text, style = escape(cell.text), "text-align:left"
         # Words (settings, why a trial was refused) may wrap anywhere, a figure only before its bracket.
         if i != 1 and len(cell.text) <= 40:
-            style = f"text-align:{'right' if i else 'left'};{_FIGURES}"
+            style = f"text-align:{'right' if i else 'left'};{FIGURES}"
             value, bracket, rest = text.partition(" (")
-            aside = f' <span style="{_TOGETHER};{_MUTED}">({rest}</span>' if bracket else ""
-            text = f'<span style="{_TOGETHER}">{value}</span>{aside}'
+            aside = f' <span style="{TOGETHER};{MUTED}">({rest}</span>' if bracket else ""
+            text = f'<span style="{TOGETHER}">{value}</span>{aside}'
         text = f"<b>{text}</b>" if cell.tone == "good" else text
-        text += f'<div style="font-size:11px;{_MUTED}">{escape(cell.small)}</div>' if cell.small else ""
+        text += f'<div style="font-size:11px;{MUTED}">{escape(cell.small)}</div>' if cell.small else ""
         cells.append(f'<td style="{_CELL};{style}">{text}</td>')
     return "".join(cells)
 
@@ -173,22 +165,21 @@ def _cells(row: Row) -> str:
 def finding(number: int, one: Finding, diagnosis: Diagnosis) -> str:
     """A finding with its evidence and what to try, folded but for the first; what stands above is not said again."""
     first = first_step(diagnosis)
-    evidence = "".join(f"<li>{safe(line)}</li>" for line in one.evidence)
     written = (f"<b>{safe(p.text)}</b> (see above)" if p is first else _prescription(p) for p in one.prescriptions)
     tries = "".join(f'<div style="margin-top:6px">{each}</div>' for each in written)
     said = one.headline == diagnosis.verdict
-    headline = "" if said else f' &nbsp;<span style="{_MUTED}">{safe(one.headline)}</span>'
+    headline = "" if said else f' &nbsp;<span style="{MUTED}">{safe(one.headline)}</span>'
     cost = price(one, diagnosis.vitals)
-    head = f'<b>{number} {safe(one.rule, 80)}</b> &nbsp;<span style="{_TOGETHER}">{cost}</span>{headline}'
+    head = f'<b>{number} {safe(one.rule, 80)}</b> &nbsp;<span style="{TOGETHER}">{cost}</span>{headline}'
     risk = f'<div style="margin-top:4px"><b>{RISK_MARK} {safe(one.risk)}</b></div>' if one.risk else ""
-    facts = f'<ul style="margin:4px 0 4px 0;padding-left:20px">{evidence}</ul>' if evidence else ""
-    return _folded(head, risk + facts + tries, opened=number == 1)
+    evidence = listed(clean(line, 1000) for line in one.evidence)
+    return folded(head, risk + evidence + tries, opened=number == 1)
 
 
 def source(text: str, lines: Sequence[LineCost]) -> str:
     """The cell's lines with a bar each for the time they take, and the dearest lines elsewhere."""
     found = line_bars(text, lines)
-    return _folded("Where the time goes, line by line", found) if found else ""
+    return folded("Where the time goes, line by line", found) if found else ""
 
 
 def silent(grouped: Mapping[str, Sequence[str]]) -> str:
@@ -197,28 +188,22 @@ def silent(grouped: Mapping[str, Sequence[str]]) -> str:
         return ""
     items = "".join(_silence(why, names) for why, names in grouped.items())
     title = heading(unjudged(sum(len(names) for names in grouped.values())))
-    return _folded(title, f'<div style="margin:4px 0 0 14px">{items}</div>')
+    return folded(title, f'<div style="margin:4px 0 0 14px">{items}</div>')
 
 
 def _silence(why: str, names: Sequence[str]) -> str:
     """One line; a long list of names is folded."""
     named = escape(", ".join(names))
     if len(names) <= FEW_NAMES:
-        return f'<div>{escape(why)}: <span style="{_MUTED}">{named}</span></div>'
+        return f'<div>{escape(why)}: <span style="{MUTED}">{named}</span></div>'
     head = f"{escape(why)}: {formatting.count(len(names), 'rule')}"
-    return f'<details><summary>{head}</summary><div style="margin-left:14px;{_MUTED}">{named}</div></details>'
+    return details(head, f'<div style="margin-left:14px;{MUTED}">{named}</div>')
 
 
 def footer(diagnosis: Diagnosis, notes: Sequence[str]) -> str:
     """What the figures are made of, what measuring cost, and the notes."""
-    items = "".join(f"<li>{safe(note)}</li>" for note in notes)
-    said = f'<ul style="margin:4px 0 0 0;padding-left:20px">{items}</ul>' if items else ""
-    return f'<div style="{_SECTION};{_MUTED};font-size:12px">{escape(footer_words(diagnosis.vitals))}{said}</div>'
-
-
-def _folded(head: str, body: str, opened: bool = False) -> str:
-    state = " open" if opened else ""
-    return f'<div style="{_SECTION}"><details{state}><summary>{head}</summary><div>{body}</div></details></div>'
+    said = listed(clean(note, 1000) for note in notes)
+    return section(escape(footer_words(diagnosis.vitals)) + said, f";{MUTED};font-size:12px")
 
 
 def _dotted(facts: Sequence[str]) -> str:

@@ -10,8 +10,9 @@ from gpu_doctor import formatting
 from gpu_doctor.cell import Fix
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import SettingValue
+from gpu_doctor.report.contract import FixCell, FixShown
+from gpu_doctor.report.elements import LINE, MONO, MUTED, details
 from gpu_doctor.report.labels import LABELS
-from gpu_doctor.report.panel.contract import FixCell, FixShown
 
 MOST_LINES: Final = 600
 """Lines of a diff or cell that are laid out; of what is longer it is said how many more there are."""
@@ -19,10 +20,9 @@ MOST_LETTERS: Final = 2000
 """Of a line."""
 _TINTS: Final = {"removed": "rgba(213,94,0,0.16)", "added": "rgba(0,158,115,0.18)"}
 """Behind the line's own - and +; see-through, so that the page's ink stays legible in light and dark."""
-_MUTED: Final = "opacity:0.72"
 _BLOCK: Final = (
-    "font-family:monospace;font-size:12px;line-height:1.45;margin:4px 0 2px 0;padding:5px 0;"
-    "border:1px solid rgba(128,128,128,0.35);border-radius:4px;overflow-x:auto;background:transparent"
+    f"{MONO};line-height:1.45;margin:4px 0 2px 0;padding:5px 0;"
+    f"border:{LINE};border-radius:4px;overflow-x:auto;background:transparent"
 )
 
 
@@ -56,12 +56,11 @@ def fix_html(shown: FixShown) -> str:
     parts = [_block([_line(*one) for one in shown.lines])] if shown.lines else []
     parts += [f"<div>{escape(note)}</div>" for note in shown.notes]
     if shown.paste:
-        parts.append(f'<div style="{_MUTED}">{LABELS.paste}</div>')
+        parts.append(f'<div style="{MUTED}">{LABELS.paste}</div>')
         parts.append(_block([_line(*one) for one in _unchanged(shown.paste)]))
     for cell in shown.cells:
         body = _block([_text(text) for _, text in _unchanged(cell.text)], ";padding:5px 8px")
-        head = f"<summary>{escape(cell.label)} with the change</summary>"
-        parts.append(f'<details style="{_MUTED}">{head}{body}</details>')
+        parts.append(details(f"{escape(cell.label)} with the change", body, style=MUTED))
     return "".join(parts)
 
 
@@ -74,7 +73,7 @@ def _block(lines: list[str], style: str = "") -> str:
 
 
 def _line(kind: str, text: str) -> str:
-    tint = f"background:{_TINTS[kind]};" if kind in _TINTS else f"{_MUTED};" if kind in ("head", "place") else ""
+    tint = f"background:{_TINTS[kind]};" if kind in _TINTS else f"{MUTED};" if kind in ("head", "place") else ""
     return f'<span style="{tint}padding:0 8px">{_text(text)}</span>'
 
 

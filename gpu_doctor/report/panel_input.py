@@ -9,7 +9,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
-from gpu_doctor.report.panel.contract import FixShown, Output, Said, Status
+from gpu_doctor.report.contract import FixShown, Output, Said, Status
 from gpu_doctor.report.trials import Sides
 from gpu_doctor.trials import Largest, Plan, Sweep
 from gpu_doctor.trials.compare import Effect

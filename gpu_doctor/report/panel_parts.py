@@ -9,8 +9,7 @@ from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription,
 from gpu_doctor.formatting import PHASE_LABELS
 from gpu_doctor.recording import Setup, describe
 from gpu_doctor.report import before_after
-from gpu_doctor.report.labels import LABELS
-from gpu_doctor.report.panel.contract import (
+from gpu_doctor.report.contract import (
     Advice,
     Anatomy,
     CellShown,
@@ -30,6 +29,7 @@ from gpu_doctor.report.panel.contract import (
     Tone,
     Verdict,
 )
+from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel_input import BUSY, SETTLED, STATUS, PanelInput, Progress, awaited, ended, failed
 from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import Cell, columns, rows

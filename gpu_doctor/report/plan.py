@@ -11,10 +11,11 @@ from typing import Any, Final
 from gpu_doctor import display, formatting
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import describe
+from gpu_doctor.report.contract import Dropped, PlanShown, Step
+from gpu_doctor.report.elements import FIGURES, MONO, MUTED, TABLE, TOGETHER, listed, section
 from gpu_doctor.report.fix import fix_html, fix_shown
 from gpu_doctor.report.labels import LABELS, heading
-from gpu_doctor.report.panel.contract import Dropped, PlanShown, Step
-from gpu_doctor.report.svg import GREY, as_image
+from gpu_doctor.report.svg import GREY, as_image, opened
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Plan, Rung
 from gpu_doctor.trials.compare import AS_PASTED, BY_SETTINGS, Effect
@@ -22,14 +23,8 @@ from gpu_doctor.trials.compare import AS_PASTED, BY_SETTINGS, Effect
 GAIN: Final = "#009E73"
 LOST: Final = "#D55E00"
 _BEFORE: Final = GREY
-_WRAPPED: Final = "font-variant-numeric:tabular-nums"
-_FIGURES: Final = f"{_WRAPPED};white-space:nowrap"
 _LONG: Final = 40
 """Of so many characters on, what is said beside a bar may break into lines."""
-MUTED: Final = "opacity:0.72"
-_MONO: Final = "font-family:monospace;font-size:12px"
-SECTION: Final = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35)"
-LIST: Final = '<ul style="margin:2px 0 4px 0;padding-left:20px">'
 _SHORT: Final = 28
 """A label of so many characters stays on one line, beside its bar."""
 _BAR: Final = 24
@@ -139,36 +134,35 @@ def plan_html(plan: Plan) -> str:
     body += bars([bar(one) for one in said.steps])
     body += "".join(f"<div>{escape(one)}</div>" for one in said.notes)
     if said.dropped:
-        items = "".join(f"<li>{escape(one.label)}: {escape(one.why)}</li>" for one in said.dropped)
-        body += f'<div style="{MUTED}">{heading(LABELS.dropped)}{LIST}{items}</ul></div>'
+        dropped = listed(f"{one.label}: {one.why}" for one in said.dropped)
+        body += f'<div style="{MUTED}">{heading(LABELS.dropped)}{dropped}</div>'
     if said.fix is not None:
         body += f'<div style="margin-top:6px"><b>{heading(LABELS.changed)}</b>{fix_html(said.fix)}</div>'
     if said.by_hand:
-        items = "".join(f"<li>{escape(one)}</li>" for one in said.by_hand)
-        body += f'<div style="margin-top:6px"><b>{heading(LABELS.by_hand)}</b>{LIST}{items}</ul></div>'
-    return f'<div style="{SECTION}">{body}</div>'
+        body += f'<div style="margin-top:6px"><b>{heading(LABELS.by_hand)}</b>{listed(said.by_hand)}</div>'
+    return section(body)
 
 
 def bars(rows: Sequence[str]) -> str:
     """The table around rows of `bar`; '' without any."""
     if not rows:
         return ""
-    style = "border-collapse:collapse;table-layout:auto;font-size:13px;border:none;margin:6px 0;width:100%"
+    style = f"{TABLE};font-size:13px;margin:6px 0;width:100%"
     return f'<table style="{style}"><tbody>{"".join(rows)}</tbody></table>'
 
 
 def bar(one: Step) -> str:
     """One bar as a row of a table: its label, the bar, how fast in all, and what is said of it."""
     cell = "padding:2px 12px 2px 0;border:none;background:transparent;vertical-align:middle;text-align"
-    whole = ";white-space:nowrap" if len(one.label) <= _SHORT else ""
+    whole = f";{TOGETHER}" if len(one.label) <= _SHORT else ""
     picture = as_image(_bar_svg(one), "", "100%")  # what it shows stands beside it
-    said = _FIGURES if len(one.gain) <= _LONG else _WRAPPED
+    said = f"{FIGURES};{TOGETHER}" if len(one.gain) <= _LONG else FIGURES
     losses = f'<td colspan="4" style="{cell}:left;{MUTED}">{escape(one.losses)}</td>' if one.losses else ""
     losses = losses and f'<tr style="background:transparent">{losses}</tr>'
     return (
-        f'<tr style="background:transparent"><td style="{cell}:left;{_MONO}{whole}">{escape(one.label)}</td>'
+        f'<tr style="background:transparent"><td style="{cell}:left;{MONO}{whole}">{escape(one.label)}</td>'
         f'<td style="{cell}:left;width:55%">{picture}</td>'
-        f'<td style="{cell}:right;{_FIGURES}"><b>{one.total}</b></td>'
+        f'<td style="{cell}:right;{FIGURES};{TOGETHER}"><b>{one.total}</b></td>'
         f'<td style="{cell}:left;{said};{MUTED}">{escape(one.gain)}</td></tr>{losses}'
     )
 
@@ -176,8 +170,7 @@ def bar(one: Step) -> str:
 def _bar_svg(one: Step, width: int = 600, height: int = 16) -> str:
     """What was there before pale, what the step gave full (hatched where it lost)."""
     before, added = one.before * width, one.added * width
-    head = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}'"
-    parts = [f"{head} preserveAspectRatio='none'>"]
+    parts = [opened(width, height, " preserveAspectRatio='none'")]
     if before > 0:
         parts.append(f"<rect width='{before:.1f}' height='{height}' fill='{_BEFORE}' opacity='.35'/>")
     if added >= 0:

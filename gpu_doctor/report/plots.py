@@ -12,7 +12,9 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis import warmup_rows
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import Column, Recording, Series
-from gpu_doctor.report.svg import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS, Line, as_image, chart, line_swatch
+from gpu_doctor.report.chart import Line, chart, line_swatch, usual_stroke
+from gpu_doctor.report.elements import MUTED, section
+from gpu_doctor.report.svg import METRIC_COLOURS, PHASE_COLOURS, as_image
 
 GIB: Final = float(2**30)
 MOST_LINES: Final = 6
@@ -24,18 +26,13 @@ CUT_ABOVE: Final = 3.0
 def plots(recording: Recording) -> str:
     """Three plots side by side, each with a legend whose figures say the same in text; '' for a run without any."""
     marks = _epochs(recording)
-    drawn = [
-        one for one in (_utilization(recording, marks), _memory(recording, marks), _latency(recording, marks)) if one
-    ]
-    if not drawn:
-        return ""
-    style = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35);display:flex;flex-wrap:wrap"
-    return f'<div style="{style}">{"".join(drawn)}</div>'
+    drawn = (_utilization(recording, marks), _memory(recording, marks), _latency(recording, marks))
+    return section("".join(drawn), ";display:flex;flex-wrap:wrap")
 
 
 def _utilization(recording: Recording, marks: Sequence[float]) -> str:
     found = [one for one in recording.series if one.metric.group == "utilization" and len(one.values)]
-    lines = [Line(_label(one, found), one.times_s, one.values, _colour(one, found)) for one in found[:MOST_LINES]]
+    lines = _lines(found)
     figures = [f"mean {formatting.percent(_mean(line.y))}" for line in lines]
     of = "" if any(one.metric.name == "gpu_util_pct" for one in found) else "CPU "  # as in the live view
     return _plot(f"{of}utilization %", lines, figures, marks, top=100.0, remark=_more(found))
@@ -44,7 +41,7 @@ def _utilization(recording: Recording, marks: Sequence[float]) -> str:
 def _memory(recording: Recording, marks: Sequence[float]) -> str:
     # A memory that nothing was ever in (no workers, say) gets no line, as in the live view.
     found = [one for one in recording.series if one.metric.group == "memory" and (one.values > 0).any()]
-    lines = [Line(_label(one, found), one.times_s, one.values / GIB, _colour(one, found)) for one in found[:MOST_LINES]]
+    lines = _lines(found, 1.0 / GIB)
     figures = [f"peak {formatting.size(_most(line.y) * GIB)}" for line in lines]
     return _plot("memory GiB", lines, figures, marks, remark=_more(found))
 
@@ -57,18 +54,19 @@ def _latency(recording: Recording, marks: Sequence[float]) -> str:
     with np.errstate(divide="ignore", invalid="ignore"):
         per_batch = steps.data_wait_s / np.where(steps.batches > 0, steps.batches, steps.count)
         step_s = steps.wall_s / steps.count
-    lines = [Line("step", at, step_s * 1e3, PHASE_COLOURS["backward"])]
+    lines = [Line("step", at, step_s * 1e3, usual_stroke(0, PHASE_COLOURS["backward"]))]
     # From the first to the last measured step, as every share in the report.
     warm = warmup_rows(steps)
     figures = [f"mean {formatting.seconds(float(steps.wall_s[warm:].sum() / steps.count[warm:].sum()))}"]
     if np.nansum(per_batch) > 0:  # a loop without a loader waits for none: that is no line at zero
-        lines.append(Line("wait for a batch", at, per_batch * 1e3, PHASE_COLOURS["data_wait"]))
+        lines.append(Line("wait for a batch", at, per_batch * 1e3, usual_stroke(1, PHASE_COLOURS["data_wait"])))
         figures.append(f"mean {formatting.seconds(_mean(per_batch[warm:]))}")
     hidden = next((one for one in recording.fetches if one.workers > 0 and one.batches), None)
     if hidden is not None:
         fetch_s = hidden.wall_s / hidden.batches
         level = np.full(2, fetch_s * 1e3)
-        lines.append(Line("fetch in a worker (hidden behind steps)", at[[0, -1]], level, PHASE_COLOURS["evaluation"]))
+        stroke = usual_stroke(len(lines), PHASE_COLOURS["evaluation"])
+        lines.append(Line("fetch in a worker (hidden behind steps)", at[[0, -1]], level, stroke))
         figures.append(f"mean {formatting.seconds(fetch_s)}")
     shown = [float(np.nanquantile(line.y, 0.98)) for line in lines if np.isfinite(line.y).any()]
     highest = max(_most(line.y) for line in lines)
@@ -93,17 +91,24 @@ def _plot(
     picture = as_image(chart(lines, marks=marks, top=top), f"{title}: {said}", 340)
     legend = "".join(
         f'<div style="padding-left:26px;text-indent:-26px">'
-        f"{as_image(line_swatch(i, line.colour or LINE_COLOURS[i % len(LINE_COLOURS)]), '')} "
+        f"{as_image(line_swatch(line.stroke), '')} "
         f"{escape(line.label)} <b style='white-space:nowrap'>{figure}</b></div>"
-        for i, (line, figure) in enumerate(zip(lines, figures, strict=True))
+        for line, figure in zip(lines, figures, strict=True)
     )
-    more = f'<div style="opacity:0.72">{escape(remark)}</div>' if remark else ""
+    more = f'<div style="{MUTED}">{escape(remark)}</div>' if remark else ""
     style = "flex:1 1 230px;max-width:340px;margin:0 12px 6px 0;font-size:12px"
     return f'<div style="{style}"><div>{escape(title)}</div>{picture}{legend}{more}</div>'
 
 
 def _more(found: Sequence[Series]) -> str:
     return f"and {len(found) - MOST_LINES} more, not drawn" if len(found) > MOST_LINES else ""
+
+
+def _lines(found: Sequence[Series], scale: float = 1.0) -> list[Line]:
+    """Of the readings that are drawn, times `scale`."""
+    strokes = [usual_stroke(i, _colour(one, found)) for i, one in enumerate(found[:MOST_LINES])]
+    named = zip(found, strokes, strict=False)
+    return [Line(_label(one, found), one.times_s, one.values * scale, stroke) for one, stroke in named]
 
 
 def _label(one: Series, among: Sequence[Series]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +12,7 @@ from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording, SettingValue, describe
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.remembered import Remembered
+from gpu_doctor.report.svg import address
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, Sides, loss_story, notes_of
 from gpu_doctor.report.words import CLEAN, RISK_MARK, forecast_words
 from gpu_doctor.trials.compare import UNMEASURED, Effect
@@ -184,7 +184,7 @@ def _picture(sides: Sides, differs_from: int | None) -> str:
 
     def drawn() -> str:
         svg = loss_lines(sides[0].losses, sides[1].losses, differs_from)
-        return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}" if svg else ""
+        return address(svg) if svg else ""
 
     return _pictures.of(sides[1], drawn)
 

@@ -9,9 +9,10 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import describe
+from gpu_doctor.report.contract import LargestShown, Place, Size, Step, SweepShown
+from gpu_doctor.report.elements import MUTED, details, listed, section
 from gpu_doctor.report.labels import LABELS, heading
-from gpu_doctor.report.panel.contract import LargestShown, Place, Size, Step, SweepShown
-from gpu_doctor.report.plan import LIST, MUTED, SECTION, bar, bars
+from gpu_doctor.report.plan import bar, bars
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Largest, Sweep
 from gpu_doctor.trials.compare import BREAKS, Effect
@@ -64,16 +65,15 @@ def sweep_html(sweep: Sweep) -> str:
     said = sweep_shown(sweep)
     rows = [bar(Step(one.label, one.total, one.said, 0.0, one.share, one.faster)) for one in said.places]
     later = rows[said.first + 1 :]
-    folded = f"<details><summary>{said.later}</summary>{bars(later)}</details>" if later else ""
+    folded = details(said.later, bars(later)) if later else ""
     return _section(LABELS.sweep, said.sentence, bars(rows[: said.first + 1]) + folded, said.notes)
 
 
 def _section(title: str, sentence: str, drawn: str, notes: Sequence[str]) -> str:
     body = f"<div><b>{heading(title)}</b> &nbsp; {escape(sentence)}</div>{drawn}"
     if notes:
-        items = "".join(f"<li>{escape(one)}</li>" for one in notes)
-        body += f'<div style="{MUTED}">{LIST}{items}</ul></div>'
-    return f'<div style="{SECTION}">{body}</div>'
+        body += f'<div style="{MUTED}">{listed(notes)}</div>'
+    return section(body)
 
 
 def _sweep_sentence(sweep: Sweep) -> str:

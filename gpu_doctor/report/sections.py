@@ -58,7 +58,7 @@ class Section:
     text: Callable[[Reported], str]
     html: Callable[[Reported], str]
     panel: Callable[[PanelInput], dict[str, Any]]
-    """Pieces of the panel's state by their names in `panel.contract.PanelState`."""
+    """Pieces of the panel's state by their names in `contract.PanelState`."""
 
 
 def _header_text(shown: Reported) -> str:

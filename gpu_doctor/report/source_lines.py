@@ -15,6 +15,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.formatting import PHASE_LABELS, clean
 from gpu_doctor.recording import LineCost
+from gpu_doctor.report.elements import MONO, MUTED, TABLE
 from gpu_doctor.report.svg import PHASE_COLOURS
 
 MOST_SOURCE_LINES: Final = 200
@@ -24,8 +25,6 @@ SEEN_SHARE: Final = 0.005
 """A line of the cell has a bar from this share on, a line of another file is listed from twice of it on."""
 WORKER_WORDS: Final = "in worker, share of the fetch"
 _BLOCKS: Final = 16
-_MUTED: Final = "opacity:0.72"
-_MONO: Final = "font-family:monospace;font-size:12px"
 _PAD: Final = "padding:0 10px 0 0;white-space:nowrap;border:none;background:transparent;vertical-align:top"
 
 
@@ -99,7 +98,7 @@ def _cell_table(text: Sequence[str], own: dict[int, list[LineCost]]) -> str:
 
 
 def _table(rows: str) -> str:
-    style = f"border-collapse:collapse;table-layout:auto;border:none;margin:4px 0;{_MONO}"
+    style = f"{TABLE};margin:4px 0;{MONO}"
     return f'<div style="overflow-x:auto"><table style="{style}">{rows}</table></div>'
 
 
@@ -109,9 +108,9 @@ def _row(number: int, text: str, costs: Sequence[LineCost], function: str = "") 
     bars = [_bar(side) for side in sides if sum(one.share for one in side) >= SEEN_SHARE]
     figures = "".join(f"<div>{figure}</div>" for figure, _ in bars)
     drawn = "".join(f"<div>{bar}</div>" for _, bar in bars)
-    where = f' <span style="{_MUTED}">in {escape(clean(function, 80))}</span>' if function else ""
+    where = f' <span style="{MUTED}">in {escape(clean(function, 80))}</span>' if function else ""
     return (
-        f'<tr style="background:transparent"><td style="{_PAD};text-align:right;{_MUTED}">{number}</td>'
+        f'<tr style="background:transparent"><td style="{_PAD};text-align:right;{MUTED}">{number}</td>'
         f'<td style="{_PAD};text-align:right">{figures}</td><td style="{_PAD};text-align:left">{drawn}</td>'
         f'<td style="{_PAD};text-align:left;white-space:pre">{escape(clean(text, 200))}{where}</td></tr>'
     )
@@ -124,5 +123,5 @@ def _bar(costs: Sequence[LineCost]) -> tuple[str, str]:
     phase = dearest.phase if dearest.phase in PHASE_COLOURS else "other"
     said = WORKER_WORDS if dearest.in_worker else PHASE_LABELS[phase]
     blocks = "█" * min(round(total * _BLOCKS), _BLOCKS) or "▏"
-    bar = f'<span style="color:{PHASE_COLOURS[phase]}">{blocks}</span> <span style="{_MUTED}">{said}</span>'
+    bar = f'<span style="color:{PHASE_COLOURS[phase]}">{blocks}</span> <span style="{MUTED}">{said}</span>'
     return formatting.share(total), bar

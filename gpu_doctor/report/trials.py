@@ -9,8 +9,10 @@ from typing import Final
 
 from gpu_doctor.formatting import clean, sentence
 from gpu_doctor.recording import Recording, describe
+from gpu_doctor.report.chart import line_swatch
+from gpu_doctor.report.elements import MUTED, folded
 from gpu_doctor.report.labels import LABELS
-from gpu_doctor.report.losses import loss_lines, loss_swatch
+from gpu_doctor.report.losses import BASELINE, CANDIDATE, loss_lines
 from gpu_doctor.report.svg import as_image
 from gpu_doctor.trials.compare import UNMEASURED, Effect, batch_scaling
 
@@ -23,8 +25,6 @@ FEW: Final = 3
 """So many trials are shown unfolded."""
 MOST_DRAWN: Final = 8
 """Trials whose losses are drawn, the newest; of others the words stand."""
-_SECTION: Final = "padding:8px 14px;border-top:1px solid rgba(128,128,128,0.35)"
-_MUTED: Final = "opacity:0.72"
 
 
 def sides_of(effects: Sequence[Effect], trials: Sequence[Sides]) -> list[Sides | None]:
@@ -85,11 +85,11 @@ def sides_html(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> str:
     ]
     if not pieces:
         return ""
-    keys = [f"{as_image(loss_swatch(i > 0), '')} {name}" for i, name in enumerate((LABELS.baseline, LABELS.candidate))]
-    legend = f'<span style="{_MUTED}">{LABELS.losses} &nbsp; {" &nbsp; ".join(keys)}</span>'
+    strokes = ((BASELINE, LABELS.baseline), (CANDIDATE, LABELS.candidate))
+    keys = [f"{as_image(line_swatch(stroke), '')} {name}" for stroke, name in strokes]
+    legend = f'<span style="{MUTED}">{LABELS.losses} &nbsp; {" &nbsp; ".join(keys)}</span>'
     body = f'<div style="display:flex;flex-wrap:wrap">{"".join(pieces)}</div>'
-    state = " open" if len(pieces) <= FEW else ""
-    return f'<div style="{_SECTION}"><details{state}><summary>Trials &nbsp; {legend}</summary>{body}</details></div>'
+    return folded(f"Trials &nbsp; {legend}", body, opened=len(pieces) <= FEW)
 
 
 def _piece(number: int, effect: Effect, both: Sides | None, drawn: bool) -> str:
@@ -105,7 +105,7 @@ def _piece(number: int, effect: Effect, both: Sides | None, drawn: bool) -> str:
     said = [one for one in (story.judgement, story.scaling) if one]
     shown = as_image(picture, f"Losses of {name}: {story.judgement}", 340) if picture and drawn else ""
     words = "".join(f"<div>{escape(one)}</div>" for one in (said if picture else []))
-    listed = "".join(f'<div style="{_MUTED}">{escape(note)}</div>' for note in notes)
+    listed = "".join(f'<div style="{MUTED}">{escape(note)}</div>' for note in notes)
     style = "flex:1 1 260px;max-width:340px;margin:4px 16px 6px 0;font-size:12px"
     return f'<div style="{style}"><div><b>{escape(name)}</b></div>{shown}{words}{listed}</div>'
 

@@ -57,7 +57,7 @@ class Notebook:
 
     def look(self) -> PanelInput:
         self.cpu_s += self.look_s * (1 if self.seen else 5)
-        diagnosis = self.verdict.on(self.recorder)
+        diagnosis = self.verdict.on(self.recorder.so_far)
         self.measured = 0 if diagnosis is None else diagnosis.vitals.measured_steps
         return PanelInput(status="recording", setup=Setup(), diagnosis=diagnosis)
 

@@ -52,7 +52,7 @@ def test_a_loop_on_the_bar_is_shown_without_flicker(python_every: int, most: int
     for recorder in looks_at(python_every, steps=max(12 * python_every, 1000)):
         now_s[0] += 0.2  # the steps that lie between two looks
         plain = diagnose(recorder.so_far())
-        live = verdicts.on(recorder)
+        live = verdicts.on(recorder.so_far)
         assert live is not None
         raw.append(",".join([plain.bottleneck, *(one.rule for one in plain.findings)]))
         shown.append(",".join([live.bottleneck, *(one.rule for one in live.findings)]))

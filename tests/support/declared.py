@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from math import isfinite
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from gpu_doctor.report.panel.contract import Changed, camel
+from gpu_doctor.report.contract import Changed, camel
 
 
 def differences(value: Any, hint: Any, where: str = "state") -> Iterator[str]:

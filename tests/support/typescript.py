@@ -16,13 +16,13 @@ from dataclasses import is_dataclass
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from gpu_doctor.recording import SettingValue
-from gpu_doctor.report.panel import contract
+from gpu_doctor.report import contract
 from tests.support.repository import ROOT
 
 FILE: Final = ROOT / "gpu_doctor" / "notebook" / "frontend" / "src" / "contract.d.ts"
 ROOTS: Final = (contract.Whole, contract.News, contract.Ask)
 HEAD: Final = """\
-// What kernel and page say to each other. Generated from gpu_doctor/report/panel/contract.py: do not edit it, run
+// What kernel and page say to each other. Generated from gpu_doctor/report/contract.py: do not edit it, run
 // python -m tests.support.typescript
 
 /** A value of a knob; null where it is not known. */

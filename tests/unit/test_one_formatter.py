@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tests.support.repository import ROOT
 
 PRODUCT = ROOT / "gpu_doctor"
-DRAWN = ("report/svg.py", "report/plan.py", "report/losses.py")
+DRAWN = ("report/svg.py", "report/chart.py", "report/plan.py")
 """Write coordinates, which nobody reads."""
 CODE = {"trials/knobs/cell_variables.py": 1, "notebook/representations.py": 1}
 """How often a number becomes part of code, or is listed raw beside its field's name."""

@@ -5,6 +5,11 @@ on the same cores), with none: consumer + fetch wall. What they take on the same
 seconds over the cores, and more where the loop computes with several threads. Measured to hold within 13 % on two cores
 with sleeping and spinning datasets, 0 to 8 workers. Where a recording cannot tell (precision, compilation, copies over
 a link that nobody read) it is None: measure it.
+
+What the user's own machine tells stands before any constant: a round of Python, the run's own starts and edges, copies
+that were waited for. Constants that stand for what no recording tells were measured on one machine, and each says so:
+`BAND`, `START_S`, `FORK_S_PER_BYTE`, `MESSAGE_ROUNDS`, `PERMUTED_S`, `FREED_S`, `DISPATCH_SHARE`, `PIN_BYTES_PER_S` and
+those of `fused_optimizer` and `removed_work`. How far they are off elsewhere is not known.
 """
 
 from __future__ import annotations
@@ -13,23 +18,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from gpu_doctor.diagnosis.forecast.batch_size import DISPATCH_SHARE as DISPATCH_SHARE
-from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast as batch_forecast
+from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast
 from gpu_doctor.diagnosis.forecast.copies import copies_with
 from gpu_doctor.diagnosis.forecast.fused_optimizer import fused_forecast
-from gpu_doctor.diagnosis.forecast.prediction import BAND as BAND
-from gpu_doctor.diagnosis.forecast.prediction import FEW_STEPS_BAND, error_band
-from gpu_doctor.diagnosis.forecast.prediction import LEAST_GAIN as LEAST_GAIN
-from gpu_doctor.diagnosis.forecast.prediction import Forecast as Forecast
-from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND as CPU_BOUND
-from gpu_doctor.diagnosis.forecast.stages import on_cores_s as on_cores_s
+from gpu_doctor.diagnosis.forecast.prediction import FEW_STEPS_BAND, Forecast, error_band
+from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND
 from gpu_doctor.diagnosis.forecast.stages import stages as stages_of
-from gpu_doctor.diagnosis.forecast.stages import unqueued_fetch_s as unqueued_fetch_s
 from gpu_doctor.diagnosis.forecast.together import COPYING, together
-from gpu_doctor.diagnosis.forecast.workers import drawing_s as drawing_s
-from gpu_doctor.diagnosis.forecast.workers import first_batches_s, with_workers
-from gpu_doctor.diagnosis.forecast.workers import stalled_share as stalled_share
-from gpu_doctor.diagnosis.forecast.workers import taking_s as taking_s
+from gpu_doctor.diagnosis.forecast.workers import first_batches_s, taking_s, with_workers
 from gpu_doctor.diagnosis.vitals.distributed import workers_in_shm
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS

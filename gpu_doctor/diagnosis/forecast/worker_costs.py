@@ -59,15 +59,14 @@ def handing_s(batches: float, nbytes: float, tensors: float | None = None, doubt
     return doubt * (messages * MESSAGE_ROUNDS * ROUND_S + nbytes * NEW_BYTE_S)
 
 
-def starting_s(vitals: Vitals, workers: float, method: str = "") -> float:
+def starting_s(vitals: Vitals, workers: float) -> float:
     """Seconds that an epoch takes longer because so many workers start at its begin and end with it.
 
     Args:
         vitals: of the loop.
         workers: how many.
-        method: of starting; empty = the loader's own, fork where unknown.
     """
-    own = vitals.loader.start_method if vitals.loader is not None else ""
-    method = next((one for one in (method, own) if one in START_S), "fork")
+    method = vitals.loader.start_method if vitals.loader is not None else ""
+    method = method if method in START_S else "fork"
     tables = FORK_S_PER_BYTE * (vitals.page_table_bytes or USUAL_PAGE_TABLES) if method == "fork" else 0.0
     return pace(vitals) * (START_S[method] + tables) * workers

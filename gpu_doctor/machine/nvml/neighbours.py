@@ -11,12 +11,8 @@ from typing import Any
 
 from gpu_doctor.machine.nvml.visible import Gpu, ask
 from gpu_doctor.machine.probe import Reading
+from gpu_doctor.machine.processes import psutil
 from gpu_doctor.recording import Metric
-
-try:  # at import, on the caller's thread: the poller's thread imports nothing
-    import psutil
-except ImportError:
-    psutil = None  # type: ignore[assignment]
 
 
 def others(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> dict[int, tuple[int, int | None]]:

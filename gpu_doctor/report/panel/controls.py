@@ -9,7 +9,7 @@ from typing import Any, Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.report.panel.contract import Choice, KnobShown, Offer
+from gpu_doctor.report.contract import Choice, KnobShown, Offer
 from gpu_doctor.trials import SWEEP_TRIALS, combinations
 from gpu_doctor.trials import knobs as knob_table
 from gpu_doctor.trials.knobs import Knob, KnobTable

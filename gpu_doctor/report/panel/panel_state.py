@@ -6,11 +6,11 @@ from typing import Any
 
 from gpu_doctor import formatting
 from gpu_doctor.recording import Setup
+from gpu_doctor.report.contract import Budget, PanelState, as_json
 from gpu_doctor.report.labels import LABELS
-from gpu_doctor.report.panel.contract import Budget, PanelState, as_json
+from gpu_doctor.report.page_words import WORDS
 from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, controls
 from gpu_doctor.report.panel.forecasts import forecasts, together
-from gpu_doctor.report.panel.words import WORDS
 from gpu_doctor.report.panel_input import BUSY, PanelInput, raised
 from gpu_doctor.report.sections import SECTIONS
 from gpu_doctor.trials import SWEEP_TRIALS, no_largest

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.diagnosis.forecast.forecast import forecast, taking_s
+from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.forecast.worker_costs import PACES, ROUND_S, handing_s, starting_s
+from gpu_doctor.diagnosis.forecast.workers import taking_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.machine import pace as probe

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpu_doctor.recording import Replay
+from gpu_doctor.report.contract import News, Whole
 from gpu_doctor.report.panel import Progress
-from gpu_doctor.report.panel.contract import News, Whole
 from tests.support.dashboard_parts import Bench
 from tests.support.dashboard_parts import bench as bench
 from tests.support.declared import differences

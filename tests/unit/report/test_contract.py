@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.report.contract import PanelState, as_json
 from gpu_doctor.report.panel import Output, PanelInput, Progress, Said, fix_shown, state
-from gpu_doctor.report.panel.contract import PanelState, as_json
 from gpu_doctor.trials import knobs
 from tests.support import typescript
 from tests.support.declared import differences

@@ -14,10 +14,10 @@ from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.notebook.details import MOST_FIXES, Details
 from gpu_doctor.recording import Settings, describe
+from gpu_doctor.report.contract import ForecastShown
 from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel import PanelInput, state
 from gpu_doctor.report.panel import forecasts as told
-from gpu_doctor.report.panel.contract import ForecastShown
 from gpu_doctor.report.panel.controls import checked_request, controls
 from gpu_doctor.report.words import NO_FORECAST, forecast_words
 from gpu_doctor.trials import knobs

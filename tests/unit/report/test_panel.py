@@ -11,7 +11,7 @@ import pytest
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.rules.rule import Finding
-from gpu_doctor.recording import Recording, Setup, Steps
+from gpu_doctor.recording import Setup
 from gpu_doctor.recording.setup import InputFacts
 from gpu_doctor.report.panel import PanelInput, Progress, state
 from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, checked_request, controls
@@ -76,13 +76,6 @@ def test_the_header_names_the_device_that_is_judged(gpu: bool, says: str) -> Non
     machine = drawn(shown(starved(gpu=gpu)))["header"]["machine"]
     assert machine.startswith(says)
     assert machine.endswith("4 cores · torch 2.13.0+cpu")
-
-
-def test_a_gpu_that_is_there_but_not_used_is_said() -> None:
-    setup = starved(gpu=True).setup
-    on_cpu = Setup(**{**vars(setup), "device": "cpu"})
-    machine = drawn(shown(starved(), setup=on_cpu))["header"]["machine"]
-    assert machine.startswith("CPU (the machine has an NVIDIA H200, but the loop does not use it)")
 
 
 def test_the_page_offers_the_budget_of_the_cells_line() -> None:
@@ -195,18 +188,6 @@ def test_a_run_whose_diagnosis_failed_is_shown_without_a_verdict() -> None:
     found = drawn(shown(starved(), diagnosis=None))
     assert found["verdict"]["text"] == "No verdict: the notes say why."
     assert found["table"]["rows"]
-
-
-def test_a_side_that_failed_has_no_loss_beside_another() -> None:
-    effect = Effect(
-        {"amp": "fp16"}, outcome="failed", reason="Why.", baseline_loss=2.3, candidate_loss=2.3, loss_drift=0.0
-    )
-    assert drawn(shown(starved(), effects=(effect,)))["table"]["rows"][-1][-1]["text"] == "-"
-
-
-def test_the_overhead_of_a_run_without_steps_is_not_told() -> None:
-    empty = Recording(Steps.of(wall_s=[]), duration_s=0.1, overhead_s=0.05)
-    assert drawn(shown(empty))["footer"]["overhead"] == ""
 
 
 def test_what_needs_workers_can_be_chosen_together_with_them() -> None:

@@ -24,10 +24,10 @@ from gpu_doctor.notebook.output import kept
 from gpu_doctor.recording import Losses, Recording
 from gpu_doctor.recording.steps import INFERENCE
 from gpu_doctor.report import as_text as report
+from gpu_doctor.report.contract import FixCell
 from gpu_doctor.report.fix import MOST_LINES, fix_html, fix_shown
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.panel import PanelInput, Said, as_json, state
-from gpu_doctor.report.panel.contract import FixCell
 from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
 from gpu_doctor.trials import Case, knobs
@@ -83,7 +83,7 @@ def test_losses_that_differ_are_marked_in_words_picture_and_table() -> None:
     effect = compare([pairs[0][0]], [apart])
     story = loss_story(effect, (pairs[0][0], apart))
     assert story.warns and story.judgement == "Loss differs from step 1 on, by up to 50 %."
-    assert "stroke-dasharray='1 3'" in loss_lines(pairs[0][0].losses, apart.losses, effect.loss_first_step)
+    assert "stroke-dasharray='1 2'" in loss_lines(pairs[0][0].losses, apart.losses, effect.loss_first_step)
     found = drawn(treated(effects=(effect,), trials=((pairs[0][0], apart),), plan=None))["table"]
     assert found["details"][1]["warns"]
     assert found["rows"][1][-1]["text"].endswith("⚠") and found["rows"][1][-1]["tone"] == "bad"

@@ -18,7 +18,8 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.forecast import best_workers, stalled_share
+from gpu_doctor.diagnosis.forecast.forecast import best_workers
+from gpu_doctor.diagnosis.forecast.workers import stalled_share
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, who
 from gpu_doctor.diagnosis.rules.input.slow_getitem import in_one_indexing
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines

@@ -21,7 +21,7 @@ import math
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.epoch_end import leaving_share
-from gpu_doctor.diagnosis.forecast.forecast import drawing_s, taking_s
+from gpu_doctor.diagnosis.forecast.workers import drawing_s, taking_s
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals

@@ -16,7 +16,8 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.forecast import best_workers, stalled_share
+from gpu_doctor.diagnosis.forecast.forecast import best_workers
+from gpu_doctor.diagnosis.forecast.workers import stalled_share
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.diagnosis.rules.prescriptions import with_workers

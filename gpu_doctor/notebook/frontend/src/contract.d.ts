@@ -1,4 +1,4 @@
-// What kernel and page say to each other. Generated from gpu_doctor/report/panel/contract.py: do not edit it, run
+// What kernel and page say to each other. Generated from gpu_doctor/report/contract.py: do not edit it, run
 // python -m tests.support.typescript
 
 /** A value of a knob; null where it is not known. */

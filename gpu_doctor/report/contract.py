@@ -15,7 +15,7 @@ from typing import Any, Literal, NewType, TypeAlias, TypedDict
 
 from gpu_doctor.recording import SettingValue
 from gpu_doctor.report.labels import Labels
-from gpu_doctor.report.panel.words import Words
+from gpu_doctor.report.page_words import Words
 from gpu_doctor.report.runs import Unfolded
 
 Asked: TypeAlias = Literal["stop", "trial", "real", "treat", "sweep", "largest", "fix", "forecast", "before", "state"]
