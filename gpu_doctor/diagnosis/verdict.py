@@ -14,6 +14,7 @@ from gpu_doctor.diagnosis.rules.host.slow_generator import making_share
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import part
 
 HEALTHY_COMPUTE: Final = 0.90
 NOTHING_ELSE: Final = 0.10
@@ -92,9 +93,8 @@ def _unheard(vitals: Vitals) -> bool:
 
 def _part_in_torch(vitals: Vitals) -> float:
     """Of the looks outside of every phase, those that found torch computing; none where nothing was seen."""
-    seen = [one for one in vitals.lines if one.phase == "other" and not one.in_worker and not one.before_backward]
-    whole = sum(one.share for one in seen)
-    return sum(one.share for one in seen if one.in_torch or one.computes) / whole if whole > 0 else 0.0
+    seen = vitals.outside_lines
+    return part((one for one in seen if one.in_torch or one.computes), seen)
 
 
 def _compute(vitals: Vitals) -> float:

@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import total
 from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.setup import Chore
 
@@ -44,13 +45,9 @@ def taking(vitals: Vitals) -> str:
     return f"{joined(names)} take{'' if len(names) > 1 else 's'}"
 
 
-def hot_lines(vitals: Vitals, phases: Iterable[str], in_torch: bool | None = None) -> tuple[str, ...]:
+def hot_lines(vitals: Vitals, phases: Iterable[str]) -> tuple[str, ...]:
     """The dearest lines of the user's code in some phases, as evidence: of the training thread (see `fetch_lines`)."""
-    wanted = set(phases)
-    found = (
-        one for one in vitals.lines if one.phase in wanted and in_torch in (None, one.in_torch) and not one.in_worker
-    )
-    return dearest_lines(found, vitals.source)
+    return dearest_lines(vitals.lines_in(*phases), vitals.source)
 
 
 def dearest_lines(lines: Iterable[LineCost], source: str = "") -> tuple[str, ...]:
@@ -76,21 +73,25 @@ def library_calls(vitals: Vitals) -> frozenset[tuple[str, int]]:
     )
 
 
-def fetch_lines(vitals: Vitals) -> tuple[str, ...]:
-    """The dearest lines inside the fetch of a batch (`__getitem__`, `collate_fn`), wherever it runs, as evidence.
+def inside_fetch(vitals: Vitals) -> list[LineCost]:
+    """Line costs inside the fetch of a batch (`__getitem__`, `collate_fn`), wherever it runs, as parts of the fetch.
 
     With workers these are lines seen inside of them; without, those of the training thread while it waits for data.
-    Their figures are parts of the fetch.
     """
     inside = [one for one in vitals.lines if one.in_worker]
-    whole = 1.0
-    if not inside:
-        if vitals.workers:
-            return hot_lines(vitals, ("data_wait",))
-        inside = [one for one in vitals.lines if one.phase == "data_wait"]
-        whole = sum(one.share for one in inside)
-    named = (replace(one, share=one.share / whole) for one in inside if whole > 0)
-    return tuple(text.replace(" at ", " of the fetch at ", 1) for text in dearest_lines(named, vitals.source))
+    if inside or vitals.workers:
+        return inside
+    waits = vitals.lines_in("data_wait")
+    whole = total(waits)
+    return [replace(one, share=one.share / whole) for one in waits if whole > 0]
+
+
+def fetch_lines(vitals: Vitals) -> tuple[str, ...]:
+    """The dearest lines inside the fetch of a batch, as evidence; where workers were not looked into, of the wait."""
+    inside = inside_fetch(vitals)
+    if not inside and vitals.workers:
+        return hot_lines(vitals, ("data_wait",))
+    return tuple(text.replace(" at ", " of the fetch at ", 1) for text in dearest_lines(inside, vitals.source))
 
 
 def stock_line(vitals: Vitals) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from gpu_doctor.diagnosis.rules.compute import per_sample_forward
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
 
 NEEDS = ("other_share", "backward_share", "step_wall_s")
@@ -76,7 +77,7 @@ WHOLE = 0.05
 
 def making_share(vitals: Vitals) -> float:
     """Share of the wall-clock that the loop's own making of batches takes outside of every phase, 0..1."""
-    return min(sum(one.share for one in making_lines(vitals)), vitals.other_share or 0.0)
+    return min(total(making_lines(vitals)), vitals.other_share or 0.0)
 
 
 def making_lines(vitals: Vitals) -> list[LineCost]:
@@ -93,9 +94,9 @@ def making_lines(vitals: Vitals) -> list[LineCost]:
     named, more = ([one for one in found if one not in in_turn] for found in (named, more))
     told = any(one.before_backward for one in vitals.lines)
     more = [one for one in more if not one.before_backward]
-    total = sum(one.share for one in more)
-    if (left := total - (0.0 if told else vitals.loss_share or 0.0)) > 0:
-        named += [replace(one, share=one.share * left / total) for one in more]
+    whole = total(more)
+    if (left := whole - (0.0 if told else vitals.loss_share or 0.0)) > 0:
+        named += [replace(one, share=one.share * left / whole) for one in more]
     return sorted(named, key=lambda one: -one.share)
 
 
@@ -166,8 +167,7 @@ def _ways_out(vitals: Vitals, share: float, step_s: float) -> tuple[Prescription
 def _vectorised(vitals: Vitals) -> bool:
     """Whether batches are mostly made by operations on whole tensors, where they run: on the CPU."""
     lines = making_lines(vitals)
-    operated = sum(one.share for one in lines if one.computes)
-    return not vitals.on_gpu and operated > MOSTLY * sum(one.share for one in lines)
+    return not vitals.on_gpu and part((one for one in lines if one.computes), lines) > MOSTLY
 
 
 def _saves(one: Prescription) -> float:
@@ -178,8 +178,7 @@ def _saves(one: Prescription) -> float:
 def _handed_on(vitals: Vitals) -> bool:
     """Whether the lines that make the batches mostly take them out of a queue, which a thread of the user's fills."""
     lines = making_lines(vitals)
-    taken = sum(one.share for one in lines if TAKEN_FROM.search(one.text))
-    return taken > sum(one.share for one in lines) / 2.0
+    return part((one for one in lines if TAKEN_FROM.search(one.text)), lines) > MOSTLY
 
 
 def _computing(vitals: Vitals, share: float, step_s: float) -> float:

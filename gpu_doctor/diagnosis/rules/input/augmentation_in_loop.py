@@ -39,7 +39,7 @@ from gpu_doctor.diagnosis.rules.host.slow_generator import CHEAP_S
 from gpu_doctor.diagnosis.rules.host.slow_python import LEFT_AT_MOST, LEFT_OF_FEEDING
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
+from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
 
 CPU_NEEDS = ("loader", "other_share", "forward_share", "backward_share", "step_wall_s")
@@ -115,8 +115,8 @@ def preparing_lines(vitals: Vitals) -> list[LineCost]:
 
 def _share(vitals: Vitals, lines: list[LineCost]) -> float:
     """Of the wall-clock; on a GPU no more than it idles for, and nothing where too few looks fell there."""
-    seen = sum(one.share for one in lines)
-    if vitals.looks is not None and seen * vitals.looks < FEW_LOOKS:
+    seen = total(lines)
+    if not vitals.looked_at(seen):
         return 0.0
     share = min(seen, max((vitals.other_share or 0.0) - vitals.chores_between_share, 0.0))
     if vitals.on_gpu:
@@ -129,13 +129,9 @@ def _share(vitals: Vitals, lines: list[LineCost]) -> float:
 def _most(vitals: Vitals, lines: list[LineCost]) -> bool:
     """Whether these lines are most of what was seen of the loop's own Python."""
     own = [
-        one
-        for one in vitals.lines
-        if one.phase == "other" and not (one.in_worker or one.before_backward)
-        if one.beside or not (one.in_torch or (one.computes and not vitals.on_gpu))
+        one for one in vitals.outside_lines if one.beside or not (one.in_torch or (one.computes and not vitals.on_gpu))
     ]
-    rest = sum(one.share for one in own if one not in lines and not ASKS.search(one.text))
-    return sum(one.share for one in lines) >= rest
+    return total(lines) >= total(one for one in own if one not in lines and not ASKS.search(one.text))
 
 
 def _samplewise(vitals: Vitals, line: LineCost) -> bool:
@@ -149,7 +145,7 @@ def _samplewise(vitals: Vitals, line: LineCost) -> bool:
 
 def _ways_out(vitals: Vitals, lines: list[LineCost], share: float, step_s: float) -> tuple[Prescription, ...]:
     """Best first; none where every core is busy and the whole batch is prepared at once."""
-    apart = sum(one.share for one in lines if _samplewise(vitals, one)) > MOSTLY * sum(one.share for one in lines)
+    apart = part((one for one in lines if _samplewise(vitals, one)), lines) > MOSTLY
     workers = _by_workers(vitals, share, step_s, IN_DATASET if apart else IN_COLLATE)
     ways = [_together(vitals, share)] if apart else []
     if vitals.on_gpu:

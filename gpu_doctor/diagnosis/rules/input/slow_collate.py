@@ -22,6 +22,7 @@ from gpu_doctor.diagnosis.rules.evidence import ASKS, fetch_lines, library_calls
 from gpu_doctor.diagnosis.rules.prescriptions import ONE_CALL, whole_batches
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import part
 
 NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "collate_s", "step_wall_s", "batches_per_step")
 
@@ -98,14 +99,13 @@ def _installed(vitals: Vitals) -> bool:
     """
     if vitals.loader is not None and vitals.loader.collate.startswith("default_collate"):
         return True
-    inside = [one for one in vitals.lines if one.phase == "data_wait" and not one.in_worker]
-    calls = library_calls(vitals)
-    asks = sum(
-        one.share
+    inside, calls = vitals.lines_in("data_wait"), library_calls(vitals)
+    asks = (
+        one
         for one in inside
         if (ASKS.search(one.text) or (one.file, one.line) in calls) and not _users_own(vitals, one.function)
     )
-    return not vitals.workers and asks > ASKED_SHARE * sum(one.share for one in inside)
+    return not vitals.workers and part(asks, inside) > ASKED_SHARE
 
 
 def _users_own(vitals: Vitals, function: str) -> bool:

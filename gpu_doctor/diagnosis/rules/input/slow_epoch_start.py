@@ -70,7 +70,6 @@ def check(vitals: Vitals) -> Finding | None:
     cost = late_s * edges / (step_s * vitals.measured_steps) + left
     if late_s < LEAST_S:
         return None
-    waits = [one for one in vitals.lines if one.phase == "data_wait" and not one.in_worker and not one.in_torch]
     speedup = 1.0 / (1.0 - min(cost, 0.99))
     permutes = drawing_s(vitals) >= late_s / 2.0
     stream = loader.dataset_kind == "iterable"
@@ -92,7 +91,7 @@ def check(vitals: Vitals) -> Finding | None:
             f"{formatting.seconds(edge_s)}, of which fetching a batch takes {formatting.seconds(fetch_s)}",
             *(freed if left >= NAMING_BAR else ()),
             *((f"{named}{over}",) if named else ()),
-            *dearest_lines(waits, vitals.source),
+            *dearest_lines((one for one in vitals.lines_in("data_wait") if not one.in_torch), vitals.source),
         ),
         prescriptions=(
             Prescription(

@@ -23,11 +23,12 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.forecast.prediction import LEAST_GAIN, Forecast
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, crowding_share, on_cores_s, unqueued_fetch_s
-from gpu_doctor.diagnosis.rules.evidence import fetch_lines
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, inside_fetch
 from gpu_doctor.diagnosis.rules.input import too_many_workers
 from gpu_doctor.diagnosis.rules.prescriptions import cheaper_samples, whole_batches
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import total
 from gpu_doctor.recording import LoaderSetup
 
 NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "fetch_cpu_s", "consumer_s", "step_wall_s", "batches_per_step")
@@ -183,13 +184,8 @@ def _all_there_is(vitals: Vitals, best: tuple[int, Forecast] | None) -> bool:
 
 def _cheaper(vitals: Vitals, loader: LoaderSetup) -> tuple[Prescription, ...]:
     """What makes a sample cheaper; images first, where decoding them is what the fetch consists of."""
-    inside = [one for one in vitals.lines if one.in_worker]
-    if not inside and not vitals.workers:
-        inside = [one for one in vitals.lines if one.phase == "data_wait"]
-    whole = 1.0 if vitals.workers else sum(one.share for one in inside)
-    decoding = sum(one.share for one in inside if DECODES.search(one.text))
-    first = (SMALLER,) if whole > 0 and decoding >= DECODED_SHARE * whole else ()
-    return (*first, cheaper_samples(loader))
+    decoding = total(one for one in inside_fetch(vitals) if DECODES.search(one.text))
+    return (*((SMALLER,) if decoding >= DECODED_SHARE else ()), cheaper_samples(loader))
 
 
 def _a_sample(vitals: Vitals, seconds: float) -> str:
