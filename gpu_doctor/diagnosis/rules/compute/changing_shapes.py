@@ -16,7 +16,6 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -47,12 +46,8 @@ def check(vitals: Vitals) -> Finding | None:
         text="Pad to a few lengths, or group items of like length into a batch",
         safety=Safety.BY_HAND,
         code="length = -(-max(len(item) for item in items) // 64) * 64  # the next multiple of 64",
-        predicted_speedup=1.0 / (1.0 - cost) if cost < 1.0 else None,
-        predicted_low=1.0,
-        predicted_high=at_best(cost) if cost < 1.0 else None,
-        at_most=True,
     )
-    cures = [padded]
+    cures = [padded.saving_at_most(cost) if cost < 1.0 else padded]
     if model is not None and model.compiled:
         cures.append(
             Prescription(

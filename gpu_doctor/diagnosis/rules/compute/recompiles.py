@@ -125,7 +125,7 @@ def _cure(vitals: Vitals, one: Recompiled, cost: float) -> Prescription:
     if cost < NAMING_BAR:
         return chosen
     gain = without(vitals, cost, calls_per_step=len(one.versions) / max(vitals.measured_steps, 1))
-    return replace(chosen, predicted_speedup=gain.speedup, predicted_low=1.0, predicted_high=gain.high, at_most=True)
+    return chosen.expecting(replace(gain, low=1.0), at_most=True)
 
 
 def _kind(reason: str) -> str:

@@ -62,16 +62,7 @@ def check(vitals: Vitals) -> Finding | None:
             *dearest_lines(lines, vitals.source),
         ),
         prescriptions=(
-            Prescription(
-                text=FROM_TRAINING.text,
-                safety=Safety.BY_HAND,
-                code=FROM_TRAINING.code,
-                predicted_speedup=gain.speedup,
-                predicted_low=gain.low,
-                predicted_high=gain.high,
-                at_most=True,
-                changes=FROM_TRAINING.changes,
-            ),
+            FROM_TRAINING.expecting(gain, at_most=True),
             SELDOM,
         ),
     )

@@ -104,7 +104,6 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     low, cost, high = found
     worst, cause = max(slow, key=lambda one: one[0].products)
-    bounds = [1.0 / (1.0 - min(one, 0.95)) for one in (low, cost, high)]
     text, code, changes = CURES[cause]
     return Finding(
         rule="slow-attention-kernel",
@@ -121,11 +120,8 @@ def check(vitals: Vitals) -> Finding | None:
                 text=text,
                 safety=Safety.BY_HAND,
                 code=code,
-                predicted_low=bounds[0],
-                predicted_speedup=bounds[1],
-                predicted_high=bounds[2],
                 changes=changes,
-            ),
+            ).saving(low, cost, high),
         ),
     )
 

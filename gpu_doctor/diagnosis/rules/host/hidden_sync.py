@@ -24,7 +24,6 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import has_copy, moved_lines, waiting_lines
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.host import host_sync
@@ -68,11 +67,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Keep the size fixed: mask by multiplication or torch.where instead of cutting out",
                 safety=Safety.BY_HAND,
                 code=MASKED,
-                predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
-                predicted_low=1.0,
-                predicted_high=at_best(cost),
-                at_most=True,
-            ),
+            ).saving_at_most(cost),
         ),
     )
 

@@ -83,11 +83,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text=text,
                 safety=Safety.BY_HAND,
                 code=code,
-                predicted_speedup=gain.speedup,
-                predicted_low=gain.low,
-                predicted_high=gain.high,
-                at_most=True,
-            ),
+            ).expecting(gain, at_most=True),
             *(Prescription(f"{text} (where this applies)", Safety.BY_HAND, code=code) for text, code in more),
         ),
     )

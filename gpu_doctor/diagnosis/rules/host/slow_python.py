@@ -20,6 +20,7 @@ When to leave it
 """
 
 import re
+from dataclasses import replace
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, beside_lines, elsewhere_lines, needed_lines, target_lines
@@ -117,11 +118,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text=text,
                 safety=Safety.BY_HAND,
                 code=code,
-                predicted_speedup=gain.speedup,
-                predicted_low=min(gain.low, slowly.speedup),
-                predicted_high=gain.high,
-                at_most=True,
-            ),
+            ).expecting(replace(gain, low=min(gain.low, slowly.speedup)), at_most=True),
             *(Prescription(f"{text} (where this applies)", Safety.BY_HAND, code=code) for text, code in more),
         ),
     )

@@ -28,15 +28,13 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, loop_rows, moved_lines
-from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN
-from gpu_doctor.diagnosis.forecast.removed_work import at_best, without
-from gpu_doctor.diagnosis.forecast.stages import core_worth
-from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing_s, pace
+from gpu_doctor.diagnosis.forecast.removed_work import MOST, Gain, without
 from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import ASKS, dearest_lines, library_calls
 from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import CHEAP_S
 from gpu_doctor.diagnosis.rules.host.slow_python import LEFT_AT_MOST, LEFT_OF_FEEDING
+from gpu_doctor.diagnosis.rules.prescriptions import beside_training
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
@@ -77,7 +75,7 @@ def check(vitals: Vitals) -> Finding | None:
     share = _share(vitals, lines)
     if step_s is None or share * step_s < CHEAP_S or not _most(vitals, lines):
         return None
-    ways = _ways_out(vitals, lines, min(share, 0.99), step_s)
+    ways = _ways_out(vitals, lines, min(share, MOST), step_s)
     if not ways:
         return None
     return Finding(
@@ -161,11 +159,7 @@ def _together(vitals: Vitals, share: float) -> Prescription:
         text="Prepare the whole batch in one call instead of sample by sample",
         safety=Safety.BY_HAND,
         code=TOGETHER,
-        predicted_speedup=gain.speedup,
-        predicted_low=min(slowly.low, gain.speedup),
-        predicted_high=max(most.high, gain.speedup),
-        at_most=True,
-    )
+    ).expecting(Gain(gain.speedup, min(slowly.low, gain.speedup), max(most.high, gain.speedup)), at_most=True)
 
 
 def _on_device(share: float, apart: bool) -> Prescription:
@@ -176,8 +170,7 @@ def _on_device(share: float, apart: bool) -> Prescription:
     )
     if apart:
         return replace(done, text="Then do it on the GPU, after the batch was copied to it")
-    gain = 1.0 / (1.0 - share)
-    return replace(done, predicted_speedup=gain, predicted_low=1.0, predicted_high=at_best(share), at_most=True)
+    return done.saving_at_most(share)
 
 
 def _by_workers(vitals: Vitals, share: float, step_s: float, code: str) -> Prescription | None:
@@ -193,22 +186,22 @@ def _by_workers(vitals: Vitals, share: float, step_s: float, code: str) -> Presc
     made = share * step_s + fetch_s
     needed = math.ceil(made / max(trained, 1e-9))
     workers = max(vitals.workers or 0, min(needed, max(int(cores), 1)), 1)
-
-    def gain(doubt: float, worth: float) -> float:
-        anew = 0.0 if vitals.workers else 1.0  # with workers, batches are handed over already
-        handed = handing_s(anew * batches, anew * (vitals.batch_bytes or 0.0), doubt=doubt * pace(vitals))
-        on_cores = (cpu_s + fetch_cpu_s + 2.0 * handed) / (cores * worth)
-        return step_s / max((made + handed) / workers, trained + handed, on_cores)
-
-    low, usual, high = map(gain, (DOUBT[1], 1.0, DOUBT[0]), core_worth(vitals))
-    if usual < LEAST_GAIN or low < 1.0:
+    anew = 0.0 if vitals.workers else 1.0  # with workers, batches are handed over already
+    gain = beside_training(
+        *(vitals, step_s),
+        workers=workers,
+        made_s=made,
+        trained_s=trained,
+        cpu_s=cpu_s + fetch_cpu_s,
+        cores=cores,
+        batches=anew * batches,
+        nbytes=anew * (vitals.batch_bytes or 0.0),
+    )
+    if gain is None:
         return None
     size = vitals.loader.batch_size if vitals.loader is not None else None
     return Prescription(
         text=f"Let {workers} worker{'s' if workers > 1 else ''} of the loader prepare the batches, beside the training",
         safety=Safety.BY_HAND,
         code=code.format(batch=size or "batch", workers=workers),
-        predicted_speedup=usual,
-        predicted_low=low * (1.0 - BAND),
-        predicted_high=max(high, usual) * (1.0 + BAND / 2.0),
-    )
+    ).expecting(gain)
