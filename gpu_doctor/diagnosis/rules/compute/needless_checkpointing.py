@@ -52,7 +52,7 @@ def check(vitals: Vitals) -> Finding | None:
     if made is None or again.result_bytes is None:
         return None
     shapes = vitals.inputs.shapes if vitals.inputs is not None else 0
-    if shapes > MOST_SHAPES or any(vitals.setup.layers.get(name) for name in RECURRENT):
+    if shapes > MOST_SHAPES or vitals.layers(*RECURRENT):
         return None
     wanted = KEPT * (made + again.result_bytes)
     if wanted > spare:
