@@ -106,17 +106,22 @@ def chore_line(chore: Chore) -> tuple[str, ...]:
     """The line that makes a costly call most often, as evidence; empty where none is known."""
     if not chore.text:
         return ()
-    inside = "ipykernel" in chore.file or chore.file.startswith("<")
-    return (
-        f"at {'cell' if inside else PurePath(chore.file).name} line {chore.line} in {chore.function}: {chore.text}",
-    )
+    return (f"at {place(chore.file)} line {chore.line} in {chore.function}: {chore.text}",)
+
+
+def place(file: str) -> str:
+    """`cell`, or a file by its name."""
+    return "cell" if "ipykernel" in file or file.startswith("<") else PurePath(file).name
+
+
+def sizes(shape: Sequence[int]) -> str:
+    """`128 x 64`."""
+    return " x ".join(str(length) for length in shape)
 
 
 def line_text(cost: LineCost, source: str = "") -> str:
     """`31 % at cell line 7 in train: plot(history)`; another cell's, where the cell's `source` has no such line."""
-    where = PurePath(cost.file).name if not cost.file.startswith("<") else cost.file
-    cell = "cell" if "ipykernel" in cost.file or cost.file.startswith("<") else where
-    lines = source.split("\n")
+    cell, lines = place(cost.file), source.split("\n")
     if source and cell == "cell" and cost.text and cost.text.strip() not in "".join(lines[cost.line - 1 : cost.line]):
         cell = "another cell's"
     return f"{formatting.share(cost.share)} at {cell} line {cost.line} in {cost.function}: {cost.text}"

@@ -16,6 +16,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import sizes
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -40,7 +41,6 @@ def check(vitals: Vitals) -> Finding | None:
     if not inputs.new_shape_s > 0.0:  # NaN: there was nothing to compare
         return None
     cost = min(inputs.new_shape_s / run_s, 1.0)
-    usual = " x ".join(str(length) for length in inputs.shape)
     model = vitals.setup.model
     padded = Prescription(
         text="Pad to a few lengths, or group items of like length into a batch",
@@ -71,7 +71,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"{'at least ' if inputs.shapes >= 64 else ''}{inputs.shapes} shapes in {inputs.looked_at} inspected "
-            f"forward passes, {usual} most often",
+            f"forward passes, {sizes(inputs.shape)} most often",
             f"{inputs.new_shape_steps} forward passes had a new shape; together their steps took "
             f"{formatting.seconds(inputs.new_shape_s)} longer than later steps of the same shape, or of one alike",
         ),

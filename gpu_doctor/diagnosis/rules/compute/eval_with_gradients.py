@@ -80,4 +80,4 @@ def _forwards_alone(vitals: Vitals) -> float:
     if not vitals.backward_share or vitals.setup.flags.get("anomaly_mode"):
         return 0.0
     ratio = BACKWARD_LEAST if vitals.setup.layers.get(ATTENTION) else BACKWARD_USUAL
-    return max((vitals.forward_share or 0.0) + (vitals.loss_share or 0.0) - vitals.backward_share / ratio, 0.0)
+    return max(vitals.together("forward", "loss") - vitals.backward_share / ratio, 0.0)

@@ -105,7 +105,4 @@ def _spare_bytes(vitals: Vitals) -> float | None:
     total, peak = vitals.memory_total_bytes, vitals.peak_share
     if total is None or peak is None:
         return None
-    ours = peak * total
-    if vitals.device_used_bytes is not None and vitals.reserved_peak_bytes is not None:
-        ours += max(vitals.device_used_bytes - vitals.reserved_peak_bytes, 0.0)
-    return total * (1.0 - FREE_AFTERWARDS) - ours
+    return total * (1.0 - FREE_AFTERWARDS - peak) - vitals.beside_bytes

@@ -18,6 +18,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_idle
+from gpu_doctor.diagnosis.rules.evidence import sizes
 from gpu_doctor.diagnosis.rules.host import launch_bound
 from gpu_doctor.diagnosis.rules.prescriptions import larger_batch
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
@@ -45,7 +46,7 @@ def check(vitals: Vitals) -> Finding | None:
     if vitals.capability is not None and not vitals.at_least(TENSOR_CORES):
         return None
     bigger = larger_batch(vitals)  # as launch-bound prescribes
-    shape = " x ".join(str(length) for length in inputs.shape)
+    shape = sizes(inputs.shape)
     return Finding(
         rule="not-compiled",
         headline=f"Operations are launched one by one: that takes up to {formatting.share(cost)} of the time.",

@@ -79,8 +79,7 @@ def _between_updates(vitals: Vitals) -> Finding | None:
     lines = calls_in_turn(vitals)
     share = total(lines) * (1.0 - 1.0 / FEWEST)  # at least so many become one
     if vitals.on_gpu:
-        taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
-        share = min(share, max(vitals.gpu_idle_at_most - taken, 0.0))
+        share = min(share, max(vitals.gpu_idle_at_most - vitals.exposed_share, 0.0))
     if share < COMPUTING_SHARE or not vitals.looked_at(total(lines)):
         return None
     return Finding(
@@ -103,11 +102,11 @@ def _of_a_batch(vitals: Vitals) -> Finding | None:
     batch = round(samples / max(vitals.batches_per_step or 1.0, 1.0))
     if batch in inputs.shape[:2] or (inputs.shape[0] > 1 and len(inputs.shape) > 1 and inputs.shape[0] < batch):
         return None  # whole batches: a cell that is called for every time step; or parts of samples: crops
-    shares = [vitals.forward_share, vitals.loss_share, vitals.backward_share]
+    spent = vitals.passes_share
     if vitals.on_gpu:  # its kernels of one row take about as long as those of all rows, and it waits for launches
         bound = launch_bound.check(vitals) is not None
-        shares = [gpu_idle.launching(vitals)] if bound else [vitals.gpu_forward_share, vitals.gpu_backward_share]
-    share = min(sum(one for one in shares if one is not None), 1.0) * (1.0 - 1.0 / samples)
+        spent = (gpu_idle.launching(vitals) or 0.0) if bound else vitals.together("gpu_forward", "gpu_backward")
+    share = spent * (1.0 - 1.0 / samples)
     if share < COMPUTING_SHARE:
         return None
     shape = ", ".join(str(one) for one in inputs.shape)

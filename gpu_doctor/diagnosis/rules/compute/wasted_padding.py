@@ -113,11 +113,10 @@ def _spent(vitals: Vitals) -> float | None:
             return None
         if vitals.gpu_forward_share is None or vitals.gpu_backward_share is None:
             return vitals.gpu_busy_share
-        return min(vitals.gpu_forward_share + vitals.gpu_backward_share, 1.0)
+        return vitals.together("gpu_forward", "gpu_backward")
     if vitals.forward_share is None or vitals.backward_share is None:
         return None
-    whole = vitals.forward_share + (vitals.loss_share or 0.0) + vitals.backward_share
-    return max(min(whole, 1.0) - (vitals.dispatch_share or 0.0), 0.0)
+    return max(vitals.passes_share - (vitals.dispatch_share or 0.0), 0.0)
 
 
 def _cure(cure: tuple[str, str], vitals: Vitals, spent: float, less: float, at_most: bool = False) -> Prescription:

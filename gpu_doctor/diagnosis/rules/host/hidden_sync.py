@@ -110,5 +110,5 @@ def priced_lines(vitals: Vitals) -> list[LineCost]:
 def _taken(vitals: Vitals) -> float:
     """Of the gap, what has a rule of its own."""
     waited = host_sync.check(vitals)
-    taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0) + tripping_share(vitals)
+    taken = vitals.exposed_share + tripping_share(vitals)
     return taken + vitals.chores_between_share + again_share(vitals) + (waited.cost_share if waited else 0.0)

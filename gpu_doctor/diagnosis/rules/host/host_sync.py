@@ -45,8 +45,7 @@ def check(vitals: Vitals) -> Finding | None:
     if sync is None or gap is None:
         return None
     # Trips to the host, calls such as torch.save and the compiler have rules of their own.
-    taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
-    taken += tripping_share(vitals) + vitals.chores_between_share + again_share(vitals)
+    taken = vitals.exposed_share + tripping_share(vitals) + vitals.chores_between_share + again_share(vitals)
     idle = max(gap, min(vitals.gpu_idle_at_most, 1.0 - sync))  # while the host waits, it works
     cost = max(min(idle - taken, sync * _no_trips(vitals)), 0.0)
     if sync < GAP_SHARE or cost < GAP_SHARE:

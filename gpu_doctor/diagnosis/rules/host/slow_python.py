@@ -76,14 +76,14 @@ UPDATE = re.compile(r"\.grad\b|\.data\.\w+_\(|\.data(\[.*\])?\s*[-+*/]=")
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where Python outside of every phase takes at least 10 %, beside what other rules of this family name."""
-    other, step_s = vitals.other_share, vitals.host_step_s
-    if other is None or step_s is None or (not vitals.forward_share and vitals.backward_share):
+    step_s = vitals.host_step_s
+    if step_s is None or (not vitals.forward_share and vitals.backward_share):
         return None  # a loop that computes without modules: its forward cannot be told from its Python
     leaving = leaving_share(vitals)
     billed = vitals.chores_between_share + making_share(vitals) + leaving
     billed += total({*hidden_sync.priced_lines(vitals), *_in_turn(vitals)})
     billed += max(vitals.once_share - leaving, 0.0)  # a step that stood still is no habit of the loop
-    share = max(other - (vitals.loss_share or 0.0) - billed, 0.0)
+    share = max(vitals.outside_share - billed, 0.0)
     updates = _update_lines(vitals)
     lines = [one for one in _own_lines(vitals) if one not in updates]
     most = share
@@ -93,9 +93,8 @@ def check(vitals: Vitals) -> Finding | None:
     if vitals.on_gpu:
         if vitals.gpu_gap_share is None:
             return None
-        taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
         # Behind a full queue such work is hidden: what the GPU idles because a wait has emptied it is not Python's.
-        taken += hidden_sync.waited_share(vitals) + again_share(vitals)
+        taken = vitals.exposed_share + hidden_sync.waited_share(vitals) + again_share(vitals)
         share, most = (min(one, max(vitals.gpu_idle_at_most - taken, 0.0)) for one in (share, most))
     if share < OTHER_SHARE or share * step_s < LEAST_S:
         return None

@@ -118,8 +118,7 @@ def _share(vitals: Vitals, lines: list[LineCost]) -> float:
         return 0.0
     share = min(seen, max((vitals.other_share or 0.0) - vitals.chores_between_share, 0.0))
     if vitals.on_gpu:
-        taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0) + again_share(vitals)
-        taken += hidden_sync.waited_share(vitals)
+        taken = vitals.exposed_share + again_share(vitals) + hidden_sync.waited_share(vitals)
         share = min(share, max(vitals.gpu_idle_at_most - taken, 0.0))
     return share
 

@@ -71,7 +71,7 @@ def check(vitals: Vitals) -> Finding | None:
     if not consumer or not step_s or not batches or slow_s < UNEVEN * median_s:
         return None
     fetchers = vitals.workers * (vitals.loaders_at_once or 1.0)  # each of the loaders pulled in one step has its own
-    a_batch_s, cost = consumer / batches, wait - (vitals.edge_share or 0.0)
+    a_batch_s, cost = consumer / batches, vitals.steady_wait_share
     spare = fetchers > 0 and mean_s < SPARE * fetchers * a_batch_s
     if spare and slow_s < ahead(vitals) * fetchers * a_batch_s:
         return None  # the stock outlasts such a batch already: something else makes the loop wait
