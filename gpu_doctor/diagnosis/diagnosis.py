@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from gpu_doctor import formatting
 from gpu_doctor.cell import hushed
 from gpu_doctor.diagnosis.rules import RULES, every_rule
 from gpu_doctor.diagnosis.rules.plugins import plugins
@@ -136,7 +137,7 @@ def judged(recording: Recording) -> tuple[Diagnosis | None, Recording]:
     try:
         return diagnose(recording), recording
     except Exception as error:
-        note = f"The diagnosis failed ({type(error).__name__}: {error}); the run is not affected."
+        note = f"The diagnosis failed ({formatting.raised(error)}); the run is not affected."
         return None, dataclasses.replace(recording, notes=(*recording.notes, note))
 
 

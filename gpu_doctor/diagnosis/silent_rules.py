@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Rule
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import Setup
@@ -110,8 +111,7 @@ def no_gpu(setup: Setup) -> str:
 
 def failed(error: Exception) -> str:
     """The reason of a rule that raised."""
-    said = f"{type(error).__name__}: {error}".strip().rstrip(":")
-    return FAILED + " ".join(said.split())[:200]
+    return FAILED + " ".join(formatting.raised(error).split())[:200]
 
 
 def by_reason(silent: tuple[Silence, ...]) -> dict[str, tuple[str, ...]]:

@@ -14,6 +14,7 @@ from gpu_doctor.diagnosis.rules.host.slow_generator import making_share
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import part
 
 HEALTHY_COMPUTE: Final = 0.90
 NOTHING_ELSE: Final = 0.10
@@ -56,15 +57,16 @@ def classified(vitals: Vitals) -> str:
         parts["transfer"] += vitals.tripped_share + away
         parts["compute"] -= away
         if vitals.gpu_outruns_host:  # a GPU that was done when its host was is only seemingly busy within steps
-            between = (vitals.other_share or 0.0) - (vitals.loss_share or 0.0) - vitals.once_share
-            inside = (vitals.launching_share or 0.0) + max(between - parts["host"], 0.0)
+            inside = (vitals.launching_share or 0.0) + max(
+                vitals.outside_share - vitals.once_share - parts["host"], 0.0
+            )
             inside = min(inside, parts["compute"])
             parts["host"], parts["compute"] = parts["host"] + inside, parts["compute"] - inside
     else:
         parts = {
             "input": vitals.data_wait_share or 0.0,
             "transfer": vitals.transfer_share or 0.0,
-            "host": max((vitals.other_share or 0.0) - (vitals.loss_share or 0.0) - vitals.once_share, 0.0),
+            "host": max(vitals.outside_share - vitals.once_share, 0.0),
             "compute": _compute(vitals),
         }
         crowding = min(crowding_share(vitals), parts["compute"])  # it computes no more, its workers take the cores
@@ -92,14 +94,12 @@ def _unheard(vitals: Vitals) -> bool:
 
 def _part_in_torch(vitals: Vitals) -> float:
     """Of the looks outside of every phase, those that found torch computing; none where nothing was seen."""
-    seen = [one for one in vitals.lines if one.phase == "other" and not one.in_worker and not one.before_backward]
-    whole = sum(one.share for one in seen)
-    return sum(one.share for one in seen if one.in_torch or one.computes) / whole if whole > 0 else 0.0
+    seen = vitals.outside_lines
+    return part((one for one in seen if one.in_torch or one.computes), seen)
 
 
 def _compute(vitals: Vitals) -> float:
-    names = ("forward_share", "backward_share", "optimizer_share", "evaluation_share", "loss_share")
-    return float(sum(getattr(vitals, name) or 0.0 for name in names))
+    return vitals.together("forward", "loss", "backward", "optimizer", "evaluation")
 
 
 def _computing(vitals: Vitals) -> str:
@@ -147,7 +147,7 @@ def _beside(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
     if bottleneck == "input":
         what, share = "waiting for data", vitals.exposed_wait_share or 0.0
     elif bottleneck == "host" and not vitals.on_gpu:
-        what, share = _between(vitals), (vitals.other_share or 0.0) - (vitals.loss_share or 0.0)
+        what, share = _between(vitals), vitals.outside_share
     else:
         return ""
     if share <= findings[0].cost_share:
@@ -180,8 +180,7 @@ def _nothing_to_cure(named: str) -> str:
 
 def _largest_else(vitals: Vitals) -> float:
     """The largest share that is no computing."""
-    other = (vitals.other_share or 0.0) - (vitals.loss_share or 0.0)
-    return max(vitals.data_wait_share or 0.0, vitals.transfer_share or 0.0, other)
+    return max(vitals.data_wait_share or 0.0, vitals.transfer_share or 0.0, vitals.outside_share)
 
 
 def too_little(vitals: Vitals) -> str:

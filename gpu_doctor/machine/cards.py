@@ -18,12 +18,14 @@ from typing import Final
 
 __all__ = [
     "ABSENT",
+    "AMPERE",
     "CARDS",
     "HELD_BIT",
     "IDLE_BIT",
     "LANE_GB_PER_S",
     "NATIVE",
     "POWER_CAP_BIT",
+    "TENSOR_CORES",
     "THROTTLE_BITS",
     "TRANSLATED",
     "Peaks",
@@ -51,6 +53,11 @@ THROTTLE_BITS: Final = {
 """NVML's clock-limit bits (nvml.h, nvmlClocksEventReason*) that mean that the card was made slower, with our words."""
 LANE_GB_PER_S: Final = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """GB/s one way of one lane by PCIe generation, after line coding (PCI-SIG)."""
+TENSOR_CORES: Final = (7, 0)
+"""Compute capability from which on cards have tensor cores (NVIDIA's tuning guides). Triton, which torch.compile writes
+its kernels in, supports them from there on."""
+AMPERE: Final = (8, 0)
+"""From here on tensor cores know TF32 and bfloat16 (NVIDIA's Ampere tuning guide), and torch its flash attention."""
 NATIVE: Final = 2
 TRANSLATED: Final = 1
 ABSENT: Final = 0

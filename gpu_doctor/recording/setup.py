@@ -464,6 +464,10 @@ class DeviceSetup:
     memory_bytes: int | None = None
     capability: tuple[int, int] | None = None
 
+    def at_least(self, capability: tuple[int, int]) -> bool:
+        """Whether its compute capability is known to be this or more."""
+        return self.capability is not None and self.capability >= capability
+
 
 @dataclass(frozen=True)
 class Setup:

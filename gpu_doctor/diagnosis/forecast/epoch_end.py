@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import total
 from gpu_doctor.recording import LineCost
 
 DRAW_ALL: Final = {"RandomSampler", "DistributedSampler"}
@@ -24,13 +25,12 @@ LEAVES: Final = re.compile(r"(if [^()\[\]]*:\s*)?(break|return)\s*(#.*)?$")
 
 def leaving_lines(vitals: Vitals) -> list[LineCost]:
     """Line costs outside of every phase of lines that leave a loop."""
-    lines = (one for one in vitals.lines if one.phase == "other" and not one.in_worker and not one.in_torch)
-    return [one for one in lines if LEAVES.match(one.text)]
+    return [one for one in vitals.lines_in("other") if not one.in_torch and LEAVES.match(one.text)]
 
 
 def leaving_share(vitals: Vitals) -> float:
     """Share of the wall-clock that leaving passes over the data takes, 0..1: as looked at, or what its sampler drew."""
-    seen = sum(one.share for one in leaving_lines(vitals))
+    seen = total(leaving_lines(vitals))
     epochs = max((vitals.epochs or 1) - 1, 0)
     run_s = (vitals.step_wall_s or 0.0) * vitals.measured_steps
     freed = FREED_S * _drawn(vitals) * epochs / run_s if run_s > 0 else 0.0

@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import total
 from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.setup import Chore
 
@@ -44,13 +45,9 @@ def taking(vitals: Vitals) -> str:
     return f"{joined(names)} take{'' if len(names) > 1 else 's'}"
 
 
-def hot_lines(vitals: Vitals, phases: Iterable[str], in_torch: bool | None = None) -> tuple[str, ...]:
+def hot_lines(vitals: Vitals, phases: Iterable[str]) -> tuple[str, ...]:
     """The dearest lines of the user's code in some phases, as evidence: of the training thread (see `fetch_lines`)."""
-    wanted = set(phases)
-    found = (
-        one for one in vitals.lines if one.phase in wanted and in_torch in (None, one.in_torch) and not one.in_worker
-    )
-    return dearest_lines(found, vitals.source)
+    return dearest_lines(vitals.lines_in(*phases), vitals.source)
 
 
 def dearest_lines(lines: Iterable[LineCost], source: str = "") -> tuple[str, ...]:
@@ -76,21 +73,25 @@ def library_calls(vitals: Vitals) -> frozenset[tuple[str, int]]:
     )
 
 
-def fetch_lines(vitals: Vitals) -> tuple[str, ...]:
-    """The dearest lines inside the fetch of a batch (`__getitem__`, `collate_fn`), wherever it runs, as evidence.
+def inside_fetch(vitals: Vitals) -> list[LineCost]:
+    """Line costs inside the fetch of a batch (`__getitem__`, `collate_fn`), wherever it runs, as parts of the fetch.
 
     With workers these are lines seen inside of them; without, those of the training thread while it waits for data.
-    Their figures are parts of the fetch.
     """
     inside = [one for one in vitals.lines if one.in_worker]
-    whole = 1.0
-    if not inside:
-        if vitals.workers:
-            return hot_lines(vitals, ("data_wait",))
-        inside = [one for one in vitals.lines if one.phase == "data_wait"]
-        whole = sum(one.share for one in inside)
-    named = (replace(one, share=one.share / whole) for one in inside if whole > 0)
-    return tuple(text.replace(" at ", " of the fetch at ", 1) for text in dearest_lines(named, vitals.source))
+    if inside or vitals.workers:
+        return inside
+    waits = vitals.lines_in("data_wait")
+    whole = total(waits)
+    return [replace(one, share=one.share / whole) for one in waits if whole > 0]
+
+
+def fetch_lines(vitals: Vitals) -> tuple[str, ...]:
+    """The dearest lines inside the fetch of a batch, as evidence; where workers were not looked into, of the wait."""
+    inside = inside_fetch(vitals)
+    if not inside and vitals.workers:
+        return hot_lines(vitals, ("data_wait",))
+    return tuple(text.replace(" at ", " of the fetch at ", 1) for text in dearest_lines(inside, vitals.source))
 
 
 def stock_line(vitals: Vitals) -> tuple[str, ...]:
@@ -105,17 +106,22 @@ def chore_line(chore: Chore) -> tuple[str, ...]:
     """The line that makes a costly call most often, as evidence; empty where none is known."""
     if not chore.text:
         return ()
-    inside = "ipykernel" in chore.file or chore.file.startswith("<")
-    return (
-        f"at {'cell' if inside else PurePath(chore.file).name} line {chore.line} in {chore.function}: {chore.text}",
-    )
+    return (f"at {place(chore.file)} line {chore.line} in {chore.function}: {chore.text}",)
+
+
+def place(file: str) -> str:
+    """`cell`, or a file by its name."""
+    return "cell" if "ipykernel" in file or file.startswith("<") else PurePath(file).name
+
+
+def sizes(shape: Sequence[int]) -> str:
+    """`128 x 64`."""
+    return " x ".join(str(length) for length in shape)
 
 
 def line_text(cost: LineCost, source: str = "") -> str:
     """`31 % at cell line 7 in train: plot(history)`; another cell's, where the cell's `source` has no such line."""
-    where = PurePath(cost.file).name if not cost.file.startswith("<") else cost.file
-    cell = "cell" if "ipykernel" in cost.file or cost.file.startswith("<") else where
-    lines = source.split("\n")
+    cell, lines = place(cost.file), source.split("\n")
     if source and cell == "cell" and cost.text and cost.text.strip() not in "".join(lines[cost.line - 1 : cost.line]):
         cell = "another cell's"
     return f"{formatting.share(cost.share)} at {cell} line {cost.line} in {cost.function}: {cost.text}"

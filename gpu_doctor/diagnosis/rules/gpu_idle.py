@@ -7,7 +7,7 @@ from gpu_doctor.diagnosis.rules.compute import recompiles, unfused_optimizer
 from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
+from gpu_doctor.diagnosis.vitals.lines import total
 from gpu_doctor.recording import LineCost
 
 
@@ -16,21 +16,19 @@ def forward_aside(vitals: Vitals) -> float:
 
     No output depends on them, or they make the same each time; 0 where few looks saw it.
     """
-    share = sum(one.share for one in vitals.lines if aside(one))
-    if vitals.looks is not None and share * vitals.looks < FEW_LOOKS:
-        return 0.0
-    return min(share, vitals.forward_share or 0.0)
+    share = total(aside_lines(vitals))
+    return min(share, vitals.forward_share or 0.0) if vitals.looked_at(share) else 0.0
 
 
-def aside(line: LineCost) -> bool:
-    """Whether a line cost is of such a statement."""
-    return line.phase == "forward" and line.beside in ("model", "constant") and not line.in_worker
+def aside_lines(vitals: Vitals) -> list[LineCost]:
+    """Line costs of such statements."""
+    return [one for one in vitals.lines_in("forward") if one.beside in ("model", "constant")]
 
 
 def computed_aside(vitals: Vitals) -> float:
     """Of `forward_aside`, what torch computes on a CPU: constants that are made of whole tensors."""
-    lines = [one for one in vitals.lines if aside(one) and one.beside == "constant" and (one.in_torch or one.computes)]
-    return 0.0 if vitals.on_gpu else min(sum(one.share for one in lines), forward_aside(vitals))
+    lines = (one for one in aside_lines(vitals) if one.beside == "constant" and (one.in_torch or one.computes))
+    return 0.0 if vitals.on_gpu else min(total(lines), forward_aside(vitals))
 
 
 def emptied(vitals: Vitals) -> str:

@@ -40,7 +40,6 @@ def at_most(vitals: Vitals, share: float) -> float:
     step_s = vitals.step_wall_s
     if not vitals.on_gpu or not vitals.workers or not step_s:
         return share
-    wait = (vitals.exposed_wait_share or 0.0) - (vitals.edge_share or 0.0)
-    if wait >= IDLE_SHARE and (vitals.empty_share is None or vitals.empty_share >= NONE_READY):
+    if vitals.steady_wait_share >= IDLE_SHARE and (vitals.empty_share is None or vitals.empty_share >= NONE_READY):
         share = 0.0 if fetched_s(vitals) >= BUSY_SHARE * step_s else share
     return max(min(share, 1.0 - fetched_s(vitals) / step_s), 0.0)

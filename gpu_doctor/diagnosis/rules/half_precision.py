@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.vitals.arithmetic import TF32_CAPABILITY, convolutions_in_tf32, matrices_in_tf32
+from gpu_doctor.diagnosis.vitals.arithmetic import CONVOLUTIONS, convolutions_in_tf32, has_tf32, matrices_in_tf32
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 CUBLAS = ("Linear", "MultiheadAttention", "Bilinear", "NonDynamicallyQuantizableLinear")
 """Layers of matrix products, which `set_float32_matmul_precision` is about."""
-CUDNN = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "LSTM", "GRU")
+CUDNN = (*CONVOLUTIONS, "LSTM", "GRU")
 """Layers that cuDNN computes, which `cudnn.allow_tf32` is about."""
 SCALED = (
     'scaler = torch.amp.GradScaler("cuda")  # once, before the loop\n'
@@ -54,11 +54,8 @@ def in_tf32(vitals: Vitals) -> bool:
 
     Convolutions and recurrent layers do by default, matrix products where the loop's code says so.
     """
-    setup, card = vitals.setup, vitals.card
-    if card is None or card.capability is None or card.capability < TF32_CAPABILITY or "AMD" in card.name:
-        return False
-    by_cudnn, by_cublas = (sum(setup.layers.get(name, 0) for name in names) for names in (CUDNN, CUBLAS))
-    return convolutions_in_tf32(setup) if by_cudnn > by_cublas else matrices_in_tf32(setup)
+    by_cudnn = vitals.layers(*CUDNN) > vitals.layers(*CUBLAS)
+    return has_tf32(vitals.card) and (convolutions_in_tf32 if by_cudnn else matrices_in_tf32)(vitals.setup)
 
 
 def compared(vitals: Vitals) -> str:

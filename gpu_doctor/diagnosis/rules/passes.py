@@ -12,7 +12,7 @@ def both(vitals: Vitals) -> float | None:
         return half_precision.products_share(vitals)
     if vitals.forward_share is None or vitals.backward_share is None:
         return None
-    return min(vitals.forward_share + (vitals.loss_share or 0.0) + vitals.backward_share, 1.0)
+    return vitals.passes_share
 
 
 def loss(vitals: Vitals) -> float | None:

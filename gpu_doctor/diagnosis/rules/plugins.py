@@ -18,7 +18,7 @@ from typing import Final
 
 from gpu_doctor.diagnosis.rules.rule import Finding, Rule, rule_of
 from gpu_doctor.diagnosis.vitals.measure import Vitals
-from gpu_doctor.formatting import clean
+from gpu_doctor.formatting import clean, raised
 from gpu_doctor.recording import form
 
 GROUP: Final = "gpu_doctor.rules"
@@ -51,7 +51,7 @@ def plugins() -> Plugins:
         try:
             rules.append(_rule(entry))
         except Exception as error:
-            reason = clean(f"{type(error).__name__}: {error}", 200)
+            reason = clean(raised(error), 200)
             notes.append(f"The rule {entry.name!r} of {_package(entry)} was left out ({reason}).")
     return Plugins(tuple(rules), tuple(notes))
 

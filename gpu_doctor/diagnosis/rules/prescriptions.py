@@ -11,7 +11,10 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast
-from gpu_doctor.diagnosis.forecast.removed_work import MOST, Gain, at_best
+from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN
+from gpu_doctor.diagnosis.forecast.removed_work import Gain
+from gpu_doctor.diagnosis.forecast.stages import core_worth
+from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing_s, pace
 from gpu_doctor.diagnosis.rules.rule import Expected, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup, SettingValue
@@ -38,11 +41,6 @@ loader = DataLoader(stream, batch_size=None)"""
 GRAPHLESS: Final = re.compile(r"no_grad|inference_mode|set_grad_enabled|requires_grad_\(False\)|\.predict\(")
 INFERENCE: Final = "with torch.inference_mode():\n    for inputs in loader:\n        outputs = model(inputs)"
 ONE_CALL = "def __getitems__(self, indices): ...  # of the dataset: one vectorised call a batch"
-
-
-def bound(share: float) -> Gain:
-    """What there is to gain if a share of the wall-clock goes: all of it at best, nothing at worst."""
-    return Gain(1.0 / (1.0 - min(share, MOST)), 1.0, at_best(share))
 
 
 def on_loader(
@@ -81,6 +79,45 @@ def with_workers(loader: LoaderSetup, count: int, seen: Expected) -> Prescriptio
         return on_loader(loader, "num_workers", count, f"Load with {workers}", seen)
     cure = on_loader(loader, "num_workers", count, f"Give each worker its own items, then load with {workers}", seen)
     return replace(cure, code=f"{SHARDED}\n{cure.code}")
+
+
+def beside_training(
+    vitals: Vitals,
+    step_s: float,
+    *,
+    workers: int,
+    made_s: float,
+    trained_s: float,
+    cpu_s: float,
+    cores: float,
+    batches: float,
+    nbytes: float,
+) -> Gain | None:
+    """What workers gain that make the batches, with what it costs to hand these over on either side.
+
+    Args:
+        vitals: of the loop, which makes them itself.
+        step_s: seconds of a step now.
+        workers: how many.
+        made_s: seconds in which one of them makes a step's batches.
+        trained_s: seconds of a step that stay with the loop.
+        cpu_s: CPU seconds of a step, whoever computes.
+        cores: that are free for it.
+        batches: of a step that are not handed over yet.
+        nbytes: of these.
+
+    Returns:
+        None where that is too little, or may be a loss where handing over is dear.
+    """
+
+    def gain(doubt: float, worth: float) -> float:
+        handed = handing_s(batches, nbytes, doubt=doubt * pace(vitals))
+        return step_s / max((made_s + handed) / workers, trained_s + handed, (cpu_s + 2.0 * handed) / (cores * worth))
+
+    low, usual, high = map(gain, (DOUBT[1], 1.0, DOUBT[0]), core_worth(vitals))
+    if usual < LEAST_GAIN or low < 1.0:
+        return None
+    return Gain(usual, low * (1.0 - BAND), max(high, usual) * (1.0 + BAND / 2.0))
 
 
 def fewer_workers(loader: LoaderSetup | None, count: int) -> Prescription:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
-from gpu_doctor.diagnosis.forecast.removed_work import Gain
+from gpu_doctor.diagnosis.forecast.removed_work import MOST, Gain, at_best
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import SettingValue
 
@@ -20,6 +20,15 @@ waits for data and of copies from 10 % on). Rules leave it to `Rule.finds`."""
 
 Expected = Forecast | Gain
 """What says how much faster a loop will be, and between which ends."""
+
+
+ESTIMATED_MOST = 0.95
+"""No estimate of a part takes more than this away."""
+
+
+def faster(share: float, most: float = MOST) -> float:
+    """How many times as fast a loop is if a share of its wall-clock goes, `most` of it at most."""
+    return 1.0 / (1.0 - min(share, most))
 
 
 class Safety(enum.Enum):
@@ -60,6 +69,15 @@ class Prescription:
         return replace(
             self, predicted_speedup=seen.speedup, predicted_low=seen.low, predicted_high=seen.high, at_most=at_most
         )
+
+    def saving(self, low: float, usual: float, high: float, at_most: bool = False) -> Prescription:
+        """It with what it gives if an estimated share of the wall-clock goes: at least, usually, and at most, 0..1."""
+        least, middle, best = (faster(share, ESTIMATED_MOST) for share in (low, usual, high))
+        return self.expecting(Gain(middle, least, best), at_most)
+
+    def saving_at_most(self, share: float) -> Prescription:
+        """It with what it gives if a share of the wall-clock goes, 0..1: all of it at best, nothing at worst."""
+        return self.expecting(Gain(faster(share), 1.0, at_best(share)), at_most=True)
 
 
 @dataclass(frozen=True)

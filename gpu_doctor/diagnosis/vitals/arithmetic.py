@@ -12,17 +12,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor.machine.cards import peak_flops_per_s
-from gpu_doctor.recording import Recording, Setup, Steps
+from gpu_doctor.machine.cards import AMPERE, peak_flops_per_s
+from gpu_doctor.recording import DeviceSetup, Recording, Setup, Steps
 
-TF32_CAPABILITY: Final = (8, 0)
-"""TF32 came with compute capability 8.0 (NVIDIA's Ampere tuning guide)."""
 CORE_FLOPS: Final = 10e9
 """Float32 operations a second that one core sustains in matrix products: a third of what a core with AVX2 at 2 GHz
 does at its peak (2 units x 8 lanes x 2 operations), so that nobody is told too early that a CPU is as fast."""
 FLOPS_PER_WEIGHT: Final = 6.0
 """Of one position in one training step: 2 in the forward, 4 in the backward."""
-_CONVOLUTIONS: Final = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
+CONVOLUTIONS: Final = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
 
 
 @dataclass(frozen=True)
@@ -94,11 +92,15 @@ def arithmetic_kind(setup: Setup) -> str:
     kind = setup.autocast or setup.dtype
     if kind != "float32":
         return kind
-    card = setup.card
-    if card is None or card.capability is None or card.capability < TF32_CAPABILITY:
+    if not has_tf32(setup.card):
         return kind
-    convolves = any(setup.layers.get(name) for name in _CONVOLUTIONS)
+    convolves = any(setup.layers.get(name) for name in CONVOLUTIONS)
     return "tf32" if matrices_in_tf32(setup) or (convolves and convolutions_in_tf32(setup)) else kind
+
+
+def has_tf32(card: DeviceSetup | None) -> bool:
+    """Whether a card is known to multiply in TF32; AMD's report capabilities of another kind."""
+    return card is not None and card.at_least(AMPERE) and "AMD" not in card.name
 
 
 def matrices_in_tf32(setup: Setup) -> bool:

@@ -12,6 +12,7 @@ from gpu_doctor.diagnosis.vitals.device import DeviceVitals
 from gpu_doctor.diagnosis.vitals.distributed import WorldVitals
 from gpu_doctor.diagnosis.vitals.evaluation import EvaluationVitals
 from gpu_doctor.diagnosis.vitals.hardware import HardwareVitals
+from gpu_doctor.diagnosis.vitals.lines import enough, total
 from gpu_doctor.diagnosis.vitals.memory import MemoryVitals
 from gpu_doctor.diagnosis.vitals.setup import SetupVitals
 from gpu_doctor.recording import LineCost, LoaderSetup, SettingValue
@@ -198,6 +199,48 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         """`other_once_share` beyond the chores that lay outside of every phase: a single checkpoint has a rule."""
         return max(self.other_once_share - self.chores_between_share, 0.0)
 
+    def together(self, *phases: str) -> float:
+        """Share of the wall-clock in some phases, 0..1; what was not measured counts as nothing."""
+        return min(float(sum(getattr(self, f"{phase}_share") or 0.0 for phase in phases)), 1.0)
+
+    @property
+    def passes_share(self) -> float:
+        """Forward and backward, with the loss between them."""
+        return self.together("forward", "loss", "backward")
+
+    @property
+    def computing_share(self) -> float:
+        """These and the optimizer."""
+        return self.together("forward", "loss", "backward", "optimizer")
+
+    @property
+    def outside_share(self) -> float:
+        """What is outside of every phase and of the loss."""
+        return (self.other_share or 0.0) - (self.loss_share or 0.0)
+
+    @property
+    def exposed_share(self) -> float:
+        """What the device has nothing to do for because of the loader or of copies."""
+        return (self.exposed_wait_share or 0.0) + (self.exposed_transfer_share or 0.0)
+
+    @property
+    def steady_wait_share(self) -> float:
+        """The exposed wait without what epochs begin late."""
+        return max((self.exposed_wait_share or 0.0) - (self.edge_share or 0.0), 0.0)
+
+    def looked_at(self, share: float) -> bool:
+        """Whether enough looks fell on what takes a share of the wall-clock to say anything about it."""
+        return enough(share, self.looks)
+
+    def lines_in(self, *phases: str) -> list[LineCost]:
+        """Line costs of the training thread in some phases, dearest first; `other` has the loss as well."""
+        return [one for one in self.lines if one.phase in phases and not one.in_worker]
+
+    @property
+    def outside_lines(self) -> list[LineCost]:
+        """Those outside of every phase and of the loss."""
+        return [one for one in self.lines_in("other") if not one.before_backward]
+
     @property
     def saving_lines(self) -> tuple[LineCost, ...]:
         """Line costs of statements outside of every phase that write data to files, beside the chores."""
@@ -207,8 +250,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     @property
     def saving_share(self) -> float:
         """What they take of the wall-clock, beyond what a single step stood still; no more than the chores leave."""
-        left = (self.other_share or 0.0) - (self.loss_share or 0.0) - self.chores_between_share
-        return max(min(sum(one.share for one in self.saving_lines), left) - self.once_share, 0.0)
+        left = self.outside_share - self.chores_between_share
+        return max(min(total(self.saving_lines), left) - self.once_share, 0.0)
 
     @property
     def step_util_pct(self) -> float | None:

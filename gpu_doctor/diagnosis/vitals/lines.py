@@ -42,16 +42,16 @@ def fitted(
     named = [one for one in lines if one.phase == "other" and not one.in_worker]
     early = [one for one in named if one.before_backward]
     late = [one for one in named if not one.before_backward]
-    if early and within < MOSTLY * _sum(early):
-        part = within / _sum(early)
-        late += [replace(one, share=one.share * (1.0 - part), before_backward=False) for one in early]
-        early = [replace(one, share=one.share * part) for one in early if part > 0]
+    if early and within < MOSTLY * total(early):
+        left = within / total(early)
+        late += [replace(one, share=one.share * (1.0 - left), before_backward=False) for one in early]
+        early = [replace(one, share=one.share * left) for one in early if left > 0]
     made = {(one.file, one.line, one.function) for one in targets if not (one.in_torch or one.computes)}
 
     def no_loss(one: LineCost) -> bool:
         return bool(one.beside) or ((one.file, one.line, one.function) in made and not (one.in_torch or one.computes))
 
-    beside = sum(one.share for one in early if no_loss(one)) / _sum(early) if _enough(early, looks) else 0.0
+    beside = part((one for one in early if no_loss(one)), early) if enough(total(early), looks) else 0.0
     if not early:  # nothing tells them apart
         within = 0.0
     once = float(found.get("other_once_share") or 0.0)
@@ -76,18 +76,26 @@ def fitted(
     }
 
 
-def _sum(lines: Sequence[LineCost]) -> float:
-    return sum(one.share for one in lines)
+def total(lines: Iterable[LineCost]) -> float:
+    """What some lines take together, as a share of the wall-clock."""
+    return sum((one.share for one in lines), 0.0)
 
 
-def _enough(lines: Sequence[LineCost], looks: int | None) -> bool:
-    return bool(lines) and (looks is None or _sum(lines) * looks >= FEW_LOOKS)
+def part(some: Iterable[LineCost], lines: Iterable[LineCost]) -> float:
+    """Of what lines take, the part of some of them, 0..1; 0 where nothing was seen."""
+    whole = total(lines)
+    return total(some) / whole if whole > 0 else 0.0
+
+
+def enough(share: float, looks: int | None) -> bool:
+    """Whether enough looks fell on what takes a share of the wall-clock; they did where nobody counted them."""
+    return looks is None or share * looks >= FEW_LOOKS
 
 
 def _scaled(lines: list[LineCost], looks: int | None, least: float, most: float) -> list[LineCost]:
     """Lines whose sum is `most` at most and, where enough was seen to divide it, `least` at least."""
-    seen = _sum(lines)
+    seen = total(lines)
     if seen <= 0:
         return lines
-    wanted = min(max(seen, min(least, MOST_TIMES * seen)) if _enough(lines, looks) else seen, most)
+    wanted = min(max(seen, min(least, MOST_TIMES * seen)) if enough(seen, looks) else seen, most)
     return lines if wanted == seen else [replace(one, share=one.share * wanted / seen) for one in lines]

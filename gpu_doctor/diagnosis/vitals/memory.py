@@ -60,6 +60,13 @@ class MemoryVitals:
     swap_in_bytes_per_s: float | None = None
     """Mean after warm-up, whole machine."""
 
+    @property
+    def beside_bytes(self) -> float:
+        """What others and CUDA itself hold of the GPU beside torch's allocator; 0 where that is not known."""
+        if self.device_used_bytes is None or self.reserved_peak_bytes is None:
+            return 0.0
+        return max(self.device_used_bytes - self.reserved_peak_bytes, 0.0)
+
 
 def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
     """What is read off a recording for the fields above; a name that is left out is None = not measured.

@@ -30,6 +30,14 @@ class SetupVitals:
         """Its compute capability."""
         return None if self.card is None else self.card.capability
 
+    def at_least(self, capability: tuple[int, int]) -> bool:
+        """Whether it is known to be a GPU of this compute capability or more."""
+        return self.card is not None and self.card.at_least(capability)
+
+    def layers(self, *kinds: str) -> int:
+        """How many layers of some kinds the trained modules have."""
+        return sum(self.setup.layers.get(kind, 0) for kind in kinds)
+
     @property
     def model(self) -> ModelFacts | None:
         """The make of the trained modules."""

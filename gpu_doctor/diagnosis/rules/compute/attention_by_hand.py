@@ -21,6 +21,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace
+from gpu_doctor.diagnosis.rules.evidence import sizes
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -43,20 +44,24 @@ WEIGHTS = (
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where attention by hand has its part in the arithmetic of forward and backward."""
-    model, tokens = vitals.model, _tokens(vitals)
-    forward, backward, busy = vitals.forward_share, vitals.backward_share, vitals.gpu_busy_share
-    if model is None or not model.attention or not model.product_weights or not tokens or vitals.compiled:
+    model, inputs, tokens = vitals.model, vitals.inputs, _tokens(vitals)
+    busy = vitals.gpu_busy_share
+    if (
+        model is None
+        or inputs is None
+        or not model.attention
+        or not model.product_weights
+        or not tokens
+        or vitals.compiled
+    ):
         return None
-    if forward is None or backward is None or not gpu_pace.kernels_set_it(vitals):
-        return None
-    if vitals.on_gpu and busy is None:
+    if not gpu_pace.kernels_set_it(vitals) or (vitals.on_gpu and busy is None):
         return None
     # A token makes two operations with each weight, and four with each number of each other token's key and value.
     pairing = 2.0 * tokens * model.attention_width
     part = pairing / (model.product_weights + pairing)
-    spent = busy if vitals.on_gpu and busy is not None else min(forward + (vitals.loss_share or 0.0) + backward, 1.0)
+    spent = busy if vitals.on_gpu and busy is not None else vitals.passes_share
     cost = gpu_pace.at_most(vitals, spent * part)
-    high = 1.0 / (1.0 - min(cost * DOUBT, 0.95))
     passes = "the forward takes" if vitals.predicts else "forward and backward take"
     text, code = WEIGHTS if model.asks_weights else BY_HAND
     return Finding(
@@ -66,7 +71,8 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             *model.attention,
-            f"estimated for sequences of {tokens} (input {_shape(vitals)}), where each token attends to all others",
+            f"estimated for sequences of {tokens} (input {sizes(inputs.shape)}), where each token attends to all "
+            "others",
             f"attention is then {formatting.share(part)} of the arithmetic, and {passes} {formatting.share(spent)} "
             "of the time",
         ),
@@ -75,11 +81,8 @@ def check(vitals: Vitals) -> Finding | None:
                 text=text,
                 safety=Safety.BY_HAND,
                 code=code,
-                predicted_speedup=1.0 / (1.0 - cost),
-                predicted_low=1.0,
-                predicted_high=high,
                 changes="The same result but for rounding, and other random numbers where attention has dropout.",
-            ),
+            ).saving(0.0, cost, cost * DOUBT),
         ),
     )
 
@@ -101,7 +104,3 @@ def _tokens(vitals: Vitals) -> int:
         return second if size == first else first
     by_module = vitals.model.attention_batch_first if vitals.model is not None else None
     return min(first, second) if by_module is None else second if by_module else first
-
-
-def _shape(vitals: Vitals) -> str:
-    return " x ".join(str(length) for length in vitals.inputs.shape) if vitals.inputs is not None else ""

@@ -35,8 +35,6 @@ CPU_NEEDS = ("forward_share", "backward_share")
 LEAST_BYTES = 1 << 20
 """Smaller tensors stay in a GPU's caches, and what counts then is how many operations there are (as for
 loss-by-hand)."""
-MOST = 0.95
-"""Of the time that a forecast takes away."""
 PASSES: Final = {"product": (2, 4), "cosine": (6, 36), "squares": (4, 10), "norm": (2, 7)}
 """Kind -> how often a number of the large tensor, or of one as large, is read or written, forward and backward
 (derivatives.yaml of torch)."""
@@ -73,7 +71,7 @@ def check(vitals: Vitals) -> Finding | None:
     found = _by_passes(vitals, one) if vitals.on_gpu else passes.saved(vitals, one.longer_s)
     if found is None:
         return None
-    low, cost, high = (min(share, MOST) for share in found)
+    low, cost, high = found
     samples = f"{one.samples} x " if one.samples > 1 else ""
     code, changes = CURES[one.kind]
     return Finding(
@@ -91,12 +89,8 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Compare all pairs by one matrix product",
                 safety=Safety.BY_HAND,
                 code=code,
-                predicted_low=1.0 / (1.0 - low),
-                predicted_speedup=1.0 / (1.0 - cost),
-                predicted_high=1.0 / (1.0 - high),
-                at_most=vitals.on_gpu,
                 changes=changes,
-            ),
+            ).saving(low, cost, high, at_most=vitals.on_gpu),
         ),
     )
 

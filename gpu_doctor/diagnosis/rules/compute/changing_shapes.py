@@ -16,7 +16,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
+from gpu_doctor.diagnosis.rules.evidence import sizes
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -41,18 +41,13 @@ def check(vitals: Vitals) -> Finding | None:
     if not inputs.new_shape_s > 0.0:  # NaN: there was nothing to compare
         return None
     cost = min(inputs.new_shape_s / run_s, 1.0)
-    usual = " x ".join(str(length) for length in inputs.shape)
     model = vitals.setup.model
     padded = Prescription(
         text="Pad to a few lengths, or group items of like length into a batch",
         safety=Safety.BY_HAND,
         code="length = -(-max(len(item) for item in items) // 64) * 64  # the next multiple of 64",
-        predicted_speedup=1.0 / (1.0 - cost) if cost < 1.0 else None,
-        predicted_low=1.0,
-        predicted_high=at_best(cost) if cost < 1.0 else None,
-        at_most=True,
     )
-    cures = [padded]
+    cures = [padded.saving_at_most(cost) if cost < 1.0 else padded]
     if model is not None and model.compiled:
         cures.append(
             Prescription(
@@ -76,7 +71,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"{'at least ' if inputs.shapes >= 64 else ''}{inputs.shapes} shapes in {inputs.looked_at} inspected "
-            f"forward passes, {usual} most often",
+            f"forward passes, {sizes(inputs.shape)} most often",
             f"{inputs.new_shape_steps} forward passes had a new shape; together their steps took "
             f"{formatting.seconds(inputs.new_shape_s)} longer than later steps of the same shape, or of one alike",
         ),

@@ -22,14 +22,13 @@ from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.compute import cudnn_not_tuned
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.machine.cards import TENSOR_CORES
 
 NEEDS = ("gpu_busy_share", "capability", "model")
 EXCLUDES = ("cudnn-not-tuned",)
 """The same kernels: their layout decides which algorithms there are to choose from, so it comes first, and timing them
 second."""
 
-CAPABILITY = (7, 0)
-"""Tensor cores came with compute capability 7.0 (NVIDIA's tuning guides)."""
 GAIN = 1.08
 """Price only: the low end of the 8 to 35 % that PyTorch's channels-last tutorial reports."""
 STORED = 0.5
@@ -41,12 +40,11 @@ OTHERS = (*cudnn_not_tuned.PRODUCTS, "Conv1d", "Conv3d", "ConvTranspose1d", "Con
 def check(vitals: Vitals) -> Finding | None:
     """Fires on a busy GPU with tensor cores that runs mostly half-precision 2D convolutions channels first."""
     setup, busy = vitals.setup, vitals.gpu_busy_share
-    model, inputs, capability = vitals.model, vitals.inputs, vitals.capability
-    if busy is None or model is None or capability is None or capability < CAPABILITY:
+    model, inputs = vitals.model, vitals.inputs
+    if busy is None or model is None or not vitals.at_least(TENSOR_CORES):
         return None
     dtype = setup.autocast or setup.dtype
-    others = sum(setup.layers.get(name, 0) for name in OTHERS)
-    if dtype not in ("float16", "bfloat16") or model.convolutions <= others:
+    if dtype not in ("float16", "bfloat16") or model.convolutions <= vitals.layers(*OTHERS):
         return None
     if model.channels_last >= STORED * model.convolutions or (inputs is not None and inputs.channels_last):
         return None

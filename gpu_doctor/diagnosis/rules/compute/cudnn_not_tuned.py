@@ -17,6 +17,7 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.arithmetic import CONVOLUTIONS
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("gpu_busy_share", "inputs")
@@ -25,7 +26,6 @@ ASSUMED_GAIN = 1.1
 """Price only: PyTorch's tuning guide recommends it without a figure; a tenth is what such reports begin with."""
 LOOKED_AT = 5
 """Fewer inputs looked at do not say that the shape is fixed."""
-CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
 PRODUCTS = ("Linear", "MultiheadAttention")
 TIMED = Prescription(
     text="Let cuDNN time its algorithms once",
@@ -42,9 +42,8 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     if setup.flags.get("cudnn_benchmark") is not False or setup.flags.get("deterministic"):
         return None
-    convolutions = sum(setup.layers.get(name, 0) for name in CONVOLUTIONS)
-    products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
-    if convolutions <= products or not gpu_pace.kernels_set_it(vitals):
+    convolutions = vitals.layers(*CONVOLUTIONS)
+    if convolutions <= vitals.layers(*PRODUCTS) or not gpu_pace.kernels_set_it(vitals):
         return None
     cost = gpu_pace.at_most(vitals, busy * (1.0 - 1.0 / ASSUMED_GAIN))
     return Finding(

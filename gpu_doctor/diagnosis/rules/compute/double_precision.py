@@ -81,7 +81,6 @@ def _arithmetic(vitals: Vitals) -> float | None:
         return None
     each = FLOPS_PER_WEIGHT if vitals.backward_share else FLOPS_PER_WEIGHT / 3.0  # a backward is two thirds of it
     flops = each * parameters * positions(inputs.shape, inputs.dtype) * (vitals.micro_batches or 1.0)
-    parts = (vitals.forward_share, vitals.loss_share, vitals.backward_share)
     # Of the cores' seconds, not of the wall: other programs stretch the one and not the other.
     cores_s = vitals.consumer_cpu_s or step_s * min(vitals.torch_threads or 1, max(vitals.usable_cores, 1.0))
-    return min(flops / CORE_FLOPS / cores_s, sum(one or 0.0 for one in parts), 1.0)
+    return min(flops / CORE_FLOPS / cores_s, vitals.passes_share)

@@ -47,7 +47,7 @@ def check(vitals: Vitals) -> Finding | None:
     trains = bool(vitals.setup.optimizers)
     spent = max(vitals.evaluation_share or 0.0, _forwards_alone(vitals)) if trains else vitals.forward_share
     spent *= facts.with_gradients / facts.forwards
-    cost = spent * (1.0 - 1.0 / usual)
+    least, cost, most = (spent * (1.0 - 1.0 / gain) for gain in (low, usual, high))
     what = "Evaluation" if trains else "The model"
     return Finding(
         rule="eval-with-gradients",
@@ -66,10 +66,7 @@ def check(vitals: Vitals) -> Finding | None:
                 safety=Safety.BY_HAND,
                 code="with torch.inference_mode():\n    for inputs, targets in val_loader:\n"
                 "        outputs = model(inputs)",
-                predicted_speedup=_sped(spent, usual),
-                predicted_low=_sped(spent, low),
-                predicted_high=_sped(spent, high),
-            ),
+            ).saving(least, cost, most),
         ),
     )
 
@@ -83,8 +80,4 @@ def _forwards_alone(vitals: Vitals) -> float:
     if not vitals.backward_share or vitals.setup.flags.get("anomaly_mode"):
         return 0.0
     ratio = BACKWARD_LEAST if vitals.setup.layers.get(ATTENTION) else BACKWARD_USUAL
-    return max((vitals.forward_share or 0.0) + (vitals.loss_share or 0.0) - vitals.backward_share / ratio, 0.0)
-
-
-def _sped(share: float, gain: float) -> float:
-    return 1.0 / (1.0 - share * (1.0 - 1.0 / gain))
+    return max(vitals.together("forward", "loss") - vitals.backward_share / ratio, 0.0)

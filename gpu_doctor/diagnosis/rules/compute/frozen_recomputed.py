@@ -66,10 +66,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Compute its outputs once, before the first epoch, and look them up",
                 safety=Safety.BY_HAND,
                 code=LOADED if vitals.loader is not None else INDEXED,
-                predicted_speedup=gain.speedup,
-                predicted_low=gain.low,
-                predicted_high=gain.high,
                 changes="The same training but for rounding, as long as samples are not augmented.",
-            ),
+            ).expecting(gain),
         ),
     )

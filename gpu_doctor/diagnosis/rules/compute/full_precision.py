@@ -23,13 +23,11 @@ from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.rules.compute import tf32_off
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.machine.cards import AMPERE, TENSOR_CORES
 
 NEEDS = ("gpu_busy_share", "capability")
 EXCLUDES = ("tf32-off",)
 
-CAPABILITY = (7, 0)
-"""Tensor cores came with compute capability 7.0 (NVIDIA's tuning guides)."""
-BF16_CAPABILITY = (8, 0)
 TENSOR_ACTIVE_PCT = 1.0
 """Tensor cores that are active less than this are not used (torch-tb-profiler: 0)."""
 ASSUMED_GAIN = 1.5
@@ -47,14 +45,14 @@ def check(vitals: Vitals) -> Finding | None:
     """Fires on a GPU with tensor cores that is busy with float32 products."""
     setup, busy = vitals.setup, vitals.gpu_busy_share
     device = vitals.card
-    if busy is None or device is None or device.capability is None or device.capability < CAPABILITY:
+    if busy is None or device is None or not vitals.at_least(TENSOR_CORES):
         return None
-    products = sum(setup.layers.get(name, 0) for name in PRODUCTS)
+    products = vitals.layers(*PRODUCTS)
     tf32 = half_precision.in_tf32(vitals)
     used = not tf32 and (vitals.tensor_active_pct or 0.0) >= TENSOR_ACTIVE_PCT
     if setup.dtype != "float32" or setup.autocast or not products or used or not gpu_pace.kernels_set_it(vitals):
         return None
-    dtype = "bf16" if device.capability >= BF16_CAPABILITY else "fp16"
+    dtype = "bf16" if vitals.at_least(AMPERE) else "fp16"
     name = "bfloat16" if dtype == "bf16" else "float16"
     milder = tf32_off.applies(vitals)
     gain, why = (TF32_GAIN, TF32_WHY) if tf32 else (ASSUMED_GAIN, ", the low end of what is reported")

@@ -20,9 +20,9 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
+from gpu_doctor.diagnosis.forecast.removed_work import Gain, at_best
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety, faster
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("evaluation_share",)
@@ -57,10 +57,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Evaluate half as often, or on a part of the data",
                 safety=Safety.BY_HAND,
                 code=f"if {_seldom(vitals)}:\n    evaluate(model, val_loader)",
-                predicted_speedup=1.0 / (1.0 - share / 2),
-                predicted_low=1.0,
-                predicted_high=at_best(share),
-            ),
+            ).expecting(Gain(faster(share / 2.0), 1.0, at_best(share))),
         ),
     )
 

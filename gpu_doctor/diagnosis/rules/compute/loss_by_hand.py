@@ -29,7 +29,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.removed_work import MOST
 from gpu_doctor.diagnosis.rules import gpu_pace, passes
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -113,7 +112,7 @@ def check(vitals: Vitals) -> Finding | None:
     a_pass = loss / (ahead + made)
     saved = a_pass * (ahead + made - fused_ahead) + min(a_pass * (back - fused_back), backward)
     parts = (*(saved * part for part in GAINS), loss + min(a_pass * back, backward))
-    low, cost, high = (gpu_pace.at_most(vitals, min(one, MOST)) for one in parts)
+    low, cost, high = (gpu_pace.at_most(vitals, one) for one in parts)
     fused_by = "cross_entropy" if one.labels in FUSED else "log_softmax"
     text, code = CURES[one.labels or "soft"]
     return Finding(
@@ -134,12 +133,9 @@ def check(vitals: Vitals) -> Finding | None:
                 text=text,
                 safety=Safety.BY_HAND,
                 code=code,
-                predicted_speedup=1.0 / (1.0 - cost),
-                predicted_low=1.0 if vitals.on_gpu else 1.0 / (1.0 - low),  # clipping is in the same seconds there
-                predicted_high=1.0 / (1.0 - high),
                 changes="The same loss but for rounding, and for what was added inside of the logarithm, if all "
                 "batches have targets like those of the first, which was looked at.",
-            ),
+            ).saving(0.0 if vitals.on_gpu else low, cost, high),  # clipping is in the same seconds there
         ),
     )
 

@@ -28,8 +28,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
-from gpu_doctor.recording import LineCost
+from gpu_doctor.diagnosis.vitals.lines import part, total
 
 NEEDS = ("loss_share", "backward_share", "step_wall_s")
 EXCLUDES = ("launch-bound", "small-batch")
@@ -61,12 +60,12 @@ def check(vitals: Vitals) -> Finding | None:
 def _of_gradients(vitals: Vitals) -> Finding | None:
     """Of the calls that the text tells apart, and of what they leave for the backward to go through again."""
     backward, step_s, samples = vitals.backward_share, vitals.host_step_s, vitals.samples_per_step
-    mine = [one for one in vitals.lines if one.one_by_one and one.phase == "backward" and not one.in_worker]
-    asked = _sum(mine)
+    mine = [one for one in vitals.lines_in("backward") if one.one_by_one]
+    asked = total(mine)
     if not asked or not backward or step_s is None or samples is None or samples < FEWEST:
         return None
     share = min(asked, backward) * (1.0 - 1.0 / FEWEST) + max(backward - asked, 0.0) * _in_pieces(vitals)
-    if share < LOSS_SHARE or (vitals.looks is not None and asked * vitals.looks < FEW_LOOKS):
+    if share < LOSS_SHARE or not vitals.looked_at(asked):
         return None
     handed = any("grad(" in one.text for one in mine)
     code = (
@@ -112,10 +111,10 @@ def _of_the_loss(vitals: Vitals) -> Finding | None:
         return None
     seen = [one for one in vitals.lines if one.before_backward]
     looped = [one for one in seen if one.looped]
-    whole, inside = _sum(seen), _sum(looped)
-    if not inside or inside < LOOPED * whole or (vitals.looks is not None and inside * vitals.looks < FEW_LOOKS):
+    inside = part(looped, seen)
+    if not inside or inside < LOOPED or not vitals.looked_at(total(looped)):
         return None
-    share = loss * inside / whole + backward * _in_pieces(vitals)
+    share = loss * inside + backward * _in_pieces(vitals)
     return Finding(
         rule="loss-in-a-loop",
         headline=f"A Python loop computes the loss piece by piece: up to {formatting.share(share)} of the time, "
@@ -137,7 +136,3 @@ def _of_the_loss(vitals: Vitals) -> Finding | None:
             ),
         ),
     )
-
-
-def _sum(lines: list[LineCost]) -> float:
-    return sum(one.share for one in lines)

@@ -34,8 +34,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     if model is None or not model.device_bytes or set(model.device_bytes) != {"cpu"}:
         return None
-    shares = (vitals.forward_share, vitals.backward_share, vitals.optimizer_share, vitals.loss_share)
-    share = min(sum(one or 0.0 for one in shares), 1.0)
+    share = vitals.computing_share
     if share * wall < TINY_S:
         return None
     fed = f", its inputs on {setup.inputs.device}" if setup.inputs is not None and setup.inputs.device else ""

@@ -52,12 +52,12 @@ def check(vitals: Vitals) -> Finding | None:
     if made is None or again.result_bytes is None:
         return None
     shapes = vitals.inputs.shapes if vitals.inputs is not None else 0
-    if shapes > MOST_SHAPES or any(vitals.setup.layers.get(name) for name in RECURRENT):
+    if shapes > MOST_SHAPES or vitals.layers(*RECURRENT):
         return None
     wanted = KEPT * (made + again.result_bytes)
     if wanted > spare:
         return None
-    low, usual, high = (1.0 / (1.0 - min(share * part, 0.95)) for part in GAINS)
+    low, usual, high = (share * part for part in GAINS)
     return Finding(
         rule="needless-checkpointing",
         headline=f"Activation checkpointing repeats the forward for {formatting.share(share)} of the time, though "
@@ -74,11 +74,8 @@ def check(vitals: Vitals) -> Finding | None:
                 safety=Safety.BY_HAND,
                 code="y = block(x)  # instead of checkpoint(block, x, use_reentrant=False)\n"
                 "model.gradient_checkpointing_disable()  # of a model that a library checkpoints",
-                predicted_speedup=usual,
-                predicted_low=low,
-                predicted_high=high,
                 changes="The same training; more memory is used.",
-            ),
+            ).saving(low, usual, high),
         ),
     )
 
@@ -108,7 +105,4 @@ def _spare_bytes(vitals: Vitals) -> float | None:
     total, peak = vitals.memory_total_bytes, vitals.peak_share
     if total is None or peak is None:
         return None
-    ours = peak * total
-    if vitals.device_used_bytes is not None and vitals.reserved_peak_bytes is not None:
-        ours += max(vitals.device_used_bytes - vitals.reserved_peak_bytes, 0.0)
-    return total * (1.0 - FREE_AFTERWARDS) - ours
+    return total * (1.0 - FREE_AFTERWARDS - peak) - vitals.beside_bytes

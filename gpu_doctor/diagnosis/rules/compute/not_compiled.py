@@ -18,10 +18,12 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_idle
+from gpu_doctor.diagnosis.rules.evidence import sizes
 from gpu_doctor.diagnosis.rules.host import launch_bound
 from gpu_doctor.diagnosis.rules.prescriptions import larger_batch
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.machine.cards import TENSOR_CORES
 
 NEEDS = (*launch_bound.NEEDS, "model", "inputs")
 
@@ -32,8 +34,6 @@ FEW_SHAPES = 2
 """A full and a last batch; more shapes make torch.compile compile again."""
 LOOKED_AT = 5
 """Forwards from which on shapes are known not to change."""
-CAPABILITY = (7, 0)
-"""Triton, which torch.compile writes its kernels in, supports GPUs from compute capability 7.0 on."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -43,10 +43,10 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     if not vitals.launches_limit or vitals.compiled or inputs.looked_at < LOOKED_AT or inputs.shapes > FEW_SHAPES:
         return None
-    if (vitals.capability or CAPABILITY) < CAPABILITY:
+    if vitals.capability is not None and not vitals.at_least(TENSOR_CORES):
         return None
     bigger = larger_batch(vitals)  # as launch-bound prescribes
-    shape = " x ".join(str(length) for length in inputs.shape)
+    shape = sizes(inputs.shape)
     return Finding(
         rule="not-compiled",
         headline=f"Operations are launched one by one: that takes up to {formatting.share(cost)} of the time.",

@@ -21,11 +21,11 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_idle
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines, hot_lines
 from gpu_doctor.diagnosis.rules.host import launch_bound
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
+from gpu_doctor.diagnosis.vitals.lines import total
 from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.setup import InputFacts
 
@@ -62,9 +62,9 @@ def calls_in_turn(vitals: Vitals) -> list[LineCost]:
     """
     facts = (vitals.inputs, vitals.setup.idle_inputs)
     single = any(one is not None and one.looked_at >= FEWEST and _rows(one) == 1 for one in facts)
-    mine = [one for one in vitals.lines if one.one_by_one and not one.in_worker] if single else []
+    mine = [one for one in vitals.lines_in("forward", "other") if one.one_by_one] if single else []
     calls = {one.one_by_one for one in mine if one.phase == "forward"}
-    return [one for one in mine if one.one_by_one in calls and one.phase in ("forward", "other")]
+    return [one for one in mine if one.one_by_one in calls]
 
 
 def _rows(inputs: InputFacts) -> int:
@@ -77,12 +77,10 @@ def _rows(inputs: InputFacts) -> int:
 def _between_updates(vitals: Vitals) -> Finding | None:
     """Of the calls that the text tells apart: the host's seconds by looks, no more than a GPU with a queue idles."""
     lines = calls_in_turn(vitals)
-    share = sum(one.share for one in lines) * (1.0 - 1.0 / FEWEST)  # at least so many become one
+    share = total(lines) * (1.0 - 1.0 / FEWEST)  # at least so many become one
     if vitals.on_gpu:
-        taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
-        share = min(share, max(vitals.gpu_idle_at_most - taken, 0.0))
-    few = vitals.looks is not None and sum(one.share for one in lines) * vitals.looks < FEW_LOOKS
-    if share < COMPUTING_SHARE or few:
+        share = min(share, max(vitals.gpu_idle_at_most - vitals.exposed_share, 0.0))
+    if share < COMPUTING_SHARE or not vitals.looked_at(total(lines)):
         return None
     return Finding(
         rule="per-sample-forward",
@@ -104,17 +102,16 @@ def _of_a_batch(vitals: Vitals) -> Finding | None:
     batch = round(samples / max(vitals.batches_per_step or 1.0, 1.0))
     if batch in inputs.shape[:2] or (inputs.shape[0] > 1 and len(inputs.shape) > 1 and inputs.shape[0] < batch):
         return None  # whole batches: a cell that is called for every time step; or parts of samples: crops
-    shares = [vitals.forward_share, vitals.loss_share, vitals.backward_share]
+    spent = vitals.passes_share
     if vitals.on_gpu:  # its kernels of one row take about as long as those of all rows, and it waits for launches
         bound = launch_bound.check(vitals) is not None
-        shares = [gpu_idle.launching(vitals)] if bound else [vitals.gpu_forward_share, vitals.gpu_backward_share]
-    share = min(sum(one for one in shares if one is not None), 1.0) * (1.0 - 1.0 / samples)
+        spent = (gpu_idle.launching(vitals) or 0.0) if bound else vitals.together("gpu_forward", "gpu_backward")
+    share = spent * (1.0 - 1.0 / samples)
     if share < COMPUTING_SHARE:
         return None
     shape = ", ".join(str(one) for one in inputs.shape)
     each = "each" if inputs.shapes < 2 else "mostly"
     more = "or more " if often >= inputs.most_per_step else ""
-    lines = [one for one in vitals.lines if one.phase == "forward" and not one.in_worker]
     pad = "" if inputs.shapes <= 2 else " Samples of different sizes are padded to one, or sorted by size into batches."
     return Finding(
         rule="per-sample-forward",
@@ -123,7 +120,7 @@ def _of_a_batch(vitals: Vitals) -> Finding | None:
         evidence=(
             f"{formatting.grouped(often)} {more}forward passes in a step of {formatting.count(samples, 'sample')}, "
             f"{each} with a tensor of shape ({shape})",
-            *dearest_lines(lines, vitals.source),
+            *hot_lines(vitals, ("forward",)),
         ),
         prescriptions=(
             Prescription(

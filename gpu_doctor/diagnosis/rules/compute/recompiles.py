@@ -26,11 +26,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import without
+from gpu_doctor.diagnosis.rules.evidence import place
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.compiling import Recompiled
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -108,9 +108,7 @@ def _often(vitals: Vitals) -> list[Recompiled]:
 def _place(one: Recompiled) -> str:
     """`forward (cell line 6)`."""
     first = one.versions[0]
-    cell = "ipykernel" in first.file or first.file.startswith("<")
-    where = "cell" if cell else PurePath(first.file).name
-    return f"{first.function} ({where} line {first.line})" if first.file else first.function
+    return f"{first.function} ({place(first.file)} line {first.line})" if first.file else first.function
 
 
 def _others(often: list[Recompiled], first: Recompiled) -> tuple[str, ...]:
@@ -125,7 +123,7 @@ def _cure(vitals: Vitals, one: Recompiled, cost: float) -> Prescription:
     if cost < NAMING_BAR:
         return chosen
     gain = without(vitals, cost, calls_per_step=len(one.versions) / max(vitals.measured_steps, 1))
-    return replace(chosen, predicted_speedup=gain.speedup, predicted_low=1.0, predicted_high=gain.high, at_most=True)
+    return chosen.expecting(replace(gain, low=1.0), at_most=True)
 
 
 def _kind(reason: str) -> str:

@@ -23,7 +23,7 @@ from gpu_doctor.diagnosis.rules.compute.heavy_evaluation import FROM_TRAINING
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
+from gpu_doctor.diagnosis.vitals.lines import total
 
 NEEDS = ("forward_share", "backward_share", "step_wall_s")
 
@@ -41,9 +41,9 @@ def check(vitals: Vitals) -> Finding | None:
     forward, step_s = vitals.forward_share, vitals.host_step_s
     if not forward or step_s is None or not vitals.backward_share:
         return None
-    lines = [one for one in vitals.lines if one.phase == "forward" and one.beside == "step" and not one.in_worker]
-    share = sum(one.share for one in lines)
-    if vitals.looks is not None and share * vitals.looks < FEW_LOOKS:
+    lines = [one for one in vitals.lines_in("forward") if one.beside == "step"]
+    share = total(lines)
+    if not vitals.looked_at(share):
         return None
     if vitals.on_gpu:  # the host is soon done with it, the GPU is not
         if vitals.gpu_forward_share is None:
@@ -62,16 +62,7 @@ def check(vitals: Vitals) -> Finding | None:
             *dearest_lines(lines, vitals.source),
         ),
         prescriptions=(
-            Prescription(
-                text=FROM_TRAINING.text,
-                safety=Safety.BY_HAND,
-                code=FROM_TRAINING.code,
-                predicted_speedup=gain.speedup,
-                predicted_low=gain.low,
-                predicted_high=gain.high,
-                at_most=True,
-                changes=FROM_TRAINING.changes,
-            ),
+            FROM_TRAINING.expecting(gain, at_most=True),
             SELDOM,
         ),
     )

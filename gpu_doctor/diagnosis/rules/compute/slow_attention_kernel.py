@@ -29,12 +29,11 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace, passes
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.machine.cards import AMPERE
 from gpu_doctor.recording.setup import AttentionCalls
 
 NEEDS = ("forward_share", "backward_share")
 
-CAPABILITY = (8, 0)
-"""The flash kernel needs it; below, the memory-efficient one is the fastest there is."""
 MOST_HEAD_SIZE = 256
 """Of the flash kernel (`check_head_dim_size_flash` in torch's sdp_utils)."""
 HALVES = ("float16", "bfloat16")
@@ -104,7 +103,6 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     low, cost, high = found
     worst, cause = max(slow, key=lambda one: one[0].products)
-    bounds = [1.0 / (1.0 - min(one, 0.95)) for one in (low, cost, high)]
     text, code, changes = CURES[cause]
     return Finding(
         rule="slow-attention-kernel",
@@ -121,11 +119,8 @@ def check(vitals: Vitals) -> Finding | None:
                 text=text,
                 safety=Safety.BY_HAND,
                 code=code,
-                predicted_low=bounds[0],
-                predicted_speedup=bounds[1],
-                predicted_high=bounds[2],
                 changes=changes,
-            ),
+            ).saving(low, cost, high),
         ),
     )
 
@@ -135,8 +130,7 @@ def _cause(vitals: Vitals, one: AttentionCalls) -> str:
     if one.kernel == "math":
         by_inputs = (LEARNED, one.learned_mask), (DROPOUT, one.drops and not vitals.on_gpu), (SIZE, _too_wide(one))
         return next((cause for cause, is_it in by_inputs if is_it), UNKNOWN)
-    card = vitals.card
-    if one.kernel != "efficient" or card is None or card.capability is None or card.capability < CAPABILITY:
+    if one.kernel != "efficient" or not vitals.at_least(AMPERE):  # below, it is the fastest there is
         return ""
     if one.dtype not in HALVES:  # a whole model in float32 is full-precision's
         return DTYPE if vitals.setup.autocast or vitals.setup.dtype in HALVES else ""

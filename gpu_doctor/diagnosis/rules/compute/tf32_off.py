@@ -20,12 +20,11 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.rules.half_precision import CUBLAS, CUDNN
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.arithmetic import has_tf32
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("gpu_busy_share", "capability")
 
-CAPABILITY = (8, 0)
-"""TF32 came with compute capability 8.0 (NVIDIA's Ampere tuning guide)."""
 ASSUMED_GAIN = 1.3
 """Price only: TF32's peak is half of that of half precision on the same card (NVIDIA A100 data sheet), so its gain is
 taken as the lower part of full-precision's."""
@@ -41,13 +40,11 @@ def changes(vitals: Vitals) -> str:
 
 def applies(vitals: Vitals) -> bool:
     """Whether float32 products are the model's main work, could run in TF32, and are kept from it by torch's switch."""
-    setup, device = vitals.setup, vitals.setup.card
-    if device is None or device.capability is None or device.capability < CAPABILITY or "AMD" in device.name:
-        return False
+    setup = vitals.setup
     by_cudnn, by_cublas = _layers(vitals)
     matrices = setup.flags.get("matmul_precision") == "highest" and by_cublas > by_cudnn
     held = matrices or (setup.flags.get("cudnn_tf32") is False and by_cudnn > by_cublas)
-    return held and setup.dtype == "float32" and not setup.autocast
+    return has_tf32(setup.card) and held and setup.dtype == "float32" and not setup.autocast
 
 
 def cure(vitals: Vitals, text: str) -> Prescription:
@@ -64,8 +61,7 @@ def cure(vitals: Vitals, text: str) -> Prescription:
 
 
 def _layers(vitals: Vitals) -> tuple[int, int]:
-    layers = vitals.setup.layers
-    return sum(layers.get(name, 0) for name in CUDNN), sum(layers.get(name, 0) for name in CUBLAS)
+    return vitals.layers(*CUDNN), vitals.layers(*CUBLAS)
 
 
 def check(vitals: Vitals) -> Finding | None:

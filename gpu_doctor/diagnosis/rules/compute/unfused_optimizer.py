@@ -68,9 +68,6 @@ def check(vitals: Vitals) -> Finding | None:
                 safety=Safety.SAFE,
                 settings={"fused_optimizer": True},
                 code=f"torch.optim.{one.name}(model.parameters(), lr=..., fused=True)",
-                predicted_speedup=None if gain is None else gain.speedup,
-                predicted_low=None if gain is None else gain.low,
-                predicted_high=None if gain is None else gain.high,
-            ),
+            ).expecting(gain),
         ),
     )

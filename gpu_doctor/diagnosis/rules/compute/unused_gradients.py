@@ -58,8 +58,7 @@ def check(vitals: Vitals) -> Finding | None:
     cost = spent * least
     forward = 0.0 if hidden else vitals.forward_share or 0.0
     low, usual, high = (
-        1.0 / (1.0 - min(part * (spent + gain * forward), 0.99))
-        for part, gain in zip((least / 2.0, least, most), FORWARD_GAINS, strict=True)
+        part * (spent + gain * forward) for part, gain in zip((least / 2.0, least, most), FORWARD_GAINS, strict=True)
     )
     return Finding(
         rule="unused-gradients",
@@ -86,10 +85,7 @@ def check(vitals: Vitals) -> Finding | None:
                 "    features = backbone(inputs)",
                 changes="The same updates; where gradients are clipped over all of model.parameters(), the norm is "
                 "then of what is trained alone, and steps become larger.",
-                predicted_speedup=usual,
-                predicted_low=low,
-                predicted_high=high,
-            ),
+            ).saving(low, usual, high),
         ),
     )
 

@@ -34,8 +34,6 @@ CPU_NEEDS = ("forward_share", "backward_share")
 
 UNUSED = 0.2
 """Part of the positions: padding and shifted labels leave some out in any loop (as for wasted-padding)."""
-MOST = 0.95
-"""Of the time that a forecast takes away."""
 TOLD: Final = {
     "ignore_index": "the others have the target `ignore_index`",
     "mask": "the losses of the others are multiplied by 0",
@@ -59,7 +57,7 @@ def check(vitals: Vitals) -> Finding | None:
     found = _by_products(vitals, one) if vitals.on_gpu else passes.saved(vitals, one.longer_s)
     if found is None:
         return None
-    low, cost, high = (min(share, MOST) for share in found)
+    low, cost, high = found
     rows, used = (formatting.average(count / one.looked_at) for count in (one.rows, one.used))
     return Finding(
         rule="unused-logits",
@@ -76,11 +74,8 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Pick the positions that count before the layer that makes the logits",
                 safety=Safety.BY_HAND,
                 code=CODE.get(one.told_by, CODE[""]),
-                predicted_low=1.0 / (1.0 - low),
-                predicted_speedup=1.0 / (1.0 - cost),
-                predicted_high=1.0 / (1.0 - high),
                 changes="The same loss but for rounding; there are no logits of the other positions.",
-            ),
+            ).saving(low, cost, high),
         ),
     )
 

@@ -23,9 +23,9 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.removed_work import MOST, at_best
+from gpu_doctor.diagnosis.forecast.removed_work import Gain, at_best
 from gpu_doctor.diagnosis.rules import gpu_pace
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety, faster
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import Padding
 
@@ -113,11 +113,10 @@ def _spent(vitals: Vitals) -> float | None:
             return None
         if vitals.gpu_forward_share is None or vitals.gpu_backward_share is None:
             return vitals.gpu_busy_share
-        return min(vitals.gpu_forward_share + vitals.gpu_backward_share, 1.0)
+        return vitals.together("gpu_forward", "gpu_backward")
     if vitals.forward_share is None or vitals.backward_share is None:
         return None
-    whole = vitals.forward_share + (vitals.loss_share or 0.0) + vitals.backward_share
-    return max(min(whole, 1.0) - (vitals.dispatch_share or 0.0), 0.0)
+    return max(vitals.passes_share - (vitals.dispatch_share or 0.0), 0.0)
 
 
 def _cure(cure: tuple[str, str], vitals: Vitals, spent: float, less: float, at_most: bool = False) -> Prescription:
@@ -125,16 +124,10 @@ def _cure(cure: tuple[str, str], vitals: Vitals, spent: float, less: float, at_m
     pairs = _pairs(vitals)
     squared = less * (1.0 - pairs) + pairs * (1.0 - (1.0 - less) ** 2)
     gone, most = (gpu_pace.at_most(vitals, spent * part) for part in (less, max(MORE * less, squared)))
-    return Prescription(
-        text=cure[0],
-        safety=Safety.BY_HAND,
-        code=cure[1],
-        predicted_speedup=1.0 / (1.0 - min(gone, MOST)),
-        predicted_low=1.0 if at_most else 1.0 / (1.0 - FEWER * min(gone, MOST)),
-        predicted_high=at_best(most),
-        at_most=at_most,
-        changes="The samples come in another order." if at_most else "",
-    )
+    text, code = cure
+    changes = "The samples come in another order." if at_most else ""
+    gain = Gain(faster(gone), 1.0 if at_most else faster(FEWER * gone), at_best(most))
+    return Prescription(text, Safety.BY_HAND, code=code, changes=changes).expecting(gain, at_most)
 
 
 def _pairs(vitals: Vitals) -> float:

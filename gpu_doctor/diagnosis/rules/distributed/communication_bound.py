@@ -17,7 +17,6 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import Chore
@@ -54,12 +53,8 @@ def check(vitals: Vitals) -> Finding | None:
                 "model.register_comm_hook(None, default_hooks.bf16_compress_hook)"
                 if reducing_s / step_s >= called
                 else "if step % 100 == 0:\n    dist.all_reduce(metric)",
-                predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
-                predicted_low=1.0,
-                predicted_high=at_best(cost),
-                at_most=True,
                 changes="bf16 gradients are rounded before they are added up." if reducing_s / step_s >= called else "",
-            ),
+            ).saving_at_most(cost),
         ),
     )
 

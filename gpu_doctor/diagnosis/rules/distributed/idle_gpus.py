@@ -65,13 +65,9 @@ def check(vitals: Vitals) -> Finding | None:
                 else "Train on all GPUs, one process each (gradients are reduced every step)",
                 safety=Safety.BY_HAND,
                 code=SHARED_OUT if vitals.predicts else TRAINED_BY_ALL,
-                predicted_speedup=1.0 / (1.0 - cost),
-                predicted_low=1.0,
-                predicted_high=1.0 / (1.0 - cost),
-                at_most=True,
                 changes=""
                 if vitals.predicts
                 else "The batch of a step grows with the number of GPUs: scale the learning rate, or divide the batch.",
-            ),
+            ).saving(0.0, cost, cost, at_most=True),
         ),
     )

@@ -18,7 +18,6 @@ When to leave it
 from statistics import median_low
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -56,10 +55,6 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Give the ranks equal work" if mine else f"Read the recording of rank {late}",
                 safety=Safety.BY_HAND,
                 code="run.recording.save(f'rank{dist.get_rank()}.npz')  # on every rank, then diagnose the late one's",
-                predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
-                predicted_low=1.0,
-                predicted_high=at_best(cost),
-                at_most=True,
-            ),
+            ).saving_at_most(cost),
         ),
     )

@@ -16,7 +16,6 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -53,10 +52,6 @@ def check(vitals: Vitals) -> Finding | None:
                 code="with model.no_sync() if not last_of_step else contextlib.nullcontext():\n"
                 "    loss = criterion(model(x), y) / micro_batches\n"
                 "    loss.backward()",
-                predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
-                predicted_low=1.0,
-                predicted_high=at_best(cost),
-                at_most=True,
-            ),
+            ).saving_at_most(cost),
         ),
     )

@@ -59,7 +59,5 @@ def check(vitals: Vitals) -> Finding | None:
 
 def computing_share(vitals: Vitals) -> float | None:
     """Part of the time in which the model computes; None where that is so little that a GPU would not be faster."""
-    parts = (vitals.forward_share, vitals.backward_share, vitals.optimizer_share, vitals.evaluation_share)
-    share = sum(part or 0.0 for part in parts) + (vitals.loss_share or 0.0)
-    step = vitals.step_wall_s
-    return min(share, 1.0) if step and share * step >= SMALL_STEP_S else None
+    share = vitals.together("forward", "loss", "backward", "optimizer", "evaluation")
+    return share if share * (vitals.step_wall_s or 0.0) >= SMALL_STEP_S else None

@@ -30,14 +30,13 @@ UNSEEN_BYTES = float(4 << 30)
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires on kernels of others, priced, or on their memory, as a risk."""
-    used, total = vitals.device_used_bytes, vitals.memory_total_bytes
-    if used is None or not total:
+    total = vitals.memory_total_bytes
+    if not total:
         return None
     util, count = vitals.other_processes_util_pct, vitals.other_processes
     held = vitals.other_processes_bytes
-    if held is None and count is None and vitals.reserved_peak_bytes is not None:
-        beside = used - vitals.reserved_peak_bytes
-        held = beside if beside >= UNSEEN_BYTES else None
+    if held is None and count is None and vitals.beside_bytes >= UNSEEN_BYTES:
+        held = vitals.beside_bytes
     computes = util is not None and util >= UTIL_PCT
     hoards = held is not None and held >= HELD_SHARE * total
     if not computes and not hoards:

@@ -63,11 +63,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Save less often, and to a local disk",
                 safety=Safety.BY_HAND,
                 code=EVERY,
-                predicted_speedup=most.speedup,
-                predicted_low=most.low,
-                predicted_high=most.high,
-                at_most=True,
-            ),
+            ).expecting(most, at_most=True),
             Prescription(
                 text="Copy the tensors to the host and write the file on another thread",
                 safety=Safety.BY_HAND,

@@ -49,8 +49,7 @@ def check(vitals: Vitals) -> Finding | None:
     crowded = busy >= HALF_A_CORE and threads + busy > cores and (vitals.cpu_util_pct or 0.0) >= FULL_PCT
     if not too_many and not crowded:
         return None
-    parts = (vitals.forward_share, vitals.backward_share, vitals.optimizer_share, vitals.loss_share)
-    computing = min(sum(part or 0.0 for part in parts), 1.0)
+    computing = vitals.computing_share
     lost = 1.0 - 1.0 / least_slower((threads + busy) / max(cores, 1.0))
     lost = max(lost, LEAST_LOST) if crowded else lost
     fewer = max(1, min(threads - 1, int(cores) - round(busy)))

@@ -45,9 +45,9 @@ ON_SHARE = 0.02
 def check(vitals: Vitals) -> Finding | None:
     """Fires where an aid was on, priced at the least that it is known to cost, as long as it was on."""
     step_s, flags = vitals.step_wall_s, vitals.setup.flags
-    if step_s is None or vitals.backward_share is None:
+    if step_s is None:
         return None
-    passes = min((vitals.forward_share or 0.0) + (vitals.loss_share or 0.0) + vitals.backward_share, 1.0)
+    passes = vitals.passes_share
     layers = sum(vitals.setup.layers.values()) * max(vitals.micro_batches or 1.0, 1.0)
     costs: dict[str, float] = {}
     if vitals.backward_share and (on := _on_share(vitals, "anomaly_mode", "anomaly_on_s")) >= ON_SHARE:
@@ -106,8 +106,7 @@ def _slowed_share(vitals: Vitals) -> float:
     """
     if not _all_trained(vitals):
         return 0.0
-    forward = (vitals.forward_share or 0.0) + (vitals.loss_share or 0.0)
-    return max(forward - (vitals.backward_share or 0.0) / BACKWARD_LEAST, 0.0)
+    return max(vitals.together("forward", "loss") - (vitals.backward_share or 0.0) / BACKWARD_LEAST, 0.0)
 
 
 def _all_trained(vitals: Vitals) -> bool:

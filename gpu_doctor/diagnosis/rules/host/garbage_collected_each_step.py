@@ -16,6 +16,8 @@ When to leave it
     Once between two experiments it is fine. In a loop whose objects do form circles, every few hundred steps.
 """
 
+from dataclasses import replace
+
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import without
 from gpu_doctor.diagnosis.rules.evidence import chore_line
@@ -48,6 +50,8 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     gain = without(vitals, cost, calls_per_step=chore.calls / max(vitals.steps, 1), cooling=COOLING)
     librarys = bool(chore.text) and "collect" not in chore.text
+    if librarys:
+        gain = replace(gain, low=without(vitals, LEAST_EXEMPT * cost).low)
     return Finding(
         rule="garbage-collected-each-step",
         headline=f"Collecting garbage by hand takes {formatting.share(cost)} of the time.",
@@ -62,10 +66,6 @@ def check(vitals: Vitals) -> Finding | None:
                 text=_EXEMPT if librarys else "Take gc.collect() out of the loop",
                 safety=Safety.BY_HAND,
                 code="gc.collect()\ngc.freeze()  # before the training" if librarys else "# gc.collect()",
-                predicted_speedup=gain.speedup,
-                predicted_low=without(vitals, LEAST_EXEMPT * cost).low if librarys else gain.low,
-                predicted_high=gain.high,
-                at_most=True,
-            ),
+            ).expecting(gain, at_most=True),
         ),
     )

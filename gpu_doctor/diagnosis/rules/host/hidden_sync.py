@@ -24,14 +24,13 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import has_copy, moved_lines, waiting_lines
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.host import host_sync
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
+from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
 
 NEEDS = ("gpu", "gpu_gap_share", "exposed_wait_share", "step_wall_s")
@@ -47,8 +46,8 @@ x = torch.where(mask, x, 0.0)  # instead of x = x[mask]"""
 def check(vitals: Vitals) -> Finding | None:
     """Fires where the host stands on lines that need values of the GPU's, and the GPU idles as long."""
     lines, gap, step_s = hidden_lines(vitals), vitals.gpu_gap_share, vitals.step_wall_s
-    seen = sum(one.share for one in lines)
-    if gap is None or step_s is None or (vitals.looks is not None and seen * vitals.looks < FEW_LOOKS):
+    seen = total(lines)
+    if gap is None or step_s is None or not vitals.looked_at(seen):
         return None
     cost = min(seen, max(gap - _taken(vitals), 0.0))
     if cost < NAMING_BAR:
@@ -68,11 +67,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Keep the size fixed: mask by multiplication or torch.where instead of cutting out",
                 safety=Safety.BY_HAND,
                 code=MASKED,
-                predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
-                predicted_low=1.0,
-                predicted_high=at_best(cost),
-                at_most=True,
-            ),
+            ).saving_at_most(cost),
         ),
     )
 
@@ -84,7 +79,7 @@ def hidden_lines(vitals: Vitals) -> dict[LineCost, str]:
     """
     if not vitals.on_gpu or not vitals.step_wall_s:
         return {}
-    found = waiting_lines(vitals.source, [one for one in vitals.lines if _may(one)])
+    found = waiting_lines(vitals.source, vitals.lines_in("forward", "other"))
     if has_copy(vitals.source):
         moved = set(moved_lines(vitals.source, list(found)))
         found = {one: said for one, said in found.items() if one in moved or one.phase == "forward"}
@@ -101,11 +96,8 @@ def waited_share(vitals: Vitals) -> float:
 
 def within_share(vitals: Vitals) -> float:
     """What this rule prices of lines inside of forward and loss, 0..1."""
-    found, lines = check(vitals), hidden_lines(vitals)
-    if found is None:
-        return 0.0
-    outside = sum(one.share for one in priced_lines(vitals))
-    return found.cost_share * (1.0 - outside / sum(one.share for one in lines))
+    found = check(vitals)
+    return found.cost_share * (1.0 - part(priced_lines(vitals), hidden_lines(vitals))) if found is not None else 0.0
 
 
 def priced_lines(vitals: Vitals) -> list[LineCost]:
@@ -115,12 +107,8 @@ def priced_lines(vitals: Vitals) -> list[LineCost]:
     return [one for one in hidden_lines(vitals) if one.phase == "other" and not one.before_backward]
 
 
-def _may(line: LineCost) -> bool:
-    return line.phase in ("forward", "other") and not line.in_worker
-
-
 def _taken(vitals: Vitals) -> float:
     """Of the gap, what has a rule of its own."""
     waited = host_sync.check(vitals)
-    taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0) + tripping_share(vitals)
+    taken = vitals.exposed_share + tripping_share(vitals)
     return taken + vitals.chores_between_share + again_share(vitals) + (waited.cost_share if waited else 0.0)

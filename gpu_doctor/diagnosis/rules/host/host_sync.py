@@ -17,7 +17,6 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
@@ -46,8 +45,7 @@ def check(vitals: Vitals) -> Finding | None:
     if sync is None or gap is None:
         return None
     # Trips to the host, calls such as torch.save and the compiler have rules of their own.
-    taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
-    taken += tripping_share(vitals) + vitals.chores_between_share + again_share(vitals)
+    taken = vitals.exposed_share + tripping_share(vitals) + vitals.chores_between_share + again_share(vitals)
     idle = max(gap, min(vitals.gpu_idle_at_most, 1.0 - sync))  # while the host waits, it works
     cost = max(min(idle - taken, sync * _no_trips(vitals)), 0.0)
     if sync < GAP_SHARE or cost < GAP_SHARE:
@@ -69,11 +67,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text=text,
                 safety=Safety.BY_HAND,
                 code=code,
-                predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
-                predicted_low=1.0,
-                predicted_high=at_best(cost),
-                at_most=True,
-            ),
+            ).saving_at_most(cost),
         ),
     )
 

@@ -29,6 +29,7 @@ from gpu_doctor.diagnosis.rules import gpu_idle
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import total
 
 NEEDS = ("forward_share", "step_wall_s")
 
@@ -75,18 +76,14 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=share,
         evidence=(
             f"{formatting.seconds(share * step_s)} of every step of {formatting.seconds(step_s)}",
-            *dearest_lines((one for one in vitals.lines if gpu_idle.aside(one)), vitals.source),
+            *dearest_lines(gpu_idle.aside_lines(vitals), vitals.source),
         ),
         prescriptions=(
             Prescription(
                 text=text,
                 safety=Safety.BY_HAND,
                 code=code,
-                predicted_speedup=gain.speedup,
-                predicted_low=gain.low,
-                predicted_high=gain.high,
-                at_most=True,
-            ),
+            ).expecting(gain, at_most=True),
             *(Prescription(f"{text} (where this applies)", Safety.BY_HAND, code=code) for text, code in more),
         ),
     )
@@ -94,8 +91,7 @@ def check(vitals: Vitals) -> Finding | None:
 
 def _kinds(vitals: Vitals) -> list[str]:
     """Which kinds of such work take a good part of it, the dearer first."""
-    shares = {
-        kind: sum(one.share for one in vitals.lines if gpu_idle.aside(one) and one.beside == kind) for kind in DOES
-    }
+    lines = gpu_idle.aside_lines(vitals)
+    shares = {kind: total(one for one in lines if one.beside == kind) for kind in DOES}
     least = WORTH_SAYING * sum(shares.values())
     return sorted((kind for kind in DOES if shares[kind] >= least), key=lambda kind: -shares[kind])

@@ -28,13 +28,15 @@ from dataclasses import replace
 from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, elsewhere_lines
 from gpu_doctor.diagnosis.forecast.forecast import WORKERS_PER_CORE
-from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN
-from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, OTHERS, SATURATED, core_worth
-from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing_s, pace
+from gpu_doctor.diagnosis.forecast.prediction import BAND
+from gpu_doctor.diagnosis.forecast.removed_work import MOST, Gain
+from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, OTHERS, SATURATED
 from gpu_doctor.diagnosis.rules.compute import per_sample_forward
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
+from gpu_doctor.diagnosis.rules.prescriptions import beside_training
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
 
 NEEDS = ("other_share", "backward_share", "step_wall_s")
@@ -76,7 +78,7 @@ WHOLE = 0.05
 
 def making_share(vitals: Vitals) -> float:
     """Share of the wall-clock that the loop's own making of batches takes outside of every phase, 0..1."""
-    return min(sum(one.share for one in making_lines(vitals)), vitals.other_share or 0.0)
+    return min(total(making_lines(vitals)), vitals.other_share or 0.0)
 
 
 def making_lines(vitals: Vitals) -> list[LineCost]:
@@ -93,9 +95,9 @@ def making_lines(vitals: Vitals) -> list[LineCost]:
     named, more = ([one for one in found if one not in in_turn] for found in (named, more))
     told = any(one.before_backward for one in vitals.lines)
     more = [one for one in more if not one.before_backward]
-    total = sum(one.share for one in more)
-    if (left := total - (0.0 if told else vitals.loss_share or 0.0)) > 0:
-        named += [replace(one, share=one.share * left / total) for one in more]
+    whole = total(more)
+    if (left := whole - (0.0 if told else vitals.loss_share or 0.0)) > 0:
+        named += [replace(one, share=one.share * left / whole) for one in more]
     return sorted(named, key=lambda one: -one.share)
 
 
@@ -112,7 +114,7 @@ def check(vitals: Vitals) -> Finding | None:
         share = min(share, max(vitals.gpu_idle_at_most - (vitals.exposed_transfer_share or 0.0), 0.0))
     if share < MAKING_SHARE or share * step_s < CHEAP_S:
         return None
-    ways = _ways_out(vitals, min(share, 0.99), step_s)
+    ways = _ways_out(vitals, min(share, MOST), step_s)
     if not ways:
         return None
     waited = f"The loop waits for the queue that its batches come from: {formatting.share(share)} of the time."
@@ -166,8 +168,7 @@ def _ways_out(vitals: Vitals, share: float, step_s: float) -> tuple[Prescription
 def _vectorised(vitals: Vitals) -> bool:
     """Whether batches are mostly made by operations on whole tensors, where they run: on the CPU."""
     lines = making_lines(vitals)
-    operated = sum(one.share for one in lines if one.computes)
-    return not vitals.on_gpu and operated > MOSTLY * sum(one.share for one in lines)
+    return not vitals.on_gpu and part((one for one in lines if one.computes), lines) > MOSTLY
 
 
 def _saves(one: Prescription) -> float:
@@ -178,8 +179,7 @@ def _saves(one: Prescription) -> float:
 def _handed_on(vitals: Vitals) -> bool:
     """Whether the lines that make the batches mostly take them out of a queue, which a thread of the user's fills."""
     lines = making_lines(vitals)
-    taken = sum(one.share for one in lines if TAKEN_FROM.search(one.text))
-    return taken > sum(one.share for one in lines) / 2.0
+    return part((one for one in lines if TAKEN_FROM.search(one.text)), lines) > MOSTLY
 
 
 def _computing(vitals: Vitals, share: float, step_s: float) -> float:
@@ -218,10 +218,7 @@ def _by_readers(vitals: Vitals, share: float, step_s: float, times: int) -> Pres
         text=f"Fill the queue with {times} times as many threads: they can wait at the same time",
         safety=Safety.BY_HAND,
         code=READERS.format(times=times),
-        predicted_speedup=gain,
-        predicted_low=1.0,
-        predicted_high=gain * (1.0 + BAND / 2.0),
-    )
+    ).expecting(Gain(gain, 1.0, gain * (1.0 + BAND / 2.0)))
 
 
 def _by_workers(vitals: Vitals, share: float, step_s: float, workers: int, text: str, code: str) -> Prescription | None:
@@ -230,30 +227,23 @@ def _by_workers(vitals: Vitals, share: float, step_s: float, workers: int, text:
     Returns:
         None where that is too little, or may be a loss where handing over is dear.
     """
-    size = _batch_bytes(vitals)
     making_s = step_s if _handed_on(vitals) else share * step_s  # who fills a queue does so all the time
     cpu_s = step_s if vitals.consumer_cpu_s is None else min(vitals.consumer_cpu_s, step_s * vitals.usable_cores)
     cores = max(vitals.usable_cores, 1.0)
     if vitals.cpu_util_pct is not None:
         others = cores * vitals.cpu_util_pct / 100.0 - cpu_s / step_s
         cores = max(cores - others, 1.0) if others >= OTHERS else cores
-
-    def gain(doubt: float, worth: float) -> float:
-        handed = handing_s(1.0, size, doubt=doubt * pace(vitals))
-        made, trained = (making_s + handed) / workers, (1.0 - share) * step_s + handed
-        return step_s / max(made, trained, (cpu_s + 2.0 * handed) / (cores * worth))
-
-    low, usual, high = map(gain, (DOUBT[1], 1.0, DOUBT[0]), core_worth(vitals))
-    if usual < LEAST_GAIN or low < 1.0:
-        return None
-    return Prescription(
-        text=text,
-        safety=Safety.BY_HAND,
-        code=code,
-        predicted_speedup=usual,
-        predicted_low=low * (1.0 - BAND),
-        predicted_high=max(high, usual) * (1.0 + BAND / 2.0),
+    gain = beside_training(
+        *(vitals, step_s),
+        workers=workers,
+        made_s=making_s,
+        trained_s=(1.0 - share) * step_s,
+        cpu_s=cpu_s,
+        cores=cores,
+        batches=1.0,
+        nbytes=_batch_bytes(vitals),
     )
+    return None if gain is None else Prescription(text, Safety.BY_HAND, code=code).expecting(gain)
 
 
 def _batch_bytes(vitals: Vitals) -> float:

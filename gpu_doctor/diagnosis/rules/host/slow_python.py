@@ -20,6 +20,7 @@ When to leave it
 """
 
 import re
+from dataclasses import replace
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, beside_lines, elsewhere_lines, needed_lines, target_lines
@@ -32,7 +33,7 @@ from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_lines, making_share
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
+from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
 
 NEEDS = ("other_share", "forward_share", "backward_share", "step_wall_s")
@@ -75,26 +76,25 @@ UPDATE = re.compile(r"\.grad\b|\.data\.\w+_\(|\.data(\[.*\])?\s*[-+*/]=")
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where Python outside of every phase takes at least 10 %, beside what other rules of this family name."""
-    other, step_s = vitals.other_share, vitals.host_step_s
-    if other is None or step_s is None or (not vitals.forward_share and vitals.backward_share):
+    step_s = vitals.host_step_s
+    if step_s is None or (not vitals.forward_share and vitals.backward_share):
         return None  # a loop that computes without modules: its forward cannot be told from its Python
     leaving = leaving_share(vitals)
     billed = vitals.chores_between_share + making_share(vitals) + leaving
-    billed += sum(one.share for one in {*hidden_sync.priced_lines(vitals), *_in_turn(vitals)})
+    billed += total({*hidden_sync.priced_lines(vitals), *_in_turn(vitals)})
     billed += max(vitals.once_share - leaving, 0.0)  # a step that stood still is no habit of the loop
-    share = max(other - (vitals.loss_share or 0.0) - billed, 0.0)
+    share = max(vitals.outside_share - billed, 0.0)
     updates = _update_lines(vitals)
     lines = [one for one in _own_lines(vitals) if one not in updates]
     most = share
     if vitals.lines:
         share *= _part_in_python(vitals, lines, updates)
-        most *= 1.0 - _part_of([*updates, *vitals.saving_lines], vitals)
+        most *= 1.0 - part((*updates, *vitals.saving_lines), vitals.outside_lines)
     if vitals.on_gpu:
         if vitals.gpu_gap_share is None:
             return None
-        taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0)
         # Behind a full queue such work is hidden: what the GPU idles because a wait has emptied it is not Python's.
-        taken += hidden_sync.waited_share(vitals) + again_share(vitals)
+        taken = vitals.exposed_share + hidden_sync.waited_share(vitals) + again_share(vitals)
         share, most = (min(one, max(vitals.gpu_idle_at_most - taken, 0.0)) for one in (share, most))
     if share < OTHER_SHARE or share * step_s < LEAST_S:
         return None
@@ -117,11 +117,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text=text,
                 safety=Safety.BY_HAND,
                 code=code,
-                predicted_speedup=gain.speedup,
-                predicted_low=min(gain.low, slowly.speedup),
-                predicted_high=gain.high,
-                at_most=True,
-            ),
+            ).expecting(replace(gain, low=min(gain.low, slowly.speedup)), at_most=True),
             *(Prescription(f"{text} (where this applies)", Safety.BY_HAND, code=code) for text, code in more),
         ),
     )
@@ -135,22 +131,20 @@ def _part_in_python(vitals: Vitals, own: list[LineCost], updates: list[LineCost]
     The step clock says how long it is, the looks only how it is divided: a call that keeps Python's lock for long
     (`.tolist()` of a large tensor) is seen by few of them, or by none.
     """
-    python = sum(one.share for one in own)
+    python = total(own)
     named = {*own, *updates}
-    in_torch = sum(one.share for one in _between(vitals) if one.in_torch and one not in named and not one.saves)
-    in_torch += sum(one.share for one in _python(vitals) if _operates(vitals, one) and one not in named)
+    in_torch = total(one for one in vitals.outside_lines if one.in_torch and one not in named and not one.saves)
+    in_torch += total(one for one in _python(vitals) if _operates(vitals, one) and one not in named)
     if not any(one.before_backward for one in vitals.lines):
         # The loss was measured and taken off: looks that fell into it say nothing about what is left.
         in_torch = max(in_torch - (vitals.loss_share or 0.0), 0.0)
     if python > in_torch:
         in_torch -= _edges_beyond(vitals, own)
-    training = in_torch + sum(one.share for one in (*updates, *vitals.saving_lines))
+    training = in_torch + total((*updates, *vitals.saving_lines))
     if python + training <= 0:
         # What is never seen keeps Python's lock; but of few looks none need have fallen there.
-        missed = vitals.looks is not None and (vitals.other_share or 0.0) * vitals.looks < FEW_LOOKS
-        return UNSEEN if missed else 1.0
-    few = vitals.looks is not None and (python + training) * vitals.looks < FEW_LOOKS
-    doubt = (python + training) if few else 0.0
+        return 1.0 if vitals.looked_at(vitals.other_share or 0.0) else UNSEEN
+    doubt = 0.0 if vitals.looked_at(python + training) else python + training
     return (python + doubt) / (python + training + doubt)
 
 
@@ -160,22 +154,21 @@ def _edges_beyond(vitals: Vitals, own: list[LineCost]) -> float:
     Of twenty looks one or two fall there, by the clock it is next to nothing.
     """
     trains = {(one.file, one.line) for one in vitals.lines if one.phase in ("forward", "backward", "optimizer")}
-    edges = (one for one in _between(vitals) if one.in_torch and one not in own and (one.file, one.line) in trains)
-    return max(sum(one.share for one in edges) - LEAST_S / (vitals.host_step_s or 1.0), 0.0)
+    edges = (one for one in vitals.outside_lines if one.in_torch and one not in own and (one.file, one.line) in trains)
+    return max(total(edges) - LEAST_S / (vitals.host_step_s or 1.0), 0.0)
 
 
 def _in_a_library(vitals: Vitals, own: list[LineCost]) -> bool:
     """Whether most of it runs inside of a library's own loop, which the user's cells only call."""
     calls = library_calls(vitals)
-    inside = sum(one.share for one in own if (one.file, one.line) in calls)
-    return inside > 0.5 * sum(one.share for one in own)
+    return part((one for one in own if (one.file, one.line) in calls), own) > 0.5
 
 
 def _feeding_part(vitals: Vitals, own: list[LineCost]) -> float:
     """Of the loop's own lines, the part that prepares what the model is fed with, or computes its targets."""
-    whole, models = sum(one.share for one in own), vitals.setup.flags.get("model_names", ())
+    models = vitals.setup.flags.get("model_names", ())
     fed = {*batch_lines(vitals.source, vitals.lines, models), *target_lines(vitals.source, vitals.lines, models)}
-    return sum(one.share for one in own if one in fed) / whole if whole > 0 else 0.0
+    return part((one for one in own if one in fed), own)
 
 
 def _ways_out(vitals: Vitals, own: list[LineCost]) -> list[tuple[str, str]]:
@@ -187,33 +180,23 @@ def _ways_out(vitals: Vitals, own: list[LineCost]) -> list[tuple[str, str]]:
         return [KEPT]  # predictions, an export: no text tells what of it is wanted
     trains = {(one.file, one.line) for one in vitals.lines if one.phase in ("forward", "backward", "optimizer")}
     own = [one for one in own if (one.file, one.line) not in trains]  # what the calls that train take beside themselves
-    models, whole = vitals.setup.flags.get("model_names", ()), sum(one.share for one in own)
+    models, whole = vitals.setup.flags.get("model_names", ()), total(own)
     fed = {*batch_lines(vitals.source, vitals.lines, models), *elsewhere_lines(vitals.source, vitals.lines, models)}
     compared = set(target_lines(vitals.source, vitals.lines, models)) - fed
     needed = set(needed_lines(vitals.source, own)) - fed - compared
     wanted = {FED: fed, COMPARED: compared, NEEDED: needed}
-    parts = {way: sum(one.share for one in own if one in found) for way, found in wanted.items()}
+    parts = {way: total(one for one in own if one in found) for way, found in wanted.items()}
     parts[SELDOM] = whole - sum(parts.values())
     ways = sorted((one for one in parts if parts[one] >= BESIDE_IT * whole), key=lambda one: -parts[one])
     return ways if whole > 0 else [SELDOM]
-
-
-def _between(vitals: Vitals) -> list[LineCost]:
-    """Line costs of the training thread outside of every phase and of the loss."""
-    return [one for one in vitals.lines if one.phase == "other" and not one.in_worker and not one.before_backward]
-
-
-def _part_of(lines: list[LineCost], vitals: Vitals) -> float:
-    """Of what lies outside of every phase, the part of some of its lines."""
-    whole = sum(one.share for one in _between(vitals))
-    return sum(one.share for one in lines) / whole if whole > 0 else 0.0
 
 
 def _in_turn(vitals: Vitals) -> list[LineCost]:
     """Line costs outside of every phase that per-sample-forward prices."""
     if per_sample_forward.check(vitals) is None:
         return []
-    return [one for one in per_sample_forward.calls_in_turn(vitals) if one.phase == "other" and not one.before_backward]
+    outside = vitals.outside_lines
+    return [one for one in per_sample_forward.calls_in_turn(vitals) if one in outside]
 
 
 def _update_lines(vitals: Vitals) -> list[LineCost]:
@@ -221,7 +204,7 @@ def _update_lines(vitals: Vitals) -> list[LineCost]:
     if vitals.setup.optimizer_facts or vitals.setup.optimizers or not vitals.backward_share:
         return []
     beside = set(beside_lines(vitals.source, vitals.lines))
-    return [one for one in _between(vitals) if UPDATE.search(one.text) and one not in beside]
+    return [one for one in vitals.outside_lines if UPDATE.search(one.text) and one not in beside]
 
 
 def _own_lines(vitals: Vitals) -> list[LineCost]:
@@ -239,7 +222,7 @@ def _python(vitals: Vitals) -> list[LineCost]:
     chores |= {(one.file, one.line) for one in (*hidden_sync.priced_lines(vitals), *_in_turn(vitals))}
     return [
         one
-        for one in _between(vitals)
+        for one in vitals.outside_lines
         if not one.saves and (one.file, one.line) not in made and (one.file, one.line) not in chores
     ]
 

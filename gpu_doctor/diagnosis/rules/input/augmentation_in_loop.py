@@ -28,18 +28,16 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, loop_rows, moved_lines
-from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN
-from gpu_doctor.diagnosis.forecast.removed_work import at_best, without
-from gpu_doctor.diagnosis.forecast.stages import core_worth
-from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing_s, pace
+from gpu_doctor.diagnosis.forecast.removed_work import MOST, Gain, without
 from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import ASKS, dearest_lines, library_calls
 from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import CHEAP_S
 from gpu_doctor.diagnosis.rules.host.slow_python import LEFT_AT_MOST, LEFT_OF_FEEDING
+from gpu_doctor.diagnosis.rules.prescriptions import beside_training
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.diagnosis.vitals.lines import FEW_LOOKS
+from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
 
 CPU_NEEDS = ("loader", "other_share", "forward_share", "backward_share", "step_wall_s")
@@ -77,7 +75,7 @@ def check(vitals: Vitals) -> Finding | None:
     share = _share(vitals, lines)
     if step_s is None or share * step_s < CHEAP_S or not _most(vitals, lines):
         return None
-    ways = _ways_out(vitals, lines, min(share, 0.99), step_s)
+    ways = _ways_out(vitals, lines, min(share, MOST), step_s)
     if not ways:
         return None
     return Finding(
@@ -115,13 +113,12 @@ def preparing_lines(vitals: Vitals) -> list[LineCost]:
 
 def _share(vitals: Vitals, lines: list[LineCost]) -> float:
     """Of the wall-clock; on a GPU no more than it idles for, and nothing where too few looks fell there."""
-    seen = sum(one.share for one in lines)
-    if vitals.looks is not None and seen * vitals.looks < FEW_LOOKS:
+    seen = total(lines)
+    if not vitals.looked_at(seen):
         return 0.0
     share = min(seen, max((vitals.other_share or 0.0) - vitals.chores_between_share, 0.0))
     if vitals.on_gpu:
-        taken = (vitals.exposed_wait_share or 0.0) + (vitals.exposed_transfer_share or 0.0) + again_share(vitals)
-        taken += hidden_sync.waited_share(vitals)
+        taken = vitals.exposed_share + again_share(vitals) + hidden_sync.waited_share(vitals)
         share = min(share, max(vitals.gpu_idle_at_most - taken, 0.0))
     return share
 
@@ -129,13 +126,9 @@ def _share(vitals: Vitals, lines: list[LineCost]) -> float:
 def _most(vitals: Vitals, lines: list[LineCost]) -> bool:
     """Whether these lines are most of what was seen of the loop's own Python."""
     own = [
-        one
-        for one in vitals.lines
-        if one.phase == "other" and not (one.in_worker or one.before_backward)
-        if one.beside or not (one.in_torch or (one.computes and not vitals.on_gpu))
+        one for one in vitals.outside_lines if one.beside or not (one.in_torch or (one.computes and not vitals.on_gpu))
     ]
-    rest = sum(one.share for one in own if one not in lines and not ASKS.search(one.text))
-    return sum(one.share for one in lines) >= rest
+    return total(lines) >= total(one for one in own if one not in lines and not ASKS.search(one.text))
 
 
 def _samplewise(vitals: Vitals, line: LineCost) -> bool:
@@ -149,7 +142,7 @@ def _samplewise(vitals: Vitals, line: LineCost) -> bool:
 
 def _ways_out(vitals: Vitals, lines: list[LineCost], share: float, step_s: float) -> tuple[Prescription, ...]:
     """Best first; none where every core is busy and the whole batch is prepared at once."""
-    apart = sum(one.share for one in lines if _samplewise(vitals, one)) > MOSTLY * sum(one.share for one in lines)
+    apart = part((one for one in lines if _samplewise(vitals, one)), lines) > MOSTLY
     workers = _by_workers(vitals, share, step_s, IN_DATASET if apart else IN_COLLATE)
     ways = [_together(vitals, share)] if apart else []
     if vitals.on_gpu:
@@ -165,11 +158,7 @@ def _together(vitals: Vitals, share: float) -> Prescription:
         text="Prepare the whole batch in one call instead of sample by sample",
         safety=Safety.BY_HAND,
         code=TOGETHER,
-        predicted_speedup=gain.speedup,
-        predicted_low=min(slowly.low, gain.speedup),
-        predicted_high=max(most.high, gain.speedup),
-        at_most=True,
-    )
+    ).expecting(Gain(gain.speedup, min(slowly.low, gain.speedup), max(most.high, gain.speedup)), at_most=True)
 
 
 def _on_device(share: float, apart: bool) -> Prescription:
@@ -180,8 +169,7 @@ def _on_device(share: float, apart: bool) -> Prescription:
     )
     if apart:
         return replace(done, text="Then do it on the GPU, after the batch was copied to it")
-    gain = 1.0 / (1.0 - share)
-    return replace(done, predicted_speedup=gain, predicted_low=1.0, predicted_high=at_best(share), at_most=True)
+    return done.saving_at_most(share)
 
 
 def _by_workers(vitals: Vitals, share: float, step_s: float, code: str) -> Prescription | None:
@@ -197,22 +185,22 @@ def _by_workers(vitals: Vitals, share: float, step_s: float, code: str) -> Presc
     made = share * step_s + fetch_s
     needed = math.ceil(made / max(trained, 1e-9))
     workers = max(vitals.workers or 0, min(needed, max(int(cores), 1)), 1)
-
-    def gain(doubt: float, worth: float) -> float:
-        anew = 0.0 if vitals.workers else 1.0  # with workers, batches are handed over already
-        handed = handing_s(anew * batches, anew * (vitals.batch_bytes or 0.0), doubt=doubt * pace(vitals))
-        on_cores = (cpu_s + fetch_cpu_s + 2.0 * handed) / (cores * worth)
-        return step_s / max((made + handed) / workers, trained + handed, on_cores)
-
-    low, usual, high = map(gain, (DOUBT[1], 1.0, DOUBT[0]), core_worth(vitals))
-    if usual < LEAST_GAIN or low < 1.0:
+    anew = 0.0 if vitals.workers else 1.0  # with workers, batches are handed over already
+    gain = beside_training(
+        *(vitals, step_s),
+        workers=workers,
+        made_s=made,
+        trained_s=trained,
+        cpu_s=cpu_s + fetch_cpu_s,
+        cores=cores,
+        batches=anew * batches,
+        nbytes=anew * (vitals.batch_bytes or 0.0),
+    )
+    if gain is None:
         return None
     size = vitals.loader.batch_size if vitals.loader is not None else None
     return Prescription(
         text=f"Let {workers} worker{'s' if workers > 1 else ''} of the loader prepare the batches, beside the training",
         safety=Safety.BY_HAND,
         code=code.format(batch=size or "batch", workers=workers),
-        predicted_speedup=usual,
-        predicted_low=low * (1.0 - BAND),
-        predicted_high=max(high, usual) * (1.0 + BAND / 2.0),
-    )
+    ).expecting(gain)

@@ -22,6 +22,7 @@ from gpu_doctor.diagnosis.rules.evidence import ASKS, fetch_lines, library_calls
 from gpu_doctor.diagnosis.rules.prescriptions import ONE_CALL, whole_batches
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import part
 
 NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "collate_s", "step_wall_s", "batches_per_step")
 
@@ -50,11 +51,10 @@ LESS_TO_DO = Prescription(
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where the collate is at least half of a fetch that the loop waits for."""
-    wait, wall, collate_s, loader = vitals.exposed_wait_share, vitals.fetch_wall_s, vitals.collate_s, vitals.loader
+    wall, collate_s, loader = vitals.fetch_wall_s, vitals.collate_s, vitals.loader
     step_s, batches = vitals.step_wall_s, vitals.batches_per_step
-    if wait is None or not wall or collate_s is None or loader is None or not step_s or not batches:
+    if not wall or collate_s is None or loader is None or not step_s or not batches:
         return None
-    wait = max(wait - (vitals.edge_share or 0.0), 0.0)
     collate_s = min(collate_s, wall)
     fetchers = vitals.workers * (vitals.loaders_at_once or 1.0) if vitals.workers else 1.0
     a_step = batches / (fetchers * step_s)  # per second of a fetch: the share of the time that it can cause
@@ -63,7 +63,7 @@ def check(vitals: Vitals) -> Finding | None:
     # torch's own collate is dear only because it gets single samples: with whole batches all of such a fetch goes.
     samples = (vitals.samples_per_step or 0.0) / batches
     plain = loader.collate.startswith("default_collate") and wall - collate_s <= LOOKUP_S * samples
-    cost = min(wait, (wall if plain else collate_s) * a_step)
+    cost = min(vitals.steady_wait_share, (wall if plain else collate_s) * a_step)
     return Finding(
         rule="slow-collate",
         headline=f"Putting batches together sample by sample takes {formatting.share(cost)} of the time "
@@ -98,14 +98,13 @@ def _installed(vitals: Vitals) -> bool:
     """
     if vitals.loader is not None and vitals.loader.collate.startswith("default_collate"):
         return True
-    inside = [one for one in vitals.lines if one.phase == "data_wait" and not one.in_worker]
-    calls = library_calls(vitals)
-    asks = sum(
-        one.share
+    inside, calls = vitals.lines_in("data_wait"), library_calls(vitals)
+    asks = (
+        one
         for one in inside
         if (ASKS.search(one.text) or (one.file, one.line) in calls) and not _users_own(vitals, one.function)
     )
-    return not vitals.workers and asks > ASKED_SHARE * sum(one.share for one in inside)
+    return not vitals.workers and part(asks, inside) > ASKED_SHARE
 
 
 def _users_own(vitals: Vitals, function: str) -> bool:

@@ -21,9 +21,10 @@ import math
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.epoch_end import leaving_share
+from gpu_doctor.diagnosis.forecast.removed_work import Gain, at_best
 from gpu_doctor.diagnosis.forecast.workers import drawing_s, taking_s
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety, faster
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("loader", "workers", "edge_share", "epochs", "fetch_wall_s", "step_wall_s")
@@ -70,8 +71,6 @@ def check(vitals: Vitals) -> Finding | None:
     cost = late_s * edges / (step_s * vitals.measured_steps) + left
     if late_s < LEAST_S:
         return None
-    waits = [one for one in vitals.lines if one.phase == "data_wait" and not one.in_worker and not one.in_torch]
-    speedup = 1.0 / (1.0 - min(cost, 0.99))
     permutes = drawing_s(vitals) >= late_s / 2.0
     stream = loader.dataset_kind == "iterable"
     named = "" if stream or not loader.sampler else f"the loader draws from a {loader.sampler}"
@@ -92,16 +91,11 @@ def check(vitals: Vitals) -> Finding | None:
             f"{formatting.seconds(edge_s)}, of which fetching a batch takes {formatting.seconds(fetch_s)}",
             *(freed if left >= NAMING_BAR else ()),
             *((f"{named}{over}",) if named else ()),
-            *dearest_lines(waits, vitals.source),
+            *dearest_lines((one for one in vitals.lines_in("data_wait") if not one.in_torch), vitals.source),
         ),
         prescriptions=(
-            Prescription(
-                text=text,
-                safety=Safety.BY_HAND,
-                code=code,
-                predicted_speedup=speedup if code else None,
-                predicted_low=1.0 / (1.0 - min(cost / 2.0, 0.99)) if code else None,
-                predicted_high=speedup * 1.05 if code else None,
+            Prescription(text=text, safety=Safety.BY_HAND, code=code).expecting(
+                Gain(faster(cost), faster(cost / 2.0), at_best(cost)) if code else None
             ),
         ),
     )

@@ -22,12 +22,14 @@ import re
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.forecast.prediction import LEAST_GAIN, Forecast
-from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, crowding_share, on_cores_s, unqueued_fetch_s
-from gpu_doctor.diagnosis.rules.evidence import fetch_lines
+from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, crowding_share, fetched_s, on_cores_s, unqueued_fetch_s
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, inside_fetch
+from gpu_doctor.diagnosis.rules.gpu_pace import BUSY_SHARE
 from gpu_doctor.diagnosis.rules.input import too_many_workers
 from gpu_doctor.diagnosis.rules.prescriptions import cheaper_samples, whole_batches
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import total
 from gpu_doctor.recording import LoaderSetup
 
 NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "fetch_cpu_s", "consumer_s", "step_wall_s", "batches_per_step")
@@ -37,8 +39,6 @@ COLLATE_SHARE = 0.5
 """From half of the fetch on it is the collate (slow-collate)."""
 CHEAP_SAMPLE_S = 1e-4
 """A sample that takes less is a look-up in memory (3 to 30 us measured), not a decoding or a computation."""
-BUSY_SHARE = 0.5
-"""As for too-few-workers: workers that fetch less of the time wait for something else (an epoch's edge)."""
 CHEAPER = 2.0
 """Whole batches are said first where workers would leave twice as much of the step (as for slow-generator)."""
 DECODES = re.compile(
@@ -70,7 +70,7 @@ def check(vitals: Vitals) -> Finding | None:
     if vitals.workers == 0 and best is not None and (not best[1].pays or in_one_indexing(vitals, best[1])):
         return _one_by_one(vitals, loader, wait, alone_s, best[1])
     # Where the loop would be sooner without its workers, that comes first: the wait is for the handing over.
-    return None if too_many_workers.in_the_way(vitals) else _too_much(vitals, loader, wait, best)
+    return None if too_many_workers.in_the_way(vitals) else _too_much(vitals, loader, best)
 
 
 def in_one_indexing(vitals: Vitals, workers: Forecast) -> bool:
@@ -131,13 +131,13 @@ def _one_by_one(vitals: Vitals, loader: LoaderSetup, wait: float, fetch_s: float
     )
 
 
-def _too_much(vitals: Vitals, loader: LoaderSetup, wait: float, best: tuple[int, Forecast] | None) -> Finding | None:
+def _too_much(vitals: Vitals, loader: LoaderSetup, best: tuple[int, Forecast] | None) -> Finding | None:
     """What is left of the step beyond the training once workers are as many as help, never more than the wait.
 
     And what the training takes longer because they are on its cores.
     """
     cpu, consumer, step_s = vitals.fetch_cpu_s or 0.0, vitals.consumer_s or 0.0, vitals.step_wall_s or 0.0
-    wait = max(wait - (vitals.edge_share or 0.0), 0.0)  # what epochs begin late is another rule's
+    wait = vitals.steady_wait_share  # what epochs begin late is another rule's
     cpu_s = cpu * (vitals.batches_per_step or 1.0)
     own_s = on_cores_s(vitals) or 0.0
     left_s = min(best[1].step_s if best is not None else step_s, step_s)
@@ -177,19 +177,13 @@ def _all_there_is(vitals: Vitals, best: tuple[int, Forecast] | None) -> bool:
     """Workers that compute all the time are the bound, and no other number of them is forecast to help."""
     if not vitals.workers or (best is not None and best[1].pays):
         return False
-    fetched_s = (vitals.fetch_wall_s or 0.0) * (vitals.batches_per_step or 1.0)
-    return fetched_s >= BUSY_SHARE * vitals.workers * (vitals.loaders_at_once or 1.0) * (vitals.step_wall_s or 0.0)
+    return fetched_s(vitals) >= BUSY_SHARE * (vitals.step_wall_s or 0.0)
 
 
 def _cheaper(vitals: Vitals, loader: LoaderSetup) -> tuple[Prescription, ...]:
     """What makes a sample cheaper; images first, where decoding them is what the fetch consists of."""
-    inside = [one for one in vitals.lines if one.in_worker]
-    if not inside and not vitals.workers:
-        inside = [one for one in vitals.lines if one.phase == "data_wait"]
-    whole = 1.0 if vitals.workers else sum(one.share for one in inside)
-    decoding = sum(one.share for one in inside if DECODES.search(one.text))
-    first = (SMALLER,) if whole > 0 and decoding >= DECODED_SHARE * whole else ()
-    return (*first, cheaper_samples(loader))
+    decoding = total(one for one in inside_fetch(vitals) if DECODES.search(one.text))
+    return (*((SMALLER,) if decoding >= DECODED_SHARE else ()), cheaper_samples(loader))
 
 
 def _a_sample(vitals: Vitals, seconds: float) -> str:

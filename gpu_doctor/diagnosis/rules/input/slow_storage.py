@@ -48,13 +48,10 @@ def check(vitals: Vitals) -> Finding | None:
 
     Where workers pay, loader-without-workers or too-few-workers stand for the same wait: they say what this rule knows.
     """
-    wait, wall = vitals.exposed_wait_share, vitals.fetch_wall_s
-    if wait is None or not wall or vitals.loader is None:
+    wall, waiting_s = vitals.fetch_wall_s, stored_s(vitals)
+    if not wall or not waiting_s:
         return None
-    wait, waiting_s = max(wait - (vitals.edge_share or 0.0), 0.0), stored_s(vitals)
-    if not waiting_s:
-        return None
-    cost = wait * min(waiting_s / wall, 1.0)
+    cost = vitals.steady_wait_share * min(waiting_s / wall, 1.0)
     return Finding(
         rule="slow-storage",
         headline=f"The {who(vitals)} waits for the storage {formatting.share(cost)} of the time.",

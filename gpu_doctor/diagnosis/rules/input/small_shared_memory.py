@@ -21,13 +21,12 @@ import re
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.prescriptions import on_loader
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.distributed import PREFETCH, workers_in_shm
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup
 
 NEEDS = ("outcome",)
 
-PREFETCH = 2
-"""torch's default prefetch_factor."""
 ROOM = 2.0
 """So many times what is needed is advised as the size."""
 _FULL = re.compile(
@@ -77,9 +76,8 @@ def _cures(vitals: Vitals, loader: LoaderSetup, need: float | None, free: float 
         safety=Safety.BY_HAND,
         code=f"docker run --shm-size={size} ...  # or --ipc=host",
     )
-    ahead = loader.prefetch_factor or PREFETCH
-    fits = int((free or 0.0) / (ahead * vitals.batch_bytes)) if vitals.batch_bytes else 0
+    fits = workers_in_shm(free, vitals.batch_bytes, loader.prefetch_factor)
     if not 0 < fits < loader.num_workers:
         return (more,)
     text = f"Or load with the {formatting.count(fits, 'worker')} whose batches fit"
-    return (more, on_loader(loader, "num_workers", fits, text))
+    return (more, on_loader(loader, "num_workers", int(fits), text))

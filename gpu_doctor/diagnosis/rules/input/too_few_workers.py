@@ -17,8 +17,10 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
+from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.forecast.workers import stalled_share
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who
+from gpu_doctor.diagnosis.rules.gpu_pace import BUSY_SHARE
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
 from gpu_doctor.diagnosis.rules.prescriptions import with_workers
 from gpu_doctor.diagnosis.rules.rule import Finding
@@ -28,19 +30,13 @@ NEEDS = ("loader", "workers", "exposed_wait_share", "fetch_wall_s", "step_wall_s
 EXCLUDES = ("slow-collate", "slow-storage")
 """The same wait, as in loader-without-workers."""
 
-BUSY_SHARE = 0.5
-"""Workers are the bound only if they fetch most of the time; waiting ones wait for something else (an epoch's edge)."""
-
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where busy workers leave an exposed wait that more workers are forecast to shorten."""
-    wait, fetch_s, step_s = vitals.exposed_wait_share, vitals.fetch_wall_s, vitals.step_wall_s
-    workers, batches, loader = vitals.workers, vitals.batches_per_step, vitals.loader
-    if not workers or loader is None or wait is None or fetch_s is None or not step_s or not batches:
+    workers, loader, fetch_s, step_s = vitals.workers, vitals.loader, vitals.fetch_wall_s, vitals.step_wall_s
+    if not workers or loader is None or fetch_s is None or not step_s:
         return None
-    wait = max(wait - (vitals.edge_share or 0.0), 0.0)
-    busy = fetch_s * batches / (workers * (vitals.loaders_at_once or 1.0) * step_s)
-    best = best_workers(vitals)
+    wait, busy, best = vitals.steady_wait_share, fetched_s(vitals) / step_s, best_workers(vitals)
     if busy < BUSY_SHARE or best is None:
         return None
     count, seen = best

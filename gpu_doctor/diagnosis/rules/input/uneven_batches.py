@@ -26,7 +26,7 @@ from gpu_doctor.diagnosis.forecast.slow_batches import UNEVEN, ahead, slow_part_
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, SATURATED
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
-from gpu_doctor.diagnosis.rules.prescriptions import bound, on_loader
+from gpu_doctor.diagnosis.rules.prescriptions import on_loader
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -71,7 +71,7 @@ def check(vitals: Vitals) -> Finding | None:
     if not consumer or not step_s or not batches or slow_s < UNEVEN * median_s:
         return None
     fetchers = vitals.workers * (vitals.loaders_at_once or 1.0)  # each of the loaders pulled in one step has its own
-    a_batch_s, cost = consumer / batches, wait - (vitals.edge_share or 0.0)
+    a_batch_s, cost = consumer / batches, vitals.steady_wait_share
     spare = fetchers > 0 and mean_s < SPARE * fetchers * a_batch_s
     if spare and slow_s < ahead(vitals) * fetchers * a_batch_s:
         return None  # the stock outlasts such a batch already: something else makes the loop wait
@@ -103,7 +103,7 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(
             *((further,) if further else ()),
-            SAME_SPEED if further else SAME_SPEED.expecting(bound(cost), at_most=True),
+            SAME_SPEED if further else SAME_SPEED.saving_at_most(cost),
             *((SHARDS,) if storage_lines(vitals) else ()),
         ),
     )
@@ -132,7 +132,7 @@ def _further(vitals: Vitals, fetchers: float, gain: float) -> Prescription | Non
     if best <= now:
         return None
     cure = on_loader(vitals.loader, "prefetch_factor", best, f"Fetch {best} batches ahead in each worker")
-    return cure.expecting(bound(gain) if best >= wanted else None, at_most=True)
+    return cure.saving_at_most(gain) if best >= wanted else cure
 
 
 def _waited_for_a_core(vitals: Vitals) -> float:

@@ -105,10 +105,7 @@ def _wanted(vitals: Vitals) -> Finding | None:
                 text=f"{MODULE.text}, then load with {formatting.count(count, 'worker')}",
                 safety=Safety.BY_HAND,
                 code=f"{MODULE.code}\nDataLoader(..., num_workers={count})",
-                predicted_speedup=seen.speedup,
-                predicted_low=seen.low,
-                predicted_high=seen.high,
-            ),
+            ).expecting(seen),
             *_cures(loader)[1:],
         ),
     )

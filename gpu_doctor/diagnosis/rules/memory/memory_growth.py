@@ -69,7 +69,7 @@ def check(vitals: Vitals) -> Finding | None:
     because = f": line {named.line} keeps `{named.value}` of every step" if named is not None else ""
     if named is None and vitals.graphs_kept:
         because = ": the graph behind every step's output is kept"
-    soon = f"The memory is full after about {_round(left)} more steps." if left is not None else ""
+    soon = f"The memory is full after about {formatting.about(left)} more steps." if left is not None else ""
     graphs = kept or vitals.graphs_kept
     cures = (*((EVALUATED,) if graphs else ()), WRITTEN) if vitals.predicts else _cures(kept, vitals.on_gpu)
     return Finding(
@@ -151,8 +151,3 @@ def _cures(kept: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:
         "print(len(tensors))  # every 100 steps: does the number rise?",
     )
     return (seek, first)
-
-
-def _round(steps: float) -> str:
-    """A forecast in two figures: `340`, `12 000`."""
-    return formatting.about(steps)

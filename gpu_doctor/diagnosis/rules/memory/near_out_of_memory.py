@@ -48,9 +48,7 @@ def check(vitals: Vitals) -> Finding | None:
     peak, total = vitals.peak_bytes, vitals.memory_total_bytes
     if peak is None or not total or not vitals.on_gpu:
         return None
-    beside = 0.0
-    if vitals.device_used_bytes is not None and vitals.reserved_peak_bytes is not None:
-        beside = max(vitals.device_used_bytes - vitals.reserved_peak_bytes, 0.0)
+    beside = vitals.beside_bytes
     share = (peak + beside) / total
     if share <= NEAR_SHARE:
         return None

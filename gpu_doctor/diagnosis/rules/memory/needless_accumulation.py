@@ -18,6 +18,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_idle
+from gpu_doctor.diagnosis.rules.memory.small_batch import BUSY_PCT, WAIT_SHARE
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -30,10 +31,6 @@ ACCUMULATED = 1.9
 """Micro-batches in a step, on average: a last, incomplete one counts less."""
 FREE_SHARE = 0.5
 """Of the card, not needed at the peak: twice the batch fits then, whatever part of the peak grows with it."""
-BUSY_PCT = 80.0
-"""A GPU that some kernel keeps busy at least so much of a step gains little from a larger batch (as in small-batch)."""
-WAIT_SHARE = 0.10
-"""Above, the loop waits for data, and a larger batch waits longer (as in small-batch)."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -42,8 +39,7 @@ def check(vitals: Vitals) -> Finding | None:
     wait, total = vitals.exposed_wait_share, vitals.memory_total_bytes
     if peak is None or share is None or loader is None or wait is None or not batches or not total:
         return None
-    beside = max((vitals.device_used_bytes or 0.0) - (vitals.reserved_peak_bytes or 0.0), 0.0) / total
-    used = peak + (beside if vitals.reserved_peak_bytes is not None else 0.0)
+    used = peak + vitals.beside_bytes / total
     if batches < ACCUMULATED or used > 1.0 - FREE_SHARE or wait >= WAIT_SHARE:
         return None
     if (vitals.step_util_pct or 0.0) >= BUSY_PCT:

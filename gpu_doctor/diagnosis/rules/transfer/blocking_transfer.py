@@ -18,8 +18,9 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.diagnosis.forecast.removed_work import Gain
 from gpu_doctor.diagnosis.rules import gpu_pace
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety, faster
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = (
@@ -67,10 +68,6 @@ def check(vitals: Vitals) -> Finding | None:
                 safety=Safety.SAFE,
                 settings={KNOB: True},
                 code="batch = batch.to(device, non_blocking=True)",
-                predicted_speedup=1.0 / (1.0 - cost),
-                predicted_low=1.0,
-                predicted_high=max(told.high, 1.0 / (1.0 - cost)),
-                at_most=True,
-            ),
+            ).expecting(Gain(faster(cost), 1.0, max(told.high, faster(cost))), at_most=True),
         ),
     )

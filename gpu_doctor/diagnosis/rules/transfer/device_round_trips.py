@@ -17,7 +17,6 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -53,11 +52,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Keep the computation on the device",
                 safety=Safety.BY_HAND,
                 code="y = f(x)  # with torch on x's device, not torch.from_numpy(f(x.cpu().numpy())).to(device)",
-                predicted_speedup=1.0 / (1.0 - min(cost, 0.99)),
-                predicted_low=1.0,
-                predicted_high=at_best(cost),
-                at_most=True,
-            ),
+            ).saving_at_most(cost),
         ),
     )
 

@@ -18,7 +18,6 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.copies import LINK_USED
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -74,11 +73,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Send the data narrow and convert it on the GPU",
                 safety=Safety.BY_HAND,
                 code="x = x.to(device, non_blocking=True)  # uint8\nx = x.float().div_(255)  # on the GPU",
-                predicted_speedup=1.0 / (1.0 - saved),
-                predicted_low=1.0,
-                predicted_high=at_best(saved),
-                at_most=True,
-            ),
+            ).saving_at_most(saved),
         ),
     )
 

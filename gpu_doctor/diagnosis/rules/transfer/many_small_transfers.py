@@ -17,7 +17,6 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.removed_work import at_best
 from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
@@ -49,7 +48,7 @@ def check(vitals: Vitals) -> Finding | None:
     if a_batch < COPIES or nbytes / copies >= SMALL_BYTES or traffic.small < MOSTLY * traffic.to_device:
         return None
     cost = gpu_pace.at_most(vitals, max(vitals.exposed_transfer_share or 0.0, share if empty >= EMPTY_SHARE else 0.0))
-    saved = min(cost * (1.0 - 1.0 / a_batch), 0.99)
+    saved = cost * (1.0 - 1.0 / a_batch)
     return Finding(
         rule="many-small-transfers",
         headline=f"{formatting.grouped(copies)} small copies a step to the GPU: the calls alone take "
@@ -68,10 +67,6 @@ def check(vitals: Vitals) -> Finding | None:
                 code="packed = torch.cat([a, b, c], dim=1).to(device, non_blocking=True)\n"
                 "a, b, c = packed.split(sizes, dim=1)\n"
                 "positions = torch.arange(n, device=device)  # not torch.arange(n).to(device)",
-                predicted_speedup=1.0 / (1.0 - saved),
-                predicted_low=1.0,
-                predicted_high=at_best(saved),
-                at_most=True,
-            ),
+            ).saving_at_most(saved),
         ),
     )

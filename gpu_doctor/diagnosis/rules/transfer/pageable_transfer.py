@@ -72,7 +72,4 @@ def _cure(vitals: Vitals, pinned: Forecast | None) -> Prescription:
         safety=Safety.SAFE,
         settings={"pin_memory": True},
         code="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
-        predicted_speedup=pinned.speedup if pinned is not None else None,
-        predicted_low=pinned.low if pinned is not None else None,
-        predicted_high=pinned.high if pinned is not None else None,
-    )
+    ).expecting(pinned)
