@@ -9,14 +9,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import psutil
+
 from gpu_doctor.machine.nvml.visible import Gpu, ask
 from gpu_doctor.machine.probe import Reading
 from gpu_doctor.recording import Metric
-
-try:  # at import, on the caller's thread: the poller's thread imports nothing
-    import psutil
-except ImportError:
-    psutil = None  # type: ignore[assignment]
 
 
 def others(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> dict[int, tuple[int, int | None]]:
@@ -82,8 +79,8 @@ def neighbours(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> list[Reading]:
 def _is_ours(pid: int) -> bool:
     """True for this process and what it started."""
     own = os.getpid()
-    if pid == own or psutil is None:
-        return pid == own
+    if pid == own:
+        return True
     try:
         return any(parent.pid == own for parent in psutil.Process(pid).parents())
     except (psutil.Error, ValueError):
