@@ -401,6 +401,12 @@ def left_behind(files: Iterable[str], clauses: Iterable[str]) -> tuple[str, ...]
     return tuple(dict.fromkeys(sentence(one) for one in said))
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says; its kind where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def sentence(words: str) -> str:
     """A clause with its capital and its full stop."""
     return words and words[:1].upper() + words[1:] + ("" if words.endswith(".") else ".")

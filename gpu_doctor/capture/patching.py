@@ -81,10 +81,11 @@ class Patches:
     because restoring over it would take *their* patch off; `notes` then says so.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, notes: list[str] | None = None) -> None:
+        """`notes`: takes a sentence for each that could not be put back; None = a list of their own."""
         self._undo: list[tuple[str, Callable[[], str | None]]] = []
         self._closed = False
-        self.notes: list[str] = []
+        self.notes = [] if notes is None else notes
 
     def __enter__(self) -> Patches:
         return self

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from gpu_doctor.machine.checkup.check import check as check
     from gpu_doctor.machine.host import cpu_name as cpu_name
+    from gpu_doctor.machine.host import memory as memory
     from gpu_doctor.machine.host import os_cores as os_cores
     from gpu_doctor.machine.host import physical_cores as physical_cores
     from gpu_doctor.machine.host import usable_cores as usable_cores
@@ -29,6 +30,7 @@ __all__ = [
     "check",
     "cpu_name",
     "driver_version",
+    "memory",
     "os_cores",
     "physical_cores",
     "torch_memory",
@@ -44,6 +46,7 @@ _FACE: Final = {
     "check": "checkup.check",
     "cpu_name": "host",
     "driver_version": "nvml.probe",
+    "memory": "host",
     "os_cores": "host",
     "physical_cores": "host",
     "usable_cores": "host",

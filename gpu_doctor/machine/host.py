@@ -15,10 +15,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from gpu_doctor.machine import cgroup
 from gpu_doctor.machine import processes as children
 from gpu_doctor.machine.probe import ProbeScope, Reader, Reading
-from gpu_doctor.machine.processes import psutil
 from gpu_doctor.recording import Metric
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -81,10 +82,8 @@ def usable_cores(root: Path = cgroup.ROOT) -> float:
     return float(affinity_cores()) if quota is None else min(float(affinity_cores()), quota)
 
 
-def memory(root: Path = cgroup.ROOT) -> tuple[int, int] | None:
-    """Host memory available and total in bytes, within the container's limit; None without psutil."""
-    if psutil is None:
-        return None
+def memory(root: Path = cgroup.ROOT) -> tuple[int, int]:
+    """Host memory available and total in bytes, within the container's limit."""
     now = psutil.virtual_memory()
     limited = cgroup.memory_bytes(root)
     if limited is None or limited[0] >= now.total:
@@ -236,10 +235,8 @@ def _pct(share: float) -> float:
 
 
 def _surroundings() -> list[Reading]:
-    found: list[Reading] = []
     ram, shm = memory(), shm_bytes()
-    if ram is not None:
-        found += [(RAM_AVAILABLE, float(ram[0])), (RAM_TOTAL, float(ram[1]))]
+    found: list[Reading] = [(RAM_AVAILABLE, float(ram[0])), (RAM_TOTAL, float(ram[1]))]
     if shm is not None:
         found.append((SHM_FREE, float(shm[0])))
     if hasattr(os, "getloadavg"):
@@ -249,11 +246,7 @@ def _surroundings() -> list[Reading]:
 
 @contextmanager
 def opened(scope: ProbeScope) -> Iterator[Reader | None]:
-    """Yields a reader of the host; None without psutil. Shares and rates are there from the second reading on."""
-    if psutil is None:
-        scope.note("psutil cannot be imported: the host's CPU and memory are not measured.")
-        yield None
-        return
+    """Yields a reader of the host. Shares and rates are there from the second reading on."""
     machine, tree = _Machine(scope.clock), _Tree(scope.clock)
 
     def read() -> list[Reading]:

@@ -13,10 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-try:  # at import, on the caller's thread: the poller's thread imports nothing
-    import psutil as psutil
-except ImportError:
-    psutil = None  # type: ignore[assignment]
+import psutil
 
 EVERY_S: Final = 1.0
 COST_SHARE: Final = 0.002

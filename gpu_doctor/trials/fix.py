@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 from gpu_doctor.cell import CellSource, Edits, Fix, FixedCell, NothingToPaste, NotPlaced
 from gpu_doctor.cell.calls import Cells
 from gpu_doctor.recording import Settings, Setup
 from gpu_doctor.trials import knobs
-from gpu_doctor.trials.framework_fix import framework_edits, trainer_edits
+from gpu_doctor.trials.framework_fix import framework_edits
 from gpu_doctor.trials.knobs.draft import Draft
-
-ORDER: Final = ("compile", "channels_last", "amp")
-"""In which order lines that may meet at one place are written; everything else comes before them."""
 
 
 def fix(
@@ -84,7 +81,7 @@ def _groups(settings: Settings) -> list[tuple[str, ...]]:
         if group:
             together.setdefault(group, []).append(name)
     others = [name for name in settings if not knobs.known(name).written_with]
-    others.sort(key=lambda name: ORDER.index(name) if name in ORDER else -1)
+    others.sort(key=lambda name: knobs.known(name).written_late)
     return [*map(tuple, together.values()), *((name,) for name in others)]
 
 
@@ -105,8 +102,5 @@ def _edits(draft: Draft, settings: Settings) -> Edits:
     Raises:
         NotPlaced: if they cannot be placed.
     """
-    name, value = next(iter(settings.items()))
     told = framework_edits(draft.cells, settings)
-    if told is None:
-        told = trainer_edits(draft.cells, name, value)
-    return told if told is not None else knobs.known(name).edit(settings, draft)
+    return told if told is not None else knobs.known(next(iter(settings))).edit(settings, draft)

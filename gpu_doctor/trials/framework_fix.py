@@ -13,13 +13,14 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.capture.frameworks import FRAMEWORKS, Class
-from gpu_doctor.cell import CellSource, Edit, Edits, NothingToPaste, NotPlaced
+from gpu_doctor.cell import CellSource, Edits, NothingToPaste, NotPlaced
 from gpu_doctor.cell.arguments import ADD, HIDDEN, REPLACE, Slot, set_arguments, slot
 from gpu_doctor.cell.calls import Cells, Made, Site, function_around
 from gpu_doctor.cell.constructors import LOADER, is_loader, newest_of, training_loops
-from gpu_doctor.cell.switches import torch_name, with_import
-from gpu_doctor.recording import Settings, SettingValue
+from gpu_doctor.cell.switches import torch_name
+from gpu_doctor.recording import Settings
 
 ONLY_IF_GIVEN: Final = {"bf16": "False", "fp16": "False"}
 """Defaults that are not written out where nothing is."""
@@ -66,12 +67,10 @@ def _slots(cells: Cells, kind: Class, made: Made, settings: Settings) -> dict[Sl
         if optional and one.kind != REPLACE:
             continue
         if one.kind == HIDDEN:
-            raise NotPlaced(
-                f"{one.site.place[0].upper()}{one.site.place[1:]} passes {name} in a way that cannot be read here."
-            )
+            raise NotPlaced(formatting.sentence(f"{one.site.place} passes {name} in a way that cannot be read here."))
         found[one] = text
     if not found:
-        raise NotPlaced(f"{made.site.place[0].upper()}{made.site.place[1:]} has nothing to change.")
+        raise NotPlaced(formatting.sentence(f"{made.site.place} has nothing to change."))
     return found
 
 
@@ -81,31 +80,24 @@ def _own_loader(cells: Cells, settings: Settings) -> bool:
     return any(getattr(function_around(one.site.cell, one.site.call), "name", "") in _MAKES_TRAINING for one in makers)
 
 
-def trainer_edits(cells: Cells, knob: str, value: SettingValue) -> Edits | None:
-    """The edits for a setting of a model, or of copies, that a trainer is in charge of; None where none is.
+def handed_model(cells: Cells) -> tuple[CellSource, ast.expr] | None:
+    """The model that is handed to a trainer, where it is; None where a loop of the program's own trains.
 
     Raises:
-        NotPlaced: if the model that is handed over cannot be told, or the framework has another way.
+        NotPlaced: if it cannot be told, or comes before torch is imported.
     """
-    own_loop = bool(list(training_loops(cells.cells[-1:])))
-    if knob == "non_blocking" and value:
-        return _copies(cells, own_loop)
-    if own_loop or not value or knob not in ("channels_last", "compile"):
-        return None
-    handed = list(_handed(cells))
+    handed = [] if list(training_loops(cells.cells[-1:])) else list(_handed(cells))
     if not handed:
         return None
     if len(handed) > 1:
         places = " and ".join(f"line {node.lineno} of {cell.label}" for cell, node in handed)
         raise NotPlaced(f"Models are passed to a trainer on {places}: change the right one by hand.")
     cell, node = handed[0]
-    torch = torch_name(cells)
-    if not torch and cell is not cells.cells[-1]:
+    if not torch_name(cells) and cell is not cells.cells[-1]:
         raise NotPlaced(
             f"Import torch before line {node.lineno} of {cell.label}, where the model is passed to the trainer."
         )
-    edits: Edits = [] if torch else with_import(cells)
-    return [*edits, *((cell, edit) for edit in _turned(cell, node, knob, torch or "torch"))]
+    return cell, node
 
 
 def _handed(cells: Cells) -> Iterator[tuple[CellSource, ast.expr]]:
@@ -134,24 +126,13 @@ def _handed_to(cells: Cells, trainers: Sequence[Made], method: str) -> Iterator[
             yield cell, node
 
 
-def _turned(cell: CellSource, node: ast.expr, knob: str, torch: str) -> Iterator[Edit]:
-    begin, end = cell.begin(node), cell.end(node)
-    if knob == "compile":
-        yield Edit(begin, begin, f"{torch}.compile(")
-        yield Edit(end, end, ")")
-        return
-    whole = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
-    if not whole:
-        yield Edit(begin, begin, "(")
-    yield Edit(end, end, f"{'' if whole else ')'}.to(memory_format={torch}.channels_last)")
-
-
-def _copies(cells: Cells, own_loop: bool) -> Edits | None:
+def framework_copies(cells: Cells) -> Edits | None:
     """The edit that lets a framework's own copies go on by themselves; None where no framework copies.
 
     Raises:
         NothingToPaste: if a person has to do it; the message says how.
     """
+    own_loop = bool(list(training_loops(cells.cells[-1:])))
     text = "".join(cell.text for cell in cells.cells)
     for copies in (framework.copies for framework in FRAMEWORKS if framework.copies is not None):
         made = newest_of(cells.made_by(copies.by.is_it, ()))
@@ -162,7 +143,7 @@ def _copies(cells: Cells, own_loop: bool) -> Edits | None:
             raise NothingToPaste(copies.advice)
         one = slot(cells, made[0], copies.argument)
         if len(made) > 1 or one.kind != ADD:
-            where = f"{one.site.place[0].upper()}{one.site.place[1:]}"
-            raise NothingToPaste(f"{where} sets {copies.argument}: add {copies.code.strip('{}')} to it.")
+            said = f"{one.site.place} sets {copies.argument}: add {copies.code.strip('{}')} to it."
+            raise NothingToPaste(formatting.sentence(said))
         return list(set_arguments({one: copies.code}))
     return None

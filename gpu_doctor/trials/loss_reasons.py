@@ -1,26 +1,18 @@
 """Why the losses of a trial may differ without a fault: with a reason a gain is kept and told, without it is not.
 
 Most of it is measured: what this loop does by itself, under one rounding and other draws (`trials.nudged`), its losses
-may do under a change. Here stands what no such run can show.
+may do under a change. What no such run can show, the knobs that were turned say.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Setup, describe
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
-
-DRAWN: Final = ("num_workers", "persistent_workers")
-"""Knobs by which random numbers are drawn elsewhere: in workers, and by torch for its workers at an epoch's start."""
-MASKED: Final = ("compile", "channels_last")
-"""Knobs by which dropout draws other masks."""
-ROUNDS: Final = ("amp", "tf32")
-"""Knobs that change the training by its number format alone: that much is measured."""
 
 
 def differs(effect: Effect) -> bool:
@@ -40,9 +32,7 @@ def unusable(effect: Effect) -> bool:
 
 def draws_anew(effect: Effect, setup: Setup) -> bool:
     """Whether the change draws other random numbers, so that its losses are only alike in their spread."""
-    turned = _turned(effect)
-    masked = any(one in MASKED for one in turned) and any("Dropout" in one for one in setup.layers)
-    return masked or any(one in DRAWN for one in turned)
+    return any(knobs.known(name).draws_anew(setup) for name in _turned(effect))
 
 
 def reason(effect: Effect, setup: Setup) -> str:
@@ -52,16 +42,12 @@ def reason(effect: Effect, setup: Setup) -> str:
         effect: of a trial.
         setup: of a run of the same loop.
     """
-    turned = _turned(effect)
-    changing = [one for one in turned if one not in ROUNDS and knobs.known(one).safety is not Safety.SAFE]
+    turned = {name: knobs.known(name) for name in _turned(effect)}
+    changing = [name for name, one in turned.items() if one.safety is not Safety.SAFE and not one.only_rounds]
     if changing:
         return f"{' and '.join(changing)} change{'s' if len(changing) == 1 else ''} the training"
-    loader = setup.training_loader
-    if any(one in DRAWN for one in turned) and loader is not None and loader.dataset_kind == "iterable":
-        return "workers deliver the samples of an iterable dataset in another order"
-    if "amp" in turned and effect.settings.get("amp") == "fp16":
-        return "fp16 leaves out its first steps until the loss scale fits"
-    return ""
+    said = (one.loss_reason(effect.settings.get(name), setup) for name, one in turned.items())
+    return next((one for one in said if one), "")
 
 
 def _turned(effect: Effect) -> list[str]:

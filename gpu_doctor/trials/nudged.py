@@ -48,7 +48,7 @@ def nudged(scope: TrialScope, nudge: Nudge) -> Iterator[None]:
         scope: where the code runs, and what is known of its loop.
         nudge: what is changed.
     """
-    patches, done = Patches(), set[int]()
+    done = set[int]()
 
     def call(original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         trained.called(module)
@@ -61,14 +61,12 @@ def nudged(scope: TrialScope, nudge: Nudge) -> Iterator[None]:
                     shift(one, nudge.dtype, nudge.steps)
         return original(module, *args, **kwargs)
 
-    trained = TrainedModules(scope, patches, "nudge", call)
-    try:
+    with Patches() as patches:
+        trained = TrainedModules(scope, patches, "nudge", call)
         if nudge.anew:
             patches.wrap(dataloader._BaseDataLoaderIter, "__init__", _seeded_anew)
         trained.start()
         yield
-    finally:
-        patches.restore()
 
 
 def shift(weights: torch.Tensor, dtype: str, steps: int = 1) -> None:

@@ -54,10 +54,11 @@ print([one.family for one in RULES if one.name == "tiny-last-batch"])
 
 
 def test_a_knob(tmp_path: Path) -> None:
-    order = ("trials/knobs/__init__.py", '    "cudnn_benchmark",\n', '    "deterministic",\n')
+    imported = ("trials/knobs/__init__.py", "    cudnn_benchmark,\n", "    deterministic,\n")
+    listed = ("trials/knobs/__init__.py", "*(channels_last, ", "deterministic, ")
     above = '    "cudnn_benchmark": (("backends.cudnn.benchmark", False),),\n'
     switch = ("cell/switches.py", above, '    "deterministic": (("use_deterministic_algorithms", True),),\n')
-    grown(tmp_path, "deterministic.py", "trials/knobs", order, switch)
+    grown(tmp_path, "deterministic.py", "trials/knobs", imported, listed, switch)
     program = """
 import torch
 import gpu_doctor

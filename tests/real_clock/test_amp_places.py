@@ -14,7 +14,7 @@ from gpu_doctor.cell import Fix
 from gpu_doctor.recording import Setup
 from gpu_doctor.trials.cell_code import fix_of
 from gpu_doctor.trials.knobs import KNOBS
-from gpu_doctor.trials.knobs.amp.mixed import DTYPES, mixed_precision
+from gpu_doctor.trials.knobs.amp.autocast import DTYPES, mixed_precision
 from gpu_doctor.trials.knobs.knob import TrialScope
 
 assert KNOBS  # the knobs are imported here, before a test's time is counted

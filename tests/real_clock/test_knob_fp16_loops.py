@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpu_doctor.capture import patching
-from gpu_doctor.trials.knobs.amp.mixed import mixed_precision
+from gpu_doctor.trials.knobs.amp.autocast import mixed_precision
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from tests.support.knob_programs import PROGRAMS
 

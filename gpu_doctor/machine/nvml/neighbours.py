@@ -9,9 +9,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import psutil
+
 from gpu_doctor.machine.nvml.visible import Gpu, ask
 from gpu_doctor.machine.probe import Reading
-from gpu_doctor.machine.processes import psutil
 from gpu_doctor.recording import Metric
 
 
@@ -78,8 +79,8 @@ def neighbours(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> list[Reading]:
 def _is_ours(pid: int) -> bool:
     """True for this process and what it started."""
     own = os.getpid()
-    if pid == own or psutil is None:
-        return pid == own
+    if pid == own:
+        return True
     try:
         return any(parent.pid == own for parent in psutil.Process(pid).parents())
     except (psutil.Error, ValueError):

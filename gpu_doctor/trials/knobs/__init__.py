@@ -1,6 +1,6 @@
 """The shelf of knobs: the explicit list of what can be turned for one run, and the one place where they are turned.
 
-`KNOBS` is made when it is first asked for, so that importing `gpu_doctor.trials.knobs.knob` brings in no torch.
+None brings in torch before it is turned: a replay offers the knobs where there is none.
 """
 
 from __future__ import annotations
@@ -9,16 +9,28 @@ import dataclasses
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gpu_doctor.cell import literals
 from gpu_doctor.recording import Settings, SettingValue, Setup
-from gpu_doctor.trials.knobs import cell_variables
+from gpu_doctor.trials.knobs import (
+    amp,
+    batch_size,
+    cell_variables,
+    channels_last,
+    cudnn_benchmark,
+    fused_optimizer,
+    non_blocking,
+    num_workers,
+    persistent_workers,
+    pin_memory,
+    prefetch_factor,
+    tf32,
+    threads,
+    worker_threads,
+)
+from gpu_doctor.trials.knobs import compile as compiling
 from gpu_doctor.trials.knobs.knob import Choice, Knob, KnobTable, Refused, TrialScope
-
-if TYPE_CHECKING:
-    KNOBS: KnobTable
 
 __all__ = [
     "KNOBS",
@@ -34,31 +46,12 @@ __all__ = [
     "turned",
 ]
 
-_ORDER: Final = (
-    "num_workers",
-    "batch_size",
-    "amp",
-    "pin_memory",
-    "persistent_workers",
-    "prefetch_factor",
-    "non_blocking",
-    "channels_last",
-    "compile",
-    "fused_optimizer",
-    "tf32",
-    "cudnn_benchmark",
-    "threads",
-    "worker_threads",
+_SHELF: Final = (
+    *(num_workers, batch_size, amp, pin_memory, persistent_workers, prefetch_factor, non_blocking),
+    *(channels_last, compiling, fused_optimizer, tf32, cudnn_benchmark, threads, worker_threads),
 )
 """Every knob's file, in the order in which they are shown and turned: workers before what acts on workers only."""
-
-
-def __getattr__(name: str) -> Any:
-    if name != "KNOBS":
-        raise AttributeError(f"module 'gpu_doctor.trials.knobs' has no attribute {name!r}")
-    table = {one: import_module(f"gpu_doctor.trials.knobs.{one}").KNOB for one in _ORDER}
-    globals()["KNOBS"] = table
-    return table
+KNOBS: Final[KnobTable] = {one.KNOB.name: one.KNOB for one in _SHELF}
 
 
 def known(name: str) -> Knob:
@@ -67,15 +60,14 @@ def known(name: str) -> Knob:
     Raises:
         Refused: if there is none; the message names the nearest one and all that there are.
     """
-    table: KnobTable = globals().get("KNOBS") or __getattr__("KNOBS")
-    if name in table:
-        return table[name]
+    if name in KNOBS:
+        return KNOBS[name]
     if str(name).startswith(cell_variables.PREFIX) and name[len(cell_variables.PREFIX) :].isidentifier():
         return cell_variables.CellVariable(name[len(cell_variables.PREFIX) :])
-    near = difflib.get_close_matches(str(name).replace("-", "_"), table, n=1)
+    near = difflib.get_close_matches(str(name).replace("-", "_"), KNOBS, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise Refused(
-        f"There is no knob named {name!r:.60}.{hint} The knobs are: {', '.join(table)}; and "
+        f"There is no knob named {name!r:.60}.{hint} The knobs are: {', '.join(KNOBS)}; and "
         f"{cell_variables.PREFIX}NAME, for a variable that has a literal at the cell's top."
     )
 
@@ -141,9 +133,9 @@ def turned(settings: Settings, scope: TrialScope) -> Iterator[None]:
             up that cannot.
     """
     allow(settings, scope.setup)
-    knobs = {name: known(name) for name in settings}
+    knobs, order = {name: known(name) for name in settings}, list(KNOBS)
     with ExitStack() as stack:
-        for name in sorted(knobs, key=lambda one: _ORDER.index(one) if one in _ORDER else -1):
+        for name in sorted(knobs, key=lambda one: order.index(one) if one in KNOBS else -1):
             if not knobs[name].left(settings[name], scope.setup):
                 stack.enter_context(knobs[name].turned(settings[name], scope))
         yield

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from contextlib import AbstractContextManager
 from typing import Final
 
-from gpu_doctor.cell import Edits
+from gpu_doctor.cell import Edit, Edits
 from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.framework_fix import handed_model
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
@@ -31,6 +33,7 @@ class ChannelsLast(OnOffKnob):
     changes = (
         "Sums are added up in another order, so the last digits of the losses differ; dropout may draw another mask."
     )
+    written_late = 2
 
     def found(self, setup: Setup) -> bool | None:
         """See `Knob`."""
@@ -56,6 +59,10 @@ class ChannelsLast(OnOffKnob):
         """See `Knob`."""
         return not value or super().left(value, setup)
 
+    def draws_anew(self, setup: Setup) -> bool:
+        """See `Knob`: dropout draws another mask."""
+        return any("Dropout" in one for one in setup.layers)
+
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
         """See `Knob`."""
         from gpu_doctor.trials.knobs.layouts import channels_last
@@ -74,8 +81,14 @@ class ChannelsLast(OnOffKnob):
         """See `Knob`."""
         if not settings[self.name]:
             raise draft.no_line(self.name, settings[self.name])
-        torch, edits = draft.torch()
-        return [*edits, *draft.loop.channels_last(torch)]
+        handed, (torch, edits) = handed_model(draft.cells), draft.torch()
+        if handed is None:
+            return [*edits, *draft.loop.channels_last(torch)]
+        cell, node = handed
+        begin, end, to = cell.begin(node), cell.end(node), f".to(memory_format={torch}.channels_last)"
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+            return [*edits, (cell, Edit(end, end, to))]
+        return [*edits, (cell, Edit(begin, begin, "(")), (cell, Edit(end, end, f"){to}"))]
 
 
 KNOB = ChannelsLast()

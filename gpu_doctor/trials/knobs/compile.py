@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+from gpu_doctor import formatting
 from gpu_doctor.capture import Patches
-from gpu_doctor.cell import Edits
+from gpu_doctor.cell import Edit, Edits
 from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.framework_fix import handed_model
 from gpu_doctor.trials.knobs.compiler import forgotten_afterwards, is_compilers, unsupported, weakly
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
@@ -40,6 +42,7 @@ class Compile(OnOffKnob):
         "Sums are added up in another order, so the last digits of the losses differ; dropout draws other numbers."
     )
     on_label = "on (first steps take seconds to minutes)"
+    written_late = 1
 
     def found(self, setup: Setup) -> bool | None:
         """See `Knob`."""
@@ -62,6 +65,10 @@ class Compile(OnOffKnob):
         """See `Knob`."""
         return not value or super().left(value, setup)
 
+    def draws_anew(self, setup: Setup) -> bool:
+        """See `Knob`: dropout draws another mask."""
+        return any("Dropout" in one for one in setup.layers)
+
     @contextmanager
     def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
         """See `Knob`."""
@@ -73,7 +80,6 @@ class Compile(OnOffKnob):
         said = unsupported(device or ("cuda" if torch.cuda.is_available() else "cpu"), thorough=True)
         if said:
             raise Refused(said)
-        patches = Patches()
         compiled: WeakKeyDictionary[nn.Module, Callable[..., Any]] = WeakKeyDictionary()
 
         def call(original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -85,21 +91,19 @@ class Compile(OnOffKnob):
                 return run(*args, **kwargs)
             except Exception as error:
                 if is_compilers(error):
-                    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                    raise Refused(f"torch.compile could not compile {type(module).__name__}: {first[:200]}") from error
+                    first = formatting.first_line(error)[:200]
+                    raise Refused(f"torch.compile could not compile {type(module).__name__}: {first}") from error
                 raise
 
-        trained = TrainedModules(scope, patches, "compile", call, "forward")
-        trained.allow = _allow
-        with forgotten_afterwards():
+        with forgotten_afterwards(), Patches(scope.notes) as patches:
+            trained = TrainedModules(scope, patches, "compile", call, "forward")
+            trained.allow = _allow
             try:
                 trained.start()
                 yield
             finally:
-                patches.restore()
                 compiled.clear()
                 scope.notes.append(WARM_UP)
-                scope.notes.extend(patches.notes)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
@@ -111,7 +115,12 @@ class Compile(OnOffKnob):
         """See `Knob`."""
         if not settings[self.name]:
             raise draft.no_line(self.name, settings[self.name])
-        return draft.loop.compiled()
+        handed = handed_model(draft.cells)
+        if handed is None:
+            return draft.loop.compiled()
+        (cell, node), (torch, edits) = handed, draft.torch()
+        begin, end = cell.begin(node), cell.end(node)
+        return [*edits, (cell, Edit(begin, begin, f"{torch}.compile(")), (cell, Edit(end, end, ")"))]
 
 
 KNOB = Compile()

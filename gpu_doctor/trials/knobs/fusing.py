@@ -163,11 +163,10 @@ class Fusing:
 @contextmanager
 def fused(value: bool, scope: TrialScope) -> Iterator[None]:
     """Fuses the updates of the loop's optimizers while the context lasts, or takes them apart."""
-    patches, fusing = Patches(), Fusing(value, scope.notes)
+    fusing = Fusing(value, scope.notes)
     try:
-        meet_optimizers(scope, patches, "fused_optimizer", fusing.meet, fusing.meet)
-        yield
+        with Patches(scope.notes) as patches:
+            meet_optimizers(scope, patches, "fused_optimizer", fusing.meet, fusing.meet)
+            yield
     finally:
-        patches.restore()
         fusing.restore()
-        scope.notes.extend(patches.notes)

@@ -59,7 +59,7 @@ def held(knob: str, scope: TrialScope, setters: Mapping[str, Any], *, properties
         setters: functions of `torch._C`, with the value that the knob gave; those that this torch lacks are left out.
         properties: attributes of `torch.backends.cudnn` that set the same.
     """
-    patches, notes, on = Patches(), list[str](), [True]
+    notes, on = list[str](), [True]
 
     def instead_of(kept: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,7 +76,7 @@ def held(knob: str, scope: TrialScope, setters: Mapping[str, Any], *, properties
         return wrapped
 
     try:
-        with patches:
+        with Patches(scope.notes) as patches:
             for name, kept in setters.items():
                 for owner in (torch._C, torch):
                     if name in vars(owner):
@@ -88,7 +88,7 @@ def held(knob: str, scope: TrialScope, setters: Mapping[str, Any], *, properties
             yield
     finally:
         on[0] = False
-        scope.notes.extend((*notes, *patches.notes))
+        scope.notes.extend(notes)
 
 
 def _taken(value: Any, kept: Any) -> bool:

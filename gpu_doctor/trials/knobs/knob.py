@@ -51,6 +51,10 @@ class Knob(ABC):
     """Shown at once (num_workers, batch size, AMP) rather than under 'more'."""
     written_with: str = ""
     """Knobs of one such group are arguments of one call and are written together; empty = each by itself."""
+    written_late: int = 0
+    """Lines of several knobs may meet at one place: those of a higher number are written later."""
+    only_rounds: bool = False
+    """It changes the training by its number format alone: how much that is, a trial measures."""
 
     @abstractmethod
     def found(self, setup: Setup) -> SettingValue | None:
@@ -90,6 +94,14 @@ class Knob(ABC):
     def left(self, value: SettingValue, setup: Setup) -> bool:
         """Whether nothing has to be turned for this value in the loop of `setup`."""
         return value == self.found(setup)
+
+    def draws_anew(self, setup: Setup) -> bool:
+        """Whether turning it draws other random numbers: losses of the loop are only alike in their spread then."""
+        return False
+
+    def loss_reason(self, value: SettingValue | None, setup: Setup) -> str:
+        """Why losses may differ for no fault where it is turned, a clause; empty where no reason is known."""
+        return ""
 
     @abstractmethod
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:

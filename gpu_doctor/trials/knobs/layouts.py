@@ -125,7 +125,7 @@ def _state_of(optimizer: Optimizer, parameter: torch.Tensor) -> list[torch.Tenso
 @contextmanager
 def channels_last(scope: TrialScope, refusal: Callable[[str], str]) -> Iterator[None]:
     """Stores images and convolution weights channels last while the context lasts (`refusal`: see `Layouts`)."""
-    patches, layouts = Patches(), Layouts(refusal)
+    layouts = Layouts(refusal)
 
     def call(original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         trained.called(module)
@@ -137,18 +137,17 @@ def channels_last(scope: TrialScope, refusal: Callable[[str], str]) -> Iterator[
                 raise Refused(f"{type(module).__name__} {said}") from error
             raise
 
-    trained = TrainedModules(scope, patches, "channels_last", call)
-    trained.allow = layouts.convert
-    trained.on_optimizer = layouts.follow
     try:
-        trained.start()
-        yield
+        with Patches(scope.notes) as patches:
+            trained = TrainedModules(scope, patches, "channels_last", call)
+            trained.allow = layouts.convert
+            trained.on_optimizer = layouts.follow
+            trained.start()
+            yield
     finally:
-        patches.restore()
         layouts.restore()
         if not layouts.converted:
             scope.notes.append("channels_last=True changed nothing: no trained module with 2D convolutions was seen.")
-        scope.notes.extend(patches.notes)
 
 
 def _last(value: Any) -> Any:

@@ -21,6 +21,8 @@ class LoaderKnob(Knob):
 
     kind: type[int]
     written_with = "loader"
+    moves_draws = False
+    """Random numbers are drawn elsewhere: in workers, and by torch for its workers at an epoch's start."""
 
     def found(self, setup: Setup) -> SettingValue | None:
         """See `Knob`."""
@@ -42,6 +44,17 @@ class LoaderKnob(Knob):
     def left(self, value: SettingValue, setup: Setup) -> bool:
         """See `Knob`: there may be other loaders than the first, which have another value."""
         return False
+
+    def draws_anew(self, setup: Setup) -> bool:
+        """See `Knob`."""
+        return self.moves_draws
+
+    def loss_reason(self, value: SettingValue | None, setup: Setup) -> str:
+        """See `Knob`."""
+        loader = setup.training_loader
+        iterable = loader is not None and loader.dataset_kind == "iterable"
+        reordered = "workers deliver the samples of an iterable dataset in another order"
+        return reordered if self.moves_draws and iterable else ""
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
         """See `Knob`."""

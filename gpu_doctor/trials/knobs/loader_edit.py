@@ -9,6 +9,7 @@ import ast
 from math import gcd
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.cell import Edits, NotPlaced
 from gpu_doctor.cell.arguments import ADD, HIDDEN, REPLACE, Slot, set_arguments, slot
 from gpu_doctor.cell.arguments import given as given_to
@@ -110,9 +111,9 @@ class LoaderLines:
             NotPlaced: if the loader has one, or its call is not found.
         """
         found = slot(self.cells, self._makers(self.setup.training_loader)[0], "worker_init_fn")
-        place = f"{found.site.place[0].upper()}{found.site.place[1:]}"
         if found.kind != ADD:
-            raise NotPlaced(f"{place} passes a worker_init_fn already: set the workers' threads in it.")
+            said = f"{found.site.place} passes a worker_init_fn already: set the workers' threads in it."
+            raise NotPlaced(formatting.sentence(said))
         name = "worker_threads"
         while name in self.cells.namespace or any(name in names_in(cell) for cell in self.cells.cells):
             name = f"set_{name}"
@@ -153,9 +154,8 @@ class LoaderLines:
                 made_of = sampler
             one = slot(self.cells, made_of, name)
             if one.kind == HIDDEN:
-                raise NotPlaced(
-                    f"{one.site.place[0].upper()}{one.site.place[1:]} passes {name} in a way that cannot be read here."
-                )
+                said = f"{one.site.place} passes {name} in a way that cannot be read here."
+                raise NotPlaced(formatting.sentence(said))
             self._say_unused(one, text)
             found[one] = text
         return found

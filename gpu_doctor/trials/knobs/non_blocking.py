@@ -20,6 +20,7 @@ from gpu_doctor.cell.calls import Site
 from gpu_doctor.cell.dataflow import holds, names_holding
 from gpu_doctor.cell.syntax import Loop
 from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.framework_fix import framework_copies
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.knobs.knob import Choice, Refused, TrialScope
@@ -78,14 +79,12 @@ class NonBlocking(OnOffKnob):
                 return original(self, *args, **{**kwargs, "non_blocking": True})
             return original(self, *args, **kwargs)
 
-        patches = Patches()
         try:
-            for name in ("to", "cuda"):
-                patches.wrap(torch.Tensor, name, lambda original: Seam(original, functools.partial(copy, original)))
-            yield
+            with Patches(scope.notes) as patches:
+                for name in ("to", "cuda"):
+                    patches.wrap(torch.Tensor, name, lambda original: Seam(original, functools.partial(copy, original)))
+                yield
         finally:
-            patches.restore()
-            scope.notes.extend(patches.notes)
             if not acted:
                 scope.notes.append("non_blocking=True changed nothing: no copy of a batch in pinned memory was seen.")
 
@@ -98,7 +97,9 @@ class NonBlocking(OnOffKnob):
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
         """See `Knob`."""
-        return non_blocking(draft.loop, bool(settings[self.name]))
+        value = bool(settings[self.name])
+        own = framework_copies(draft.cells) if value else None
+        return own if own is not None else non_blocking(draft.loop, value)
 
 
 KNOB = NonBlocking()

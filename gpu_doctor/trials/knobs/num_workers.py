@@ -21,7 +21,7 @@ class NumWorkers(LoaderKnob, CountKnob):
         "Random augmentation draws other numbers in workers. A generator of the dataset, such as default_rng(0), gives "
         "the same numbers in every worker."
     )
-    front = True
+    front = moves_draws = True
     least, most = 0, MOST_AT_ONCE
 
     def counts(self, setup: Setup) -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.recording import Setup
 from gpu_doctor.trials.knobs.knob import Choice, Knob
 
 
@@ -25,7 +25,3 @@ class OnOffKnob(Knob):
         if word in ("false", "off", "no", "0"):
             return False
         raise ValueError(f"{self.name} takes True or False, such as {self.name}=True.")
-
-    def why_not(self, value: SettingValue, setup: Setup) -> str:
-        """See `Knob`."""
-        return ""

@@ -12,6 +12,7 @@ class PersistentWorkers(LoaderKnob, OnOffKnob):
 
     name = label = "persistent_workers"
     changes = "From the second epoch on, shuffling and random augmentation draw other numbers."
+    moves_draws = True
 
     def unfit(self, value: SettingValue, loader: LoaderSetup, setup: Setup) -> str:
         """See `LoaderKnob`."""

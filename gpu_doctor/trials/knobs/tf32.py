@@ -29,7 +29,7 @@ class TF32(OnOffKnob):
 
     name = "tf32"
     label = "TF32"
-    safety = Safety.CHANGES_TRAINING
+    safety, only_rounds = Safety.CHANGES_TRAINING, True
     changes = (
         "Float32 products round their factors to 10 of 23 mantissa bits and add up in float32. The losses differ "
         "slightly: compare them over the same samples before you keep it."

@@ -25,7 +25,6 @@ def parked(notes: list[str]) -> Iterator[None]:
         notes: gets a sentence for what could not be put back.
     """
     aside: dict[int, tuple[Any, Any]] = {}
-    patches = Patches()
 
     def guarded(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(original)
@@ -40,11 +39,10 @@ def parked(notes: list[str]) -> Iterator[None]:
         return __iter__
 
     try:
-        with patches:
+        with Patches(notes) as patches:
             patches.wrap(DataLoader, "__iter__", guarded)
             yield
     finally:
-        notes.extend(patches.notes)
         for loader, staying in aside.values():
             now = vars(loader).get("_iterator")
             if staying is not None and now is not staying:

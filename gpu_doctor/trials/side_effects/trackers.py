@@ -37,10 +37,10 @@ def unlogged(notes: list[str]) -> Iterator[None]:
     Args:
         notes: gets a sentence for each of them that something was held back from.
     """
-    patches = Patches()
-    silence = _Silence(patches)
+    silence: _Silence | None = None
     try:
-        with patches:
+        with Patches(notes) as patches:
+            silence = _Silence(patches)
             for tracker in TRACKERS:
                 _switched(tracker.switches, patches)
                 _unwritten(tracker.logs, patches)
@@ -48,8 +48,7 @@ def unlogged(notes: list[str]) -> Iterator[None]:
             told_of_arrivals(lambda module: silence.over(lambda part: _is_met(part, module)), _is_awaited, patches)
             yield
     finally:
-        notes.extend(f"{name}: the trial logged nothing there." for name in silence.held)
-        notes.extend(patches.notes)
+        notes.extend(f"{name}: the trial logged nothing there." for name in (silence.held if silence else ()))
 
 
 def open_runs() -> tuple[str, ...]:

@@ -14,12 +14,11 @@ from collections.abc import Container, Iterable
 from typing import Any, Final
 
 import numpy as np
-import psutil
 import torch
 from torch.utils.data import DataLoader
 
 from gpu_doctor import formatting
-from gpu_doctor.machine import cgroup
+from gpu_doctor.machine import memory
 from gpu_doctor.trials.side_effects.held_open import log_streams
 from gpu_doctor.trials.side_effects.kept_files import CannotKeep, KeptFiles
 from gpu_doctor.trials.side_effects.leftover_workers import shut_down
@@ -38,10 +37,7 @@ FREE_SHARE: Final = 0.5
 
 def room_bytes() -> int:
     """Bytes that the copies may take: half of what is free, of the machine's memory and of the container's."""
-    free, limited = int(psutil.virtual_memory().available), cgroup.memory_bytes()
-    if limited is not None:
-        free = min(free, max(limited[0] - limited[1], 0))
-    return int(free * FREE_SHARE)
+    return int(memory()[0] * FREE_SHARE)
 
 
 class Snapshot:
@@ -62,6 +58,7 @@ class Snapshot:
         """Data that is not copied, as training reads it: a change of it is named by `restore`, and not undone."""
 
     @classmethod
+    @uncollected()
     def take(
         cls,
         namespace: dict[str, Any],
@@ -85,20 +82,7 @@ class Snapshot:
         Raises:
             SnapshotTooLarge: if it does not fit, mostly before anything was copied; the message has the figures.
         """
-        with uncollected():
-            return cls._taken(namespace, extra, limit_bytes, to_host, Walk(iterators), files)
-
-    @classmethod
-    def _taken(
-        cls,
-        namespace: dict[str, Any],
-        extra: Iterable[object],
-        limit_bytes: int | None,
-        to_host: bool,
-        walk: Walk,
-        files: KeptFiles | None,
-    ) -> Snapshot:
-        roots = list(extra)
+        roots, walk = list(extra), Walk(iterators)
         spaces = {id(space): space for space in [namespace, *_globals_of(roots)]}
         walk.over(list(spaces.values()), roots)
         limit = room_bytes() if limit_bytes is None else limit_bytes

@@ -373,7 +373,7 @@ def test_before_the_click_a_refusal_and_what_is_done_again_are_said(monkeypatch:
 
 
 def test_a_state_that_does_not_fit_is_said_before_the_click(monkeypatch: pytest.MonkeyPatch) -> None:
-    little = types.SimpleNamespace(available=100)
+    little = types.SimpleNamespace(available=100, total=2**30)
     monkeypatch.setattr("psutil.virtual_memory", lambda: little)
     [said] = details.sentences(Case("1", {"values": np.zeros(1000)}))
     assert said.tone == "bad" and "will be refused" in said.text and "8 KiB" in said.text

@@ -43,10 +43,6 @@ def test_with_no_run_yet_a_gpu_is_looked_for(monkeypatch: pytest.MonkeyPatch) ->
         pytest.fail("not reached")
 
 
-def test_code() -> None:
-    assert KNOB.code(True, RESNET).startswith("torch.backends.cudnn.benchmark = True")
-
-
 def test_the_code_that_sets_it_itself_does_not_turn_it_back() -> None:
     scope = TrialScope({}, RESNET)
     with knobs.turned({"cudnn_benchmark": True}, scope):

@@ -134,11 +134,6 @@ def test_parse_assignments() -> None:
             knobs.parse_assignments(bad)
 
 
-def test_code() -> None:
-    assert KNOB.code(4, SETUP) == "DataLoader(..., num_workers=4)"
-    assert "without prefetch_factor" in KNOB.code(0, SETUP)
-
-
 def test_allow_asks_before_anything_is_run() -> None:
     setup = Setup(loaders=(loaders.describe(DataLoader(Stream()), role="training"),))
     with pytest.raises(Refused, match="get_worker_info"):

@@ -34,7 +34,3 @@ def test_turned_on_a_gpu_loop_and_put_back() -> None:
         assert DataLoader(TensorDataset(torch.zeros(4))).pin_memory is True
     assert loader.pin_memory is False
     assert patching.active() == ()
-
-
-def test_code() -> None:
-    assert KNOB.code(True, Setup()) == "DataLoader(..., pin_memory=True)"

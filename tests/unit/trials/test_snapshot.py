@@ -420,14 +420,14 @@ def test_too_large_is_refused_with_the_figures() -> None:
 
 
 def test_a_container_may_have_less_room_than_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psutil.virtual_memory", lambda: types.SimpleNamespace(available=2**40))
-    monkeypatch.setattr("gpu_doctor.machine.cgroup.memory_bytes", lambda: (2**30, 2**30 - 1000))
+    monkeypatch.setattr("psutil.virtual_memory", lambda: types.SimpleNamespace(available=2**40, total=2**41))
+    monkeypatch.setattr("gpu_doctor.machine.cgroup.memory_bytes", lambda root: (2**30, 2**30 - 1000))
     assert room_bytes() == 500
     with pytest.raises(SnapshotTooLarge, match=r"needs a copy of the state, 4 KiB, and only 500 B"):
         Snapshot.take({"x": torch.zeros(1000)})
-    monkeypatch.setattr("gpu_doctor.machine.cgroup.memory_bytes", lambda: (2**30, 2**31))
+    monkeypatch.setattr("gpu_doctor.machine.cgroup.memory_bytes", lambda root: (2**30, 2**31))
     assert room_bytes() == 0
-    monkeypatch.setattr("gpu_doctor.machine.cgroup.memory_bytes", lambda: None)
+    monkeypatch.setattr("gpu_doctor.machine.cgroup.memory_bytes", lambda root: None)
     assert room_bytes() == 2**39
 
 

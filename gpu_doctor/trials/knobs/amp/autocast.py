@@ -4,23 +4,41 @@ One autocast around the whole cell would be wrong: it caches the weights' half-p
 that the model never sees its own updates. So it is entered and left with every call, and what comes out is made fp32
 again, because the code around the model (`BCELoss`, `.numpy()`) was written for fp32. A call without gradients, such as
 one of an evaluation, stays as it is. `forwards.py` writes the same places into the cell.
+
+The user's own autocast and GradScaler can be switched off for a run. Both are reached by their class, so that it does
+not matter where and when the user's code (or a trainer) made them.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from gpu_doctor.capture import Patches
+from gpu_doctor.trials.knobs.amp.loss_scaling import LossScaling, loss_scaling
 from gpu_doctor.trials.knobs.knob import TrialScope
 from gpu_doctor.trials.knobs.trained_modules import TrainedModules, device_type
+
+DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@contextmanager
+def mixed_precision(dtype: torch.dtype, scope: TrialScope, allow: Any = None) -> Iterator[LossScaling | None]:
+    """Runs trained modules in `dtype`; with fp16, scales the loss too. Yields the scaling, None for bf16."""
+    with ExitStack() as stack:
+        scaling = stack.enter_context(loss_scaling(LossScaling())) if dtype == torch.float16 else None
+        stack.enter_context(autocasting(dtype, scope, allow, scaling.meet if scaling else None))
+        yield scaling
+        if scaling is not None and scaling.skipped:
+            scope.notes.append(f"fp16 skipped {scaling.skipped} steps while it searched for the loss scale.")
 
 
 @contextmanager
@@ -38,7 +56,6 @@ def autocasting(
         allow: is told the device type of each module found; may raise `Refused`.
         on_optimizer: is told of each optimizer found; may raise `Refused`.
     """
-    patches = Patches()
 
     def call(original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         device = device_type(module)
@@ -51,18 +68,15 @@ def autocasting(
             result = original(module, *args, **kwargs)
         return in_fp32(result, dtype)
 
-    trained = TrainedModules(scope, patches, "AMP", call)
-    if allow is not None:
-        asked = allow
-        trained.allow = lambda module: asked(device_type(module))
-    if on_optimizer is not None:
-        trained.on_optimizer = on_optimizer
-    try:
+    with Patches(scope.notes) as patches:
+        trained = TrainedModules(scope, patches, "AMP", call)
+        if allow is not None:
+            asked = allow
+            trained.allow = lambda module: asked(device_type(module))
+        if on_optimizer is not None:
+            trained.on_optimizer = on_optimizer
         trained.start()
         yield
-    finally:
-        patches.restore()
-        scope.notes.extend(patches.notes)
 
 
 def in_fp32(value: Any, dtype: torch.dtype) -> Any:
@@ -105,3 +119,40 @@ def opened(value: Any) -> bool:
     return isinstance(value, (list, tuple, Mapping)) or (
         dataclasses.is_dataclass(value) and not isinstance(value, type)
     )
+
+
+class _Disabled:
+    """Stands on a GradScaler class: every scaler says that it is disabled, and keeps what it was made with."""
+
+    def __get__(self, scaler: Any, kind: Any = None) -> Any:
+        return self if scaler is None else False
+
+    def __set__(self, scaler: Any, value: Any) -> None:
+        vars(scaler)["_enabled"] = value
+
+
+@contextmanager
+def own_switched_off(scope: TrialScope) -> Iterator[None]:
+    """Every autocast is entered as if with `enabled=False`, every GradScaler is as if made so; then all is back.
+
+    An autocast inside of code that torch.compile has compiled is part of that code and stays.
+    """
+    with Patches(scope.notes) as patches:
+        patches.wrap(torch.autocast, "__enter__", _entered_disabled)
+        scaler: Any = torch.amp.GradScaler  # under which all others stand
+        scaler._enabled = _Disabled()
+        patches.hook("GradScaler._enabled", lambda: delattr(scaler, "_enabled"))
+        yield
+
+
+def _entered_disabled(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def __enter__(context: Any) -> Any:
+        kept = context._enabled
+        context._enabled = False
+        try:
+            return original(context)
+        finally:
+            context._enabled = kept
+
+    return __enter__

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from gpu_doctor import formatting
 from gpu_doctor.cell import CellSource, Edit, Edits, LoopLines, NotPlaced
 from gpu_doctor.cell.calls import function_around
 from gpu_doctor.cell.loop import block_of, calls_of, names_in, statement_of
@@ -23,7 +24,7 @@ def autocast(lines: LoopLines, torch: str, device: str, dtype: str) -> Edits:
     """
     cell, loop = lines.loop()
     if any(dotted(one.func)[-1:] in (["autocast"], ["GradScaler"]) for one in cell.walk(ast.Call)):
-        raise NotPlaced(f"{cell.label[0].upper()}{cell.label[1:]} enters autocast itself: change its dtype there.")
+        raise NotPlaced(formatting.sentence(f"{cell.label} enters autocast itself: change its dtype there."))
     edits = in_autocast(lines, f'with {torch}.autocast("{device}", dtype={torch}.{dtype}):')
     return edits if dtype != "float16" else [*edits, *_scaling(lines, torch, device, cell, loop)]
 
@@ -100,9 +101,7 @@ def _first_clip(cell: CellSource, loop: Loop, step: ast.stmt) -> ast.stmt | None
     blocks = {id(block_of(cell, one)[0]) for one in clips}
     around = next(one for one in cell.ancestors(step) if not isinstance(one, (ast.With, ast.AsyncWith)))
     if len(blocks) > 1 or around not in cell.ancestors(clips[0]):
-        raise NotPlaced(
-            f"{cell.label[0].upper()}{cell.label[1:]} clips gradients outside the block of optimizer.step()."
-        )
+        raise NotPlaced(formatting.sentence(f"{cell.label} clips gradients outside the block of optimizer.step()."))
     return clips[0]
 
 

@@ -11,7 +11,6 @@ from gpu_doctor.cell import Edits, NotPlaced
 from gpu_doctor.cell.switches import own_amp_off
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
-from gpu_doctor.trials.knobs.amp.closures import LBFGS
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Choice, Knob, Refused, TrialScope
 from gpu_doctor.trials.knobs.this_machine import torch_of
@@ -24,6 +23,7 @@ BF16_CAPABILITY: Final = 8
 OWN_SCALER: Final = "Your loop has its own GradScaler: wrap its forward in autocast there."
 LSTM_BF16: Final = "torch's LSTM fails in bf16 on this CPU, which has no AVX-512."
 CPU_FP16: Final = "fp16 is slow on a CPU. Try bf16."
+LBFGS: Final = "LBFGS evaluates the loss several times a step, which gradient scaling cannot follow: try bf16."
 
 
 class Amp(Knob):
@@ -31,7 +31,8 @@ class Amp(Knob):
 
     name = "amp"
     label = "AMP"
-    safety = Safety.CHANGES_TRAINING
+    safety, only_rounds = Safety.CHANGES_TRAINING, True
+    written_late = 3
     changes = (
         "Matrix products and convolutions run in half precision, weights and optimizer stay fp32. The losses differ "
         "slightly: compare them over the same samples before you keep it."
@@ -82,13 +83,16 @@ class Amp(Knob):
         # A GradScaler without an autocast is switched off by `off` too, which is what it is found to be.
         return setup != Setup() and super().left(value, setup) and not setup.grad_scaler
 
+    def loss_reason(self, value: SettingValue | None, setup: Setup) -> str:
+        """See `Knob`."""
+        return "fp16 leaves out its first steps until the loss scale fits" if value == "fp16" else ""
+
     @contextmanager
     def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
         """See `Knob`."""
         import torch
 
-        from gpu_doctor.trials.knobs.amp.mixed import DTYPES, mixed_precision
-        from gpu_doctor.trials.knobs.amp.own_amp import own_switched_off
+        from gpu_doctor.trials.knobs.amp.autocast import DTYPES, mixed_precision, own_switched_off
 
         if value == OFF:
             with own_switched_off(scope):

@@ -20,7 +20,6 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gpu_doctor.capture import Patches
-from gpu_doctor.trials.knobs.amp.closures import LBFGS
 from gpu_doctor.trials.knobs.knob import Refused
 
 INITIAL_SCALE: Final = 65536.0
@@ -44,13 +43,7 @@ class LossScaling:
         self._set_aside: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def meet(self, optimizer: Optimizer) -> None:
-        """Scales for this optimizer's parameters from the next backward on.
-
-        Raises:
-            Refused: if the optimizer evaluates the loss itself (LBFGS).
-        """
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise Refused(LBFGS)
+        """Scales for this optimizer's parameters from the next backward on."""
         self._optimizers.add(optimizer)
 
     def _gradients(self) -> list[torch.Tensor]:
@@ -137,16 +130,13 @@ class LossScaling:
 @contextmanager
 def loss_scaling(scaling: LossScaling) -> Iterator[LossScaling]:
     """Scales every backward while the context is active."""
-    patches = Patches()
-    try:
+    with Patches() as patches:
         patches.wrap(torch.autograd, "backward", scaling.wrap_backward)
         before = register_optimizer_step_pre_hook(scaling.before_step)
         patches.hook("optimizer step pre-hook (loss scale)", before.remove)
         after = register_optimizer_step_post_hook(scaling.after_step)
         patches.hook("optimizer step post-hook (loss scale)", after.remove)
         yield scaling
-    finally:
-        patches.restore()
 
 
 def _multiply(gradients: list[torch.Tensor], factor: float) -> None:
