@@ -435,7 +435,8 @@ def _judged(loop: Loop, made: Made, outcome: Outcome) -> Outcome:
 
 def watched(loop: Loop, injector: Injector, handed: bool = False) -> Outcome:
     """The loop under `gpu_doctor.watch()`, while the injector is on."""
-    from gpu_doctor.capture import patching, taps
+    from gpu_doctor.capture import patching
+    from gpu_doctor.capture.taps import environment
 
     state, made, outcome = _State(), loop.made(), Outcome()
     model, optimizer, loader = made.model, made.optimizer, made.loader  # names that a watch finds
@@ -447,7 +448,7 @@ def watched(loop: Loop, injector: Injector, handed: bool = False) -> Outcome:
         (Path(folder) / "fault.json").write_text(json.dumps(told))
         os.environ[FOLDER] = folder
     watch = gpu_doctor.watch()
-    patched = mock.patch.object(taps, "torch_accelerated", return_value=loop.accelerated)
+    patched = mock.patch.object(environment, "accelerated", return_value=loop.accelerated)
     try:
         with patched, watch, printed(outcome) if loop.workers else contextlib.nullcontext():
             try:
