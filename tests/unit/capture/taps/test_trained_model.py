@@ -66,6 +66,20 @@ def test_after_the_first_steps_it_is_looked_now_and_then() -> None:
     assert all(open_[1:20]) and 1 <= sum(open_[25:]) <= 8
 
 
+def test_the_model_is_described_with_all_optimizers() -> None:
+    def loop(net: nn.Sequential) -> None:
+        optimizers = torch.optim.SGD(net[0].parameters(), lr=0.1), torch.optim.Adam(net[1].parameters())
+        net(torch.rand(2, 4, dtype=torch.float64)).sum().backward()
+        for one in optimizers:
+            one.step()
+
+    setup = run(loop, net=model().double())
+    assert setup.optimizers == ("SGD", "Adam") and setup.flags["model_names"] == ("net",)
+    assert (setup.dtype, setup.device, setup.models) == ("float64", "cpu", ("Sequential",))
+    assert (setup.parameters, setup.parameter_bytes) == (19, 152)
+    assert setup.layers == {"Linear": 2}
+
+
 def test_copies_and_pickles_hold_nothing_of_ours() -> None:
     net = model()
 
