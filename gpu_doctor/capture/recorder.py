@@ -113,9 +113,8 @@ class Recorder:
         self.facts: dict[str, Any] = {}
         """Fields of Setup, as the taps find them: values, or functions that say what they are by now."""
         self.parts: dict[str, Callable[[], Any]] = {}
-        """Further fields of Recording that taps add up (chores, traffic): functions that say them as of now."""
-        self.books: dict[str, Any] = {}
-        """What several taps write to, by its name."""
+        """Further fields of Recording that taps add up, some several together (chores, traffic): functions that say
+        them as of now."""
         self.loaders: dict[str, LoaderSetup] = {}
         self.met: list[weakref.ref[Any]] = []
         """Optimizers, models and loaders of the loop, for who must find them where no name leads to them."""
@@ -127,8 +126,6 @@ class Recorder:
         """CPU seconds that our own threads have used, one function a thread."""
         self.searched_s, self.searches = 0.0, 0
         """What looking for models took on the training thread, and of how many optimizers."""
-        self.trains = False
-        """The training thread has stepped an optimizer."""
         self.notes: list[str] = []
         self.over = threading.Event()
         """Set when the run has ended."""
@@ -179,7 +176,7 @@ class Recorder:
         """
         if threading.get_ident() == self.thread:
             return True
-        if self.retired or self.trains or (not trains and self.started()):
+        if self.retired or self.log.trains or (not trains and self.started()):
             return False
         self.log.thread, self.log.pulled = threading.get_ident(), False
         self.log.note((RESTART, self.clock(), None))

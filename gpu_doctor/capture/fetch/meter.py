@@ -55,9 +55,10 @@ class Meter:
         """Hears of an error of ours."""
 
     def broke(self, error: Exception) -> None:
-        """Something of ours raised around a fetch: none is metered any more."""
+        """Something of ours raised around a fetch: none is metered any more. Never raises."""
         self.tally, self.plain = None, True
-        self.on_error(error)
+        with contextlib.suppress(Exception):
+            self.on_error(error)
 
     def take(self) -> Tally | None:
         """The tally for a fetch that begins; until it is given back there is none (a fetch inside a fetch)."""
@@ -247,8 +248,7 @@ def metered(
         try:
             one = begins(self)
         except Exception as error:
-            with contextlib.suppress(Exception):
-                meter.broke(error)
+            meter.broke(error)
         if one is None:
             return original(self, index)
         try:
@@ -257,14 +257,12 @@ def metered(
             try:
                 raised(one)
             except Exception as error:
-                with contextlib.suppress(Exception):
-                    meter.broke(error)
+                meter.broke(error)
             raise
         try:
             ends(one)
         except Exception as error:
-            with contextlib.suppress(Exception):
-                meter.broke(error)
+            meter.broke(error)
         return batch
 
     setattr(fetch, UNDER, original)

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from threading import get_ident
 from typing import Any
 
@@ -200,8 +199,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                     metered(source, self)
         except Exception as error:
             source = None
-            with suppress(Exception):
-                broke(error)
+            broke(error)
         if source is None:
             return original(self)
         try:
@@ -210,8 +208,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             try:
                 failed(source, raised)
             except Exception as error:
-                with suppress(Exception):
-                    broke(error)
+                broke(error)
             raise
         try:
             if source.fetcher is not None:
@@ -229,8 +226,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 log.pulled = True
                 note((BATCH, clock(), samples))  # what we do before `next` returns is part of the wait for it
         except Exception as error:
-            with suppress(Exception):
-                broke(error)
+            broke(error)
         return batch
 
     def metered(source: LoaderSource, iterator: Any) -> None:
