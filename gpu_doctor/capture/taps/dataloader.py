@@ -119,13 +119,8 @@ def tap(scope: TapScope) -> None:
     recorder, book = scope.recorder, scope.ends.enter_context(FetchBook(scope.recorder))
     state = Listening(scope, book)
     known, handed = recorder.loaders, state.deliveries.of
-
-    def freeze() -> None:
-        frozen = recorder.fetched()
-        recorder.fetched = lambda: frozen
-
-    recorder.fetched = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
-    scope.at_end(freeze)
+    recorder.parts["fetches"] = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
+    scope.at_end(lambda: recorder.freeze("fetches"))
     scope.tells("padding", state.padded, state.give_roles)
     scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
