@@ -123,7 +123,7 @@ class Log:
             "looks",
             "loss_at",
         ),
-        *("marker", "note", "pulled", "steps", "thread", "waiting"),
+        *("marker", "note", "pulled", "steps", "thread", "trains", "waiting"),
     )
 
     def __init__(
@@ -145,6 +145,8 @@ class Log:
         empty = go on."""
         self.backing = 0
         """Backwards that run now, on the training thread."""
+        self.trains = False
+        """The training thread has stepped an optimizer."""
         self.pulled = False
         """A batch came since an optimizer last stepped: what the step holds is known without the model's input."""
         self.steps = 0
@@ -156,7 +158,8 @@ class Log:
         self.marker: Any = None
         """The device's clock while steps are marked, else None."""
         self.launched: Any = None
-        """The mark that tells whether the device has done all that the open step launched."""
+        """The mark that tells whether the device has done all that the open step launched: that of its optimizer, where
+        the loop has one."""
         self.began_ns = 0
         """When that was last asked at a step's end."""
         self.empty: bool | None = None
@@ -194,7 +197,10 @@ class Log:
         if code == GRADIENT:
             self.empty = None  # most of a step is launched from here on, and what came before may be an evaluation
         mark = self.marker.mark()
-        self.last, self.last_ns = (mark, self.clock()) if code in (CALLED, BACKED) else (None, 0)
+        computed = code in (CALLED, BACKED)
+        if code == STEPPED or (computed and not self.trains):
+            self.launched = mark
+        self.last, self.last_ns = (mark, self.clock()) if computed else (None, 0)
         self.note((MARK, self.clock(), (code, mark)))
         return mark
 

@@ -23,12 +23,13 @@ class Fence:
     """All entries from the user's threads into the code of one run."""
 
     def __init__(self, give_up: Callable[[Exception], None], log: Log | None = None) -> None:
-        """Args: give_up: takes our wrappers off and leaves a note; what it raises is suppressed. log: of the run."""
+        """Args: give_up: takes our wrappers off and leaves a note. log: of the run."""
         self._give_up, self._log = give_up, log
 
     def broke(self, error: Exception) -> None:
-        """Something of ours raised: it is the last that is heard of us. Who calls it suppresses what it may raise."""
-        self._give_up(error)
+        """Something of ours raised: it is the last that is heard of us. Never raises."""
+        with suppress(Exception):
+            self._give_up(error)
 
     def around(
         self,
@@ -60,8 +61,7 @@ class Fence:
             try:
                 token = before(*args, **kwargs)
             except Exception as error:
-                with suppress(Exception):
-                    broke(error)
+                broke(error)
             if token is None:
                 return original(*args, **kwargs)
             try:
@@ -73,14 +73,12 @@ class Fence:
                     else:
                         failed(token, raised)
                 except Exception as error:
-                    with suppress(Exception):
-                        broke(error)
+                    broke(error)
                 raise
             try:
                 after(token, result)
             except Exception as error:
-                with suppress(Exception):
-                    broke(error)
+                broke(error)
             return result
 
         return call
@@ -106,8 +104,50 @@ class Fence:
             try:
                 return ours(*args, **kwargs)
             except Exception as error:
-                with suppress(Exception):
-                    self.broke(error)
+                self.broke(error)
                 return None
 
         return hook
+
+
+class FencedContext:
+    """A context manager of somebody else's, from whose entering to whose end something is going on."""
+
+    def __init__(self, fence: Fence, context: Any, begins: Callable[[], Any], ends: Callable[[], None]) -> None:
+        """Nothing is called yet.
+
+        Args:
+            fence: of the run.
+            context: stands in its place.
+            begins: called before it is entered; what is false, or an error, says that nothing is to be ended.
+            ends: called when it has been left, or could not be entered.
+        """
+        self._fence, self._context, self._begins, self._ends = fence, context, begins, ends
+        self._begun = False
+
+    def __enter__(self) -> Any:
+        __tracebackhide__ = True
+        try:
+            self._begun = bool(self._begins())
+        except Exception as error:
+            self._fence.broke(error)
+        try:
+            return self._context.__enter__()  # last: an interrupt of what is ours must not leave it open
+        except BaseException:
+            self._end()
+            raise
+
+    def __exit__(self, *raised: Any) -> Any:
+        __tracebackhide__ = True
+        try:
+            return self._context.__exit__(*raised)  # first, for the same reason
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        begun, self._begun = self._begun, False
+        try:
+            if begun:
+                self._ends()
+        except Exception as error:
+            self._fence.broke(error)

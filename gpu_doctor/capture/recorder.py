@@ -29,8 +29,6 @@ from gpu_doctor.capture.step_clock import STARTS, Place, StepClock
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording import (
     Cursor,
-    Fetch,
-    LineCost,
     LoaderSetup,
     Losses,
     Metric,
@@ -113,22 +111,16 @@ class Recorder:
         self.facts: dict[str, Any] = {}
         """Fields of Setup, as the taps find them: values, or functions that say what they are by now."""
         self.parts: dict[str, Callable[[], Any]] = {}
-        """Further fields of Recording that taps add up (chores, traffic): functions that say them as of now."""
-        self.books: dict[str, Any] = {}
-        """What several taps write to, by its name."""
+        """Further fields of Recording: functions that say them as of now; some are added up by several taps (chores,
+        traffic, lines)."""
         self.loaders: dict[str, LoaderSetup] = {}
         self.met: list[weakref.ref[Any]] = []
         """Optimizers, models and loaders of the loop, for who must find them where no name leads to them."""
-        self.fetched: Callable[[], tuple[Fetch, ...]] = tuple
-        self.lined: Callable[[], tuple[LineCost, ...]] = tuple
         self.read_losses: Callable[[list[Any]], list[float]] = list
-        self.peak_bytes: Callable[[], float] = lambda: float("nan")
         self.own_cpu_s: list[Callable[[], float]] = []
         """CPU seconds that our own threads have used, one function a thread."""
         self.searched_s, self.searches = 0.0, 0
         """What looking for models took on the training thread, and of how many optimizers."""
-        self.trains = False
-        """The training thread has stepped an optimizer."""
         self.notes: list[str] = []
         self.over = threading.Event()
         """Set when the run has ended."""
@@ -179,7 +171,7 @@ class Recorder:
         """
         if threading.get_ident() == self.thread:
             return True
-        if self.retired or self.trains or (not trains and self.started()):
+        if self.retired or self.log.trains or (not trains and self.started()):
             return False
         self.log.thread, self.log.pulled = threading.get_ident(), False
         self.log.note((RESTART, self.clock(), None))
@@ -219,6 +211,11 @@ class Recorder:
     def meet(self, *objects: Any) -> None:
         """Remembers an optimizer, models or a loader for as long as they live."""
         self.met[:] = [*(ref for ref in self.met if ref() is not None), *map(weakref.ref, objects)]
+
+    def freeze(self, part: str) -> None:
+        """A field of `parts` stays as it is now."""
+        value = self.parts[part]()
+        self.parts[part] = lambda: value
 
     def note(self, text: str) -> None:
         """One sentence for the footer, once."""
@@ -456,8 +453,6 @@ class Recorder:
             outcome=outcome,
             reason=reason,
             series=self.series_now(),
-            fetches=self.fetched(),
-            lines=self.lined(),
             losses=losses,
             notes=tuple(self.notes),
             name=self.name,
@@ -465,7 +460,6 @@ class Recorder:
             started_at=self.started_at,
             duration_s=duration_s,
             overhead_s=own_s,
-            peak_bytes=self.peak_bytes(),
             **{name: part() for name, part in self.parts.copy().items()},
         )
 

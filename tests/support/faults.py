@@ -54,6 +54,8 @@ _UNPICKLED: Final = "pickle imports it in a spawned worker"
 STAND_INS: Final = {
     "Fence.around.<locals>.call": "is the fence",
     "Fence.quietly.<locals>.hook": "is the fence of torch's hooks",
+    "Fence.broke": "is what the fences call",
+    "Meter.broke": "is what the fence of a fetch calls",
     "capture/taps/optimizer.py:_nothing": "stands in the place of a hook, and does nothing",
     "_listening.<locals>.call": "is the fence of a module's call",
     "_pulling.<locals>.__next__": "is the fence of an ask",
@@ -68,12 +70,10 @@ STAND_INS: Final = {
     "_given": _CALLS_THROUGH,
     "Stand.__call__": _CALLS_THROUGH,
     "_hooked.<locals>.hook": "is the fence of a part that is recomputed",
-    "Timed.__init__": "is made by it",
-    "Timed.__enter__": _CALLS_THROUGH,
-    "Timed.__exit__": _CALLS_THROUGH,
-    "OpenedFile._end": "is the fence of a checkpoint's end",
-    "OpenedFile.__enter__": _CALLS_THROUGH,
-    "OpenedFile.__exit__": _CALLS_THROUGH,
+    "FencedContext.__init__": "is made by it",
+    "FencedContext.__enter__": "is the fence of a context's begin",
+    "FencedContext.__exit__": _CALLS_THROUGH,
+    "FencedContext._end": "is the fence of a context's end",
     "Seam.__call__": _CALLS_THROUGH,
     "_Fetch.time_collate.<locals>.collate_timed": _CALLS_THROUGH,
     "noticed.<locals>.create_fetcher": _CALLS_THROUGH,
@@ -435,7 +435,8 @@ def _judged(loop: Loop, made: Made, outcome: Outcome) -> Outcome:
 
 def watched(loop: Loop, injector: Injector, handed: bool = False) -> Outcome:
     """The loop under `gpu_doctor.watch()`, while the injector is on."""
-    from gpu_doctor.capture import patching, taps
+    from gpu_doctor.capture import patching
+    from gpu_doctor.capture.taps import environment
 
     state, made, outcome = _State(), loop.made(), Outcome()
     model, optimizer, loader = made.model, made.optimizer, made.loader  # names that a watch finds
@@ -447,7 +448,7 @@ def watched(loop: Loop, injector: Injector, handed: bool = False) -> Outcome:
         (Path(folder) / "fault.json").write_text(json.dumps(told))
         os.environ[FOLDER] = folder
     watch = gpu_doctor.watch()
-    patched = mock.patch.object(taps, "torch_accelerated", return_value=loop.accelerated)
+    patched = mock.patch.object(environment, "accelerated", return_value=loop.accelerated)
     try:
         with patched, watch, printed(outcome) if loop.workers else contextlib.nullcontext():
             try:

@@ -19,7 +19,8 @@ def run(loop: Callable[..., None], **namespace: Any) -> Setup:
     with listening(recorder, namespace, accelerated=False):
         loop(**namespace)
     recording = recorder.close()
-    assert not recording.notes
+    told = [one for one in recording.notes if not one.startswith("Recording takes")]  # of a machine that is busy
+    assert not told, told
     return recording.setup
 
 

@@ -197,9 +197,7 @@ class Noted:
         """It has ended."""
         log = self.log
         if log.marker is not None:
-            mark = log.mark(CALLED)
-            if not self.recorder.trains:
-                log.launched = mark
+            log.mark(CALLED)
         log.note((CALLED, log.clock(), None))
 
     def backward(self) -> None:
@@ -223,9 +221,7 @@ class Noted:
         """Either has ended."""
         log = self.log
         if log.marker is not None:
-            mark = log.mark(BACKED)
-            if not self.recorder.trains:
-                log.launched = mark
+            log.mark(BACKED)
         log.note((BACKED, log.clock(), None))
 
     def step(self, key: int = 1) -> None:
@@ -235,7 +231,7 @@ class Noted:
             log.boundary()
         now = log.clock()
         log.note((STEP, now, key))
-        self.recorder.trains = True
+        log.trains = True
         self._fold(now)
         if log.marker is not None:
             log.mark(STEP)
@@ -244,7 +240,7 @@ class Noted:
         """It has stepped."""
         log = self.log
         if log.marker is not None:
-            log.launched = log.mark(STEPPED)
+            log.mark(STEPPED)
         log.note((STEPPED, log.clock(), key))
         log.pulled = False
 
@@ -252,7 +248,7 @@ class Noted:
         """Gradients are set to zero."""
         log = self.log
         if log.marker is not None:
-            if not self.recorder.trains:
+            if not log.trains:
                 log.boundary()
             log.mark(ZERO)
         log.note((ZERO, log.clock(), None))
@@ -261,7 +257,7 @@ class Noted:
     def update(self) -> None:
         """A `torch.no_grad` has ended."""
         log = self.log
-        if log.marker is not None and not self.recorder.trains:
+        if log.marker is not None and not log.trains:
             log.mark(UPDATED)
             log.note((UPDATED, log.clock(), None))
 

@@ -86,7 +86,7 @@ class ToldLoop:
 
     def steps(self, optimizer: int = 1) -> None:
         """An optimizer's step begins."""
-        self.recorder.trains = True
+        self.log.trains = True
         self._begins(STEP, optimizer)
 
     def stepped(self, optimizer: int = 1) -> None:

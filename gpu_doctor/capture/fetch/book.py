@@ -60,8 +60,9 @@ class FetchBook:
         self._file: SlotFile | None = None
 
     def __enter__(self) -> FetchBook:
-        before = self._recorder.lined
-        self._recorder.lined = lambda: self._with_own(before()) + self.lines()
+        parts = self._recorder.parts
+        before: Callable[[], tuple[LineCost, ...]] = parts.get("lines", tuple)
+        parts["lines"] = lambda: self._with_own(before()) + self.lines()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -69,8 +70,7 @@ class FetchBook:
         for tally in self._own.values():
             if tally.lines is not None:
                 tally.lines.stop(PATIENCE_S)
-        lined = self._recorder.lined()
-        self._recorder.lined = lambda: lined
+        self._recorder.freeze("lines")
         if any(file.tally(slot).failed for key in self._slots for file, slot in self._worker_slots(key)):
             self._recorder.note("gpu_doctor stopped timing fetches in a worker because of an error of its own.")
         for file in {file for places in self._slots.values() for file, _, _ in places}:

@@ -55,9 +55,10 @@ class Meter:
         """Hears of an error of ours."""
 
     def broke(self, error: Exception) -> None:
-        """Something of ours raised around a fetch: none is metered any more."""
+        """Something of ours raised around a fetch: none is metered any more. Never raises."""
         self.tally, self.plain = None, True
-        self.on_error(error)
+        with contextlib.suppress(Exception):
+            self.on_error(error)
 
     def take(self) -> Tally | None:
         """The tally for a fetch that begins; until it is given back there is none (a fetch inside a fetch)."""
@@ -165,106 +166,114 @@ class _Fetch:
             self.fetcher.collate_fn, self.collate = self.collate, None
 
 
+class _Metering:
+    """The meter around the fetches of one class of fetchers, and what it keeps back of plain ones."""
+
+    __slots__ = ("_cpu_clock", "_meter", "_owner", "lines", "most", "own", "walls")
+
+    def __init__(self, meter: Meter, cpu_clock: Callable[[], float]) -> None:
+        self._meter, self._cpu_clock = meter, cpu_clock
+        self.walls: list[float] = []
+        """Of the plain fetches since the last other one,"""
+        self.most = 0
+        """of so many at most,"""
+        self.own: Any = None
+        """by this fetcher,"""
+        self._owner: Tally | None = None
+        """which go here at the next other one,"""
+        self.lines: Any = None
+        """and whose lines are looked at here."""
+        if meter.skips:
+            meter.kept_back.append(lambda: self.put(meter.tally))
+
+    def put(self, tally: Tally | None) -> None:
+        """Puts down what was kept back."""
+        if self.walls and tally is not None and tally is self._owner:  # else they are of a run that is over
+            tally.put(self.walls)
+        self.walls.clear()
+
+    def begins(self, fetcher: Any) -> _Fetch | None:
+        """A fetch that is none of the plain ones."""
+        tally, self.most = self._meter.take(), 0
+        if tally is None:
+            return None
+        if self.walls:
+            self.put(tally)
+        one, clock = _Fetch(fetcher, tally), time.perf_counter
+        if one.weight and tally.counted:
+            one.cost_s = clock()
+            one.before = self._meter.counters.read()
+            one.cost_s = clock() - one.cost_s
+        if one.weight and hasattr(fetcher, "collate_fn"):
+            one.time_collate(self._cpu_clock)
+        one.wall_s, one.cpu_s = clock(), self._cpu_clock() if one.weight else 0.0
+        return one
+
+    def ends(self, one: _Fetch) -> None:
+        """It has returned."""
+        cpu_s = self._cpu_clock() - one.cpu_s if one.weight else 0.0
+        wall_s = time.perf_counter() - one.wall_s
+        one.untime()
+        meter, tally = self._meter, one.tally
+        tally.add(wall_s, one.weight, cpu_s, one.collate_s, one.collate_cpu_s)
+        meter.give_back(tally)
+        if meter.skips and tally.lines is not None:
+            self.most, self.own, self._owner, self.lines = tally.left, one.fetcher, tally, tally.lines
+        if one.before is not None:
+            counts = [now - then for now, then in zip(meter.counters.read(), one.before, strict=True)]
+            tally.tell(wall_s, counts, COLD * one.cost_s)
+
+    def raised(self, one: _Fetch) -> None:
+        """It has not."""
+        one.untime()
+        self._meter.give_back(one.tally)
+
+
 def metered(
     original: Callable[[Any, Any], Any], meter: Meter, cpu_clock: Callable[[], float]
 ) -> Callable[[Any, Any], Any]:
     """A fetch that is metered into the Tally that stands in `meter` at its time; a fence as in `fence.py`."""
-    counters, clock, most = meter.counters, time.perf_counter, 0
-    walls: list[float] = []
-    """Of the plain fetches since the last other one,"""
-    note = walls.append
-    own: Any = None
-    """by this fetcher,"""
-    owner: Tally | None = None
-    """which go here at the next other one,"""
-    lines: Any = None
-    """and whose lines are looked at here."""
-
-    def put(tally: Tally | None) -> None:
-        if walls and tally is not None and tally is owner:  # else they are of a run that is over
-            tally.put(walls)
-        walls.clear()
-
-    def begins(fetcher: Any) -> _Fetch | None:
-        nonlocal most
-        tally, most = meter.take(), 0
-        if tally is None:
-            return None
-        if walls:
-            put(tally)
-        one = _Fetch(fetcher, tally)
-        if one.weight and tally.counted:
-            one.cost_s = clock()
-            one.before = counters.read()
-            one.cost_s = clock() - one.cost_s
-        if one.weight and hasattr(fetcher, "collate_fn"):
-            one.time_collate(cpu_clock)
-        one.wall_s, one.cpu_s = clock(), cpu_clock() if one.weight else 0.0
-        return one
-
-    def ends(one: _Fetch) -> None:
-        nonlocal most, own, owner, lines
-        cpu_s = cpu_clock() - one.cpu_s if one.weight else 0.0
-        wall_s = clock() - one.wall_s
-        one.untime()
-        tally = one.tally
-        tally.add(wall_s, one.weight, cpu_s, one.collate_s, one.collate_cpu_s)
-        meter.give_back(tally)
-        if meter.skips and tally.lines is not None:
-            most, own, owner, lines = tally.left, one.fetcher, tally, tally.lines
-        if one.before is not None:
-            counts = [now - then for now, then in zip(counters.read(), one.before, strict=True)]
-            tally.tell(wall_s, counts, COLD * one.cost_s)
-
-    def raised(one: _Fetch) -> None:
-        one.untime()
-        meter.give_back(one.tally)
-
-    if meter.skips:
-        meter.kept_back.append(lambda: put(meter.tally))
+    kept, clock = _Metering(meter, cpu_clock), time.perf_counter
+    walls, note = kept.walls, kept.walls.append
 
     @functools.wraps(original)
     def fetch(self: Any, index: Any) -> Any:
         __tracebackhide__ = True
-        nonlocal most
-        limit = most
-        if len(walls) < limit and self is own and not (lines.asleep or meter.plain):
+        limit = kept.most
+        if len(walls) < limit and self is kept.own and not (kept.lines.asleep or meter.plain):
             # Of most quick fetches of a worker the wall alone is read, without a call: cold, each costs microseconds.
-            most, meter.plain = -1, True
+            kept.most, meter.plain = -1, True
             wall_s = clock()
             try:
                 batch = original(self, index)
                 wall_s = clock() - wall_s
             finally:
-                most, meter.plain = limit, False
+                kept.most, meter.plain = limit, False
             note(wall_s)
             if wall_s >= SLOW_FETCH_S:
-                most = 0
+                kept.most = 0
             return batch
         if meter.plain:
             return original(self, index)  # a fetch inside of such a one, of this class or the other
         one = None
         try:
-            one = begins(self)
+            one = kept.begins(self)
         except Exception as error:
-            with contextlib.suppress(Exception):
-                meter.broke(error)
+            meter.broke(error)
         if one is None:
             return original(self, index)
         try:
             batch = original(self, index)
         except BaseException:
             try:
-                raised(one)
+                kept.raised(one)
             except Exception as error:
-                with contextlib.suppress(Exception):
-                    meter.broke(error)
+                meter.broke(error)
             raise
         try:
-            ends(one)
+            kept.ends(one)
         except Exception as error:
-            with contextlib.suppress(Exception):
-                meter.broke(error)
+            meter.broke(error)
         return batch
 
     setattr(fetch, UNDER, original)

@@ -9,51 +9,49 @@ from typing import Any, Final
 
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps.attention_cost import tell as tell_attention
-from gpu_doctor.capture.taps.backward import tap as compute
-from gpu_doctor.capture.taps.checkpointing import tap as checkpointing
-from gpu_doctor.capture.taps.clipping import tap as clipping
-from gpu_doctor.capture.taps.costly_calls import tap as chores
-from gpu_doctor.capture.taps.dataloader import tap as dataloader
-from gpu_doctor.capture.taps.debug_modes import tap as debugging
-from gpu_doctor.capture.taps.device_wait import tap as device_wait
-from gpu_doctor.capture.taps.distributed import tap as world
-from gpu_doctor.capture.taps.environment import accelerated as torch_accelerated
-from gpu_doctor.capture.taps.environment import tap as scenery
-from gpu_doctor.capture.taps.frozen import tap as recomputed
-from gpu_doctor.capture.taps.gpu_clock import tap as stopwatch
-from gpu_doctor.capture.taps.logits_cost import tell as tell_logits
-from gpu_doctor.capture.taps.operation_cost import tell as tell_dispatching
-from gpu_doctor.capture.taps.optimizer import tap as optimizer
-from gpu_doctor.capture.taps.pairs_cost import tell as tell_pairs
-from gpu_doctor.capture.taps.switch_interval import tap as turns
-from gpu_doctor.capture.taps.sync import tap as sync
+from gpu_doctor.capture.taps import (
+    backward,
+    checkpointing,
+    clipping,
+    costly_calls,
+    dataloader,
+    debug_modes,
+    device_wait,
+    distributed,
+    environment,
+    frozen,
+    gpu_clock,
+    optimizer,
+    switch_interval,
+    sync,
+    trained_model,
+    transfer,
+    unused_logits,
+    wrapping,
+)
+from gpu_doctor.capture.taps.after_run import time_what_ran
 from gpu_doctor.capture.taps.tap import Tap, TapScope
-from gpu_doctor.capture.taps.trained_model import tap as makes
-from gpu_doctor.capture.taps.transfer import tap as transfer
-from gpu_doctor.capture.taps.unused_logits import tap as left_out
-from gpu_doctor.capture.taps.wrapping import tap as wrapping
 
 _HERE: Final = str(Path(__file__).parents[1])
 TAPS: tuple[tuple[str, Tap], ...] = (
-    ("turns", turns),
-    ("scenery", scenery),
-    ("stopwatch", stopwatch),
-    ("device_wait", device_wait),
-    ("dataloader", dataloader),
-    ("transfer", transfer),
-    ("compute", compute),
-    ("checkpointing", checkpointing),
-    ("left_out", left_out),
-    ("makes", makes),
-    ("recomputed", recomputed),
-    ("optimizer", optimizer),
-    ("clipping", clipping),
-    ("wrapping", wrapping),
-    ("sync", sync),
-    ("chores", chores),
-    ("world", world),
-    ("debugging", debugging),
+    ("switch interval", switch_interval.tap),
+    ("environment", environment.tap),
+    ("gpu clock", gpu_clock.tap),
+    ("device wait", device_wait.tap),
+    ("dataloader", dataloader.tap),
+    ("transfer", transfer.tap),
+    ("backward", backward.tap),
+    ("checkpointing", checkpointing.tap),
+    ("unused logits", unused_logits.tap),
+    ("trained model", trained_model.tap),
+    ("frozen", frozen.tap),
+    ("optimizer", optimizer.tap),
+    ("clipping", clipping.tap),
+    ("wrapping", wrapping.tap),
+    ("sync", sync.tap),
+    ("costly calls", costly_calls.tap),
+    ("distributed", distributed.tap),
+    ("debug modes", debug_modes.tap),
 )
 """Name -> what puts it up in a TapScope."""
 
@@ -70,7 +68,7 @@ def listening(
         accelerated: whether there is a device to copy to; None = ask torch.
     """
     if accelerated is None:
-        accelerated = torch_accelerated()
+        accelerated = environment.accelerated()
     try:
         with Patches() as patches, ExitStack() as ends:
             scope = TapScope(recorder, patches, namespace, accelerated, ends=ends)
@@ -91,8 +89,7 @@ def listening(
                 recorder.loop_over()
                 scope.forget()  # a circle would outlive `del model`
     finally:
-        for tell in (tell_dispatching, tell_attention, tell_logits, tell_pairs):
-            tell(recorder)
+        time_what_ran(recorder)
     for note in patches.notes:
         recorder.note(note)
 

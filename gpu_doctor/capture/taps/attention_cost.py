@@ -8,7 +8,7 @@ backward, when the run is over: with the shapes of the run, on as many of its sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final
@@ -17,7 +17,6 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import both_ways
 from gpu_doctor.capture.taps.both_ways import CLOCKS, Clocks
 from gpu_doctor.recording.setup import AttentionCalls
@@ -32,22 +31,14 @@ DROPPED: Final = 0.1
 KINDS: Final = 2
 
 
-def tell(recorder: Recorder) -> None:
-    """Lets the recorder of an ended run know the figure, where a CPU computed attention so; never raises.
-
-    On the training thread, when nothing of ours stands in torch any more.
-    """
-    calls = recorder.facts.get("attention_calls") or ()
+def timed(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fact `attention_longer_s`, where the run computed attention so; see `after_run.py`."""
+    calls = facts.get("attention_calls") or ()
     slow = [one for one in calls if one.kernel == "math" and one.head_size is not None][:KINDS]
-    if not slow or recorder.facts.get("device", "cpu") != "cpu":
-        return
-    try:
-        longer = [longer_s(one) for one in slow]
-        if all(longer):
-            least, usual, most = (sum(one[at] for one in longer if one) for at in range(3))
-            recorder.facts["attention_longer_s"] = (least, usual, most)
-    except Exception as error:
-        recorder.note(f"The attention could not be timed: {error}")
+    longer = [found for one in slow if (found := longer_s(one)) is not None]
+    if not slow or len(longer) < len(slow):
+        return {}
+    return {"attention_longer_s": tuple(map(sum, zip(*longer, strict=True)))}
 
 
 def longer_s(calls: AttentionCalls, clocks: Clocks = CLOCKS) -> tuple[float, ...] | None:
@@ -63,8 +54,7 @@ def longer_s(calls: AttentionCalls, clocks: Clocks = CLOCKS) -> tuple[float, ...
         given = [_tensors(tried, tokens, calls) for tokens in (calls.queries, calls.keys, calls.keys)]
         mask = torch.zeros(calls.queries, calls.keys, dtype=given[0].dtype, device="cpu") if calls.masked else None
         slow, fused = (partial(_timed, given, mask, drops, clocks[1]) for drops in (calls.drops, None))
-        longer = both_ways.longer_s(slow, fused, clocks)
-    return tuple(one * calls.calls * pairs / tried for one in longer)
+        return both_ways.longer_s(slow, fused, clocks, calls.calls * pairs / tried)
 
 
 def _tensors(pairs: int, tokens: int, calls: AttentionCalls) -> torch.Tensor:

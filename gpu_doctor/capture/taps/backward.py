@@ -11,7 +11,6 @@ import functools
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from threading import get_ident
 from typing import Any, Final
 
@@ -198,8 +197,7 @@ def _backward(
                 log.backing += 1
                 begun = True
         except Exception as error:
-            with suppress(Exception):
-                broke(error)
+            broke(error)
         try:
             return original(tensors, *args, **kwargs)
         finally:
@@ -209,15 +207,14 @@ def _backward(
                     for tell in tuple(backed):
                         tell()
                     if log.marker is not None:
-                        marked(recorder)
+                        log.mark(BACKED)
                     note((BACKED, clock(), None))
                 except Exception as error:
-                    with suppress(Exception):
-                        broke(error)
+                    broke(error)
 
     def kept(tensors: Any) -> Any:
         """The loss that is to be kept; of the first backward of a loop without an optimizer, what it learns from."""
-        if not (recorder.trains or learned) and recorder.step_clock.alone is not None:
+        if not (log.trains or learned) and recorder.step_clock.alone is not None:
             graph = backward_graph(tensors)
             learned.extend(weakref.ref(one) for one in graph.leaves)
             recorder.facts.update(graph_operations=graph.operations, graph_leaves=len(graph.leaves))
@@ -232,19 +229,6 @@ def _backward(
         return _loss(tensors, unscaled)
 
     return backward
-
-
-def marked(recorder: Recorder) -> None:
-    """A backward has ended on the host: a mark for it."""
-    mark = recorder.log.mark(BACKED)
-    if not recorder.trains:
-        recorder.log.launched = mark
-
-
-def _backed(recorder: Recorder) -> None:
-    if recorder.log.marker is not None:
-        marked(recorder)
-    recorder.log.note((BACKED, recorder.log.clock(), None))
 
 
 def _loss(tensors: Any, unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]]) -> torch.Tensor | float | None:
@@ -276,7 +260,7 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
     def begins(*args: Any, **kwargs: Any) -> bool | None:
         if not recorder.started():
             return None
-        learning = not recorder.trains and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
+        learning = not log.trains and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
         if log.marker is not None:
             log.boundary()
         recorder.event(GRADIENT if learning else DIFFERENTIATE)
@@ -284,7 +268,12 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
             log.mark(GRADIENT)
         return True
 
-    return recorder.fence.around(original, begins, lambda token, result: _backed(recorder), anyone=False)
+    def ends(token: bool, result: Any) -> None:
+        if log.marker is not None:
+            log.mark(BACKED)
+        log.note((BACKED, log.clock(), None))
+
+    return recorder.fence.around(original, begins, ends, anyone=False)
 
 
 def _all_parameters(tensors: Sequence[Any], found: Sequence[nn.Module]) -> bool:

@@ -31,7 +31,9 @@ def as_in_training() -> Iterator[None]:
             yield
 
 
-def longer_s(slow: Callable[[], float], fast: Callable[[], float], clocks: Clocks) -> tuple[float, float, float]:
+def longer_s(
+    slow: Callable[[], float], fast: Callable[[], float], clocks: Clocks, times: float = 1.0
+) -> tuple[float, float, float]:
     """Seconds, least, median and most, that one way takes longer than the other.
 
     Compared by the CPU clock of the calling thread, which takes its part in all that is computed, and stretched as much
@@ -41,6 +43,7 @@ def longer_s(slow: Callable[[], float], fast: Callable[[], float], clocks: Clock
         slow: computes once the slow way and returns the CPU seconds that it took.
         fast: the same the fast way.
         clocks: see `Clocks`.
+        times: as often the run computed what is timed once.
     """
     wall, cpu = clocks
     slow(), fast()  # pays for what is met once
@@ -49,7 +52,7 @@ def longer_s(slow: Callable[[], float], fast: Callable[[], float], clocks: Clock
     while len(took) < FEWEST or (len(took) < ROUNDS and wall() - begin_wall < PATIENCE_S):
         took.append((slow(), fast()))
     stretched = max((wall() - begin_wall) / max(cpu() - begin_cpu, 1e-9), 1.0)
-    longer = sorted(max(one - other, 0.0) * stretched for one, other in took)
+    longer = sorted(max(one - other, 0.0) * stretched * times for one, other in took)
     return longer[0], statistics.median(longer), longer[-1]
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 import torch.utils.checkpoint as torchs
 
 from gpu_doctor.capture.describe.backward_graph import backward_graph
-from gpu_doctor.capture.fence import Fence
+from gpu_doctor.capture.fence import Fence, FencedContext
 from gpu_doctor.capture.graphs import through
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import Recomputation
@@ -73,39 +72,10 @@ class Recomputed:
         return Recomputation(self._times, self._ns * 1e-9, self._bytes) if self._times else None
 
 
-class Timed:
-    """A context of torch's that is recomputed in."""
-
-    def __init__(self, fence: Fence, recomputed: Recomputed, context: Any) -> None:
-        self._fence, self._recomputed, self._context = fence, recomputed, context
-        self._begun: bool | None = None
-
-    def __enter__(self) -> Any:
-        __tracebackhide__ = True
-        try:
-            self._begun = self._recomputed.begin()
-        except Exception as error:
-            with suppress(Exception):
-                self._fence.broke(error)
-        return self._context.__enter__()  # last: an interrupt of what is ours must not leave torch's context open
-
-    def __exit__(self, *raised: Any) -> Any:
-        __tracebackhide__ = True
-        try:
-            return self._context.__exit__(*raised)  # first, for the same reason
-        finally:
-            try:
-                if self._begun:
-                    self._recomputed.end()
-            except Exception as error:
-                with suppress(Exception):
-                    self._fence.broke(error)
-
-
 def _hooked(fence: Fence, recomputed: Recomputed, original: Callable[..., Any]) -> Callable[..., Any]:
     def hook(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        return Timed(fence, recomputed, original(*args, **kwargs))
+        return FencedContext(fence, original(*args, **kwargs), recomputed.begin, recomputed.end)
 
     return through(original, hook)
 

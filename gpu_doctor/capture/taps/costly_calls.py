@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from gpu_doctor.capture.events import COSTLY
-from gpu_doctor.capture.fence import Fence
+from gpu_doctor.capture.fence import Fence, FencedContext
 from gpu_doctor.capture.lines.places import installed
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.tap import TapScope
@@ -43,7 +43,7 @@ NOWHERE: Final[Place] = ("", 0, "")
 
 
 class CallBook:
-    """Adds up the calls of the training thread; `begin` and `end` are called around each of them."""
+    """Adds up the calls of the training thread, `begin` to `end` each; called, it says what was heard so far."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder, self._log = recorder, recorder.log
@@ -78,7 +78,7 @@ class CallBook:
             known = self._counted.setdefault(key, [0.0] * len(sums))
             known[:] = [a + b for a, b in zip(known, sums, strict=True)]
 
-    def chores(self) -> tuple[Chore, ...]:
+    def __call__(self) -> tuple[Chore, ...]:
         """What was heard inside of ended steps, one chore a kind, dearest first; may be called on any thread."""
         kinds: dict[str, dict[Place, list[float]]] = {}
         for (kind, place), sums in self._counted.copy().items():
@@ -88,11 +88,10 @@ class CallBook:
 
 def book_of(scope: TapScope) -> CallBook:
     """The one book of a run, opened by whichever tap asks first."""
-    book = scope.recorder.books.get("calls")
+    book = scope.recorder.parts.get("chores")
     if not isinstance(book, CallBook):
-        book = scope.recorder.books["calls"] = CallBook(scope.recorder)
+        book = scope.recorder.parts["chores"] = CallBook(scope.recorder)
         scope.recorder.costly = book.heard
-        scope.recorder.parts["chores"] = book.chores
     return book
 
 
@@ -167,36 +166,6 @@ def timed(fence: Fence, book: CallBook, kind: str, original: Callable[..., Any])
     return fence.around_in_graphs(original, begins, ends)
 
 
-class OpenedFile:
-    """The archive that `torch.save` writes: what lies between its opening and the end of its closing is the call."""
-
-    def __init__(self, fence: Fence, opened: Any, closed: Callable[[], None]) -> None:
-        """Args: fence: of the run. opened: torch's own. closed: called when it has been closed, or not entered."""
-        self._fence, self._opened, self._closed = fence, opened, closed
-
-    def __enter__(self) -> Any:
-        __tracebackhide__ = True
-        try:
-            return self._opened.__enter__()
-        except BaseException:
-            self._end()
-            raise
-
-    def __exit__(self, *raised: Any) -> Any:
-        __tracebackhide__ = True
-        try:
-            return self._opened.__exit__(*raised)
-        finally:
-            self._end()
-
-    def _end(self) -> None:
-        try:
-            self._closed()
-        except Exception as error:
-            with suppress(Exception):
-                self._fence.broke(error)
-
-
 def _at(target: Any) -> float:
     """Where an open file of the standard library stands; NaN for anything else."""
     if type(target) not in _FILES:
@@ -218,16 +187,15 @@ def _written(target: Any, before: float) -> float:
 
 
 def _saving(fence: Fence, book: CallBook, original: Callable[..., Any]) -> Callable[..., Any]:
-    """A fence of its own, as in `fence.py`: the call ends long after the function has returned."""
+    """What lies between the opening of the archive that `torch.save` writes and the end of its closing is the call."""
 
     def open_archive(target: Any) -> Any:
         __tracebackhide__ = True
-        begin, at = -1, _NAN
         try:
             begin, at = book.begin(CHECKPOINT), _at(target)
         except Exception as error:
-            with suppress(Exception):
-                fence.broke(error)
+            fence.broke(error)
+            return original(target)
 
         def closed() -> None:
             book.end(CHECKPOINT, begin, _written(target, at))
@@ -238,12 +206,7 @@ def _saving(fence: Fence, book: CallBook, original: Callable[..., Any]) -> Calla
             with suppress(Exception):
                 closed()
             raise
-        try:
-            return OpenedFile(fence, opened, closed) if begin >= 0 else opened
-        except Exception as error:
-            with suppress(Exception):
-                fence.broke(error)
-            return opened
+        return FencedContext(fence, opened, lambda: True, closed) if begin >= 0 else opened
 
     return update_wrapper(open_archive, original)
 

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from threading import get_ident
 from typing import Any
 
@@ -120,13 +119,8 @@ def tap(scope: TapScope) -> None:
     recorder, book = scope.recorder, scope.ends.enter_context(FetchBook(scope.recorder))
     state = Listening(scope, book)
     known, handed = recorder.loaders, state.deliveries.of
-
-    def freeze() -> None:
-        frozen = recorder.fetched()
-        recorder.fetched = lambda: frozen
-
-    recorder.fetched = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
-    scope.at_end(freeze)
+    recorder.parts["fetches"] = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
+    scope.at_end(lambda: recorder.freeze("fetches"))
     scope.tells("padding", state.padded, state.give_roles)
     scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
@@ -200,8 +194,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                     metered(source, self)
         except Exception as error:
             source = None
-            with suppress(Exception):
-                broke(error)
+            broke(error)
         if source is None:
             return original(self)
         try:
@@ -210,8 +203,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             try:
                 failed(source, raised)
             except Exception as error:
-                with suppress(Exception):
-                    broke(error)
+                broke(error)
             raise
         try:
             if source.fetcher is not None:
@@ -229,8 +221,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 log.pulled = True
                 note((BATCH, clock(), samples))  # what we do before `next` returns is part of the wait for it
         except Exception as error:
-            with suppress(Exception):
-                broke(error)
+            broke(error)
         return batch
 
     def metered(source: LoaderSource, iterator: Any) -> None:

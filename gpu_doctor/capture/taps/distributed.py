@@ -38,14 +38,14 @@ _NAN: Final = float("nan")
 
 
 class Listening:
-    """What the tap knows of the process group so far; called, it says it as a World."""
+    """What the tap knows of the process group so far."""
 
     def __init__(self, scope: TapScope, book: CallBook) -> None:
         self._scope, self._book = scope, book
         self._run = peers.run_number()
-        self._seen = World(shm_free_bytes=_shm_free_bytes(), visible_gpus=_visible_gpus())
+        self._shm_free_bytes, self._visible_gpus = _shm_free_bytes(), _visible_gpus()
         self._size, self._rank, self._local = 1, 0, 1
-        self._killed_before = cgroup.oom_kills()
+        self._killed_before, self._killed = cgroup.oom_kills(), _NAN
         self._models: list[weakref.ref[DistributedDataParallel]] = []
         self._newest: list[DistributedDataParallel] = []
         """Alive until another is met, or the run ends: their own figures are read when the loop is over."""
@@ -53,25 +53,21 @@ class Listening:
         self._reduce_s = self._hidden_s = _NAN
         self.unsynced = 0
 
-    def __call__(self, *, ended: bool = False) -> World:
+    def told(self) -> World:
         """As of now; what the kernel did meanwhile is read once, when the run has ended."""
         return World(
             world_size=self._size,
             rank=self._rank,
             local_size=self._local,
-            oom_kills=self._killed() if ended else _NAN,
-            visible_gpus=self._seen.visible_gpus,
-            shm_free_bytes=self._seen.shm_free_bytes,
+            oom_kills=self._killed,
+            visible_gpus=self._visible_gpus,
+            shm_free_bytes=self._shm_free_bytes,
             step_s_by_rank=self._by_rank or (),
             reduce_s=self._reduce_s,
             reduce_hidden_s=self._hidden_s,
             replicated=bool(self._models),
             unsynced=self.unsynced,
         )
-
-    def _killed(self) -> float:
-        before, now = self._killed_before, cgroup.oom_kills()
-        return _NAN if before is None or now is None else float(max(now - before, 0))
 
     def look(self) -> bool:
         """Whether there is a process group of several; notes its size and this process' rank."""
@@ -110,13 +106,16 @@ class Listening:
         except Exception as error:
             self._scope.recorder.note(f"DistributedDataParallel's own figures could not be read: {_first(error)}")
 
-    def forget(self) -> None:
+    def end(self) -> None:
         """The run is over: no model is kept alive."""
+        self.part()
         self._newest = []
+        before, now = self._killed_before, cgroup.oom_kills()
+        self._killed = _NAN if before is None or now is None else float(max(now - before, 0))
 
     def _spent_s(self) -> float:
         """Seconds of the collectives after the first step."""
-        heard = sum(one.wall_s for one in self._book.chores() if one.kind == COMMUNICATION)
+        heard = sum(one.wall_s for one in self._book() if one.kind == COMMUNICATION)
         return max(heard - self._book.first_ns.get(COMMUNICATION, 0.0) * 1e-9, 0.0)
 
     def _read_reducers(self) -> None:
@@ -137,7 +136,7 @@ def tap(scope: TapScope) -> None:
     """Stand-ins for the collectives, for DataParallel's copies of model and batch, and for `no_sync`."""
     book, fence = book_of(scope), scope.recorder.fence
     state = Listening(scope, book)
-    scope.recorder.facts["world"] = state
+    scope.tells("world", state.told, state.end)
     scope.optimized.append(state.meet)
     if dist.is_available():
         for name in COLLECTIVES:
@@ -148,14 +147,6 @@ def tap(scope: TapScope) -> None:
         scope.patches.wrap(DistributedDataParallel, "no_sync", functools.partial(_unsynced, fence, state))
     for name in ("replicate", "scatter", "gather"):
         scope.patches.wrap(nn.DataParallel, name, functools.partial(timed, fence, book, SPREADING))
-
-    def end() -> None:
-        state.part()
-        state.forget()
-        # A figure, for what listens holds the namespace, which may not outlive the run.
-        scope.recorder.facts["world"] = state(ended=True)
-
-    scope.at_end(end)
 
 
 def _parting(fence: Fence, state: Listening, original: Callable[..., Any]) -> Callable[..., Any]:

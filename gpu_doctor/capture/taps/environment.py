@@ -1,16 +1,14 @@
-"""Reads the environment of the loop: versions, devices, thread settings, torch's switches, the trained model's make."""
+"""Reads the environment of the loop: versions, devices, thread settings, torch's switches."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import platform
-from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import torch
 
-from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording import DeviceSetup
 
@@ -78,19 +76,13 @@ def devices() -> tuple[DeviceSetup, ...]:
     return tuple(found)
 
 
-def _names_of(parameters: list[torch.Tensor], namespace: Mapping[str, object]) -> tuple[str, ...]:
-    """Names under which the code finds modules that own some of these parameters."""
-    ids = {id(one) for one in parameters}
-    modules = [(name, one) for name, one in list(namespace.items()) if issubclass(type(one), torch.nn.Module)]
-    return tuple(name for name, one in modules if any(id(p) in ids for p in one.parameters()))  # type: ignore[attr-defined]
-
-
 def tap(scope: TapScope) -> None:
-    """Notes the surroundings at once, and the trained model when an optimizer first steps.
+    """Notes the surroundings at once; torch's switches when an optimizer first steps and at the end, too.
 
-    torch's switches are noted then and at the end, too: cells turn them on before their loop.
+    Cells turn them on before their loop.
     """
-    facts, flags = scope.recorder.facts, switches()
+    facts, flags = scope.recorder.facts, scope.flags
+    flags.update(switches())
     facts.update(
         torch_version=torch.__version__,
         python_version=platform.python_version(),
@@ -100,25 +92,14 @@ def tap(scope: TapScope) -> None:
         start_method=multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0],
         flags=lambda: dict(flags),
     )
-    names: list[str] = []
 
-    def look() -> None:
-        now = switches()
+    def look(_: Any = None) -> None:
+        now, facts["torch_threads"] = switches(), torch.get_num_threads()
         flags.update({name: flags.get(name) or value if name in DEBUGGING else value for name, value in now.items()})
-
-    def note_optimizer(optimizer: torch.optim.Optimizer) -> None:
-        scope.owned.add(p for group in optimizer.param_groups for p in group["params"])
-        seen = scope.owned.alive()
-        if isinstance(optimizer, torch.optim.Optimizer):  # of a library's own none of our knobs knows
-            names.append(type(optimizer).__name__)
-        look()
-        flags["model_names"] = _names_of(seen, scope.namespace or {})
-        facts["optimizers"], facts["torch_threads"] = tuple(names), torch.get_num_threads()
-        facts.update(models.described(models.outermost(scope.namespace, seen), seen))
 
     def end() -> None:
         now = switches()
         flags.update({name: True for name in DEBUGGING if now[name]})
 
-    scope.optimized.append(note_optimizer)
+    scope.optimized.append(look)
     scope.at_end(end)

@@ -190,8 +190,7 @@ def _listening(
                 log.mark(CALL)
             begun = True
         except Exception as error:
-            with suppress(Exception):
-                broke(error)
+            broke(error)
         inside += 1
         try:
             output = (own or module._call_impl)(*args, **kwargs)
@@ -200,7 +199,7 @@ def _listening(
             try:
                 if begun:
                     if log.marker is not None:
-                        marked()
+                        log.mark(CALLED)
                     ended = clock()
                     note((CALLED, ended, None))
                     if listener.calls:
@@ -209,21 +208,14 @@ def _listening(
                 if look is not None:
                     look.remove()
             except Exception as error:
-                with suppress(Exception):
-                    broke(error)
+                broke(error)
         if heard and begun:
             try:
                 said = f"The inputs of {type(module).__name__} could not be read"
                 heard.tell(recorder.note, said, module, listener.trained, args, kwargs, output)
             except Exception as error:
-                with suppress(Exception):
-                    broke(error)
+                broke(error)
         return output
-
-    def marked() -> None:
-        mark = log.mark(CALLED)
-        if not recorder.trains:
-            log.launched = mark
 
     return call
 

@@ -101,7 +101,7 @@ def tap(scope: TapScope) -> None:
         """Where no optimizer steps, an update is usually made under `no_grad`: it may end here."""
 
         def ends(token: bool, result: Any) -> None:
-            if log.marker is not None and not recorder.trains and get_ident() == log.thread:
+            if log.marker is not None and not log.trains and get_ident() == log.thread:
                 log.mark(UPDATED)
                 log.note((UPDATED, log.clock(), None))
 

@@ -7,6 +7,7 @@ ten ms: what is saved grows with either.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import both_ways
 from gpu_doctor.capture.taps.both_ways import CLOCKS, Clocks
 from gpu_doctor.recording.setup import UnusedLogits
@@ -28,19 +28,12 @@ PRODUCTS: Final = 1 << 30
 IGNORED: Final = -100
 
 
-def tell(recorder: Recorder) -> None:
-    """Adds the figure to the fact of an ended run, where a CPU computed such logits; never raises.
-
-    On the training thread, when nothing of ours stands in torch any more.
-    """
-    facts = recorder.facts
+def timed(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The figure in fact `unused_logits`, where the run computed such logits; see `after_run.py`."""
     found = facts.get("unused_logits")
-    if not isinstance(found, UnusedLogits) or found.unused < LEAST_UNUSED or facts.get("device", "cpu") != "cpu":
-        return
-    try:
-        facts["unused_logits"] = replace(found, longer_s=longer_s(found))
-    except Exception as error:
-        recorder.note(f"The unused logits could not be timed: {error}")
+    if not isinstance(found, UnusedLogits) or found.unused < LEAST_UNUSED:
+        return {}
+    return {"unused_logits": replace(found, longer_s=longer_s(found))}
 
 
 def longer_s(one: UnusedLogits, clocks: Clocks = CLOCKS) -> tuple[float, ...]:
@@ -73,6 +66,4 @@ def longer_s(one: UnusedLogits, clocks: Clocks = CLOCKS) -> tuple[float, ...]:
 
         learned = [side for side in (inputs, weight, bias) if side is not None and side.requires_grad]
         slow, fast = (both_ways.passes(way, learned, clocks) for way in (whole, picked))
-        longer = both_ways.longer_s(slow, fast, clocks)
-    times = rows * one.classes / (tried * classes)
-    return tuple(seconds * times for seconds in longer)
+        return both_ways.longer_s(slow, fast, clocks, rows * one.classes / (tried * classes))

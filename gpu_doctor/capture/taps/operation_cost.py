@@ -8,32 +8,22 @@ operations are counted as those of the user's loss are (`backward_graph`), so th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
 from torch.nn import functional
 
 from gpu_doctor.capture.describe.backward_graph import backward_graph
-from gpu_doctor.capture.recorder import Recorder
 
 LAYERS: Final = 12
 """A linear layer and a ReLU have five operations in the graph: 60 in all, some 0.3 ms forth and back."""
 ROUNDS: Final = 6
 
 
-def tell(recorder: Recorder) -> None:
-    """Lets the recorder of an ended run know the figure, if the run had a backward and trained on a CPU; never raises.
-
-    On the training thread, when nothing of ours stands in torch any more.
-    """
-    facts = recorder.facts
-    if not facts.get("graph_operations") or facts.get("device", "cpu") != "cpu":
-        return
-    try:
-        facts["operation_s"] = operation_s()
-    except Exception as error:
-        recorder.note(f"The shortest operation could not be timed: {error}")
+def timed(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fact `operation_s`, if the run had a backward; see `after_run.py`."""
+    return {"operation_s": operation_s()} if facts.get("graph_operations") else {}
 
 
 def operation_s(clock: Callable[[], float] = time.perf_counter) -> float:

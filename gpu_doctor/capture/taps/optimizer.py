@@ -7,7 +7,6 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from threading import get_ident
 from types import FrameType
 from typing import Any, Final
@@ -132,8 +131,8 @@ class Steps:
             # A step before raised, and the loop went on: its phase ends here.
             log.note((ABANDONED, log.clock(), None))
             self._open = 0
-        if not self._recorder.trains:
-            self._recorder.trains = True
+        if not log.trains:
+            log.trains = True
             self._recorder.facts["grad_scaler"] = _within_a_scaler()
         if log.marker is not None:
             log.boundary()
@@ -161,7 +160,7 @@ class Steps:
         elif self._open:
             self._open -= 1
             if log.marker is not None:
-                log.launched = log.mark(STEPPED)
+                log.mark(STEPPED)
             now = log.clock()
             log.note((STEPPED, now, id(optimizer)))
             if not log.pulled and now >= log.cpu_due_ns:  # where batches are pulled, it is read as they are asked for
@@ -196,7 +195,7 @@ class Steps:
         key = next((key for key in self._known if key in ids), id(optimizers[0]))
         log.note((STEP, max(now - took, self._recorder.last_ns()), key))
         log.note((STEPPED, now, key))
-        log.pulled, self._recorder.trains = False, True
+        log.pulled, log.trains = False, True
         self._scope.steps.update(id(one) for one in optimizers)
         for one in optimizers:
             if id(one) not in self._known:
@@ -220,7 +219,7 @@ class Steps:
             try:
                 if get_ident() == log.thread or not self._elsewhere():
                     if log.marker is not None:
-                        if not self._recorder.trains:  # else what comes next ends the step, a wait may come before
+                        if not log.trains:  # else what comes next ends the step, a wait may come before
                             log.boundary()
                         log.mark(ZERO)
                     note((ZERO, clock(), None))
@@ -231,8 +230,7 @@ class Steps:
                     if len(log.events) >= log.due:
                         self._recorder.fold()
             except Exception as error:
-                with suppress(Exception):
-                    broke(error)
+                broke(error)
             try:
                 return original(optimizer, *args, **kwargs)
             finally:
@@ -247,7 +245,7 @@ class Steps:
         def begins(module: Any, /, *args: Any, **kwargs: Any) -> bool:
             log = self._log
             if log.marker is not None:
-                if not self._recorder.trains:
+                if not log.trains:
                     log.boundary()
                 log.mark(ZERO)
             self._recorder.event(ZERO)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import both_ways
 from gpu_doctor.capture.taps.both_ways import CLOCKS, Clocks
 from gpu_doctor.recording.setup import PairsByBroadcast
@@ -47,19 +46,12 @@ BY_PRODUCT: Final[Mapping[str, Way]] = {
 """and the same by a matrix product."""
 
 
-def tell(recorder: Recorder) -> None:
-    """Adds the figure to the fact of an ended run, where a CPU compared rows so; never raises.
-
-    On the training thread, when nothing of ours stands in torch any more.
-    """
-    facts = recorder.facts
+def timed(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The figure in fact `pairs_by_broadcast`, where the run compared rows so; see `after_run.py`."""
     found = facts.get("pairs_by_broadcast")
-    if not isinstance(found, PairsByBroadcast) or facts.get("device", "cpu") != "cpu":
-        return
-    try:
-        facts["pairs_by_broadcast"] = replace(found, longer_s=longer_s(found))
-    except Exception as error:
-        recorder.note(f"The comparison of pairs could not be timed: {error}")
+    if not isinstance(found, PairsByBroadcast):
+        return {}
+    return {"pairs_by_broadcast": replace(found, longer_s=longer_s(found))}
 
 
 def longer_s(one: PairsByBroadcast, clocks: Clocks = CLOCKS) -> tuple[float, ...]:
@@ -77,6 +69,4 @@ def longer_s(one: PairsByBroadcast, clocks: Clocks = CLOCKS) -> tuple[float, ...
         taking = [side for side in sides if side.requires_grad]
         ways = (lambda: LARGE[one.kind](*sides), lambda: BY_PRODUCT[one.kind](*sides))
         slow, fast = (both_ways.passes(way, taking, clocks) for way in ways)
-        longer = both_ways.longer_s(slow, fast, clocks)
-    times = one.calls * one.numbers / (samples * rows * columns * size)
-    return tuple(seconds * times for seconds in longer)
+        return both_ways.longer_s(slow, fast, clocks, one.calls * one.numbers / (samples * rows * columns * size))

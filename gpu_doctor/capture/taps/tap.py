@@ -56,6 +56,8 @@ class TapScope:
     """Where the code runs, None for a `watch()` block."""
     accelerated: bool = False
     """A device other than the CPU is there to copy to and to wait for."""
+    flags: dict[str, Any] = field(default_factory=dict)
+    """Fact `flags` of the setup."""
     pulled: Listeners = field(default_factory=Listeners)
     """Called when a loader is first iterated."""
     optimized: Listeners = field(default_factory=Listeners)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,27 +19,28 @@ from gpu_doctor.recording.setup import OptimizerFacts
 
 
 def tap(scope: TapScope) -> None:
-    """Facts `model`, `optimizer_facts`, `inputs`, `evaluation` and `kept_graphs` of the setup."""
+    """Facts of model, optimizers, `inputs`, `evaluation` and `kept_graphs` of the setup."""
     recorder = scope.recorder
     facts, looker, mode = recorder.facts, Looker(scope), EvaluationMode(scope)
     met: list[OptimizerFacts] = []
     unstepped = Unstepped(scope)
     described: set[int] = set()
-    trains = False
 
     def first_pull() -> None:
         if not looker.steps:
             looker.open()
 
     def first_step(optimizer: torch.optim.Optimizer) -> None:
-        nonlocal trains
-        trains = True
-        if isinstance(optimizer, torch.optim.Optimizer):
+        scope.owned.add(p for group in optimizer.param_groups for p in group["params"])
+        owned = scope.owned.alive()
+        found = models.outermost(scope.namespace, owned)
+        recorder.meet(optimizer, *found)
+        facts.update(models.described(found, owned))
+        scope.flags["model_names"] = _names_of(owned, scope.namespace or {})
+        if isinstance(optimizer, torch.optim.Optimizer):  # of a library's own none of our knobs knows
             met.append(optimizer_facts(optimizer))
             facts["optimizer_facts"] = tuple(met)
-        scope.owned.add(p for group in optimizer.param_groups for p in group["params"])
-        found = models.outermost(scope.namespace, scope.owned.alive())
-        recorder.meet(optimizer, *found)
+        facts["optimizers"] = tuple(one.name for one in met)
         facts["model"] = functools.partial(unstepped.told, model_facts(found, scope.namespace))
         unstepped.met(found, optimizer)
         mode.met(found)
@@ -48,7 +49,7 @@ def tap(scope: TapScope) -> None:
 
     def predicts() -> None:
         """Of a loop without an optimizer the modules that it calls are the model."""
-        found = [] if trains else looker.shown()
+        found = [] if "optimizers" in facts else looker.shown()
         if not described.issuperset(id(one) for one in found):
             described.update(id(one) for one in found)
             facts["model"] = model_facts(found, scope.namespace)
@@ -74,6 +75,13 @@ def tap(scope: TapScope) -> None:
     scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker, mode))
     recorder.on_step.append(looker.turn)
     scope.at_end(end)
+
+
+def _names_of(parameters: list[torch.Tensor], namespace: Mapping[str, object]) -> tuple[str, ...]:
+    """Names under which the code finds modules that own some of these parameters."""
+    ids = {id(one) for one in parameters}
+    modules = [(name, one) for name, one in list(namespace.items()) if issubclass(type(one), torch.nn.Module)]
+    return tuple(name for name, one in modules if any(id(p) in ids for p in one.parameters()))  # type: ignore[attr-defined]
 
 
 def _evaluating(looker: Looker, mode: EvaluationMode, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -125,7 +125,7 @@ def test_quick_fetches_of_a_loop_without_steps_are_metered_now_and_then() -> Non
     with on(tap, recorder):
         for _ in loader:
             pass
-    (found,) = recorder.fetched()
+    (found,) = recorder.so_far().fetches
     assert found.delivered == 2000
     least, skipped = FIRST_FETCHES + (2000 - FIRST_FETCHES) // (SKIPPED + 1), 20  # a slow one is followed by others
     assert least - 1 <= found.batches <= least + skipped
@@ -142,5 +142,5 @@ def test_long_fetches_of_a_loop_without_steps_are_all_metered() -> None:
     with on(tap, recorder):
         for _ in DataLoader(Slow(torch.zeros(2 * FIRST_FETCHES, 2)), batch_size=1):
             pass
-    (found,) = recorder.fetched()
+    (found,) = recorder.so_far().fetches
     assert found.batches == found.delivered == 2 * FIRST_FETCHES

@@ -115,5 +115,5 @@ def test_a_worker_that_fails_has_not_ended_the_epoch() -> None:
         with pytest.raises(ValueError, match="user's"):
             next(it)
         it._shutdown_workers()
-        edges = recorder.fetched()
+        edges = recorder.so_far().fetches
     assert not edges or edges[0].ends == 0

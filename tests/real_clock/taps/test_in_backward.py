@@ -93,7 +93,7 @@ def test_another_loops_backward_is_not_taken_for_this_ones() -> None:
         thread = threading.Thread(target=other_loop)
         thread.start()
         thread.join()
-        assert recorder.mine() and not recorder.trains
+        assert recorder.mine() and not recorder.log.trains
         mine = torch.optim.SGD(net.parameters(), lr=0.01)
         for _ in range(3):
             net(torch.rand(8, 4)).sum()

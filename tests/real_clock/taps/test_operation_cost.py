@@ -11,7 +11,8 @@ import torch
 
 import gpu_doctor
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps.operation_cost import LAYERS, operation_s, tell
+from gpu_doctor.capture.taps.after_run import time_what_ran
+from gpu_doctor.capture.taps.operation_cost import LAYERS, operation_s
 
 MODULE = importlib.import_module("gpu_doctor.capture.taps.operation_cost")
 BACKWARD = torch.autograd.backward
@@ -71,7 +72,7 @@ def test_it_is_timed_on_the_training_thread_when_nothing_of_ours_stands_any_more
 def test_a_loop_without_a_backward_and_one_on_a_gpu_have_none(facts: dict[str, Any]) -> None:
     recorder = Recorder()
     recorder.facts.update(facts)
-    tell(recorder)
+    time_what_ran(recorder)
     assert "operation_s" not in recorder.facts
 
 

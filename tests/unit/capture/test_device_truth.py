@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpu_doctor.diagnosis.vitals.measure import measure
-from tests.support.device_truth import Trace, common, length, runtime_waits, trace, truth, united
+from tests.support.device_truth import Trace, runtime_waits, trace, truth
 from tests.support.simulated_device import MS, Loop, SimulatedDevice
 
 NONE = np.empty((0, 2))
@@ -25,21 +25,6 @@ def repeated(number: int, period: float, *work: tuple[float, float]) -> np.ndarr
 def event(name: str, device: str, begin: float, end: float, **more: object) -> SimpleNamespace:
     """One of a profiler's."""
     return SimpleNamespace(name=name, device_type=device, time_range=SimpleNamespace(start=begin, end=end), **more)
-
-
-def test_starved_steps() -> None:
-    # of each 10 us the device works 2 + 1 with a break of 1 inside the step, and has nothing to do for 6
-    found = truth(Trace(repeated(50, 10.0, (0, 2), (3, 4)), NONE), 50)
-    assert found.gap_share == pytest.approx(0.6) and found.busy_share == pytest.approx(0.3)
-    assert found.exposed_wait_share is None and found.exposed_transfer_share == found.memcpy_share == 0.0
-    assert found.seconds == pytest.approx(490e-6)
-
-
-def test_a_wait_is_exposed_only_while_nothing_runs() -> None:
-    work = repeated(50, 10.0, (0, 8))
-    waits = repeated(50, 10.0, (5, 9))  # four, of which three lie behind the work
-    assert truth(Trace(work, NONE, waits), 50).exposed_wait_share == pytest.approx(0.1)
-    assert truth(Trace(repeated(50, 10.0, (0, 10)), NONE, waits), 50).exposed_wait_share == pytest.approx(0.0)
 
 
 def test_a_pause_inside_a_step_is_no_gap_though_the_host_waits_in_it() -> None:
@@ -66,31 +51,6 @@ def step(at: float, *before: SimpleNamespace) -> list[SimpleNamespace]:
     return [*before, event("gemm", "cuda", at + 6, at + 8), event("sgd", "cuda", at + 8, at + 10)]
 
 
-def test_a_copy_before_the_first_kernel_is_a_part_of_the_gap() -> None:
-    # Of 10 us the host waits for 4 and copies for 2; the device works for 4 and its gap is 6.
-    events = [
-        one
-        for k in range(20)
-        for one in step(10 * k, event("wait", "cpu", 10 * k, 10 * k + 4), event(H2D, "cuda", 10 * k + 4, 10 * k + 6))
-    ]
-    found = truth(trace(events, "cuda", "wait"), 20)
-    assert found.gap_share == pytest.approx(0.6)
-    assert found.exposed_transfer_share == pytest.approx(0.2)
-    assert found.exposed_wait_share == pytest.approx(0.4)
-    assert found.busy_share == pytest.approx(0.4) and found.memcpy_share == pytest.approx(0.2)
-
-
-def test_a_copy_that_runs_while_the_host_waits_hides_the_wait() -> None:
-    # A pinned copy goes on while the loop already waits for the batch after it.
-    events = [
-        one
-        for k in range(20)
-        for one in step(10 * k, event("wait", "cpu", 10 * k, 10 * k + 4), event(H2D, "cuda", 10 * k + 3, 10 * k + 6))
-    ]
-    found = truth(trace(events, "cuda", "wait"), 20)
-    assert found.exposed_wait_share == pytest.approx(0.3) and found.exposed_transfer_share == pytest.approx(0.3)
-
-
 def test_a_copy_behind_the_kernels_is_no_gap_at_all() -> None:
     events = [one for k in range(20) for one in step(10 * k, event(H2D, "cuda", 10 * k + 6, 10 * k + 9))]
     found = truth(trace(events, "cuda"), 20)
@@ -106,13 +66,6 @@ def test_what_is_read_after_the_step_is_none_of_its_work_and_copies_within_the_d
     found = truth(trace(events, "cuda"), 20)
     assert found.gap_share == pytest.approx(0.5) and found.busy_share == pytest.approx(0.5)
     assert found.exposed_transfer_share == pytest.approx(0.1)
-
-
-def test_spans() -> None:
-    assert united(np.asarray([(3.0, 5.0), (0.0, 1.0), (4.0, 6.0)])).tolist() == [[0.0, 1.0], [3.0, 6.0]]
-    both = common(np.asarray([(0.0, 4.0)]), np.asarray([(1.0, 2.0), (3.0, 9.0), (9.0, 12.0)]))
-    assert both.tolist() == [[1.0, 2.0], [3.0, 4.0]] and length(both) == 2.0
-    assert length(common(NONE, both)) == length(common(both, NONE)) == 0.0
 
 
 def test_events_are_told_apart_by_their_device() -> None:

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from gpu_doctor.capture import patching
 from gpu_doctor.capture.describe import loaders
-from gpu_doctor.capture.describe.loader_limits import refusal, shards_itself
+from gpu_doctor.capture.describe.loader_limits import refusal
 from gpu_doctor.trials.knobs import loader_change
 from gpu_doctor.trials.side_effects.leftover_workers import shut_down
 from tests.support.loaders_parts import Numbers
@@ -247,14 +247,6 @@ def test_an_iterable_dataset_needs_get_worker_info() -> None:
     assert refusal(DataLoader(Wrapped(ShardedStream())), "num_workers", 2) == ""
     assert "again" in refusal(DataLoader(Wrapped(Stream())), "num_workers", 2)
     assert sorted(items(DataLoader(ShardedStream(), num_workers=2))) == list(range(10))
-
-
-def test_worker_init_fn_may_shard() -> None:
-    def init(worker: int) -> None:
-        get_worker_info()
-
-    assert shards_itself(Stream(), init)
-    assert not shards_itself(Stream())
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

@@ -12,8 +12,8 @@ import torch.utils.checkpoint as torchs
 from torch import nn
 
 from gpu_doctor.capture import patching, taps
+from gpu_doctor.capture.fence import FencedContext
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps.checkpointing import Timed
 from gpu_doctor.recording import Recording
 from tests.support.one_tap import Ticking, batches
 
@@ -147,6 +147,6 @@ def test_an_interrupt_in_what_is_ours_leaves_no_context_of_torchs_open(where: st
             entered.remove(self)
 
     heard = Mock(**{f"{where}.side_effect": KeyboardInterrupt})
-    with pytest.raises(KeyboardInterrupt), Timed(Mock(), heard, Context()):
+    with pytest.raises(KeyboardInterrupt), FencedContext(Mock(), Context(), heard.begin, heard.end):
         pass
     assert entered == [] and getattr(heard, where).called

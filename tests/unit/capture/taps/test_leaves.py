@@ -40,7 +40,7 @@ class Bench:
         self.recorder = Recorder(clock=lambda: self.now)
         self.told = ToldLoop(self.recorder)
         self.sampler = LineSampler(self.recorder)
-        self.recorder.lined = self.sampler.costs
+        self.recorder.parts["lines"] = self.sampler.costs
         begun(self.recorder)
         self.sampler.look()
         self.now = 0

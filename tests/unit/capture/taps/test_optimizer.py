@@ -7,26 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.optim import optimizer as torch_optimizer
 
 from gpu_doctor.capture.recorder import Recorder, RunEnded
 from gpu_doctor.capture.taps.optimizer import MOST_ALIKE, tap
 from gpu_doctor.recording.steps import OTHER, TRAINING
-from tests.support.one_tap import Ticking, model, on, standing
+from tests.support.one_tap import Ticking, model, on
 from tests.support.told_loop import begun, phase_now
-
-SEAM = (torch.optim.Optimizer, "zero_grad")
-
-
-def test_the_seam_is_restored() -> None:
-    before = standing(SEAM)
-    with on(tap):
-        assert standing(SEAM) != before
-        assert torch_optimizer._global_optimizer_pre_hooks
-        assert torch_optimizer._global_optimizer_post_hooks
-    assert standing(SEAM) == before
-    assert not torch_optimizer._global_optimizer_pre_hooks
-    assert not torch_optimizer._global_optimizer_post_hooks
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])

@@ -1,4 +1,4 @@
-"""What stands around the loop is written down at once, and the trained model when an optimizer is met."""
+"""What stands around the loop is written down at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_doctor.capture import patching
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.environment import accelerated, devices, switches, tap
 from gpu_doctor.trials.matmul_precision import precisions, put_back
-from tests.support.one_tap import model, on
+from tests.support.one_tap import on
 from tests.support.repository import ROOT
 
 
@@ -61,22 +61,6 @@ def test_every_flag_that_a_knob_looks_for_is_recorded() -> None:
     of_a_model_or_a_card = {"model_names", "bf16_native"}
     missing = wanted - switches().keys() - of_a_model_or_a_card
     assert not missing, f"capture/taps/environment.py does not record {missing}: `found` would never see them"
-
-
-def test_the_model_is_described_with_all_optimizers() -> None:
-    recorder, net = Recorder(), model().double()
-    with on(tap, recorder, {"net": net}) as scope:
-        for optimizer in (
-            torch.optim.SGD(net[0].parameters(), lr=0.1),  # type: ignore[index]
-            torch.optim.Adam(net[1].parameters()),  # type: ignore[index]
-        ):
-            for hear in scope.optimized:
-                hear(optimizer)
-    setup = recorder.setup()
-    assert setup.optimizers == ("SGD", "Adam")
-    assert (setup.dtype, setup.device, setup.models) == ("float64", "cpu", ("Sequential",))
-    assert (setup.parameters, setup.parameter_bytes) == (19, 152)
-    assert setup.layers == {"Linear": 2}
 
 
 def test_a_machine_without_a_device_says_so() -> None:

@@ -70,13 +70,6 @@ def waits(recorder: Recorder) -> tuple[int, float]:
     return round(steps.sync_s.item() * 1e9), steps.syncs.item()
 
 
-def test_the_seam_is_restored() -> None:
-    before = standing(*SEAMS)
-    with on(tap, accelerated=True):
-        assert not any(now is then for now, then in zip(standing(*SEAMS), before, strict=True))
-    assert all(now is then for now, then in zip(standing(*SEAMS), before, strict=True))
-
-
 def test_without_a_device_nothing_is_put_anywhere_and_sync_is_not_measured() -> None:
     before, recorder = standing(*SEAMS), begun()
     with on(tap, recorder, accelerated=False):

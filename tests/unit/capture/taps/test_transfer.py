@@ -53,14 +53,6 @@ def copies(recorder: Recorder) -> int:
     return int(row(recorder).transfers.item())
 
 
-def test_the_seam_is_restored() -> None:
-    before = standing(*SEAMS)
-    with on(tap, accelerated=True):
-        assert all(now is not then for now, then in zip(standing(*SEAMS), before, strict=True))
-    assert standing(*SEAMS) == before
-    assert all(now is then for now, then in zip(standing(*SEAMS), before, strict=True))
-
-
 def test_without_a_device_nothing_is_put_anywhere() -> None:
     before = standing(*SEAMS)
     with on(tap, accelerated=False):

@@ -1,0 +1,47 @@
+"""What a tap raises at the end of a run is noted: the cell keeps its result, and the other taps come off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import gpu_doctor
+from gpu_doctor.capture import patching, taps
+from gpu_doctor.capture.taps.tap import TapScope
+
+CELL = """
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+result = "kept"
+"""
+
+
+def fails() -> None:
+    raise RuntimeError("the end is gone")
+
+
+def test_a_tap_whose_end_fails_leaves_the_cells_result_and_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tap(scope: TapScope) -> None:
+        scope.at_end(fails)
+        scope.tells("padding", lambda: None, fails)
+
+    monkeypatch.setattr(taps, "TAPS", (("failing", tap), *taps.TAPS))
+    namespace: dict[str, Any] = {"torch": torch}
+    recording = gpu_doctor.case(CELL, namespace).run()
+    assert namespace["result"] == "kept" and recording.outcome == "completed" and len(recording.steps) == 3
+    assert "What a tap has heard could not be read: the end is gone" in recording.notes
+    assert "The padding could not be read: the end is gone" in recording.notes
+    assert recording.setup.optimizers == ("SGD",) and patching.active() == ()
+
+
+def test_an_error_of_the_cells_own_is_what_the_user_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taps, "TAPS", (*taps.TAPS, ("failing", lambda scope: scope.at_end(fails))))
+    with pytest.raises(ZeroDivisionError):
+        gpu_doctor.case(CELL + "1 / 0", {"torch": torch}).run()
+    assert patching.active() == ()
