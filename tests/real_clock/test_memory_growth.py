@@ -11,7 +11,8 @@ import gpu_doctor.trials.run as trial
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import Recording
 from tests.support.found import asked
-from tests.support.memory_growth_parts import RULE
+
+RULE = "memory-growth"
 
 SETUP = """
 import torch

@@ -171,8 +171,8 @@ def digest(run: Made) -> str:
 def _loss(run: Made, batch: Any, model: Callable[[torch.Tensor], torch.Tensor] | None = None) -> torch.Tensor:
     x, y, indexes = batch
     run.seen.samples += indexes.tolist()
-    out: torch.Tensor = (model or run.model)(x)
-    return ((out - y) ** 2).mean()
+    loss: torch.Tensor = (((model or run.model)(x) - y) ** 2).mean()
+    return loss
 
 
 def _train(run: Made, batches: Any, model: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:

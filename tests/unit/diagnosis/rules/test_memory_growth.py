@@ -14,8 +14,9 @@ from gpu_doctor.diagnosis.rules.memory.memory_growth import WRITTEN
 from gpu_doctor.recording import Recording
 from gpu_doctor.recording.setup import KeptGraphs
 from tests.support.found import asked, surely
-from tests.support.memory_growth_parts import RULE
 from tests.support.recordings import READINGS, Loop, on_gpu, read
+
+RULE = "memory-growth"
 
 MIB, GIB = float(1 << 20), float(1 << 30)
 
