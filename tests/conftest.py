@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.support.leftovers import nothing_of_ours_survives as nothing_of_ours_survives
+from tests.support.leftovers import torch_as_it_was as torch_as_it_was
 from tests.support.outcomes import Outcomes, may_run_again
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

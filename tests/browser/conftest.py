@@ -45,6 +45,14 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
+def blank(browser: Browser) -> Iterator[Page]:
+    """A page with nothing on it, for a panel without a kernel."""
+    context, tab = new_page(browser)
+    yield tab
+    context.close()
+
+
+@pytest.fixture
 def page(browser: Browser, lab: Lab, request: pytest.FixtureRequest) -> Iterator[Page]:
     """A fresh page; after a failed test its picture is left in tests/artifacts, and every kernel is shut down."""
     context, tab = new_page(browser)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +13,6 @@ from playwright.sync_api import Browser, Page
 
 from gpu_doctor.report.panel import PanelInput
 from tests.browser.test_still_story import verified
-from tests.support.lab import new_page
 from tests.support.panel_parts import shown, starved
 from tests.support.repository import ARTIFACTS
 from tests.support.seen_by_all import pale, serious
@@ -40,13 +39,6 @@ CUT: Final = """(() => {
   };
 })()"""
 UNCUT: Final = {"hidden": 0, "page": 0, "spilt": [], "sideways": 0}
-
-
-@pytest.fixture
-def blank(browser: Browser) -> Iterator[Page]:
-    context, page = new_page(browser)
-    yield page
-    context.close()
 
 
 def unfold(page: Page) -> None:

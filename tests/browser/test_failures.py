@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,13 +28,6 @@ NOT_SHOWN = "gpu_doctor: no live panel here, as the page blocks its script or it
 IN_AN_OUTPUT = """(() => { const area = document.createElement("div"); area.className = "output";
   area.append(document.querySelector("main"), document.querySelector(".gpu-doctor-static")); document.body.append(area);
 })()"""
-
-
-@pytest.fixture
-def blank(browser: Browser) -> Iterator[Page]:
-    context, page = new_page(browser)
-    yield page
-    context.close()
 
 
 def opened(lab: Lab, page: Page, name: str, first: str = "", watched: str = WATCHED) -> Notebook:

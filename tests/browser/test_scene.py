@@ -178,7 +178,7 @@ def test_the_scene(lab: Lab, page: Page) -> None:
     [static] = [text for text in texts if "gpu-doctor-static" in text]
     assert "data:image/svg+xml;base64," in static
     assert "num_workers=2" in static
-    notebook.reopen(new_kernel=True)
+    notebook.reopen()
     shown = page.locator(".gpu-doctor-static").first
     shown.wait_for(timeout=30_000)
     assert "waits for data" in shown.inner_text()

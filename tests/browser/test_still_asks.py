@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
-from tests.support.lab import new_page
 from tests.support.panel_parts import shown, starved
 from tests.support.still import resize, show, unfold
 from tests.support.trial_parts import effects, treated, trials
-
-
-@pytest.fixture
-def blank(browser: Browser) -> Iterator[Page]:
-    context, page = new_page(browser)
-    yield page
-    context.close()
 
 
 def test_a_click_that_the_kernel_does_not_hear_is_said_so(blank: Page) -> None:

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from playwright.sync_api import Page
 
-import pytest
-from playwright.sync_api import Browser, Page
-
-from tests.support.lab import new_page
 from tests.support.panel_parts import shown, starved
 from tests.support.still import show
 from tests.support.trial_parts import treated
-
-
-@pytest.fixture
-def blank(browser: Browser) -> Iterator[Page]:
-    context, page = new_page(browser)
-    yield page
-    context.close()
 
 
 def test_findings_stay_open_when_their_order_changes(blank: Page) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.forecast.forecast import forecast
@@ -18,18 +17,10 @@ from gpu_doctor.report.words import forecast_words
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import BY_SETTINGS, compare
 from gpu_doctor.trials.results import Rung
-from tests.support.lab import new_page
 from tests.support.panel_parts import replaced, shown, starved
 from tests.support.repository import ARTIFACTS
 from tests.support.still import resize, show
 from tests.support.trial_parts import BOTH, effects, plan, side, treated, trials
-
-
-@pytest.fixture
-def blank(browser: Browser) -> Iterator[Page]:
-    context, page = new_page(browser)
-    yield page
-    context.close()
 
 
 def uneven(recording: Recording) -> Recording:

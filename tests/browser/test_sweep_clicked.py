@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
 from tests.browser.test_scene import finished, opened, state, tried
 from tests.browser.test_still import CUT, asked
-from tests.support.lab import Lab, new_page
+from tests.support.lab import Lab
 from tests.support.open_notebook import Notebook, wait_until
 from tests.support.repository import ARTIFACTS
 from tests.support.still import resize, show, unfold
@@ -35,13 +34,6 @@ class Shelf:
 largest_batch.no_largest = panel_state.no_largest = lambda setup: ""
 largest_batch.CardMemory = Shelf
 """
-
-
-@pytest.fixture
-def blank(browser: Browser) -> Iterator[Page]:
-    context, page = new_page(browser)
-    yield page
-    context.close()
 
 
 def tick(page: Page, *values: str) -> None:

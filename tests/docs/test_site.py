@@ -13,11 +13,12 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Page
 
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.trials.knobs import KNOBS
-from tests.support.lab import launch_chromium, new_page
+from tests.browser.conftest import blank as blank
+from tests.browser.conftest import browser as browser
 from tests.support.repository import ARTIFACTS, ROOT
 
 SITE: Final = ROOT / "docs" / "_build" / "html"
@@ -134,49 +135,34 @@ def address() -> Iterator[str]:
     thread.join()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = launch_chromium(playwright)
-        yield chromium
-        chromium.close()
+def test_the_first_page_is_found_from_the_root(blank: Page, address: str) -> None:
+    blank.goto(f"{address}/")
+    blank.wait_for_url("**/docs/index.html")
+    assert blank.locator("h1").inner_text().startswith("Start here")
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context, tab = new_page(browser)
-    yield tab
-    context.close()
-
-
-def test_the_first_page_is_found_from_the_root(page: Page, address: str) -> None:
-    page.goto(f"{address}/")
-    page.wait_for_url("**/docs/index.html")
-    assert page.locator("h1").inner_text().startswith("Start here")
-
-
-def test_search_finds_a_rule(page: Page, address: str) -> None:
-    page.goto(f"{address}/docs/index.html")
-    page.locator("input[name=q]").first.fill("pageable")
-    page.keyboard.press("Enter")
-    page.locator("#search-results a[href*='rules/pageable-transfer.html']").first.wait_for()
+def test_search_finds_a_rule(blank: Page, address: str) -> None:
+    blank.goto(f"{address}/docs/index.html")
+    blank.locator("input[name=q]").first.fill("pageable")
+    blank.keyboard.press("Enter")
+    blank.locator("#search-results a[href*='rules/pageable-transfer.html']").first.wait_for()
 
 
 @pytest.mark.parametrize("look", ["light", "dark"])
 @pytest.mark.parametrize("name", LOOKED_AT)
 def test_axe_finds_nothing_in_either_theme_and_nothing_is_asked_of_another_host(
-    page: Page, address: str, name: str, look: Any
+    blank: Page, address: str, name: str, look: Any
 ) -> None:
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.emulate_media(color_scheme=look, reduced_motion="reduce")
-    page.goto(f"{address}/{name}.html", wait_until="load")
-    for summary in page.locator("article details > summary").all():
+    blank.on("request", lambda request: asked.append(request.url))
+    blank.emulate_media(color_scheme=look, reduced_motion="reduce")
+    blank.goto(f"{address}/{name}.html", wait_until="load")
+    for summary in blank.locator("article details > summary").all():
         summary.click()
-    found = Axe().run(page, context=LOOKED_AT[name], options={"resultTypes": ["violations"]}).response["violations"]
+    found = Axe().run(blank, context=LOOKED_AT[name], options={"resultTypes": ["violations"]}).response["violations"]
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=ARTIFACTS / f"docs-{name.replace('/', '-')}-{look}.png")
+    blank.screenshot(path=ARTIFACTS / f"docs-{name.replace('/', '-')}-{look}.png")
     assert [f"{one['id']}: {[node['html'][:160] for node in one['nodes'][:4]]}" for one in found] == []
     assert [url for url in asked if not url.startswith((address, "data:"))] == []
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    ground = blank.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (ground == "rgb(255, 255, 255)") == (look == "light")

@@ -13,6 +13,7 @@ from gpu_doctor.cell.fix import Fix
 from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.trials import fix as fixing
+from tests.support.leftovers import one_thread as one_thread
 
 # The frameworks warn of few workers, small data and loggers that are not installed: theirs to say, in a cell like this.
 PRELUDE: Final = """import logging, os, warnings
@@ -139,14 +140,6 @@ def cured(cells: list[str], settings: dict[str, Any], folder: Any) -> tuple[Fix,
         AcceleratorState._reset_state(reset_partial_state=True)
     again, recording = ran(fixed, folder)
     return fix, fixed, recording.setup, again.namespace["dtypes"]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_training_arguments_of_transformers(tmp_path: Any) -> None:

@@ -14,12 +14,10 @@ from typing import Any, Final
 
 import nbformat
 import pytest
-from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 from tests.support.environments import build, write_kernelspec
-from tests.support.jupyter_home import jupyter_environment
 from tests.support.real_kernel import Kernel
 from tests.support.repository import ROOT
 
@@ -114,29 +112,19 @@ class Heard:
         raise AssertionError(f"the cell never printed {printed!r}")
 
 
-class OldKernel:
+class OldKernel(Kernel):
     """A running kernel of the old environment."""
 
     def __init__(self, home: Path) -> None:
         """Starts it with every Jupyter folder below `home`."""
-        self.manager = old_manager(home)
-        self.manager.start_kernel(env=jupyter_environment(home), cwd=str(home))
-        self.client: BlockingKernelClient = self.manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        super().__init__(home, old_manager(home))
 
-    def close(self) -> None:
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
-
-    def run(self, code: str, timeout_s: float = 120) -> Heard:
+    def hear(self, code: str, timeout_s: float = 120) -> Heard:
         """Executes a cell and listens until the kernel is idle again."""
         heard = Heard()
-
-        def listen(message: dict[str, Any]) -> None:
-            heard.messages.append(message)
-
-        heard.reply = self.client.execute_interactive(code, timeout=timeout_s, output_hook=listen)["content"]
+        heard.reply = self.client.execute_interactive(code, timeout=timeout_s, output_hook=heard.messages.append)[
+            "content"
+        ]
         return heard
 
     def wait_until_it_answers(self) -> None:
@@ -146,7 +134,7 @@ class OldKernel:
             AssertionError: if it still does after `ABORTING_MOST_S`.
         """
         deadline = time.monotonic() + ABORTING_MOST_S
-        while (reply := self.run("pass").reply)["status"] == "aborted":
+        while (reply := self.hear("pass").reply)["status"] == "aborted":
             assert time.monotonic() < deadline, reply
             time.sleep(0.05)
 
@@ -165,14 +153,14 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldKernel]:
 def trained(kernel: OldKernel) -> Heard:
     """What the kernel published while the doctored cell ran."""
     for code in (SETUP, "%load_ext gpu_doctor"):
-        heard = kernel.run(code)
+        heard = kernel.hear(code)
         assert heard.reply["status"] == "ok", heard.reply
         assert heard.text("stderr") == ""
-    return kernel.run(TRAINING)
+    return kernel.hear(TRAINING)
 
 
 def test_it_is_the_kernel_that_colab_ships(kernel: OldKernel) -> None:
-    said = kernel.run(
+    said = kernel.hear(
         "import IPython, ipykernel, ipywidgets\n"
         "print(ipykernel.__version__, IPython.__version__, ipywidgets.__version__)"
     )
@@ -185,7 +173,7 @@ def test_the_cell_runs_and_keeps_its_meaning(trained: Heard, kernel: OldKernel) 
     assert trained.text("stdout").endswith("trained\n")
     values = [content["data"].get("text/plain") for content in trained.contents("execute_result")]
     assert "'last value'" in values
-    assert kernel.run("print(step, running_loss > 0)").text("stdout") == "124 True\n"
+    assert kernel.hear("print(step, running_loss > 0)").text("stdout") == "124 True\n"
 
 
 def test_the_view_streams_while_the_cell_is_busy_or_says_why_not(trained: Heard) -> None:
@@ -203,7 +191,7 @@ def test_the_static_result_stays_behind(trained: Heard) -> None:
 
 
 def test_the_diagnosis_is_there_afterwards(trained: Heard, kernel: OldKernel) -> None:
-    said = kernel.run("import gpu_doctor; print(gpu_doctor.last_case().diagnosis.bottleneck)")
+    said = kernel.hear("import gpu_doctor; print(gpu_doctor.last_case().diagnosis.bottleneck)")
     assert said.text("stdout") == "input\n"
 
 
@@ -235,7 +223,7 @@ def test_an_interrupt_ends_the_run_with_its_diagnosis(trained: Heard, kernel: Ol
     assert heard.reply["ename"] == "KeyboardInterrupt"
     assert any("gpu-doctor-static" in html for html in heard.html())
     kernel.wait_until_it_answers()
-    said = kernel.run("import gpu_doctor; print(gpu_doctor.last_case().recordings[-1].outcome)")
+    said = kernel.hear("import gpu_doctor; print(gpu_doctor.last_case().recordings[-1].outcome)")
     assert said.text("stdout") == "interrupted\n"
 
 

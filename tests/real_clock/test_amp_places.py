@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from gpu_doctor.trials.cell_code import fix_of
 from gpu_doctor.trials.knobs import KNOBS
 from gpu_doctor.trials.knobs.amp.autocast import DTYPES, mixed_precision
 from gpu_doctor.trials.knobs.knob import TrialScope
+from tests.support.leftovers import one_thread as one_thread
 
 assert KNOBS  # the knobs are imported here, before a test's time is counted
 
@@ -102,14 +102,6 @@ LOOPS: Final = {
         "for x, y in rows:\n    loss = loss_of(x, y)\n" + STEP
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def ran(cell: str, amp: str = "", pasted: bool = False) -> tuple[dict[str, Any], Fix, int]:

@@ -11,8 +11,7 @@ import pytest
 
 from tests.support.clinic.bare import step_s
 from tests.support.clinic.cell import Cell
-from tests.support.clinic.ward import FAMILIES
-from tests.support.clinic_parts import PATIENTS
+from tests.support.clinic.ward import FAMILIES, PATIENTS
 from tests.support.repository import ROOT
 
 CELLS = [one for one in PATIENTS if isinstance(one, Cell)]

@@ -19,7 +19,7 @@ from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.recording import Setup
 from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials import knobs
-from tests.support.told_loop import ToldLoop
+from tests.support.simulated_device import Noted
 
 pytestmark = pytest.mark.core
 
@@ -84,18 +84,18 @@ class Notebook:
 
     def _steps(self) -> Iterator[None]:
         """A loop that waits for data half of the time."""
-        told = ToldLoop(self.recorder)
+        told = Noted(self.recorder)
         while True:
-            told.asks()
+            told.ask()
             self.now_s += self.step_s / 2
-            told.got()
-            told.calls()
+            told.batch()
+            told.forward()
             self.now_s += self.step_s / 8
             told.called()
-            told.differentiates()
+            told.backward()
             self.now_s += self.step_s / 4
             told.backed()
-            told.steps()
+            told.step()
             self.now_s += self.step_s / 8
             told.stepped()
             self.steps += 1

@@ -5,24 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.testing.globalipapp import start_ipython
 from IPython.utils.capture import capture_output
 
 import gpu_doctor
 from tests.support.patched_cells import LOOP, PRELUDE, fixed, ran
-
-
-@pytest.fixture(autouse=True)
-def switches() -> Iterator[None]:
-    """The tests' own switches are put back."""
-    precision, benchmark = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
-    allow, threads = torch.backends.cudnn.allow_tf32, torch.get_num_threads()
-    yield
-    torch.set_float32_matmul_precision(precision)
-    torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = benchmark, allow
-    torch.set_num_threads(threads)
+from tests.support.shells import one_shell as one_shell
 
 
 def test_without_workers_goes_what_needs_them() -> None:
@@ -54,13 +42,6 @@ def test_what_cannot_be_placed_is_said_with_the_lines_to_paste(cells: list[str],
     assert not fix.complete and after == cells
     assert said in " ".join(fix.notes) and fix.paste == "DataLoader(..., num_workers=1)"
     assert fix.paste in str(fix) and fix.paste in fix.copied
-
-
-@pytest.fixture(scope="module")
-def one_shell() -> InteractiveShell:
-    start_ipython()
-    shell: InteractiveShell = InteractiveShell.instance()
-    return shell
 
 
 @pytest.fixture

@@ -2,23 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-import torch
-
 from tests.support.patched_cells import LOOP, fixed, ran
-
-
-@pytest.fixture(autouse=True)
-def switches() -> Iterator[None]:
-    """The tests' own switches are put back."""
-    precision, benchmark = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
-    allow, threads = torch.backends.cudnn.allow_tf32, torch.get_num_threads()
-    yield
-    torch.set_float32_matmul_precision(precision)
-    torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = benchmark, allow
-    torch.set_num_threads(threads)
 
 
 def test_a_cell_variable() -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from tests.external import (
@@ -22,6 +20,7 @@ from tests.external import (
     test_transformers,
 )
 from tests.support.checks import Checks, sick
+from tests.support.leftovers import one_thread as one_thread
 
 PROGRAMS: dict[str, type[Checks]] = {
     "accelerate": test_accelerate.TestAccelerate,
@@ -33,19 +32,6 @@ PROGRAMS: dict[str, type[Checks]] = {
     "transformers": test_transformers.TestTransformers,
 }
 ROUNDS = 3
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """As in all checks of these programs, whose work is slept.
-
-    A second thread of torch spins between their small operations: the loop's own work was measured to take 3.5 ms of 16
-    longer with it while the loop fetches by itself, and no longer beside workers.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.quiet

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
 from gpu_doctor.diagnosis.forecast.forecast import forecast
+from tests.support.leftovers import one_thread as one_thread
 
 ROUNDS = 3
 STEPS, BATCH = 60, 16
@@ -87,15 +88,6 @@ def bare_step_s(computes: bool, workers: int) -> float:
         criterion(model(x), y).backward()
         optimizer.step()
     return (time.perf_counter() - begin) / STEPS
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    """torch's own threads spin beside a loop this small; they are not the subject."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def once(computes: bool, counts: tuple[int, ...]) -> dict[int, tuple[float, float, float]]:

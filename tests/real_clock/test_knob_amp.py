@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from torch import nn
 
 import gpu_doctor
-from gpu_doctor.capture import patching
 from gpu_doctor.recording import Setup
 from gpu_doctor.trials.knobs.amp.knob import KNOB
 from tests.support.knob_amp_parts import Net
 from tests.support.knob_amp_parts import data as data
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Any:
-    call = nn.Module.__call__
-    yield
-    assert patching.active() == ()
-    assert nn.Module.__call__ is call
-    assert "__call__" not in vars(Net)
-
 
 SCALED = """
 net = Net()

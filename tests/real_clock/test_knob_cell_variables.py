@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.testing.globalipapp import start_ipython
 from IPython.utils.capture import capture_output
 
 import gpu_doctor
 from tests.support.knob_cell_variables_parts import BY_HAND
+from tests.support.shells import one_shell as one_shell
+from tests.support.shells import shell as shell
 
 pytestmark = pytest.mark.core
 
@@ -30,22 +30,6 @@ def test_a_trial_runs_the_cell_with_another_literal_and_leaves_the_cell_as_it_is
     other = case.run({"vary.batch_size": 80, "vary.lr": 1})
     assert len(other.steps) == 4 and ns["seen"][-1] == (1.0, 80)
     assert case.code({"vary.lr": 1.0}) == "lr = 1.0"
-
-
-@pytest.fixture(scope="module")
-def one_shell() -> InteractiveShell:
-    start_ipython()
-    shell: InteractiveShell = InteractiveShell.instance()
-    return shell
-
-
-@pytest.fixture
-def shell(one_shell: InteractiveShell) -> Iterator[InteractiveShell]:
-    one_shell.reset(new_session=False)
-    one_shell.run_line_magic("load_ext", "gpu_doctor")
-    yield one_shell
-    one_shell.run_line_magic("unload_ext", "gpu_doctor")
-    one_shell.reset(new_session=False)
 
 
 def test_the_magic_runs_the_cell_as_written_and_a_trial_with_another_value(shell: InteractiveShell) -> None:

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.capture import patching
 from tests.support.knob_channels_last_parts import Net, adam, train
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Any:
-    yield
-    assert patching.active() == ()
-    assert "__call__" not in vars(Net)
-
 
 LOOP = """
 for x in data:

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 import gpu_doctor
-from gpu_doctor.capture import patching
 from gpu_doctor.recording import Setup
 from gpu_doctor.recording.setup import ModelFacts
 from gpu_doctor.trials import knobs
@@ -49,14 +48,6 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(torch, "compile", lambda function: real(function, backend=backend))
     return compiled
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Any:
-    forward = Net.forward
-    yield
-    assert patching.active() == ()
-    assert Net.forward is forward
 
 
 def train(net: nn.Module, opt: torch.optim.Optimizer, steps: int) -> None:

@@ -14,13 +14,13 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.capture import patching
 from gpu_doctor.recording import Setup
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.knobs.amp.knob import lstm_in_bf16
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.side_effects.leftover_workers import shut_down
 from tests.support.knob_programs import LOADER, LOOP, PLAIN, PROGRAMS
+from tests.support.leftovers import one_thread as one_thread
 
 WANTED: Final[dict[str, Any]] = {
     "num_workers": 1,
@@ -42,15 +42,6 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
     "LBFGS": {"fused_optimizer": "no fused update for LBFGS"},
 }
 """Program -> knob -> what its refusal says; convolutions are asked for below."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-    assert patching.active() == ()
 
 
 def seen(setup: Setup) -> dict[str, Any]:

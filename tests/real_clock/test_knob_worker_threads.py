@@ -10,7 +10,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
-from gpu_doctor.capture import patching
 from gpu_doctor.capture.describe import loaders
 from gpu_doctor.recording import Setup
 from gpu_doctor.trials import knobs
@@ -40,12 +39,6 @@ def make(**options: Any) -> DataLoader[Any]:
 
 def setup_of(loader: DataLoader[Any]) -> Setup:
     return Setup(loaders=(loaders.describe(loader, role="training"),), usable_cores=4.0)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Any:
-    yield
-    assert patching.active() == ()
 
 
 def test_found_choices_and_code() -> None:

@@ -10,8 +10,7 @@ import pytest
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.notebook.live_verdict import LiveVerdict
-from tests.support.simulated_device import SimulatedDevice
-from tests.support.told_loop import ToldLoop
+from tests.support.simulated_device import Noted, SimulatedDevice
 
 
 def looks_at(python_every: int, steps: int) -> Iterator[Recorder]:
@@ -21,16 +20,16 @@ def looks_at(python_every: int, steps: int) -> Iterator[Recorder]:
     """
     clock = SimulatedDevice()
     recorder = Recorder(clock=lambda: clock.now)
-    told = ToldLoop(recorder)
+    told = Noted(recorder)
     for i in range(1, steps + 1):
-        told.pulls()
-        told.calls()
+        told.pull()
+        told.forward()
         clock.host(4.5)
         told.called()
-        told.differentiates()
+        told.backward()
         clock.host(4.5)
         told.backed()
-        told.steps()
+        told.step()
         told.stepped()
         if i % python_every == python_every // 2:
             clock.host(1.0 * python_every)

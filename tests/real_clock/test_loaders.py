@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
 
-import pytest
 from torch.utils.data import DataLoader
 
-from gpu_doctor.capture import patching
 from gpu_doctor.capture.describe import loaders
 from gpu_doctor.trials.knobs import loader_change
 from tests.support.loaders_parts import Numbers
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Any:
-    yield
-    assert patching.active() == ()
 
 
 def test_loaders_made_inside_are_not_kept_alive() -> None:

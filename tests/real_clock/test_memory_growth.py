@@ -10,8 +10,9 @@ import torch
 import gpu_doctor.trials.run as trial
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import Recording
-from tests.support.memory_growth_parts import RULE
-from tests.support.readings import judged
+from tests.support.found import asked
+
+RULE = "memory-growth"
 
 SETUP = """
 import torch
@@ -75,7 +76,7 @@ GROWING_S = 40.0
     ],
 )
 def test_a_loop_that_keeps_its_graphs(body: str, line: str) -> None:
-    found = judged(RULE, trained(BATCHES, body, GROWING_S))
+    found = asked(RULE, trained(BATCHES, body, GROWING_S))
     assert found is not None and line in found.headline and found.risk
 
 
@@ -89,8 +90,8 @@ def test_a_loop_that_keeps_its_graphs(body: str, line: str) -> None:
     ids=["numbers", "cached-dataset", "bounded"],
 )
 def test_healthy_neighbours(loader: str, body: str) -> None:
-    assert judged(RULE, trained(loader, body)) is None
+    assert asked(RULE, trained(loader, body)) is None
 
 
 def test_warming_up_is_no_growth() -> None:
-    assert judged(RULE, trained(BATCHES, "        pass\n", seconds=4.0)) is None
+    assert asked(RULE, trained(BATCHES, "        pass\n", seconds=4.0)) is None

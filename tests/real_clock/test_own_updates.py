@@ -15,7 +15,7 @@ import gpu_doctor
 from gpu_doctor.recording import PHASES, Recording
 from gpu_doctor.recording.steps import INFERENCE, TRAINING
 from gpu_doctor.trials.rounds import MOST_TIMES
-from tests.support.loop_parts import BATCH, OTHER_S, Net, Truth, loss_of, nap, outside
+from tests.support.loop_parts import BATCH, OTHER_S, Net, Truth, backed, loss_of, nap, outside
 from tests.support.loops_apart import get_batch
 
 pytestmark = pytest.mark.core
@@ -43,12 +43,7 @@ def test_a_step_is_counted_and_timed(clears: bool) -> None:
                     model.zero_grad()
                     t.lap("optimizer")
                 x, y = get_batch(t)
-            out = model(x)
-            t.lap("forward")
-            loss = loss_of(out, y)
-            t.lap("other")
-            loss.backward()
-            t.lap("backward")
+            backed(t, model, x, y)
             if i == STEPS - 1:
                 t.step(BATCH)  # the update after the last backward shows in nothing: the step ends with its backward
             with torch.no_grad():

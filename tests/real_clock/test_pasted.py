@@ -14,7 +14,6 @@ from IPython.testing.globalipapp import start_ipython
 from IPython.utils.capture import capture_output
 
 import gpu_doctor
-from gpu_doctor.capture import patching
 from gpu_doctor.cell import Fix, FixedCell
 from gpu_doctor.notebook.cell_runner import Cell
 from gpu_doctor.recording import Settings
@@ -27,14 +26,6 @@ from tests.support.patched_cells import LOOP, PRELUDE
 LOADER = "loader = DataLoader(ds, batch_size=16, shuffle=True)\n"
 CELL = LOADER + LOOP
 QUICK = {"steps": 3, "seconds": 5.0, "pairs": 2}
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Iterator[None]:
-    threads, linear = torch.get_num_threads(), torch.nn.Linear.__call__
-    yield
-    torch.set_num_threads(threads)  # which the cells set to 1
-    assert patching.active() == () and torch.nn.Linear.__call__ is linear
 
 
 def case_of(cell: str, earlier: str = "") -> Case:

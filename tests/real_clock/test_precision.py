@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 import gpu_doctor
-from gpu_doctor.trials.matmul_precision import newer_places, precisions, put_back
+from tests.support.precision_parts import as_it_was as as_it_was
 from tests.support.precision_parts import newer
-
-
-@pytest.fixture(autouse=True)
-def as_it_was() -> Iterator[None]:
-    before = precisions()
-    for name, place in newer_places():
-        if name.endswith("matmul"):
-            place.fp32_precision = "none"  # as torch begins: earlier tests may have set an older name
-    yield
-    put_back(before)
-    assert precisions() == before
 
 
 @newer

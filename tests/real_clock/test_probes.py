@@ -5,18 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
-from gpu_doctor.machine.nvml import probe
-
-
-@pytest.fixture(autouse=True)
-def no_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr(probe, "device_uuids", tuple)
-    monkeypatch.setattr(probe, "cuda_in_use", lambda: False)
-
 
 def test_torch_is_never_imported_and_cuda_never_initialised() -> None:
     script = (

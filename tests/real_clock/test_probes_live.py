@@ -11,18 +11,9 @@ import psutil
 import pytest
 
 from gpu_doctor.machine import host, processes
-from gpu_doctor.machine.nvml import probe
 from gpu_doctor.machine.probe import ProbeScope
 from tests.support.probes_parts import MIB, values
-
-
-@pytest.fixture(autouse=True)
-def no_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr(probe, "device_uuids", tuple)
-    monkeypatch.setattr(probe, "cuda_in_use", lambda: False)
-
+from tests.support.probes_parts import no_visible_devices as no_visible_devices
 
 TICK_S: Final = 0.01
 """The kernel counts the CPU seconds of children in these; those that other tests left may have used one."""

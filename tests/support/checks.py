@@ -47,11 +47,8 @@ class Checks:
     """Words of the sentence with which a trial is refused; empty = it runs."""
 
     @pytest.fixture(autouse=True)
-    def _one_thread(self) -> Iterator[None]:
-        before = torch.get_num_threads()
+    def _one_thread(self) -> None:
         torch.set_num_threads(1)
-        yield
-        torch.set_num_threads(before)
 
     def bare(self, plan: Plan) -> torch.nn.Module:
         """The program as it is."""

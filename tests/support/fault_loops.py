@@ -168,17 +168,17 @@ def digest(run: Made) -> str:
     return told.hexdigest()
 
 
-def _loss(run: Made, batch: Any) -> torch.Tensor:
+def _loss(run: Made, batch: Any, model: Callable[[torch.Tensor], torch.Tensor] | None = None) -> torch.Tensor:
     x, y, indexes = batch
     run.seen.samples += indexes.tolist()
-    loss: torch.Tensor = ((run.model(x) - y) ** 2).mean()
+    loss: torch.Tensor = (((model or run.model)(x) - y) ** 2).mean()
     return loss
 
 
-def _train(run: Made, batches: Any) -> None:
+def _train(run: Made, batches: Any, model: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
     for batch in batches:
         run.optimizer.zero_grad()
-        loss = _loss(run, batch)
+        loss = _loss(run, batch, model)
         loss.backward()
         run.optimizer.step()
         run.seen.losses.append(loss.item())
@@ -398,13 +398,7 @@ def boxed(run: Made) -> None:
     """A model that the loop calls in parts, one of them past torch's own call."""
     box: Any = run.model
     for _ in range(EPOCHS):
-        for x, y, indexes in run.loader:
-            run.seen.samples += indexes.tolist()
-            run.optimizer.zero_grad()
-            loss = ((box.first(x) + box.second.forward(x) - y) ** 2).mean()
-            loss.backward()
-            run.optimizer.step()
-            run.seen.losses.append(loss.item())
+        _train(run, run.loader, lambda x: box.first(x) + box.second.forward(x))
 
 
 class Again(Net):
@@ -437,13 +431,7 @@ class Direct(nn.Module):
 def direct(run: Made) -> None:
     """A model whose `forward` is called past torch's own call."""
     for _ in range(EPOCHS):
-        for x, y, indexes in run.loader:
-            run.seen.samples += indexes.tolist()
-            run.optimizer.zero_grad()
-            loss = ((run.model.forward(x) - y) ** 2).mean()
-            loss.backward()
-            run.optimizer.step()
-            run.seen.losses.append(loss.item())
+        _train(run, run.loader, run.model.forward)
 
 
 def copied(run: Made) -> None:
@@ -538,8 +526,8 @@ class Loop:
     """A loop by its name."""
 
     name: str
-    make: Callable[[], Made]
-    run: Callable[[Made], None]
+    run: Callable[[Made], None] = plain
+    make: Callable[[], Made] = lambda: made(own_loader)
     accelerated: bool = False
     """There seems to be a device to copy to."""
     workers: bool = False
@@ -569,27 +557,27 @@ def _lbfgs(model: nn.Module) -> torch.optim.Optimizer:
 LOOPS: Final = {
     one.name: one
     for one in (
-        Loop("plain", lambda: made(own_loader), plain),
-        Loop("accumulation", lambda: made(own_loader, optimizer=_adam), accumulation),
-        Loop("evaluation", evaluated, evaluation),
-        Loop("lbfgs", lambda: made(own_loader, optimizer=_lbfgs), lbfgs),
-        Loop("arrays", made, arrays),
-        Loop("own-updates", lambda: made(own_loader), own_updates),
-        Loop("own-gradients", lambda: made(own_loader), own_gradients),
-        Loop("clipping", lambda: made(own_loader), clipping),
-        Loop("checkpoints", lambda: made(own_loader), checkpoints),
-        Loop("recomputing", lambda: made(own_loader, Again), plain),
-        Loop("prefetching", lambda: made(own_loader), prefetching),
-        Loop("wrapped-optimizer", wrapped, plain),
-        Loop("boxed", lambda: made(own_loader, Box), boxed),
-        Loop("direct", lambda: made(own_loader, Direct), direct),
-        Loop("copied", lambda: made(own_loader), copied),
-        Loop("on-device", lambda: made(own_loader), on_device, accelerated=True),
-        Loop("fork", lambda: made(workers("fork")), plain, workers=True),
-        Loop("fork-stream", lambda: made(workers("fork", stream=True)), plain, workers=True, loader_alone=True),
-        Loop("fork-staying", lambda: made(staying), staying_workers, workers=True, loader_alone=True),
-        Loop("lightning", lightning_made, lightning_loop),
-        Loop("spawn", lambda: made(workers("spawn")), one_epoch, workers=True, loader_alone=True),
+        Loop("plain"),
+        Loop("accumulation", accumulation, lambda: made(own_loader, optimizer=_adam)),
+        Loop("evaluation", evaluation, evaluated),
+        Loop("lbfgs", lbfgs, lambda: made(own_loader, optimizer=_lbfgs)),
+        Loop("arrays", arrays, made),
+        Loop("own-updates", own_updates),
+        Loop("own-gradients", own_gradients),
+        Loop("clipping", clipping),
+        Loop("checkpoints", checkpoints),
+        Loop("recomputing", plain, lambda: made(own_loader, Again)),
+        Loop("prefetching", prefetching),
+        Loop("wrapped-optimizer", plain, wrapped),
+        Loop("boxed", boxed, lambda: made(own_loader, Box)),
+        Loop("direct", direct, lambda: made(own_loader, Direct)),
+        Loop("copied", copied),
+        Loop("on-device", on_device, accelerated=True),
+        Loop("fork", plain, lambda: made(workers("fork")), workers=True),
+        Loop("fork-stream", plain, lambda: made(workers("fork", stream=True)), workers=True, loader_alone=True),
+        Loop("fork-staying", staying_workers, lambda: made(staying), workers=True, loader_alone=True),
+        Loop("lightning", lightning_loop, lightning_made),
+        Loop("spawn", one_epoch, lambda: made(workers("spawn")), workers=True, loader_alone=True),
     )
 }
 
@@ -598,23 +586,19 @@ class OwnError(Exception):
     """Of the user's own code."""
 
 
-def _troubled(name: str, trouble: str, error: BaseException) -> Loop:
-    return Loop(name, lambda: made(own_loader), plain, error=error, trouble=trouble)
-
-
 TROUBLED: Final = {
     one.name: one
     for one in (
-        _troubled("dataset-raises", "item", OwnError("in the dataset")),
-        _troubled("forward-raises", "forward", OwnError("in the forward")),
-        _troubled("hook-raises", "backward hook", OwnError("in a hook of the backward")),
-        _troubled("dataset-stops", "item", StopIteration("in the dataset")),
-        _troubled("forward-stops", "forward", StopIteration("in the forward")),
-        _troubled("interrupted", "forward", KeyboardInterrupt("by the user")),
+        Loop("dataset-raises", trouble="item", error=OwnError("in the dataset")),
+        Loop("forward-raises", trouble="forward", error=OwnError("in the forward")),
+        Loop("hook-raises", trouble="backward hook", error=OwnError("in a hook of the backward")),
+        Loop("dataset-stops", trouble="item", error=StopIteration("in the dataset")),
+        Loop("forward-stops", trouble="forward", error=StopIteration("in the forward")),
+        Loop("interrupted", trouble="forward", error=KeyboardInterrupt("by the user")),
         Loop(
             "closure-raises",
-            lambda: made(own_loader, optimizer=_lbfgs),
             lbfgs,
+            lambda: made(own_loader, optimizer=_lbfgs),
             error=OwnError("in the closure"),
             trouble="closure",
         ),

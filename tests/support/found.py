@@ -1,10 +1,13 @@
-"""One rule asked about one loop."""
+"""One rule asked about one loop, or about its recording; and the whole diagnosis of it."""
 
 from __future__ import annotations
 
 from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.diagnosis.diagnosis import Diagnosis
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.rule import Finding, Rule
+from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.recording import Recording
 from tests.support.recordings import Loop
 
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -15,22 +18,15 @@ def rule(name: str) -> Rule:
     return BY_NAME[name]
 
 
-def asked(name: str, loop: Loop) -> Finding | None:
-    """What the rule finds that is to be named; None also where a vital that it needs is missing."""
-    found = priced(name, loop)
-    return None if found is None else BY_NAME[name].finds(loop.vitals())
-
-
-def priced(name: str, loop: Loop) -> Finding | None:
+def priced(name: str, of: Loop | Recording) -> Finding | None:
     """What the rule finds, however little it costs; None also where a vital that it needs is missing."""
-    vitals = loop.vitals()
+    vitals = measure(_recording(of))
     if any(getattr(vitals, need) is None for need in BY_NAME[name].needed(vitals)):
         return None
     found = BY_NAME[name].check(vitals)
     if found is not None:
-        assert found.rule == name
-        assert found.cost_share <= 1.0
-        assert found.headline.endswith(".")
+        assert found.rule == name and found.cost_share <= 1.0 and found.headline.endswith(".")
+        assert all("None" not in text for text in (found.headline, *found.evidence))
         for one in found.prescriptions:
             bounds = (one.predicted_low, one.predicted_speedup, one.predicted_high)
             if None not in bounds:
@@ -38,20 +34,53 @@ def priced(name: str, loop: Loop) -> Finding | None:
     return found
 
 
-def sick(name: str, loop: Loop) -> Finding:
+def asked(name: str, of: Loop | Recording) -> Finding | None:
+    """What the rule finds that is to be named."""
+    found = priced(name, of)
+    return None if found is None else BY_NAME[name].finds(measure(_recording(of)))
+
+
+def sick(name: str, of: Loop | Recording) -> Finding:
     """What the rule finds in a loop that has its problem, however little it costs."""
-    found = priced(name, loop)
+    found = priced(name, of)
     assert found is not None, f"{name} found nothing"
     assert found.cost_share >= 0.0
     return found
 
 
-def top(loop: Loop) -> str | None:
-    """The rule that the diagnosis of the loop names first."""
-    findings = diagnose(loop.recording()).findings
-    return findings[0].rule if findings else None
+def surely(name: str, of: Loop | Recording) -> Finding:
+    """What the rule finds in a loop whose problem is to be named."""
+    found = asked(name, of)
+    assert found is not None, f"{name} named nothing"
+    assert found.cost_share >= 0.0
+    return found
 
 
-def named(loop: Loop) -> list[str]:
+def threat(name: str, of: Loop | Recording) -> Finding:
+    """What the rule finds; it must be a threat rather than a price."""
+    found = surely(name, of)
+    assert found.risk.endswith(".")
+    return found
+
+
+def named(of: Loop | Recording) -> list[str]:
     """All rules that the diagnosis of the loop names."""
-    return [finding.rule for finding in diagnose(loop.recording()).findings]
+    return [finding.rule for finding in _diagnosis(of).findings]
+
+
+def top(of: Loop | Recording) -> str | None:
+    """The rule that the diagnosis of the loop names first."""
+    return next(iter(named(of)), None)
+
+
+def silence(name: str, of: Loop | Recording) -> str:
+    """Why the diagnosis did not ask the rule, empty if it did."""
+    return next((one.reason for one in _diagnosis(of).silent if one.rule == name), "")
+
+
+def _diagnosis(of: Loop | Recording) -> Diagnosis:
+    return diagnose(_recording(of))
+
+
+def _recording(of: Loop | Recording) -> Recording:
+    return of.recording() if isinstance(of, Loop) else of

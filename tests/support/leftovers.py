@@ -56,6 +56,41 @@ def nothing_of_ours_survives() -> Iterator[None]:
         pytest.fail("This test left behind: " + ", ".join(left), pytrace=False)
 
 
+@pytest.fixture(autouse=True)
+def torch_as_it_was() -> Iterator[None]:
+    """Sets back after a test what it set in torch for the whole process: threads, cudnn's search, the precision."""
+    before = _switches()
+    yield
+    now = _switches()
+    torch: Any = _loaded("torch")
+    if before is None or now is None or now == before:
+        return
+    threads, torch.backends.cudnn.benchmark, allowed, precision = before
+    torch.set_num_threads(threads)
+    if now[2] != allowed:
+        torch.backends.cudnn.allow_tf32 = allowed
+    if now[3] != precision:
+        torch.set_float32_matmul_precision(precision)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """One thread of torch: others spin beside operations this small. For the modules that import it."""
+    torch: Any = _loaded("torch")
+    torch.set_num_threads(1)
+
+
+def _switches() -> tuple[Any, ...] | None:
+    """None where torch is not loaded, or refuses to tell because older and newer names of the precision are mixed."""
+    torch: Any = _loaded("torch")
+    try:
+        cudnn = torch.backends.cudnn
+        precision = torch.get_float32_matmul_precision()
+        return torch.get_num_threads(), cudnn.benchmark, cudnn.allow_tf32, precision
+    except (AttributeError, RuntimeError):
+        return None
+
+
 def _loaded(name: str) -> ModuleType | None:
     """A module if somebody imported it already; the fixture must not make a test pay for torch."""
     return sys.modules.get(name)

@@ -22,8 +22,8 @@ ON_DEVICE: Final[dict[str, Loop]] = {
 """Those that are recorded as where there is a device to copy to and to wait for."""
 LOOPS: Final[dict[str, Loop]] = {
     "plain": loops.plain,
-    "shuffled by workers": loops.shuffled_by_workers,
-    "persistent workers": loops.persistent_workers,
+    "shuffled by workers": loops.of_workers(2, shuffle=True),
+    "persistent workers": loops.of_workers(3, persistent_workers=True),
     **{f"accumulation of {n}": loops.accumulation(n) for n in (2, 4, 8)},
     "accumulation of 4 over epochs": loops.accumulation(4, each_epoch=6),
     "summed losses": loops.summed_losses,

@@ -270,19 +270,40 @@ def loss_of(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(out, y)
 
 
-def learn(t: Truth, model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:
-    """One plain training step on a batch that was lapped already."""
-    optimizer.zero_grad()
-    t.lap("optimizer")
+def backed(t: Truth, model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Forward, loss and backward of a batch that was lapped already; the output and the loss."""
     out = model(x)
     t.lap("forward")
     loss = loss_of(out, y)
     t.lap("other")
     loss.backward()
     t.lap("backward")
+    return out, loss
+
+
+def updated(t: Truth, optimizer: torch.optim.Optimizer) -> None:
+    """The optimizer steps, and the gradients are set to zero."""
+    optimizer.step()
+    optimizer.zero_grad()
+    t.lap("optimizer")
+
+
+def learn(t: Truth, model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:
+    """One plain training step on a batch that was lapped already."""
+    optimizer.zero_grad()
+    t.lap("optimizer")
+    backed(t, model, x, y)
     optimizer.step()
     t.lap("optimizer")
     t.step(len(x))
+
+
+def learn_all(t: Truth, model: nn.Module, optimizer: torch.optim.Optimizer, batches: Any, epochs: int = 2) -> None:
+    """Plain training steps over so many epochs."""
+    for _ in t.epochs(epochs):
+        for x, y in batches:
+            t.got()
+            learn(t, model, optimizer, x, y)
 
 
 def given_back(t: Truth) -> None:

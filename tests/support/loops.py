@@ -14,15 +14,17 @@ import torch
 from tests.support.loop_parts import (
     BATCH,
     OTHER_S,
-    Net,
     Truth,
+    backed,
     given_back,
     learn,
+    learn_all,
     loader,
     loss_of,
     nap,
     net,
     sgd,
+    updated,
 )
 
 Loop = Callable[[Truth], None]
@@ -33,36 +35,25 @@ def plain(t: Truth) -> None:
     model = net(t)
     optimizer, batches = sgd(model), loader(t, 32)
     t.start()
-    for _ in t.epochs(3):
-        for x, y in batches:
-            t.got()
-            learn(t, model, optimizer, x, y)
+    learn_all(t, model, optimizer, batches, epochs=3)
 
 
-def shuffled_by_workers(t: Truth) -> None:
-    """Two workers, started anew each epoch: their start is data wait."""
-    model = net(t)
-    optimizer, batches = sgd(model), loader(t, 30, shuffle=True, num_workers=2)
-    t.start()
-    for _ in t.epochs(2):
-        for x, y in batches:
-            t.got()
-            learn(t, model, optimizer, x, y)
-            del x, y
-            given_back(t)
+def of_workers(epochs: int, **options: Any) -> Loop:
+    """Two workers: started anew each epoch, where their start is data wait, or staying over epochs."""
 
+    def loop(t: Truth) -> None:
+        model = net(t)
+        optimizer, batches = sgd(model), loader(t, 30, num_workers=2, **options)
+        t.start()
+        for _ in t.epochs(epochs):
+            for x, y in batches:
+                t.got()
+                learn(t, model, optimizer, x, y)
+                del x, y
+                given_back(t)
 
-def persistent_workers(t: Truth) -> None:
-    """Two workers that stay over epochs."""
-    model = net(t)
-    optimizer, batches = sgd(model), loader(t, 30, num_workers=2, persistent_workers=True)
-    t.start()
-    for _ in t.epochs(3):
-        for x, y in batches:
-            t.got()
-            learn(t, model, optimizer, x, y)
-            del x, y
-            given_back(t)
+    loop.__doc__ = of_workers.__doc__
+    return loop
 
 
 def accumulation(every: int, each_epoch: int | None = None) -> Loop:
@@ -80,26 +71,15 @@ def accumulation(every: int, each_epoch: int | None = None) -> Loop:
         for _ in t.epochs(2):
             for x, y in batches:
                 t.got()
-                loss = loss_of(_lapped_forward(t, model, x), y)
-                t.lap("other")
-                loss.backward()
-                t.lap("backward")
+                backed(t, model, x, y)
                 samples, pulled = samples + len(x), pulled + 1
                 if pulled % every == 0:
-                    optimizer.step()
-                    optimizer.zero_grad()
-                    t.lap("optimizer")
+                    updated(t, optimizer)
                     t.step(samples)
                     samples = 0
 
     loop.__doc__ = accumulation.__doc__
     return loop
-
-
-def _lapped_forward(t: Truth, model: Net, x: torch.Tensor) -> torch.Tensor:
-    out: torch.Tensor = model(x)
-    t.lap("forward")
-    return out
 
 
 def summed_losses(t: Truth) -> None:
@@ -111,14 +91,14 @@ def summed_losses(t: Truth) -> None:
         losses: list[torch.Tensor] = []
         for x, y in batches:
             t.got()
-            losses.append(loss_of(_lapped_forward(t, model, x), y))
+            out = model(x)
+            t.lap("forward")
+            losses.append(loss_of(out, y))
             t.lap("other")
             if len(losses) == 3:
                 torch.stack(losses).sum().backward()
                 t.lap("backward")
-                optimizer.step()
-                optimizer.zero_grad()
-                t.lap("optimizer")
+                updated(t, optimizer)
                 t.step(3 * BATCH)
                 losses = []
 
@@ -139,9 +119,7 @@ def gan(t: Truth) -> None:
             t.lap("other")
             loss.backward()
             t.lap("backward")
-            judges.step()
-            judges.zero_grad()
-            t.lap("optimizer")
+            updated(t, judges)
             out = judge(fake)
             t.lap("forward")
             nap(OTHER_S)
@@ -149,9 +127,7 @@ def gan(t: Truth) -> None:
             t.lap("other")
             loss.backward()
             t.lap("backward")
-            makes.step()
-            makes.zero_grad()
-            t.lap("optimizer")
+            updated(t, makes)
             t.step(len(x))
 
 
@@ -167,13 +143,7 @@ def lbfgs(t: Truth) -> None:
             def closure() -> torch.Tensor:
                 optimizer.zero_grad()
                 t.lap("optimizer")
-                out = model(x)
-                t.lap("forward")
-                loss = loss_of(out, y)
-                t.lap("other")
-                loss.backward()
-                t.lap("backward")
-                return loss
+                return backed(t, model, x, y)[1]
 
             optimizer.step(closure)
             t.lap("optimizer")
@@ -270,7 +240,4 @@ def several_models(t: Truth) -> None:
     encoder, decoder = net(t, "encoder", outputs=3), net(t, "decoder", inputs=3)
     optimizer, batches = sgd(encoder, decoder), loader(t, 30)
     t.start()
-    for _ in t.epochs(2):
-        for x, y in batches:
-            t.got()
-            learn(t, torch.nn.Sequential(encoder, decoder), optimizer, x, y)
+    learn_all(t, torch.nn.Sequential(encoder, decoder), optimizer, batches)

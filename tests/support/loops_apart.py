@@ -9,7 +9,21 @@ from typing import Any
 import torch
 
 from tests.support import loops
-from tests.support.loop_parts import BATCH, OTHER_S, Net, Truth, learn, loader, loss_of, nap, net, sgd
+from tests.support.loop_parts import (
+    BATCH,
+    OTHER_S,
+    Net,
+    Truth,
+    backed,
+    learn,
+    learn_all,
+    loader,
+    loss_of,
+    nap,
+    net,
+    sgd,
+    updated,
+)
 from tests.support.loops import Loop
 
 X, Y = torch.rand(64, 4), torch.randint(0, 2, (64,))
@@ -51,15 +65,8 @@ def arrays_accumulated(t: Truth) -> None:
         for part in range(3):
             if i or part:
                 x, y = get_batch(t)
-            out = model(x)
-            t.lap("forward")
-            loss = loss_of(out, y)
-            t.lap("other")
-            loss.backward()
-            t.lap("backward")
-        optimizer.step()
-        optimizer.zero_grad()
-        t.lap("optimizer")
+            backed(t, model, x, y)
+        updated(t, optimizer)
         t.step(3 * BATCH)
 
 
@@ -112,15 +119,8 @@ def gan_on_one_batch(t: Truth) -> None:
     t.got()
     for _ in range(8):
         for optimizer, out in ((judges, judge), (makes, torch.nn.Sequential(maker, judge))):
-            made = out(x if optimizer is judges else torch.randn(BATCH, 3))
-            t.lap("forward")
-            loss = loss_of(made, y)
-            t.lap("other")
-            loss.backward()
-            t.lap("backward")
-            optimizer.step()
-            optimizer.zero_grad()
-            t.lap("optimizer")
+            backed(t, out, x if optimizer is judges else torch.randn(BATCH, 3), y)
+            updated(t, optimizer)
         t.step(BATCH)
 
 
@@ -182,10 +182,7 @@ def in_a_function(t: Truth) -> None:
         model = Net()
         optimizer, batches = sgd(model), loader(t, 30)
         t.start()
-        for _ in t.epochs(2):
-            for x, y in batches:
-                t.got()
-                learn(t, model, optimizer, x, y)
+        learn_all(t, model, optimizer, batches)
 
     main()
 
@@ -211,9 +208,7 @@ def wrapped_optimizer(t: Truth) -> None:
     optimizer: Any = Wrapped(sgd(model))
     batches = loader(t, 30)
     t.start()
-    for x, y in batches:
-        t.got()
-        learn(t, model, optimizer, x, y)
+    learn_all(t, model, optimizer, batches, epochs=1)
 
 
 def compiled(how: str) -> Loop:
@@ -227,9 +222,7 @@ def compiled(how: str) -> Loop:
         t.namespace["model"] = model
         optimizer, batches = sgd(plain), loader(t, 30)
         t.start()
-        for x, y in batches:
-            t.got()
-            learn(t, model, optimizer, x, y)
+        learn_all(t, model, optimizer, batches, epochs=1)
 
     loop.__doc__ = compiled.__doc__
     return loop

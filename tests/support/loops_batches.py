@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch.utils.data import DataLoader
 
-from tests.support.loop_parts import BATCH, Items, Stream, Truth, learn, loader, net, sgd
+from tests.support.loop_parts import BATCH, Items, Stream, Truth, learn, learn_all, loader, net, sgd
 from tests.support.loops import Loop
 
 
@@ -20,10 +20,7 @@ def new_loader_each_epoch(t: Truth) -> None:
     data = t.loads("training", Items(18))
     t.start()
     for _ in t.epochs(3):
-        batches = DataLoader(data, batch_size=BATCH)
-        for x, y in batches:
-            t.got()
-            learn(t, model, optimizer, x, y)
+        learn_all(t, model, optimizer, DataLoader(data, batch_size=BATCH), epochs=1)
 
 
 class Bag:
@@ -78,9 +75,7 @@ def one_ahead(t: Truth) -> None:
 
     t.start()
     for _ in t.epochs(2):
-        for x, y in ahead():
-            t.got()
-            learn(t, model, optimizer, x, y)
+        learn_all(t, model, optimizer, ahead(), epochs=1)
 
 
 BOXES: Final[dict[str, Callable[[torch.Tensor, torch.Tensor], Any]]] = {

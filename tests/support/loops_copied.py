@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 from torch.utils.data import DataLoader
 
-from tests.support.loop_parts import BATCH, OTHER_S, Items, Net, Truth, given_back, loss_of, nap, sgd
+from tests.support.loop_parts import BATCH, OTHER_S, Items, Net, Truth, backed, given_back, loss_of, nap, sgd, updated
 from tests.support.loops import Loop
 from tests.support.pretended_device import DEVICE, Loaded, OnDevice
 
@@ -66,12 +66,7 @@ def step(t: Truth, model: Thin, optimizer: Any, x: torch.Tensor, y: torch.Tensor
     """All of a training step but its end; the output and the loss."""
     optimizer.zero_grad()
     t.lap("optimizer")
-    out = model(x)
-    t.lap("forward")
-    loss = loss_of(out, y)
-    t.lap("other")
-    loss.backward()
-    t.lap("backward")
+    out, loss = backed(t, model, x, y)
     optimizer.step()
     t.lap("optimizer")
     return out.detach(), loss.detach()
@@ -160,9 +155,7 @@ def items_before_backward(t: Truth) -> None:
             loss.backward()
             t.lap("backward")
             if i % 2:
-                optimizer.step()
-                optimizer.zero_grad()
-                t.lap("optimizer")
+                updated(t, optimizer)
             del there
             given_back(t)
             if i % 2:

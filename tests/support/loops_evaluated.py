@@ -6,7 +6,20 @@ from typing import Any
 
 import torch
 
-from tests.support.loop_parts import FORWARD_S, OTHER_S, Truth, evaluate, learn, loader, loss_of, nap, net, sgd
+from tests.support.loop_parts import (
+    FORWARD_S,
+    OTHER_S,
+    Truth,
+    backed,
+    evaluate,
+    learn,
+    learn_all,
+    loader,
+    loss_of,
+    nap,
+    net,
+    sgd,
+)
 from tests.support.loops import Loop
 
 
@@ -53,9 +66,7 @@ def evaluation_around(no_grad: bool) -> Loop:
             t.step(len(x), trained=False)
         model.train()
         t.epoch += 1
-        for x, y in batches:
-            t.got()
-            learn(t, model, optimizer, x, y)
+        learn_all(t, model, optimizer, batches, epochs=1)
         t.lap("data_wait")
         evaluate(t, model, tested, no_grad=no_grad)
 
@@ -69,9 +80,7 @@ def evaluation_of_the_training_set(t: Truth) -> None:
     optimizer, batches = sgd(model), loader(t, 18)
     t.start()
     for _ in t.epochs(3):
-        for x, y in batches:
-            t.got()
-            learn(t, model, optimizer, x, y)
+        learn_all(t, model, optimizer, batches, epochs=1)
         t.lap("data_wait")
         evaluate(t, model, batches)
     t.passes = 0  # those over the training's own loader are not told from its epochs
@@ -83,9 +92,7 @@ def forces(t: Truth) -> None:
     optimizer, batches, held_out = sgd(model), loader(t, 18), loader(t, 12, "evaluation")
     t.start()
     for _ in t.epochs(2):
-        for x, y in batches:
-            t.got()
-            learn(t, model, optimizer, x, y)
+        learn_all(t, model, optimizer, batches, epochs=1)
         t.lap("data_wait")
         model.eval()
         t.passes += 1
@@ -112,9 +119,7 @@ def statistics_first(t: Truth) -> None:
         t.lap("other")
         t.step(len(x), trained=False)
     t.epoch += 1
-    for x, y in batches:
-        t.got()
-        learn(t, model, optimizer, x, y)
+    learn_all(t, model, optimizer, batches, epochs=1)
 
 
 def frozen_backbone(t: Truth) -> None:
@@ -197,12 +202,7 @@ def own_update(t: Truth) -> None:
     t.start()
     for x, y in batches:
         t.got()
-        out = model(x)
-        t.lap("forward")
-        loss = loss_of(out, y)
-        t.lap("other")
-        loss.backward()
-        t.lap("backward")
+        backed(t, model, x, y)
         with torch.no_grad():
             for p in model.parameters():
                 p -= 0.01 * p.grad

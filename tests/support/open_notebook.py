@@ -71,11 +71,10 @@ class Notebook:
         self.command("docmanager:save")
         wait_until(lambda: not self.evaluate(f"{_NOTEBOOK}.context.model.dirty"), 20, "The notebook was not saved")
 
-    def reopen(self, new_kernel: bool = True, timeout_s: float = 90.0) -> None:
-        """Closes and opens the saved notebook; with `new_kernel` the old kernel is shut down in between."""
+    def reopen(self, timeout_s: float = 90.0) -> None:
+        """Closes and opens the saved notebook; the old kernel is shut down in between."""
         self.page.goto("about:blank")
-        if new_kernel:
-            self.lab.end_kernels()
+        self.lab.end_kernels()
         self.load(timeout_s)
 
     # running

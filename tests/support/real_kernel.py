@@ -26,9 +26,9 @@ class Kernel:
         Args:
             manager: of a kernel of another kind; None = this Python's.
         """
-        self._manager = manager or KernelManager(kernel_name="python3")
-        self._manager.start_kernel(env=jupyter_environment(home), cwd=str(home))
-        self.client: BlockingKernelClient = self._manager.client()
+        self.manager = manager or KernelManager(kernel_name="python3")
+        self.manager.start_kernel(env=jupyter_environment(home), cwd=str(home))
+        self.client: BlockingKernelClient = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=90)
         self.panel = ""
@@ -54,7 +54,7 @@ class Kernel:
 
     def close(self) -> None:
         self.client.stop_channels()
-        self._manager.shutdown_kernel(now=True)
+        self.manager.shutdown_kernel(now=True)
 
     def listen(self, until: Any, what: str, timeout_s: float = 90.0) -> None:
         """Reads what the kernel publishes until `until()`."""
@@ -80,7 +80,7 @@ class Kernel:
 
     def interrupt(self) -> None:
         """As the stop button of a notebook does."""
-        self._manager.interrupt_kernel()
+        self.manager.interrupt_kernel()
 
     def subshell(self) -> str:
         """A further shell, on a thread of its own: JupyterLab sends what widgets say there."""

@@ -1,4 +1,4 @@
-"""Synthetic recordings for tests of the judgement: say what a loop does in milliseconds, get what it would record.
+"""Synthetic recordings: say what a loop does in milliseconds, get what it would record.
 
 A `Loop` is a loop in steady state: so many ms of waiting, copying, forward and so on a step, so many of fetch in the
 process that fetches. `recording()` lays it out as rows (the first step slow, as in real loops), `vitals()` measures
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
@@ -28,9 +29,12 @@ from gpu_doctor.recording import (
     Setup,
     Steps,
 )
+from gpu_doctor.recording.setup import Chore
 
 KEY = "Images[10000] batch 32 RandomSampler #0"
 NAN = float("nan")
+READINGS = 24
+"""Of each series that `read` makes."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,8 @@ class Loop:
     """Of `transfers`, from pageable memory."""
     setup: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of Setup."""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of Recording."""
 
     def but(self, **changes: Any) -> Loop:
         """The same loop with some changes."""
@@ -108,7 +114,7 @@ class Loop:
 
     def recording(self) -> Recording:
         """What the loop would leave behind."""
-        return Recording(
+        made = Recording(
             steps=self._steps(),
             setup=self._setup(),
             settings=self.settings,
@@ -121,6 +127,7 @@ class Loop:
             overhead_s=0.001,
             peak_bytes=self.peak_share * 80e9 if self.gpu else 1e9,
         )
+        return replace(made, **self.told)
 
     def vitals(self) -> Vitals:
         """What is measured on it."""
@@ -236,3 +243,48 @@ PINNED = {"pin_memory": True, "num_workers": 4, "prefetch_factor": 2}
 def line(text: str, share: float, phase: str = "other", in_torch: bool = False) -> LineCost:
     """A line of the user's cell and what it costs."""
     return LineCost("<cell>", 7, "<module>", text, phase, share, in_torch)
+
+
+def with_more(loop: Loop, **told: Any) -> Loop:
+    """The loop, and what else its recording says."""
+    return loop.but(told={**loop.told, **told})
+
+
+def read(recording: Recording, device: int | None = 0, **values: float | Sequence[float] | NDArray[Any]) -> Recording:
+    """The recording with these readings, evenly over its steps; a single number is read every time."""
+    steps = recording.steps
+    end_s = float(steps.start_s[-1] + steps.wall_s[-1])
+    series = []
+    for name, value in values.items():
+        column = np.full(READINGS, float(value)) if isinstance(value, (int, float)) else np.asarray(value, dtype=float)
+        times = np.linspace(0.0, end_s, len(column))
+        series.append(Series(Metric(name, "", name, "detail", device), times, column))
+    taken = {(one.metric.name, one.metric.device) for one in series}
+    kept = [one for one in recording.series if (one.metric.name, one.metric.device) not in taken]
+    return replace(recording, series=(*kept, *series))
+
+
+def with_outcome(recording: Recording, outcome: str, reason: str) -> Recording:
+    """The recording, had it ended so."""
+    return replace(recording, outcome=outcome, reason=reason)
+
+
+def zipped(recording: Recording, workers: int | None = None) -> Recording:
+    """The recording of a loop whose every step pulls from a second loader too: `zip(labelled, unlabelled)`."""
+    (mine,), (loader,) = recording.fetches, recording.setup.loaders
+    others = loader.num_workers if workers is None else workers
+    beside = replace(loader, key="Unlabelled[9000] #1", num_workers=others)
+    return replace(
+        recording,
+        steps=replace(recording.steps, batches=recording.steps.batches * 2),
+        setup=replace(recording.setup, loaders=(loader, beside)),
+        fetches=(mine, replace(mine, loader=beside.key, workers=others)),
+    )
+
+
+def calling(loop: Loop, kind: str, share: float, calls: int, nbytes: float = NAN) -> Recording:
+    """The loop with `calls` calls of a kind that take `share` of the wall-clock of all of its steps."""
+    recording = loop.recording()
+    seconds = share * float(recording.steps.wall_s.sum())
+    chore = Chore(kind, calls, seconds, nbytes, "<cell>", 9, "<module>", f"{kind}()", seconds)
+    return replace(recording, chores=(chore,))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.testing.globalipapp import start_ipython
 from IPython.utils.capture import capture_output
@@ -29,6 +30,19 @@ def with_the_magic(shell: InteractiveShell) -> Iterator[InteractiveShell]:
     finally:
         shell.run_line_magic("unload_ext", "gpu_doctor")
         shell.reset(new_session=False)
+
+
+@pytest.fixture(scope="module")
+def one_shell() -> InteractiveShell:
+    """The process' shell."""
+    return notebook_shell()
+
+
+@pytest.fixture
+def shell(one_shell: InteractiveShell) -> Iterator[InteractiveShell]:
+    """The same with our extension, and nothing else in its namespace."""
+    with with_the_magic(one_shell):
+        yield one_shell
 
 
 def ran(shell: InteractiveShell, cell: str, kept: bool = False) -> tuple[Any, str, str, list[Any]]:

@@ -140,6 +140,8 @@ class Noted:
     def __init__(self, recorder: Recorder, device: SimulatedDevice | None = None) -> None:
         """Args: recorder: whose log it is. device: steps are marked on it, as the tap `gpu_clock` would."""
         self.recorder, self.log = recorder, recorder.log
+        self.source = Source()
+        """Of the batches, where no other is named."""
         self._copying = False
         """A copy has begun and not ended."""
         if device is not None:
@@ -151,7 +153,7 @@ class Noted:
         if now >= self.log.due_ns or len(self.log.events) >= self.log.due:
             self.recorder.fold(now)
 
-    def ask(self, source: Source, grad: bool = True) -> None:
+    def ask(self, source: Source | None = None, grad: bool = True) -> None:
         """The loop asks a loader for its next batch."""
         log = self.log
         if log.marker is not None:
@@ -162,7 +164,7 @@ class Noted:
             log.cpu_due_ns = now + CPU_EVERY_NS
             log.note((CPU, now, log.cpu_clock()))
         log.steps += 1
-        log.note((NEXT if grad else NEXT_BLIND, now, source))
+        log.note((NEXT if grad else NEXT_BLIND, now, self.source if source is None else source))
         self._fold(now)
 
     def batch(self, samples: float = 8.0) -> None:
@@ -170,12 +172,12 @@ class Noted:
         self.log.pulled = True
         self.log.note((BATCH, self.log.clock(), samples))
 
-    def pull(self, source: Source, grad: bool = True, samples: float = 8.0) -> None:
+    def pull(self, source: Source | None = None, grad: bool = True, samples: float = 8.0) -> None:
         """It is asked for and there at once."""
         self.ask(source, grad)
         self.batch(samples)
 
-    def exhaust(self, source: Source, grad: bool = True) -> None:
+    def exhaust(self, source: Source | None = None, grad: bool = True) -> None:
         """It is asked for, and there is none any more."""
         self.ask(source, grad)
         if self.log.marker is not None:
@@ -200,19 +202,23 @@ class Noted:
             log.mark(CALLED)
         log.note((CALLED, log.clock(), None))
 
-    def backward(self) -> None:
-        """A backward begins."""
+    def backward(self, loss: object = None) -> None:
+        """A backward begins, of a loss that is kept where it is time for one."""
+        if loss is not None and self.log.steps >= self.log.loss_at:
+            self.recorder.loss_kept()
+        else:
+            loss = None
         if not self.log.pulled:
             self.log.steps += 1
-        self.gradient(GRADIENT)
+        self.gradient(GRADIENT, loss)
 
-    def gradient(self, code: int = DIFFERENTIATE) -> None:
+    def gradient(self, code: int = DIFFERENTIATE, loss: object = None) -> None:
         """Gradients are made by `torch.autograd.grad` (GRADIENT if those of a whole model are)."""
         log = self.log
         if log.marker is not None:
             log.boundary()
         now = log.clock()
-        log.note((code, now, None))
+        log.note((code, now, loss))
         self._fold(now)
         if log.marker is not None:
             log.mark(GRADIENT)
@@ -243,6 +249,13 @@ class Noted:
             log.mark(STEPPED)
         log.note((STEPPED, log.clock(), key))
         log.pulled = False
+
+    def learns(self, key: int = 1, loss: object = None) -> None:
+        """A backward and an optimizer's step that take no time."""
+        self.backward(loss)
+        self.backed()
+        self.step(key)
+        self.stepped(key)
 
     def zero(self) -> None:
         """Gradients are set to zero."""

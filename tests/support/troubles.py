@@ -317,90 +317,77 @@ DISTRIBUTED = (
         batches=4.0,
     ),
 )
-ON_CPU = (
-    Trouble("no workers", "loader-without-workers", {"wait": 10.0}, {"fetch_cpu": 1.0}, gpu=False),
-    Trouble("cold files", "loader-without-workers", {"wait": 10.0}, {"fetch_cpu": 1.0}, stored=3e6, gpu=False),
-    Trouble(
-        "dear samples", "slow-getitem", {"wait": 10.0, "fetch": 70.0}, {"workers": 4, "fetch_cpu": 70.0}, gpu=False
-    ),
-    Trouble(
-        "dear collate", "slow-collate", {"wait": 10.0, "collate": 9.0}, {"fetch_cpu": 10.0, "cores": 1.0}, gpu=False
-    ),
-    Trouble("late epochs", "slow-epoch-start", {"edge": 50.0}, {"steps_per_epoch": 10}, gpu=False),
+_ON_CPU = (
+    Trouble("no workers", "loader-without-workers", {"wait": 10.0}, {"fetch_cpu": 1.0}),
+    Trouble("cold files", "loader-without-workers", {"wait": 10.0}, {"fetch_cpu": 1.0}, stored=3e6),
+    Trouble("dear samples", "slow-getitem", {"wait": 10.0, "fetch": 70.0}, {"workers": 4, "fetch_cpu": 70.0}),
+    Trouble("dear collate", "slow-collate", {"wait": 10.0, "collate": 9.0}, {"fetch_cpu": 10.0, "cores": 1.0}),
+    Trouble("late epochs", "slow-epoch-start", {"edge": 50.0}, {"steps_per_epoch": 10}),
     Trouble(
         "workers that restart",
         "workers-restart-each-epoch",
         {"edge": 50.0, "fetch": 5.0},
         {"workers": 2, "steps_per_epoch": 10},
-        gpu=False,
     ),
-    Trouble("Python", "slow-python", {"other": 8.0}, {"lines": (line("plot(history)", 0.4),)}, gpu=False),
-    Trouble("statistics in the forward", "python-in-forward", {"forward": 8.0}, {"lines": (ASIDE, FORWARD)}, gpu=False),
-    Trouble("anchors in the forward", "python-in-forward", {"forward": 8.0}, {"lines": (CONSTANT, FORWARD)}, gpu=False),
+    Trouble("Python", "slow-python", {"other": 8.0}, {"lines": (line("plot(history)", 0.4),)}),
+    Trouble("statistics in the forward", "python-in-forward", {"forward": 8.0}, {"lines": (ASIDE, FORWARD)}),
+    Trouble("anchors in the forward", "python-in-forward", {"forward": 8.0}, {"lines": (CONSTANT, FORWARD)}),
     Trouble(
         "a second forward",
         "redundant-forward",
         {"forward": 4.0},
         {"lines": SECOND},
-        gpu=False,
     ),
-    Trouble("a loss in pieces", "loss-in-a-loop", {"loss": 6.0}, {"lines": (PIECES,)}, setup=IN_PIECES, gpu=False),
+    Trouble("a loss in pieces", "loss-in-a-loop", {"loss": 6.0}, {"lines": (PIECES,)}, setup=IN_PIECES),
     Trouble(
         "a forward made twice",
         "needless-checkpointing",
         {"backward": 4.0},
         setup={"recomputation": Recomputation(160, 0.16, 1e8), "graph_result_bytes": 1e7},
         readings={"host_memory_available_bytes": 8e9, "host_memory_total_bytes": 16e9},
-        gpu=False,
     ),
-    Trouble("rows full of padding", "wasted-padding", setup={"inputs": TOKENS, "padding": (PADDED,)}, gpu=False),
+    Trouble("rows full of padding", "wasted-padding", setup={"inputs": TOKENS, "padding": (PADDED,)}),
     Trouble(
         "a loss of one-hot targets",
         "loss-by-hand",
         {"loss": 4.0, "backward": 4.0},
         setup={"loss_by_hand": LossByHand(("log_softmax", "mul", "sum"), "one-hot", 384, 8000)},
-        gpu=False,
     ),
     Trouble(
         "logits that no loss reads",
         "unused-logits",
         {"forward": 4.0, "backward": 4.0},
         setup={"unused_logits": UnusedLogits("ignore_index", 4, 3072, 460, 8000, 160, longer_s=(0.006, 0.007, 0.008))},
-        gpu=False,
     ),
     Trouble(
         "pairs in one tensor",
         "broadcast-similarity",
         {"loss": 4.0, "backward": 4.0},
         setup={"pairs_by_broadcast": PairsByBroadcast("cosine", 1, 1, 128, 128, 128, longer_s=(0.006, 0.007, 0.008))},
-        gpu=False,
     ),
     Trouble(
         "a teacher's outputs anew",
         "frozen-recomputed",
         {"forward": 4.0},
         setup={"frozen": (FrozenForward("Teacher", 160, 0.64, 8.0),)},
-        gpu=False,
     ),
-    Trouble("sample by sample", "per-sample-forward", setup={"inputs": ONE_BY_ONE}, gpu=False),
-    Trouble("checkpoints", "checkpoint-stall", {"other": 4.0}, chore=("checkpoint", 4.0), gpu=False),
-    Trouble("collections", "garbage-collected-each-step", {"other": 4.0}, chore=("collect-garbage", 4.0), gpu=False),
-    Trouble("many threads", "cpu-oversubscription", setup={"torch_threads": 16}, gpu=False),
-    Trouble("anomaly detection", "debug-mode-on", {"forward": 8.0}, flags={"anomaly_mode": True}, gpu=False),
+    Trouble("sample by sample", "per-sample-forward", setup={"inputs": ONE_BY_ONE}),
+    Trouble("checkpoints", "checkpoint-stall", {"other": 4.0}, chore=("checkpoint", 4.0)),
+    Trouble("collections", "garbage-collected-each-step", {"other": 4.0}, chore=("collect-garbage", 4.0)),
+    Trouble("many threads", "cpu-oversubscription", setup={"torch_threads": 16}),
+    Trouble("anomaly detection", "debug-mode-on", {"forward": 8.0}, flags={"anomaly_mode": True}),
     Trouble(
         "an optimizer in pieces",
         "unfused-optimizer",
         {"optimizer": 6.0},
         setup={"optimizer_facts": (OptimizerFacts("AdamW", 200, 2_000_000, foreach=False, can_fuse=True),)},
-        gpu=False,
     ),
-    Trouble("long evaluations", "heavy-evaluation", {"evaluation": 8.0}, gpu=False),
+    Trouble("long evaluations", "heavy-evaluation", {"evaluation": 8.0}),
     Trouble(
         "recorded evaluations",
         "heavy-evaluation",
         {"evaluation": 8.0},
         setup={"evaluation": EvaluationFacts(40, 40)},
-        gpu=False,
     ),
     Trouble(
         "a large table",
@@ -411,7 +398,6 @@ ON_CPU = (
             "inputs": InputFacts(looked_at=40, shapes=1, shape=(256,), dtype="int64", device="cpu"),
             "optimizer_facts": (OptimizerFacts("SGD", 4, 12_900_000),),
         },
-        gpu=False,
     ),
     Trouble(
         "a forgotten card",
@@ -420,15 +406,14 @@ ON_CPU = (
             "devices": on_gpu().recording().setup.devices,
             "model": ModelFacts({"cpu": 4 << 20}, {"float32": 4 << 20}),
         },
-        gpu=False,
     ),
     Trouble(
         "changing shapes",
         "changing-shapes",
         setup={"inputs": InputFacts(looked_at=100, shapes=30, shape=(32, 128), new_shape_steps=29, new_shape_s=0.16)},
-        gpu=False,
     ),
 )
+ON_CPU = tuple(replace(one, gpu=False) for one in _ON_CPU)
 TROUBLES = (*INPUT, *TRANSFER, *HOST, *COMPUTE, *MEMORY, *HARDWARE, *DISTRIBUTED, *ON_CPU)
 
 

@@ -10,7 +10,6 @@ import torch
 from tests.support.stand_in_card import Card
 from tests.support.stand_in_clock import PERIOD_NS, HostClock, Queue
 from tests.support.stand_in_gpu import _Batches, _Tasks
-from tests.support.strangers import Judged
 
 US, MS = 1_000, 1_000_000
 LOOK = US // 2
@@ -137,24 +136,3 @@ def test_a_kernel_takes_its_bytes_or_its_arithmetic_and_a_view_nothing(make: Any
     func, args = make()
     ns = Card().kernel_ns(func, args, {}, func(*args))
     assert ns == (Card().shortest_ns if seconds is None else pytest.approx(seconds * 1e9, rel=0.01))
-
-
-def _told(klass: str, *findings: tuple[str, float]) -> dict[str, Any]:
-    return {"class": klass, "findings": [{"rule": rule, "price": price, "gain": None} for rule, price in findings]}
-
-
-@pytest.mark.parametrize(
-    ("told", "gain", "rules", "right"),
-    [
-        (_told("input", ("a", 0.5), ("b", 0.4)), 2.0, ["a"], True),
-        (_told("input", ("b", 0.5), ("a", 0.4)), 2.0, ["a"], False),
-        (_told("host", ("a", 0.5)), 2.0, ["a"], False),
-        (_told("input"), 2.0, ["a"], False),
-    ],
-)
-def test_right_is_the_true_class_and_a_first_rule_that_is_right(
-    told: dict[str, Any], gain: float, rules: list[str], right: bool
-) -> None:
-    one = Judged("name", {"class": "input", "rules": rules}, told, gain)
-    assert one.right is right
-    assert one.row()[6].startswith("right" if right else "WRONG")

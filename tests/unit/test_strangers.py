@@ -38,3 +38,5 @@ def test_a_sick_one_is_judged_by_its_first_finding() -> None:
     sick = Judged("vision", {"class": "input|host", "rules": ["slow-getitem"]}, told, 2.0)
     assert sick.right and sick.row()[-1] == "right"
     assert not Judged("vision", {"class": "compute", "rules": ["slow-getitem"]}, told, 2.0).right
+    assert not Judged("vision", {"class": "input", "rules": ["slow-collate"]}, told, 2.0).right
+    assert not Judged("vision", {"class": "input", "rules": ["slow-getitem"]}, {**told, "findings": []}, 2.0).right

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,48 +92,6 @@ def test_a_run_fails_for_many_second_chances_for_the_same_one_twice_and_for_what
     assert outcomes.troubles({A: "x"}, {A: "y"}, 0, 20) == [f"{A} needed a second chance in two runs in a row."]
     assert "2 of 20 tests were inconclusive" in outcomes.troubles({}, {}, 2, 20)[0]
     assert "which no test of its folder may" in outcomes.troubles({"tests/unit/test_a.py::test": "x"}, {}, 0, 20)[0]
-
-
-def report(name: str, outcome: str, when: str = "call", longrepr: object = None, **more: object) -> pytest.TestReport:
-    return pytest.TestReport(name, ("a.py", 1, name), {}, outcome, longrepr, when, **more)  # type: ignore[arg-type]
-
-
-def test_second_chances_and_what_could_not_be_judged_are_told_by_name_and_kept(
-    pytestconfig: pytest.Config,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv(outcomes.REPORT, raising=False)
-
-    class Session:
-        exitstatus = pytest.ExitCode.OK
-
-    class Terminal:
-        def write_line(self, line: str, **markup: bool) -> None:
-            print(line)
-
-    def one_run() -> pytest.ExitCode:
-        plugin, session = outcomes.Outcomes(pytestconfig, tmp_path / "kept.json"), Session()
-        plugin._worker = False
-        plugin.pytest_runtest_logreport(report(A, "rerun", longrepr="a.py:3\nAssertionError: too slow"))
-        plugin.pytest_runtest_logreport(report(A, "rerun", "teardown", longrepr="left behind"))
-        plugin.pytest_runtest_logreport(report(A, "passed"))
-        busy = report(B, "skipped", longrepr=("b.py", 1, "inconclusive: busy (40 %)"), inconclusive=True)
-        plugin.pytest_runtest_logreport(busy)
-        for number in range(19):
-            plugin.pytest_runtest_logreport(report(f"{C}[{number}]", "passed"))
-        plugin.pytest_sessionfinish(session, 0)  # type: ignore[arg-type]
-        plugin.pytest_terminal_summary(Terminal())
-        return session.exitstatus
-
-    assert one_run() == pytest.ExitCode.OK
-    first = capsys.readouterr().out
-    assert f"ran again: {A}: first 'AssertionError: too slow', then passed" in first
-    assert f"{B}: inconclusive: busy (40 %)" in first
-    assert json.loads((tmp_path / "kept.json").read_text()) == {A: "AssertionError: too slow"}
-    assert one_run() == pytest.ExitCode.TESTS_FAILED
-    assert "in two runs in a row" in capsys.readouterr().out
 
 
 @pytest.fixture

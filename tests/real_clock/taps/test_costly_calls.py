@@ -23,7 +23,7 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.costly_calls import SEAMS, tap
 from gpu_doctor.recording.setup import Chore
 from tests.support.one_tap import Ticking, batches, model, on
-from tests.support.told_loop import ToldLoop
+from tests.support.simulated_device import Noted
 
 MS = 1_000_000
 
@@ -228,17 +228,17 @@ def test_a_call_in_an_evaluation_counts_and_is_no_part_of_other() -> None:
 def test_the_injected_clock_counts() -> None:
     clock = Ticking()
     recorder = Recorder(clock=clock)
-    told = ToldLoop(recorder)
+    told = Noted(recorder)
     with on(tap, recorder):
-        told.pulls()
+        told.pull()
         gc.collect()
         recorder.fold()
         before = clock.ns
         assert recorder.parts["chores"]() == ()  # its step has not ended
         assert clock.ns == before
-        told.steps()
+        told.step()
         told.stepped()
-        told.asks()
+        told.ask()
     found = one("collect-garbage", recorder.close().chores or ())
     assert (found.calls, found.wall_s) == (1, pytest.approx(1e-6))
 

@@ -22,7 +22,8 @@ from gpu_doctor.capture.taps.distributed import COLLECTIVES, COMMUNICATION, SPRE
 from gpu_doctor.capture.taps.tap import Tap
 from gpu_doctor.recording.setup import World
 from tests.support.one_tap import Ticking, batches, model, on, standing
-from tests.support.told_loop import ToldLoop, begun
+from tests.support.simulated_device import Noted
+from tests.support.told_loop import begun
 
 SEAMS = (
     *((dist, name) for name in (*COLLECTIVES, "destroy_process_group")),
@@ -45,8 +46,8 @@ def world_of(recorder: Recorder) -> World:
 
 def step(recorder: Recorder) -> None:
     """One optimizer step."""
-    told = ToldLoop(recorder)
-    told.steps()
+    told = Noted(recorder)
+    told.step()
     told.stepped()
 
 
@@ -146,7 +147,7 @@ def test_data_parallels_copies_are_a_chore(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_own_seconds_leave_waiting_out() -> None:
     recorder = Recorder(clock=Ticking())
-    told = ToldLoop(begun(recorder))
+    told = Noted(begun(recorder))
     for _ in range(12):
         told.learns()
     steps = recorder.close().steps

@@ -14,7 +14,7 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.dataloader import tap
 from gpu_doctor.recording import Fetch
 from tests.support.one_tap import batches, on
-from tests.support.told_loop import ToldLoop
+from tests.support.simulated_device import Noted
 
 pytestmark = pytest.mark.core
 
@@ -48,7 +48,7 @@ def slow_edges(monkeypatch: pytest.MonkeyPatch) -> None:
 def walked(loader: DataLoader[Any], steps: bool = False, most: int = 99) -> tuple[Fetch, Recorder]:
     """What was noted while a loop took at most so many batches an epoch."""
     recorder = Recorder()
-    told = ToldLoop(recorder)
+    told = Noted(recorder)
     with on(tap, recorder):
         for _ in range(EPOCHS):
             for number, _batch in enumerate(loader, 1):

@@ -17,7 +17,7 @@ from gpu_doctor.capture.taps.sources import STOCK_SKIPPED, LoaderSource
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Fetch, LoaderSetup, Recording, Setup, Steps
 from tests.support.one_tap import on
-from tests.support.told_loop import ToldLoop
+from tests.support.simulated_device import Noted
 
 pytestmark = pytest.mark.core
 
@@ -58,7 +58,7 @@ class Stream(IterableDataset[Any]):
 def walked(data: Any, wait: Any = lambda done: None, steps: bool = True, **options: Any) -> tuple[Fetch, Recorder]:
     """What was counted while a loop took all batches; `wait` is what it does with each."""
     recorder = Recorder()
-    told = ToldLoop(recorder)
+    told = Noted(recorder)
     with on(tap, recorder):
         for done, _ in enumerate(DataLoader(data, batch_size=1, **options), 1):
             if steps:

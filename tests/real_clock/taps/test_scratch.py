@@ -22,7 +22,7 @@ from gpu_doctor.capture.fetch.tally import SlotFile
 from gpu_doctor.capture.taps.dataloader import tap
 from tests.support.one_tap import on
 from tests.support.repository import ROOT
-from tests.support.told_loop import ToldLoop
+from tests.support.simulated_device import Noted
 
 SHARED = Path("/dev/shm")
 RUN = """
@@ -173,7 +173,7 @@ def test_a_run_with_workers_leaves_nothing_in_shared_memory() -> None:
     seen = 0
     try:
         with on(tap) as scope:
-            told = ToldLoop(scope.recorder)
+            told = Noted(scope.recorder)
             for _ in range(2):
                 for batch in DataLoader(Rows(), batch_size=2, num_workers=2):
                     workers.add(int(batch[0, 0]))

@@ -72,3 +72,4 @@ FAMILIES: dict[str, tuple[Patient, ...]] = {
     "augmented": augmented_cells.CELLS,
     "waiting": waiting_cells.CELLS,
 }
+PATIENTS = tuple(one for patients in FAMILIES.values() for one in patients)

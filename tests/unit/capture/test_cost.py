@@ -13,7 +13,7 @@ from gpu_doctor.capture.cost import BUDGET_SHARE, LEAST_SHARE, Governor, too_dea
 from gpu_doctor.capture.poller import LONGEST_PERIOD_S, Poller
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.notebook import live_view as view
-from tests.support.told_loop import ToldLoop
+from tests.support.simulated_device import Noted
 
 
 class Run:
@@ -189,15 +189,15 @@ def stepping(step_ns: int, steps: int = 12_000) -> Recorder:
     now = [0]
     recorder = Recorder(clock=lambda: now[0])
     recorder._event_ns = 1000.0  # what they cost here is not the question
-    told = ToldLoop(recorder)
+    told = Noted(recorder)
     for _ in range(steps):
-        told.asks()
+        told.ask()
         now[0] += step_ns // 2
-        told.got()
-        told.differentiates()
+        told.batch()
+        told.backward()
         now[0] += step_ns - step_ns // 2
         told.backed()
-        told.steps()
+        told.step()
         told.stepped()
     return recorder
 

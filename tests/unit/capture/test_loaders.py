@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset, get_worker_info
 
-from gpu_doctor.capture import patching
 from gpu_doctor.capture.describe import loaders
 from gpu_doctor.capture.describe.loader_limits import refusal
 from gpu_doctor.trials.knobs import loader_change
@@ -68,12 +67,6 @@ def items(loader: Any) -> list[int]:
 
 def bits(loader: Any) -> dict[str, int]:
     return {name: id(value) for name, value in vars(loader).items()}
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Any:
-    yield
-    assert patching.active() == ()
 
 
 def test_describe_reads_plain_values() -> None:

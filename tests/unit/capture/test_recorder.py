@@ -14,7 +14,7 @@ from gpu_doctor.capture.readings import MOST_READINGS, Readings
 from gpu_doctor.capture.recorder import Recorder, RunEnded
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording import Cursor, LoaderSetup, Metric
-from tests.support.told_loop import ToldLoop
+from tests.support.simulated_device import Noted
 
 WATT = Metric("power_w", "W", "power", "detail", device=0)
 
@@ -37,17 +37,16 @@ def opened(**options: Any) -> tuple[Recorder, Clock]:
 
 def train(recorder: Recorder, clock: Clock, steps: int, ms: int = 10) -> None:
     """Steps of a plain loop: one millisecond of wait, the rest forward."""
-    told = ToldLoop(recorder)
+    told = Noted(recorder)
     for i in range(steps):
-        told.asks()
+        told.ask()
         clock.ns += 1_000_000
-        told.got()
-        told.calls()
+        told.batch()
+        told.forward()
         clock.ns += (ms - 1) * 1_000_000
         told.called()
         told.learns(loss=float(i))
-    told.asks()
-    told.ran_out()
+    told.exhaust()
     recorder.fold()
 
 
@@ -105,10 +104,10 @@ def test_stop_is_said_once_and_wins_over_a_later_budget() -> None:
 
 def test_the_first_loss_of_a_step_is_kept_and_later_ones_are_sparse() -> None:
     recorder, _clock = opened()
-    told = ToldLoop(recorder)
+    told = Noted(recorder)
     for i in range(DENSE_LOSSES + 128):
-        told.pulls(samples=4.0)
-        told.differentiates(loss=float(i))
+        told.pull(samples=4.0)
+        told.backward(loss=float(i))
         told.backed()
         told.learns(loss=-1.0)
     losses = recorder.close().losses

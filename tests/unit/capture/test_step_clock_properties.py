@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
-import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpu_doctor.capture import events as ev
@@ -33,12 +31,10 @@ from gpu_doctor.recording.steps import (
     TRAINING,
     TRANSFER,
 )
+from tests.support.properties import examples
+from tests.support.properties import hypothesis_is_set_up as hypothesis_is_set_up
 
-EXAMPLES: Final = int(os.environ.get("GPU_DOCTOR_EXAMPLES", "100"))
-"""Of each property. A unit test has a second of CPU time; a search for errors takes some ten thousand."""
-SEED: Final = os.environ.get("GPU_DOCTOR_SEED")
-"""Set = other examples at every run."""
-CHECK: Final = settings(max_examples=EXAMPLES, deadline=None, derandomize=SEED is None, database=None)
+CHECK: Final = examples(100)
 BEGAN: Final = 7
 """When the run began, on the clock of the events."""
 SOURCES: Final = 12
@@ -46,18 +42,6 @@ NAMES: Final = {value: name for name, value in reversed(vars(ev).items()) if nam
 _WAIT, _SAMPLES, _BATCHES = (STEP_COLUMNS.index(name) for name in ("data_wait_s", "samples", "batches"))
 _START, _WALL, _KIND = (STEP_COLUMNS.index(name) for name in ("start_s", "wall_s", "kind"))
 _LOSS, _NO_GRAD, _EDGE = (STEP_COLUMNS.index(name) for name in ("loss_s", "no_grad_s", "edge_s"))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def hypothesis_is_set_up() -> None:
-    """At its first example hypothesis reads all modules that are loaded, which is no single test's own time."""
-
-    @settings(CHECK, max_examples=1)
-    @given(st.integers(0, 1))
-    def example(number: int) -> None:
-        assert number in (0, 1)
-
-    example()
 
 
 # ---- loops ----------------------------------------------------------------------------------------------------------

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_doctor import cell as room
@@ -20,12 +18,10 @@ from gpu_doctor.cell.calls import Cells
 from gpu_doctor.cell.constructors import loader_makers
 from gpu_doctor.cell.switches import at_top
 from gpu_doctor.recording import LineCost
+from tests.support.properties import examples
+from tests.support.properties import hypothesis_is_set_up as hypothesis_is_set_up
 
-EXAMPLES: Final = int(os.environ.get("GPU_DOCTOR_EXAMPLES", "40"))
-"""Of each property. A unit test has a second of CPU time; a search for errors takes some thousand."""
-SEED: Final = os.environ.get("GPU_DOCTOR_SEED")
-"""Set = other examples at every run."""
-CHECK: Final = settings(max_examples=EXAMPLES, deadline=None, derandomize=SEED is None, database=None)
+CHECK: Final = examples(40)
 NAMES: Final = ("x", "größe", "loss", "losses", "model", "loader", "opt", "self.seen", "rows[x]")
 VALUES: Final = (
     *("1", "1e-3", "None", "(1, 2)", "'é#,)'", "f'{x}, {y!r}'", "x  +  y", "model(x, y=[1, 2])", "x[mask]"),
@@ -91,18 +87,6 @@ def cells(draw: st.DrawFn) -> str:
     unit, newline = draw(st.sampled_from(["    ", "  ", "\t"])), draw(st.sampled_from(["\n", "\r\n"]))
     indented = [re.sub(r"^\t+", lambda tabs: unit * len(tabs.group()), line) for line in lines]
     return newline.join("\n".join(indented).split("\n"))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def hypothesis_is_set_up() -> None:
-    """At its first example hypothesis reads all modules that are loaded, which is no single test's own time."""
-
-    @settings(CHECK, max_examples=1)
-    @given(st.integers(0, 1))
-    def example(number: int) -> None:
-        assert number in (0, 1)
-
-    example()
 
 
 def asked(text: str) -> None:

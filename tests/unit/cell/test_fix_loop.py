@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,17 +14,6 @@ from gpu_doctor.trials.knobs.knob import Refused
 from tests.support.fix_loop_parts import images
 from tests.support.image_cells import IMAGES
 from tests.support.patched_cells import LOOP, PRELUDE, fixed, ran
-
-
-@pytest.fixture(autouse=True)
-def switches() -> Iterator[None]:
-    """The tests' own switches are put back."""
-    precision, benchmark = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
-    allow, threads = torch.backends.cudnn.allow_tf32, torch.get_num_threads()
-    yield
-    torch.set_float32_matmul_precision(precision)
-    torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = benchmark, allow
-    torch.set_num_threads(threads)
 
 
 def test_bf16_is_an_autocast_around_the_forward_whose_output_is_float32_again() -> None:

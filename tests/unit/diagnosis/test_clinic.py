@@ -14,8 +14,7 @@ from tests.support.clinic.bare import known
 from tests.support.clinic.cell import Cell, Recorded, pasted
 from tests.support.clinic.physician import Visit, examine
 from tests.support.clinic.thirds import HELD_BACK, TUNING, may_be_foretold, third
-from tests.support.clinic.ward import FAMILIES
-from tests.support.clinic_parts import PATIENTS
+from tests.support.clinic.ward import FAMILIES, PATIENTS
 
 CLASSES = {"input", "transfer", "host", "compute", "memory", "communication", "unknown"}
 

@@ -11,8 +11,7 @@ from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import unqueued_fetch_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
-from tests.support.readings import read
-from tests.support.recordings import Loop, on_gpu
+from tests.support.recordings import Loop, on_gpu, read
 
 
 def workers(loop: Loop, count: int) -> Forecast:

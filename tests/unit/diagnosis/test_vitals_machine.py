@@ -13,8 +13,7 @@ from gpu_doctor.diagnosis.vitals.memory import MemoryVitals, memory
 from gpu_doctor.diagnosis.vitals.trend import Growth, rising
 from gpu_doctor.recording import Recording, Series, Setup, Steps
 from gpu_doctor.recording.setup import World
-from tests.support.readings import READINGS, read
-from tests.support.recordings import Loop, on_gpu
+from tests.support.recordings import READINGS, Loop, on_gpu, read
 
 RAMP = np.linspace(0.0, 1.0, READINGS)
 

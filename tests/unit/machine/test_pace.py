@@ -11,8 +11,7 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.machine import pace as probe
 from gpu_doctor.machine.probe import ProbeScope
-from tests.support.readings import read
-from tests.support.recordings import Loop
+from tests.support.recordings import Loop, read
 
 LOOP = Loop(wait=6.0, fetch_cpu=6.0, forward=1.0, backward=1.0, optimizer=0.5, consumer_cpu=2.5, cores=2.0)
 """Fetching takes 6 of 8.5 ms: what one worker gains hangs on what it costs to hand a batch over."""

@@ -22,6 +22,7 @@ from gpu_doctor.machine.probe import ProbeScope
 from gpu_doctor.machine.probes import PROBES
 from gpu_doctor.recording import DeviceSetup
 from tests.support.probes_parts import MIB, values
+from tests.support.probes_parts import no_visible_devices as no_visible_devices
 from tests.support.stub_nvml import GIB, LOST, NO_DRIVER, NO_LIBRARY, NOT_SUPPORTED, Card, NVMLError, StubNvml
 
 
@@ -36,14 +37,6 @@ class Desk:
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
-
-
-@pytest.fixture(autouse=True)
-def no_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr(probe, "device_uuids", tuple)
-    monkeypatch.setattr(probe, "cuda_in_use", lambda: False)
 
 
 def stubbed(monkeypatch: pytest.MonkeyPatch, *cards: Card, **more: Any) -> StubNvml:

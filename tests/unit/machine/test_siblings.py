@@ -12,8 +12,7 @@ from gpu_doctor.diagnosis.forecast.forecast import best_workers, forecast
 from gpu_doctor.diagnosis.forecast.stages import computing
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.machine.host import physical_cores
-from tests.support.readings import read
-from tests.support.recordings import Loop
+from tests.support.recordings import Loop, read
 
 
 def machine(folder: Path, siblings: list[str]) -> Path:

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_doctor.recording import Recording, RecordingError, load, npz
+from tests.support.properties import examples
 from tests.support.recording_parts import full
 from tests.unit.recording.test_recording import same
 
-CHECK: Final = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+CHECK: Final = examples(60)
 JSON: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

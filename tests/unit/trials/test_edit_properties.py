@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import ast
 import io
-import os
 import tokenize
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_doctor.recording import Setup
 from gpu_doctor.trials.fix import fix
 from gpu_doctor.trials.knobs import KNOBS
+from tests.support.properties import examples
+from tests.support.properties import hypothesis_is_set_up as hypothesis_is_set_up
 
-EXAMPLES: Final = int(os.environ.get("GPU_DOCTOR_EXAMPLES", "40"))
-"""Of each property. A unit test has a second of CPU time."""
-CHECK: Final = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
+CHECK: Final = examples(40)
 POSITIONAL: Final = ("batch_size", "shuffle")
 """DataLoader's parameters behind the dataset, in their order."""
 WORKERS_ONLY: Final = {"persistent_workers": "False", "prefetch_factor": "None"}
@@ -31,18 +29,6 @@ SWITCHES: Final = {"threads": "torch.set_num_threads({})", "cudnn_benchmark": "t
 FORMS: Final = ("{}", "({})", "{}  ", "int({})")
 
 assert KNOBS  # the knobs are imported here, before a test's time is counted
-
-
-@pytest.fixture(autouse=True, scope="module")
-def hypothesis_is_set_up() -> None:
-    """At its first example hypothesis reads all modules that are loaded, which is no single test's own time."""
-
-    @settings(CHECK, max_examples=1)
-    @given(st.integers(0, 1))
-    def example(number: int) -> None:
-        assert number in (0, 1)
-
-    example()
 
 
 @dataclass(frozen=True)

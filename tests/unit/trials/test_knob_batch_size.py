@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
-from gpu_doctor.capture import patching
 from gpu_doctor.capture.describe import loaders
 from gpu_doctor.recording import Setup
 from gpu_doctor.trials import knobs
@@ -16,12 +15,6 @@ from gpu_doctor.trials.knobs.batch_size import KNOB
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 
 DATA = TensorDataset(torch.arange(100))
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Any:
-    yield
-    assert patching.active() == ()
 
 
 def setup_of(loader: DataLoader[Any], *others: DataLoader[Any]) -> Setup:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_doctor.capture import patching
 from gpu_doctor.recording import Setup
 from gpu_doctor.recording.setup import ModelFacts
 from gpu_doctor.trials import knobs
@@ -19,13 +18,6 @@ from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from tests.support.knob_channels_last_parts import LAST, Net, adam, train
 
 SEEN = Setup(optimizers=("SGD",), layers={"Conv2d": 2, "Linear": 1}, model=ModelFacts(convolutions=2))
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Any:
-    yield
-    assert patching.active() == ()
-    assert "__call__" not in vars(Net)
 
 
 def is_last(tensor: torch.Tensor) -> bool:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_doctor.capture import patching
 from gpu_doctor.recording import Setup
 from gpu_doctor.recording.setup import OptimizerFacts
 from gpu_doctor.trials import knobs
@@ -28,12 +27,6 @@ MAKERS: dict[str, Any] = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
     "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
 }
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Any:
-    yield
-    assert patching.active() == ()
 
 
 def options(opt: torch.optim.Optimizer) -> list[tuple[Any, ...]]:

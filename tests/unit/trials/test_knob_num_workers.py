@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from gpu_doctor.capture import patching
 from gpu_doctor.capture.describe import loaders
 from gpu_doctor.recording import LoaderSetup, Setup
 from gpu_doctor.trials import knobs
@@ -22,12 +21,6 @@ SETUP = Setup(loaders=(LoaderSetup(key="a #0", num_workers=3),), usable_cores=2.
 class Stream(IterableDataset[int]):
     def __iter__(self) -> Any:
         return iter(range(10))
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left() -> Any:
-    yield
-    assert patching.active() == ()
 
 
 def make(**options: Any) -> DataLoader[Any]:

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpu_doctor.recording import Losses
@@ -24,24 +24,14 @@ from gpu_doctor.trials.compare.losses import (
     usual,
     varies,
 )
+from tests.support.properties import examples
+from tests.support.properties import hypothesis_is_set_up as hypothesis_is_set_up
 
-CHECK: Final = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+CHECK: Final = examples(60)
 BATCH: Final = 32
 VALUES: Final = st.lists(st.floats(0.5, 8.0), min_size=2, max_size=40)
 """Losses far from zero, where a difference is told relative to each of them."""
 FORMATS: Final = st.sampled_from(sorted(ROUNDOFF))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def hypothesis_is_set_up() -> None:
-    """At its first example hypothesis reads all modules that are loaded, which is no single test's own time."""
-
-    @settings(CHECK, max_examples=1)
-    @given(st.integers(0, 1))
-    def example(number: int) -> None:
-        assert number in (0, 1)
-
-    example()
 
 
 def curve(values: list[float], batch: int = BATCH) -> Losses:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from gpu_doctor.trials.executors.parcel import _process
-from gpu_doctor.trials.matmul_precision import newer_places, precisions, put_back
+from gpu_doctor.trials.matmul_precision import precisions, put_back
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
+from tests.support.precision_parts import as_it_was as as_it_was
 from tests.support.precision_parts import matmul, newer
 
 
@@ -20,17 +21,6 @@ def nothing() -> None:
 
 def older(value: str) -> Callable[[], None]:
     return lambda: torch.set_float32_matmul_precision(value)
-
-
-@pytest.fixture(autouse=True)
-def as_it_was() -> Iterator[None]:
-    before = precisions()
-    for name, place in newer_places():
-        if name.endswith("matmul"):
-            place.fp32_precision = "none"  # as torch begins: earlier tests may have set an older name
-    yield
-    put_back(before)
-    assert precisions() == before
 
 
 @newer

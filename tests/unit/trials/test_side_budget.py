@@ -13,7 +13,7 @@ from gpu_doctor.trials.rounds import Rounds
 from gpu_doctor.trials.run import Result
 from gpu_doctor.trials.side_budget import AROUND_S, SETUP_S, SideBudget, before_s
 from tests.support.recordings import Loop
-from tests.support.told_loop import ToldLoop
+from tests.support.simulated_device import Noted
 
 
 class Side:
@@ -23,7 +23,7 @@ class Side:
         self.ns = 1_000_000_000
         self.recorder = Recorder(clock=lambda: self.ns, max_steps=steps)
         self.budget = SideBudget(self.recorder, seconds, steps)
-        self.loop = ToldLoop(self.recorder)
+        self.loop = Noted(self.recorder)
 
     def passes(self, seconds: float) -> None:
         self.ns += round(seconds * 1e9)
@@ -31,13 +31,13 @@ class Side:
     def trains(self, *steps_s: float) -> str:
         """Steps that take so long, until the side is ended; its ending."""
         if not self.recorder.started():
-            self.loop.pulls()
+            self.loop.pull()
         for one in steps_s:
             if self.recorder.ending:
                 break
             self.passes(one)
             self.loop.learns()
-            self.loop.pulls()  # with the next one's begin the step has ended
+            self.loop.pull()  # with the next one's begin the step has ended
             self.recorder.fold()
         return self.recorder.ending
 

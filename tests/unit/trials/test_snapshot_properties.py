@@ -10,12 +10,14 @@ from typing import Any, Final
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
+from tests.support.properties import examples
+from tests.support.properties import hypothesis_is_set_up as hypothesis_is_set_up
 
-CHECK: Final = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+CHECK: Final = examples(60)
 MOST: Final = 9
 """Objects of a state."""
 
@@ -26,18 +28,6 @@ class Box:
 
 class OtherBox(Box):
     """What one may become."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def hypothesis_is_set_up() -> None:
-    """At its first example hypothesis reads all modules that are loaded, which is no single test's own time."""
-
-    @settings(CHECK, max_examples=1)
-    @given(st.integers(0, 1))
-    def example(number: int) -> None:
-        assert number in (0, 1)
-
-    example()
 
 
 @pytest.fixture(autouse=True)

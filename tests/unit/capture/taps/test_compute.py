@@ -23,8 +23,8 @@ from gpu_doctor.capture.taps.forward import SEAM
 from gpu_doctor.recording.steps import BACKWARD, EVALUATION, FORWARD, LOSS, OTHER
 from tests.support.compute_parts import train_with_copies
 from tests.support.one_tap import batches, model, on
-from tests.support.simulated_device import SimulatedDevice
-from tests.support.told_loop import ToldLoop, begun, billed_ns, open_spans, phase_now
+from tests.support.simulated_device import Noted, SimulatedDevice
+from tests.support.told_loop import begun, billed_ns, open_spans, phase_now
 
 
 def fed(recorder: Recorder) -> float:
@@ -65,7 +65,7 @@ def test_forward_and_backward_are_billed() -> None:
 @pytest.mark.parametrize("way", ["tensor", "autograd", "list", "grad"])
 def test_every_way_backwards_is_heard(way: str) -> None:
     recorder, net = begun(Recorder()), model()
-    told = ToldLoop(recorder)
+    told = Noted(recorder)
     with on(tap, recorder, {"net": net}):
         loss = net(torch.rand(8, 4)).sum()
         if way == "tensor":
@@ -76,7 +76,7 @@ def test_every_way_backwards_is_heard(way: str) -> None:
             torch.autograd.backward([loss])
         else:
             torch.autograd.grad(loss, list(net.parameters()))
-        told.steps()
+        told.step()
         told.stepped()
     recording = recorder.close()
     assert recording.steps.backward_s[0] > 0
@@ -138,9 +138,9 @@ def test_what_steps_call_is_heard_where_the_outermost_module_is_not_called(calle
 
 def test_a_frozen_model_of_the_optimizer_does_not_evaluate() -> None:
     recorder = begun(Recorder())
-    told = ToldLoop(recorder)
+    told = Noted(recorder)
     frozen, head = model().requires_grad_(False).eval(), nn.Linear(1, 1)
-    told.steps()
+    told.step()
     told.stepped()
     with on(tap, recorder, {"frozen": frozen, "head": head}) as scope:
         for hear in scope.optimized:
@@ -229,13 +229,13 @@ def test_a_forward_of_another_thread_and_one_inside_of_a_forward_are_passed_on()
 
 def test_a_scaled_loss_is_kept_as_it_was_before_the_scaling() -> None:
     recorder, net = begun(Recorder()), model()
-    told = ToldLoop(recorder)
+    told = Noted(recorder)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     before = torch.amp.GradScaler.scale
     with on(tap, recorder, {"net": net}):
         loss = net(torch.rand(8, 4)).square().sum()
         scaler.scale(loss).backward()
-        told.steps()
+        told.step()
         told.stepped()
     assert recorder.close().losses.value.tolist() == pytest.approx([loss.item()])
     assert torch.amp.GradScaler.scale is before

@@ -18,7 +18,7 @@ from gpu_doctor.capture.describe import loaders
 from gpu_doctor.capture.recorder import Recorder, RunEnded
 from gpu_doctor.capture.taps.dataloader import tap
 from tests.support.one_tap import batches, on
-from tests.support.told_loop import ToldLoop
+from tests.support.simulated_device import Noted
 
 
 def heard(recorder: Recorder) -> tuple[list[float], int]:
@@ -105,7 +105,7 @@ def test_a_stream_is_counted_by_its_tensors() -> None:
 
 def test_roles_are_learned() -> None:
     recorder = Recorder()
-    told = ToldLoop(recorder)
+    told = Noted(recorder)
     train, held_out, unused = batches(20, shuffle=True), batches(16), batches(24)
     with on(tap, recorder):
         for _ in range(2):
@@ -159,12 +159,12 @@ def test_an_exception_passes_with_its_own_traceback(workers: int, monkeypatch: p
 
 def test_the_end_of_a_run_comes_from_next() -> None:
     recorder = Recorder(max_steps=2)
-    told = ToldLoop(recorder)
+    told = Noted(recorder)
     seen: list[Any] = []
 
     def loop() -> None:
         for x, _ in batches(80):
-            told.calls(training=False, grad=False, trained=False)
+            told.forward(training=False, grad=False, trained=False)
             told.called()
             seen.append(x)
 

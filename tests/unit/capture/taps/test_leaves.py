@@ -20,7 +20,8 @@ from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
 from gpu_doctor.recording.steps import FORWARD, PHASE_NAMES, SYNC
 from tests.support.one_tap import on
-from tests.support.told_loop import ToldLoop, begun, billed_ns, open_spans
+from tests.support.simulated_device import Noted
+from tests.support.told_loop import begun, billed_ns, open_spans
 
 LOOK_NS = 1_000_000
 
@@ -38,7 +39,7 @@ class Bench:
     def __init__(self) -> None:
         self.now = -LOOK_NS // 2  # so that looks fall between what begins and ends at whole milliseconds
         self.recorder = Recorder(clock=lambda: self.now)
-        self.told = ToldLoop(self.recorder)
+        self.told = Noted(self.recorder)
         self.sampler = LineSampler(self.recorder)
         self.recorder.parts["lines"] = self.sampler.costs
         begun(self.recorder)
@@ -134,7 +135,7 @@ def test_a_look_has_the_phase_that_the_time_is_billed_to(bench: Bench, name: str
 @pytest.mark.parametrize("name", CALLS)
 def test_an_evaluation_keeps_its_waits_and_copies(bench: Bench, name: str) -> None:
     bench.told.source.evaluation = True
-    bench.told.pulls()
+    bench.told.pull()
     CALLS[name][0]()
     assert bench.seen() == {"evaluation": 10}
 
@@ -184,8 +185,8 @@ def test_other_threads_wait_for_themselves(bench: Bench) -> None:
 @contextmanager
 def training(bench: Bench) -> Iterator[None]:
     """A step of the loop: a batch, a forward and an update around what is done inside."""
-    bench.told.pulls()
-    bench.told.calls()
+    bench.told.pull()
+    bench.told.forward()
     bench.told.called()
     bench.spend(0.010)
     yield

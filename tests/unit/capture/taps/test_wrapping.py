@@ -10,26 +10,15 @@ import torch
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
 from gpu_doctor.recording import Steps
-from tests.support.one_tap import batches, model
+from tests.support.one_tap import Ticking, batches, model
 
 MS = 1_000_000
-
-
-class Clock:
-    """Moves when told to, and a microsecond whenever it is read."""
-
-    def __init__(self) -> None:
-        self.ns = 0
-
-    def __call__(self) -> int:
-        self.ns += 1000
-        return self.ns
 
 
 class Slow(torch.optim.SGD):
     """Takes 2 ms."""
 
-    clock: Clock
+    clock: Ticking
 
     def step(self, closure: Any = None) -> Any:  # type: ignore[override]
         self.clock.ns += 2 * MS
@@ -61,7 +50,7 @@ class Private(torch.optim.Optimizer):
 
 def trained(closure: bool = False) -> tuple[Steps, Private]:
     """Forty micro-batches, twenty steps."""
-    clock = Clock()
+    clock = Ticking()
     recorder, net = Recorder(clock=clock), model()
     Slow.clock = clock
     optimizer = Private(Slow(net.parameters(), lr=0.1))

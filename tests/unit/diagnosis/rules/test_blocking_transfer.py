@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpu_doctor.recording.setup import Traffic
-from tests.support.found import asked, sick, top
-from tests.support.judged import silence, with_more
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, sick, silence, top
+from tests.support.recordings import Loop, on_gpu, with_more
 
 RULE = "blocking-transfer"
 WAITED = Traffic(to_device=200, to_device_bytes=2e9, blocking_pinned=200)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.readings import judged, read, surely
-from tests.support.recordings import on_gpu
+from tests.support.found import asked, surely
+from tests.support.recordings import on_gpu, read
 
 RULE = "capped-clocks"
 HELD: dict[str, Any] = {
@@ -40,8 +40,8 @@ def test_locked_without_a_reason_given() -> None:
 
 
 def test_well() -> None:
-    assert judged(RULE, card(clock_limit_bits=0, sm_clock_mhz=1980)) is None
-    assert judged(RULE, on_gpu()) is None
+    assert asked(RULE, card(clock_limit_bits=0, sm_clock_mhz=1980)) is None
+    assert asked(RULE, on_gpu()) is None
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,4 @@ def test_well() -> None:
     ],
 )
 def test_what_no_setting_did(change: dict[str, Any]) -> None:
-    assert judged(RULE, card(**change)) is None
+    assert asked(RULE, card(**change)) is None

@@ -9,10 +9,8 @@ import pytest
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording.setup import Chore, World
-from tests.support.found import asked, named, sick
-from tests.support.judged import with_more
-from tests.support.readings import surely, zipped
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, named, sick, surely
+from tests.support.recordings import Loop, on_gpu, with_more, zipped
 
 RULE = "communication-bound"
 CALLED = (Chore("communication", 100, 0.2, file="a.py", line=3, function="f", text="dist.all_reduce(loss)"),)

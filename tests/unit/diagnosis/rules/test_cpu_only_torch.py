@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.found import named
-from tests.support.readings import judged, read, surely
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, named, surely
+from tests.support.recordings import Loop, on_gpu, read
 
 RULE = "cpu-only-torch"
 CPU: dict[str, Any] = {"torch_version": "2.13.0+cpu", "cuda_version": ""}
@@ -26,7 +25,7 @@ def test_sick() -> None:
 
 
 def test_well() -> None:
-    assert judged(RULE, Loop(setup=CPU)) is None, "there is no card"
+    assert asked(RULE, Loop(setup=CPU)) is None, "there is no card"
     assert RULE not in named(on_gpu(setup={"torch_version": "2.13.0+cu130", "cuda_version": "13.0"}))
 
 
@@ -34,8 +33,8 @@ def test_well() -> None:
     "setup", [{**CPU, "torch_version": "2.13.0+rocm7"}, {**CPU, "device": "mps"}, {**CPU, "cuda_version": "13.0"}]
 )
 def test_other_builds(setup: dict[str, Any]) -> None:
-    assert judged(RULE, beside_a_card(Loop(setup=setup))) is None
+    assert asked(RULE, beside_a_card(Loop(setup=setup))) is None
 
 
 def test_a_model_so_small_that_a_gpu_would_not_help() -> None:
-    assert judged(RULE, beside_a_card(Loop(forward=0.2, backward=0.2, optimizer=0.1, setup=CPU))) is None
+    assert asked(RULE, beside_a_card(Loop(forward=0.2, backward=0.2, optimizer=0.1, setup=CPU))) is None

@@ -6,8 +6,7 @@ import pytest
 
 from gpu_doctor.recording.setup import Chore, ModelFacts, World
 from tests.support.found import asked, named, sick
-from tests.support.judged import with_more
-from tests.support.recordings import on_gpu
+from tests.support.recordings import on_gpu, with_more
 
 RULE = "data-parallel"
 WRAPPED = ModelFacts(device_bytes={"cuda:0": 100}, wrapper="DataParallel")

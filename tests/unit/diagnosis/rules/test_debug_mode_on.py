@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from gpu_doctor.recording.setup import ModelFacts
-from tests.support.found import asked, named, priced, sick
-from tests.support.readings import surely, zipped
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, named, priced, sick, surely
+from tests.support.recordings import Loop, on_gpu, zipped
 
 RULE = "debug-mode-on"
 

@@ -8,9 +8,8 @@ import pytest
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording.setup import Traffic
-from tests.support.found import asked, named, sick
-from tests.support.judged import silence, with_more
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, named, sick, silence
+from tests.support.recordings import Loop, on_gpu, with_more
 
 RULE = "device-round-trips"
 LOOP = on_gpu(forward=6.0, sync=4.0, gpu_gap=0.5, gpu_work=15.5)

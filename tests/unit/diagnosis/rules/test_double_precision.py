@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from gpu_doctor.recording.setup import InputFacts, ModelFacts
-from tests.support.found import asked, named, sick, top
-from tests.support.readings import surely, zipped
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, named, sick, surely, top
+from tests.support.recordings import Loop, on_gpu, zipped
 
 RULE = "double-precision"
 DOUBLES: dict[str, Any] = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.readings import judged, read, surely
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, surely
+from tests.support.recordings import Loop, on_gpu, read
 
 RULE = "driver-too-old"
 BUILD: dict[str, Any] = {"torch_version": "2.13.0+cu130", "cuda_version": "13.0", "driver_version": "470.82.01"}
@@ -24,13 +24,13 @@ def test_sick() -> None:
 
 
 def test_well() -> None:
-    assert judged(RULE, card(Loop(setup=BUILD), serves=13000)) is None
-    assert judged(RULE, Loop(setup=BUILD)) is None
+    assert asked(RULE, card(Loop(setup=BUILD), serves=13000)) is None
+    assert asked(RULE, Loop(setup=BUILD)) is None
 
 
 def test_an_older_minor_version_serves() -> None:
-    assert judged(RULE, card(Loop(setup={**BUILD, "cuda_version": "12.8"}), serves=12020)) is None
+    assert asked(RULE, card(Loop(setup={**BUILD, "cuda_version": "12.8"}), serves=12020)) is None
 
 
 def test_forward_compatibility_makes_an_old_driver_work() -> None:
-    assert judged(RULE, card(on_gpu(setup=BUILD))) is None
+    assert asked(RULE, card(on_gpu(setup=BUILD))) is None

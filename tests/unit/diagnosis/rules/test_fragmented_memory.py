@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.readings import judged, read, surely
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, surely
+from tests.support.recordings import Loop, on_gpu, read
 
 RULE = "fragmented-memory"
 HOARD = [10e9] * 4 + [70e9] * 20
@@ -23,22 +23,22 @@ def test_retries_beside_unused_memory() -> None:
 
 def test_well() -> None:
     assert (
-        judged(RULE, read(on_gpu(peak_share=0.6).recording(), torch_reserved_bytes=60e9, torch_alloc_retries=0)) is None
+        asked(RULE, read(on_gpu(peak_share=0.6).recording(), torch_reserved_bytes=60e9, torch_alloc_retries=0)) is None
     )
 
 
 def test_a_cache_left_by_an_earlier_cell_is_no_fragmentation() -> None:
-    assert judged(RULE, read(on_gpu(peak_share=0.2).recording(), torch_reserved_bytes=60e9)) is None
+    assert asked(RULE, read(on_gpu(peak_share=0.2).recording(), torch_reserved_bytes=60e9)) is None
 
 
 def test_twice_of_little_is_missed_by_nobody() -> None:
-    assert judged(RULE, read(on_gpu(peak_share=0.1).recording(), torch_reserved_bytes=[1e9] * 4 + [30e9] * 20)) is None
+    assert asked(RULE, read(on_gpu(peak_share=0.1).recording(), torch_reserved_bytes=[1e9] * 4 + [30e9] * 20)) is None
 
 
 def test_retries_of_a_card_that_is_simply_full() -> None:
     recording = read(on_gpu(peak_share=0.95).recording(), torch_reserved_bytes=78e9, torch_alloc_retries=9)
-    assert judged(RULE, recording) is None
+    assert asked(RULE, recording) is None
 
 
 def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert judged(RULE, Loop()) is None
+    assert asked(RULE, Loop()) is None

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.support.found import asked, sick, top
-from tests.support.readings import surely
+from tests.support.found import asked, sick, surely, top
 from tests.support.recordings import Loop, on_gpu
 
 RULE = "full-precision"

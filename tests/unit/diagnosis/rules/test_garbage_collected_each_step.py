@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.chores import calling, found, named
-from tests.support.recordings import Loop
+from tests.support.found import asked, named
+from tests.support.recordings import Loop, calling
 
 RULE = "garbage-collected-each-step"
 
 
 def test_sick() -> None:
     recording = calling(Loop(other=10.0), "collect-garbage", 0.5, 100)
-    finding = found(RULE, recording)
+    finding = asked(RULE, recording)
     assert finding is not None and finding.cost_share == pytest.approx(0.5)
     cure = finding.prescriptions[0]
     assert cure.predicted_low and cure.predicted_speedup and cure.predicted_high
@@ -23,16 +23,16 @@ def test_sick() -> None:
 
 
 def test_well() -> None:
-    assert found(RULE, calling(Loop(), "collect-garbage", 0.01, 1)) is None
-    assert found(RULE, Loop().recording()) is None
+    assert asked(RULE, calling(Loop(), "collect-garbage", 0.01, 1)) is None
+    assert asked(RULE, Loop().recording()) is None
 
 
 def test_other_chores_are_no_garbage() -> None:
-    assert found(RULE, calling(Loop(other=5.0), "checkpoint", 0.3, 10)) is None
+    assert asked(RULE, calling(Loop(other=5.0), "checkpoint", 0.3, 10)) is None
 
 
 def test_one_call_before_the_loop_gets_going_is_fine() -> None:
-    assert found(RULE, calling(Loop(other=5.0), "collect-garbage", 0.3, 1)) is None
+    assert asked(RULE, calling(Loop(other=5.0), "collect-garbage", 0.3, 1)) is None
 
 
 def test_a_librarys_collections_can_be_made_short() -> None:
@@ -40,7 +40,7 @@ def test_a_librarys_collections_can_be_made_short() -> None:
     recording = calling(Loop(other=10.0), "collect-garbage", 0.5, 100)
     (own,) = recording.chores or ()
     recording = replace(recording, chores=(replace(own, text="out = pipeline(training=train)"),))
-    finding = found(RULE, recording)
+    finding = asked(RULE, recording)
     assert finding is not None
     (cure,) = finding.prescriptions
     assert "gc.freeze()" in cure.code

@@ -7,9 +7,8 @@ import pytest
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import Recording
 from gpu_doctor.recording.setup import World
-from tests.support.judged import with_more
-from tests.support.readings import judged, read, surely
-from tests.support.recordings import Loop
+from tests.support.found import asked, surely
+from tests.support.recordings import Loop, read, with_more
 
 RULE = "host-memory-pressure"
 GIB = float(1 << 30)
@@ -42,8 +41,8 @@ def test_swapping() -> None:
 
 def test_well() -> None:
     plenty = {"host_memory_available_bytes": 20 * GIB, "host_memory_total_bytes": 32 * GIB}
-    assert judged(RULE, read(LOOP.recording(), None, **plenty)) is None
-    assert judged(RULE, LOOP) is None
+    assert asked(RULE, read(LOOP.recording(), None, **plenty)) is None
+    assert asked(RULE, LOOP) is None
 
 
 def test_workers_that_hold_little_are_not_taken_away() -> None:
@@ -53,13 +52,13 @@ def test_workers_that_hold_little_are_not_taken_away() -> None:
 
 def test_a_twentieth_of_a_large_machine_is_plenty() -> None:
     large = {"host_memory_available_bytes": 20 * GIB, "host_memory_total_bytes": 1024 * GIB}
-    assert judged(RULE, read(LOOP.recording(), None, **large)) is None
+    assert asked(RULE, read(LOOP.recording(), None, **large)) is None
 
 
 def test_others_swapping_is_not_ours() -> None:
     readings = {"host_memory_available_bytes": 10 * GIB, "host_memory_total_bytes": 32 * GIB}
     recording = read(LOOP.recording(), None, **readings, process_swapped_bytes=0, swap_in_bytes_per_s=5e7)
-    assert judged(RULE, recording) is None
+    assert asked(RULE, recording) is None
 
 
 KILLED = "RuntimeError: DataLoader worker (pid 68) is killed by signal: Killed. "
@@ -85,12 +84,12 @@ def test_a_worker_that_the_system_killed(reason: str) -> None:
 
 def test_where_the_kernel_does_not_count_torchs_word_is_taken() -> None:
     assert surely(RULE, ended(KILLED, float("nan"))).evidence[0] == KILLED
-    assert judged(RULE, ended(GONE, float("nan"))) is None, "it may as well have crashed"
+    assert asked(RULE, ended(GONE, float("nan"))) is None, "it may as well have crashed"
 
 
 @pytest.mark.parametrize("reason", [KILLED, GONE, ""])
 def test_who_is_killed_by_hand_did_not_lack_memory(reason: str) -> None:
-    assert judged(RULE, ended(reason, 0.0)) is None
+    assert asked(RULE, ended(reason, 0.0)) is None
 
 
 def test_another_process_that_was_killed_is_told_too() -> None:

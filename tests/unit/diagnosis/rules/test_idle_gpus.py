@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpu_doctor.recording.setup import ModelFacts, World
-from tests.support.found import asked, named, sick
-from tests.support.judged import silence, with_more
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, named, sick, silence
+from tests.support.recordings import Loop, on_gpu, with_more
 
 RULE = "idle-gpus"
 ALONE = World(visible_gpus=4)

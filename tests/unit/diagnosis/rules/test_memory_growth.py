@@ -13,9 +13,10 @@ import torch
 from gpu_doctor.diagnosis.rules.memory.memory_growth import WRITTEN
 from gpu_doctor.recording import Recording
 from gpu_doctor.recording.setup import KeptGraphs
-from tests.support.memory_growth_parts import RULE
-from tests.support.readings import READINGS, judged, read, surely
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, surely
+from tests.support.recordings import READINGS, Loop, on_gpu, read
+
+RULE = "memory-growth"
 
 MIB, GIB = float(1 << 20), float(1 << 30)
 
@@ -68,13 +69,13 @@ def test_growth_after_the_first_epoch_needs_no_line() -> None:
 def test_a_cache_that_will_not_fit_into_memory_within_the_first_epoch() -> None:
     first = SLOW.but(steps_per_epoch=20_000)
     assert surely(RULE, held(GIB + 2 * GIB * RAMP, first, available=GIB)).risk
-    assert judged(RULE, held(GIB + 2 * GIB * RAMP, first, available=200 * GIB)) is None, "it fits"
+    assert asked(RULE, held(GIB + 2 * GIB * RAMP, first, available=200 * GIB)) is None, "it fits"
 
 
 def test_a_cache_of_the_data_is_not_laid_to_a_line_that_keeps_little() -> None:
     first = SLOW.but(steps_per_epoch=20_000, source=KEEPS)
     grown = GIB + 200 * MIB * RAMP  # half a megabyte a step
-    assert judged(RULE, held(grown, first.but(batch_bytes=5e5), available=200 * GIB)) is None
+    assert asked(RULE, held(grown, first.but(batch_bytes=5e5), available=200 * GIB)) is None
     assert surely(RULE, held(grown, first.but(batch_bytes=5e4), available=20 * GIB))
 
 
@@ -90,9 +91,9 @@ PREDICTS = SLOW.but(steps_per_epoch=400, backward=0.0, optimizer=0.0, source=EXP
 @pytest.mark.parametrize("workers", [0, 4])
 def test_outputs_that_are_kept_on_purpose_and_fit(workers: int) -> None:
     grown = GIB + 2 * GIB * RAMP
-    assert judged(RULE, held(grown, PREDICTS.but(workers=workers))) is None, "all of its batches are done"
+    assert asked(RULE, held(grown, PREDICTS.but(workers=workers))) is None, "all of its batches are done"
     half = PREDICTS.but(workers=workers, steps_per_epoch=800)
-    assert judged(RULE, held(grown, half, available=8 * GIB)) is None, "2 GiB more will come"
+    assert asked(RULE, held(grown, half, available=8 * GIB)) is None, "2 GiB more will come"
 
 
 @pytest.mark.parametrize("workers", [0, 4])
@@ -115,8 +116,8 @@ def test_what_is_to_be_written_can_be(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_well() -> None:
-    assert judged(RULE, held(GIB + 5 * MIB * RNG.standard_normal(READINGS))) is None
-    assert judged(RULE, SLOW.but(source=KEEPS)) is None, "nothing was read"
+    assert asked(RULE, held(GIB + 5 * MIB * RNG.standard_normal(READINGS))) is None
+    assert asked(RULE, SLOW.but(source=KEEPS)) is None, "nothing was read"
 
 
 @pytest.mark.parametrize(
@@ -133,18 +134,18 @@ def test_well() -> None:
     ],
 )
 def test_what_only_looks_like_growth(shape: Any, kind: str) -> None:
-    assert judged(RULE, held(shape)) is None, kind
+    assert asked(RULE, held(shape)) is None, kind
     if "little" not in kind:
-        assert judged(RULE, held(shape, SLOW.but(source=KEEPS))) is None, kind
+        assert asked(RULE, held(shape, SLOW.but(source=KEEPS))) is None, kind
 
 
 def test_a_short_run_tells_nothing() -> None:
     short = read(SLOW.recording(), None, process_held_bytes=[1e9, 2e9, 3e9, 4e9, 5e9])
-    assert judged(RULE, short) is None
+    assert asked(RULE, short) is None
 
 
 def test_a_rise_that_takes_weeks_is_left_alone() -> None:
-    assert judged(RULE, held(GIB + 300 * MIB * RAMP, SLOW.but(forward=4000.0), available=4000 * GIB)) is None
+    assert asked(RULE, held(GIB + 300 * MIB * RAMP, SLOW.but(forward=4000.0), available=4000 * GIB)) is None
 
 
 @pytest.mark.parametrize("source", [KEEPS, "train(model, loader)\n"])
@@ -158,6 +159,6 @@ def test_graphs_that_outlive_their_steps_need_no_near_limit(source: str) -> None
     found = surely(RULE, held(grown, kept(40), available=400 * GIB))
     named = "line 4 keeps `loss`" if source is KEEPS else "the graph behind every step's output is kept"
     assert named in found.headline and "all 40 steps" in found.evidence[1]
-    assert judged(RULE, held(grown, kept(5), available=400 * GIB)) is None, "a list that is cleared each epoch"
-    assert judged(RULE, held(grown, far, available=400 * GIB)) is None, "nobody looked"
-    assert judged(RULE, held(GIB + 2 * MIB * RAMP, kept(40), available=400 * GIB)) is None, "single pages"
+    assert asked(RULE, held(grown, kept(5), available=400 * GIB)) is None, "a list that is cleared each epoch"
+    assert asked(RULE, held(grown, far, available=400 * GIB)) is None, "nobody looked"
+    assert asked(RULE, held(GIB + 2 * MIB * RAMP, kept(40), available=400 * GIB)) is None, "single pages"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpu_doctor.recording.setup import EvaluationFacts
-from tests.support.readings import judged, read, surely
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, surely
+from tests.support.recordings import Loop, on_gpu, read
 
 RULE = "near-out-of-memory"
 FULL = on_gpu(peak_share=0.95)
@@ -36,13 +36,13 @@ def test_what_cuda_and_others_hold_counts() -> None:
 
 
 def test_well() -> None:
-    assert judged(RULE, on_gpu()) is None
+    assert asked(RULE, on_gpu()) is None
 
 
 def test_a_cache_that_fills_the_card_is_not_needed() -> None:
     recording = read(on_gpu(peak_share=0.5).recording(), torch_reserved_bytes=78e9, gpu_memory_used_bytes=79e9)
-    assert judged(RULE, recording) is None
+    assert asked(RULE, recording) is None
 
 
 def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert judged(RULE, Loop()) is None
+    assert asked(RULE, Loop()) is None

@@ -9,9 +9,8 @@ import pytest
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import Recording
-from tests.support.found import named
-from tests.support.readings import judged, replaced, surely, zipped
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, named, surely
+from tests.support.recordings import Loop, on_gpu, zipped
 
 RULE = "needless-accumulation"
 IDLE = on_gpu(gpu_util=50.0, peak_share=0.2, queue_empty=0.6)
@@ -20,7 +19,7 @@ IDLE = on_gpu(gpu_util=50.0, peak_share=0.2, queue_empty=0.6)
 def accumulating(loop: Loop, batches: int = 4) -> Recording:
     recording = loop.recording()
     steps = recording.steps
-    return replaced(recording, steps=dataclasses.replace(steps, batches=np.full(len(steps), float(batches))))
+    return dataclasses.replace(recording, steps=dataclasses.replace(steps, batches=np.full(len(steps), float(batches))))
 
 
 def test_sick() -> None:
@@ -38,24 +37,24 @@ def test_the_launches_of_a_small_micro_batch_are_no_finding_of_their_own() -> No
 
 @pytest.mark.parametrize("workers", [4, 0])
 def test_two_loaders_in_one_step_are_no_two_micro_batches(workers: int) -> None:
-    assert judged(RULE, zipped(IDLE.recording(), workers)) is None
+    assert asked(RULE, zipped(IDLE.recording(), workers)) is None
     accumulated = surely(RULE, zipped(accumulating(IDLE, 2), workers))
     assert accumulated.headline.startswith("2 micro-batches")
 
 
 def test_only_what_surely_fits_is_advised() -> None:
     assert "accumulation_steps = 2" in surely(RULE, accumulating(IDLE.but(peak_share=0.4))).prescriptions[0].code
-    assert judged(RULE, accumulating(IDLE.but(peak_share=0.4), batches=3)) is None
+    assert asked(RULE, accumulating(IDLE.but(peak_share=0.4), batches=3)) is None
 
 
 def test_well() -> None:
     assert RULE not in named(IDLE)
-    assert judged(RULE, accumulating(IDLE.but(peak_share=0.7))) is None
+    assert asked(RULE, accumulating(IDLE.but(peak_share=0.7))) is None
 
 
 def test_a_busy_gpu_gains_nothing() -> None:
-    assert judged(RULE, accumulating(IDLE.but(gpu_util=97.0))) is None
+    assert asked(RULE, accumulating(IDLE.but(gpu_util=97.0))) is None
 
 
 def test_a_loop_that_waits_for_data_gains_nothing() -> None:
-    assert judged(RULE, accumulating(IDLE.but(wait=5.0, gpu_gap=5.0))) is None
+    assert asked(RULE, accumulating(IDLE.but(wait=5.0, gpu_gap=5.0))) is None

@@ -7,8 +7,8 @@ import pytest
 import gpu_doctor.trials.run as trial
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.diagnosis import diagnose
-from tests.support.readings import judged, surely, with_outcome
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, surely
+from tests.support.recordings import Loop, on_gpu, with_outcome
 
 RULE = "out-of-memory"
 SAID = (
@@ -124,9 +124,9 @@ def test_an_unknown_message_invents_nothing() -> None:
 
 
 def test_well() -> None:
-    assert judged(RULE, on_gpu(peak_share=0.99)) is None
+    assert asked(RULE, on_gpu(peak_share=0.99)) is None
 
 
 def test_another_failure_is_not_explained_by_memory() -> None:
     failed = with_outcome(on_gpu().recording(), "failed", "ValueError: out of cheese")
-    assert judged(RULE, failed) is None and not diagnose(failed).findings
+    assert asked(RULE, failed) is None and not diagnose(failed).findings

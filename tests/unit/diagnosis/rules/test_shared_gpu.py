@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.readings import judged, read, surely
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, surely
+from tests.support.recordings import Loop, on_gpu, read
 
 RULE = "shared-gpu"
 ALONE: dict[str, Any] = {"gpu_memory_used_bytes": 41e9, "torch_reserved_bytes": 40e9, "gpu_util_pct": 95}
@@ -34,18 +34,18 @@ def test_in_a_container_memory_that_nobody_here_holds() -> None:
 
 
 def test_well() -> None:
-    assert judged(RULE, card()) is None
-    assert judged(RULE, card(other_processes=0, other_processes_bytes=0)) is None
+    assert asked(RULE, card()) is None
+    assert asked(RULE, card(other_processes=0, other_processes_bytes=0)) is None
 
 
 def test_a_desktop_is_no_neighbour() -> None:
     small = card(other_processes=3, other_processes_bytes=5e8, other_processes_util_pct=2)
-    assert judged(RULE, small) is None
+    assert asked(RULE, small) is None
 
 
 def test_a_listed_card_without_others_has_a_large_context_of_its_own() -> None:
-    assert judged(RULE, card(gpu_memory_used_bytes=50e9, other_processes=0)) is None
+    assert asked(RULE, card(gpu_memory_used_bytes=50e9, other_processes=0)) is None
 
 
 def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert judged(RULE, Loop()) is None
+    assert asked(RULE, Loop()) is None

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.readings import judged, read, surely
-from tests.support.recordings import on_gpu
+from tests.support.found import asked, surely
+from tests.support.recordings import on_gpu, read
 
 RULE = "slow-link"
 COPYING = on_gpu(transfer=5.0, gpu_gap=5.0)
@@ -29,17 +29,17 @@ def test_a_slot_of_an_older_generation() -> None:
 
 
 def test_well() -> None:
-    assert judged(RULE, card()) is None
-    assert judged(RULE, COPYING) is None
+    assert asked(RULE, card()) is None
+    assert asked(RULE, COPYING) is None
 
 
 def test_copies_over_nvlink_c2c_do_not_take_the_pcie_link() -> None:
-    assert judged(RULE, card(pcie_width=1, c2c_bytes_per_s=447e9)) is None
+    assert asked(RULE, card(pcie_width=1, c2c_bytes_per_s=447e9)) is None
 
 
 def test_a_link_that_rests_between_the_copies_is_judged_at_its_best() -> None:
-    assert judged(RULE, card(pcie_gen=[1, 1, 5, 5, 1, 5, 1, 1])) is None
+    assert asked(RULE, card(pcie_gen=[1, 1, 5, 5, 1, 5, 1, 1])) is None
 
 
 def test_hidden_copies_need_no_faster_link() -> None:
-    assert judged(RULE, card(on_gpu(), pcie_width=4)) is None
+    assert asked(RULE, card(on_gpu(), pcie_width=4)) is None

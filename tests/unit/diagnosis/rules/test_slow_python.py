@@ -9,9 +9,8 @@ import pytest
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import LineCost, Recording
 from gpu_doctor.recording.setup import Chore
-from tests.support.chores import calling, found
 from tests.support.found import asked, named, sick, top
-from tests.support.recordings import Loop, line, on_gpu
+from tests.support.recordings import Loop, calling, line, on_gpu
 
 RULE = "slow-python"
 LOGGING = Loop(other=10.0)
@@ -112,14 +111,14 @@ def test_a_forward_without_modules_cannot_be_told_from_python() -> None:
 
 
 def test_checkpoints_and_collections_have_rules_of_their_own() -> None:
-    assert found(RULE, calling(LOGGING, "checkpoint", 0.45, 10)) is None
-    left = found(RULE, calling(LOGGING, "collect-garbage", 0.2, 100))
+    assert asked(RULE, calling(LOGGING, "checkpoint", 0.45, 10)) is None
+    left = asked(RULE, calling(LOGGING, "collect-garbage", 0.2, 100))
     assert left is not None and left.cost_share == pytest.approx(0.3)
 
 
 def test_the_line_of_a_chore_is_not_named() -> None:
     both = LOGGING.but(lines=(line("plot(history)", 0.3), LineCost("<cell>", 9, "f", "gc.collect()", "other", 0.2)))
-    left = found(RULE, calling(both, "collect-garbage", 0.2, 100))
+    left = asked(RULE, calling(both, "collect-garbage", 0.2, 100))
     assert left is not None and left.cost_share == pytest.approx(0.3)
     assert not any("gc.collect" in one for one in left.evidence)
 

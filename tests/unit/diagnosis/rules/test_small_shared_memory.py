@@ -7,9 +7,8 @@ import pytest
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.recording import LoaderSetup, Setup
 from gpu_doctor.recording.setup import World
-from tests.support.found import asked, named
-from tests.support.judged import threat, with_more
-from tests.support.recordings import KEY, Loop
+from tests.support.found import asked, named, threat
+from tests.support.recordings import KEY, Loop, with_more
 
 RULE = "small-shared-memory"
 DOCKER = {"world": World(shm_free_bytes=64e6)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpu_doctor.diagnosis import diagnose
-from tests.support.readings import READINGS, judged, read, surely
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, surely
+from tests.support.recordings import READINGS, Loop, on_gpu, read
 
 RULE = "throttled"
 HALF = [i >= READINGS // 2 for i in range(READINGS)]
@@ -29,22 +29,22 @@ def test_sick() -> None:
 
 def test_well() -> None:
     cool = {**HOT, "clock_limit_bits": 0, "sm_clock_mhz": 1980}
-    assert judged(RULE, read(on_gpu().recording(), 0, **cool)) is None  # type: ignore[arg-type]
+    assert asked(RULE, read(on_gpu().recording(), 0, **cool)) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("bits", [0x1, 0x4, 0x100])
 def test_idle_and_the_power_limit_of_a_busy_card_are_no_throttling(bits: int) -> None:
-    assert judged(RULE, read(on_gpu().recording(), 0, **{**HOT, "clock_limit_bits": bits})) is None  # type: ignore[arg-type]
+    assert asked(RULE, read(on_gpu().recording(), 0, **{**HOT, "clock_limit_bits": bits})) is None  # type: ignore[arg-type]
 
 
 def test_an_idle_card_lowers_its_clocks_by_itself() -> None:
     idle = {**HOT, "gpu_util_pct": 3}
-    assert judged(RULE, read(on_gpu().recording(), 0, **idle)) is None  # type: ignore[arg-type]
+    assert asked(RULE, read(on_gpu().recording(), 0, **idle)) is None  # type: ignore[arg-type]
 
 
 def test_another_cards_heat_is_not_this_ones() -> None:
-    assert judged(RULE, read(on_gpu().recording(), 1, **HOT)) is None  # type: ignore[arg-type]
+    assert asked(RULE, read(on_gpu().recording(), 1, **HOT)) is None  # type: ignore[arg-type]
 
 
 def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert judged(RULE, Loop()) is None
+    assert asked(RULE, Loop()) is None

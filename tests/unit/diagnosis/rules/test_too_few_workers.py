@@ -9,8 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from gpu_doctor.capture.describe.loaders import describe
 from tests.support.found import asked, sick, top
-from tests.support.judged import with_more
-from tests.support.recordings import Loop
+from tests.support.recordings import Loop, with_more
 
 RULE = "too-few-workers"
 BUSY = Loop(wait=10.0, workers=2, fetch=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)

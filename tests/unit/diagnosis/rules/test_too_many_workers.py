@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.found import asked, sick, top
-from tests.support.judged import with_more
-from tests.support.recordings import Loop
+from tests.support.recordings import Loop, with_more
 
 RULE = "too-many-workers"
 # Two cores give 12 + 12 ms of CPU in 12 ms, and taking a batch from a worker 1.3 more; yet a step takes 14.8.

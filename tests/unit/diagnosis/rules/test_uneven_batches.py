@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.found import asked, rule, sick, top
-from tests.support.judged import with_more
-from tests.support.recordings import Loop
+from tests.support.recordings import Loop, with_more
 
 RULE = "uneven-batches"
 WALLS = [3.0] * 58 + [200.0] * 2

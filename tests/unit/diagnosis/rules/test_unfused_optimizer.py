@@ -9,8 +9,7 @@ import pytest
 
 from gpu_doctor.recording.setup import OptimizerFacts
 from tests.support.found import asked, sick, top
-from tests.support.judged import with_more
-from tests.support.recordings import Loop, on_gpu
+from tests.support.recordings import Loop, on_gpu, with_more
 
 RULE = "unfused-optimizer"
 ADAM = OptimizerFacts("AdamW", tensors=200, elements=2_000_000, can_fuse=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpu_doctor.diagnosis import diagnose
-from tests.support.readings import judged, read, surely, with_outcome
-from tests.support.recordings import Loop, on_gpu
+from tests.support.found import asked, surely
+from tests.support.recordings import Loop, on_gpu, read, with_outcome
 
 RULE = "unsupported-architecture"
 SAID = "AcceleratorError: CUDA error: no kernel image is available for execution on the device"
@@ -22,16 +22,16 @@ def test_what_torchs_build_says() -> None:
 
 
 def test_well() -> None:
-    assert judged(RULE, read(on_gpu().recording(), 0, architecture_support=2)) is None
-    assert judged(RULE, Loop()) is None
+    assert asked(RULE, read(on_gpu().recording(), 0, architecture_support=2)) is None
+    assert asked(RULE, Loop()) is None
 
 
 def test_code_that_is_translated_at_first_use_runs() -> None:
-    assert judged(RULE, read(on_gpu().recording(), 0, architecture_support=1)) is None
+    assert asked(RULE, read(on_gpu().recording(), 0, architecture_support=1)) is None
 
 
 def test_another_error_is_not_the_architecture() -> None:
     assert (
-        judged(RULE, with_outcome(on_gpu().recording(), "failed", "RuntimeError: CUDA error: device-side assert"))
+        asked(RULE, with_outcome(on_gpu().recording(), "failed", "RuntimeError: CUDA error: device-side assert"))
         is None
     )

@@ -12,9 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from gpu_doctor.capture.describe.loader_limits import refusal
 from gpu_doctor.diagnosis.rules.input.workers_cannot_start import CANNOT
 from gpu_doctor.recording import LoaderSetup, Setup
-from tests.support.found import asked, named, sick, top
-from tests.support.judged import threat, with_more
-from tests.support.recordings import KEY, Loop
+from tests.support.found import asked, named, sick, threat, top
+from tests.support.recordings import KEY, Loop, with_more
 
 RULE = "workers-cannot-start"
 SAID = f"{CANNOT}spawn, which needs pickling, but dataset is defined in the notebook: move it to a module."

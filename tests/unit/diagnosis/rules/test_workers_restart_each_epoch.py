@@ -10,8 +10,7 @@ import pytest
 from gpu_doctor.recording import Fetch, LoaderSetup
 from gpu_doctor.recording.setup import EvaluationFacts
 from tests.support.found import asked, sick, top
-from tests.support.judged import with_more
-from tests.support.recordings import Loop
+from tests.support.recordings import Loop, with_more
 
 RULE = "workers-restart-each-epoch"
 SHORT = Loop(workers=2, fetch=5.0, fetch_cpu=4.0, edge=100.0, steps_per_epoch=20)
