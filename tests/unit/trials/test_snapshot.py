@@ -468,9 +468,10 @@ def test_a_tensor_that_torch_does_not_let_go_of_is_named_once() -> None:
 def test_workers_that_were_there_before_are_not_ended() -> None:
     loader = DataLoader(TensorDataset(torch.zeros(4)), num_workers=1, persistent_workers=True)
     assert len(list(loader)) == 4
-    workers: Any = loader._iterator
+    kept: Any = loader._iterator
     Snapshot.take({"loader": loader}).restore()
-    assert loader._iterator is workers and workers._workers[0].is_alive() and len(list(loader)) == 4
+    now: Any = loader._iterator
+    assert now is kept and kept._workers[0].is_alive() and len(list(loader)) == 4
 
 
 def test_big_data_in_a_scripted_part_of_a_dataset_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
