@@ -72,9 +72,9 @@ class Knob(ABC):
             ValueError: one sentence that names the right form.
         """
 
-    @abstractmethod
     def why_not(self, value: SettingValue, setup: Setup) -> str:
         """Why a value other than the one as written cannot be honoured for the loop of `setup`; empty if it can."""
+        return ""
 
     def refusal(self, value: SettingValue, setup: Setup) -> str:
         """Why this value cannot be honoured for the loop of `setup`; empty if it can."""
