@@ -156,6 +156,7 @@ class Case(Runner):
         trial.check_budget(**budget)
         if refusal := beforehand(self).refusal:
             raise Refused(refusal)
+        self.stopped = False
         return self.measured_aside(**budget)[0]
 
     def beforehand(self) -> Beforehand:

@@ -17,11 +17,10 @@ from typing import Any, Final
 import torch
 
 from gpu_doctor import formatting
-from gpu_doctor.capture import Busy, Recorder, running
+from gpu_doctor.capture import Recorder
 from gpu_doctor.recording.setup import Flops
 from gpu_doctor.trials import run
 from gpu_doctor.trials.beforehand import beforehand
-from gpu_doctor.trials.rounds import not_restored
 from gpu_doctor.trials.runner import Runner
 
 
@@ -164,9 +163,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
         ValueError: if steps or seconds are not positive.
         Busy: if a run is already being recorded in this process.
     """
-    run.check_budget(steps, seconds)
-    if running() is not None:
-        raise Busy("A run is being recorded in this process: wait for its end, then count.")
+    run.check_start(steps, seconds, "count")
     if refusal := beforehand(case).refusal:
         raise NotCounted(refusal)
     meter, outer = FlopMeter(), case.on_begin
@@ -179,16 +176,13 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
         recorder.on_step.append(ended)
         recorder.fold_each_step()
 
-    snapshot = case.keep()
-    notes: tuple[str, ...] = ()
-    try:
-        case.on_begin = began  # a view does not follow this one: its times are the counter's
-        with case.quietly(), meter.counting():
-            result = case.once({}, "count", steps, seconds)
-    finally:
-        case.on_begin = outer
-        with run.uninterrupted():
-            notes = snapshot.restore()
+    with case.aside() as aside:
+        try:
+            case.on_begin = began  # a view does not follow this one: its times are the counter's
+            with meter.counting():
+                result = case.once({}, "count", steps, seconds)
+        finally:
+            case.on_begin = outer
     recording = result.recording
     if isinstance(result.error, KeyboardInterrupt):
         raise KeyboardInterrupt
@@ -198,9 +192,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
     found = meter.flops(recording.steps.samples.tolist())
     if found is None:
         raise NotCounted(_why(recording.outcome, recording.reason, len(meter.totals)))
-    return found, formatting.left_behind(
-        recording.written or (), (*not_restored(snapshot.unrestorable, notes), *case.anew.said)
-    )
+    return found, formatting.left_behind(recording.written or (), aside.left)
 
 
 def _why(outcome: str, reason: str, steps: int) -> str:

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from gpu_doctor import formatting
-from gpu_doctor.capture import Busy, running
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.diagnosis.vitals.memory_fit import memory_fit
 from gpu_doctor.recording import Recording
@@ -22,10 +21,8 @@ from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.results import MARGIN, Largest
-from gpu_doctor.trials.rounds import Rounds, not_restored
-from gpu_doctor.trials.runner import Runner
+from gpu_doctor.trials.runner import Aside, Runner
 from gpu_doctor.trials.searches import no_largest
-from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
 MOST_PROBES: Final = 3
@@ -60,9 +57,7 @@ def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float 
         ValueError: if seconds are not positive.
         Busy: if a run is already being recorded in this process.
     """
-    trial.check_budget(None, seconds)
-    if running() is not None:
-        raise Busy("A run is being recorded in this process: wait for its end, then search.")
+    trial.check_start(None, seconds, "search")
     run = case.baseline
     if run is None:
         return Largest(None, reason="Run the code once first: the batch size is not known.")
@@ -72,31 +67,21 @@ def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float 
     if refusal := beforehand(case).refusal:
         return Largest(None, reason=refusal)
     case.stopped = False  # a Stop of before counts no more, one while the state is kept does
+    device, most = memory or CardMemory(run.setup.device), loader.dataset_len or 1 << 20
     try:
         # On the card the copies would be a part of every peak, and what they take is not there for a larger batch.
-        snapshot = case.keep(to_host=True)
+        with case.aside(to_host=True) as aside:
+            search = _Search(aside, run, device, loader.batch_size, most, seconds)
+            found = search.run()
     except SnapshotTooLarge as too_large:
         return Largest(None, reason=str(too_large))
-    most = loader.dataset_len or 1 << 20
-    search = _Search(case, run, snapshot, memory or CardMemory(run.setup.device), loader.batch_size, most, seconds)
-    notes: tuple[str, ...] = ()
-    try:
-        with case.quietly():
-            found = search.run()
-    finally:
-        case.say("")
-        with trial.uninterrupted():
-            notes = snapshot.restore()
-    left = (*not_restored(snapshot.unrestorable, notes), *case.anew.said)
-    return replace(found, notes=formatting.left_behind(search.written, left))
+    return replace(found, notes=formatting.left_behind(search.written, aside.left))
 
 
 class _Search:
-    def __init__(
-        self, case: Runner, run: Recording, snapshot: Snapshot, memory: Memory, now: int, most: int, seconds: float
-    ) -> None:
-        self._case, self._memory, self._now, self._most = case, memory, now, most
-        self._rounds = Rounds(case.once, snapshot, case.say, lambda: case.stopped, case.recordings)
+    def __init__(self, aside: Aside, run: Recording, memory: Memory, now: int, most: int, seconds: float) -> None:
+        self._case, self._memory, self._now, self._most = aside.case, memory, now, most
+        self._rounds = aside.rounds()
         self._seconds = seconds
         self._limit = memory.limit_bytes()
         self._tried: list[tuple[int, float | None]] = []
@@ -169,7 +154,7 @@ class _Search:
         self._memory.reset()
         kept: list[Recording] = []
         settings = {} if size == self._now else {"batch_size": size}
-        self._rounds._side(settings, "probe", PROBE_STEPS, left_s, kept)
+        self._rounds.side(settings, "probe", PROBE_STEPS, left_s, kept)
         one = kept[-1]
         self.written += one.written or ()
         if one.outcome == "out-of-memory":

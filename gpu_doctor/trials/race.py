@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpu_doctor.capture import Busy, running
 from gpu_doctor.diagnosis import Forecast, judged
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.vitals.measure import measure
@@ -21,12 +20,12 @@ from gpu_doctor.recording import Recording, Settings, Setup, describe
 from gpu_doctor.trials import arguments, knobs, run
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.compare.effect import AS_PASTED, Effect, compare
+from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.knobs.cell_variables import check
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.loss_reasons import unusable
-from gpu_doctor.trials.rounds import MOST_PAIRS, Rounds, not_restored
-from gpu_doctor.trials.runner import Runner
-from gpu_doctor.trials.snapshot.snapshot import Snapshot
+from gpu_doctor.trials.rounds import MOST_PAIRS, Rounds
+from gpu_doctor.trials.runner import Aside, Runner
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
 
@@ -51,12 +50,8 @@ class Entry:
     """Why it was given up before its interval was clear."""
     stopped: bool = False
     """Stop came before it was decided."""
-    notes: tuple[str, ...] = ()
-    """Sentences on what could not be put back."""
-    lost: tuple[str, ...] = ()
-    """What could not be kept in the first place, by name."""
-    from_start: tuple[str, ...] = ()
-    """See `Effect`."""
+    aside: Aside | None = None
+    """From which state its trials ran; None elsewhere, and where none began."""
     seconds: float = 0.0
     """What its pairs took."""
     seen: tuple[Recording, ...] = ()
@@ -114,12 +109,12 @@ def tried(
         entry.text = case.pasted(entry.settings).text
     try:
         if open_:
-            _raced(case, case.keep(), open_, against, steps, seconds, pairs)
+            _raced(case, open_, against, steps, seconds, pairs)
     except SnapshotTooLarge as too_large:
         for entry in open_:
             entry.refusal = str(too_large)
     except BaseException:  # an interrupt, or an error of ours
-        with run.uninterrupted():  # what was measured until then is not lost
+        with uninterrupted():  # what was measured until then is not lost
             _all_concluded(case, entries, against, time.perf_counter() - begin)
         raise
     return _all_concluded(case, entries, against, time.perf_counter() - begin)
@@ -147,9 +142,7 @@ def begun(
         Busy: if a run is already being recorded in this process.
     """
     arguments.whole(pairs, "pairs", MOST_PAIRS)
-    run.check_budget(steps, seconds)
-    if running() is not None:
-        raise Busy("A run is being recorded in this process: wait for its end, then start the trial.")
+    run.check_start(steps, seconds, "start the trial")
     case.stopped = False
     return knobs.as_settings(against)
 
@@ -174,44 +167,26 @@ def entered(case: Runner, settings: Settings, found: Setup | None = None, refuse
     return entry
 
 
-def _raced(
-    case: Runner, snapshot: Snapshot, entries: list[Entry], against: Settings, steps: int, seconds: float, pairs: int
-) -> None:
+def _raced(case: Runner, entries: list[Entry], against: Settings, steps: int, seconds: float, pairs: int) -> None:
     """Gives the candidates their pairs, in turns, and puts everything back."""
-    sides = {
-        id(entry): Rounds(
-            functools.partial(case.once_as_pasted, entry.text) if entry.text else case.once,
-            snapshot,
-            case.say,
-            lambda: case.stopped,
-            case.recordings,
-            bases=entry.bases,
-            candidates=entry.candidates,
-            alone=entry.alone,
-            nudged=case.nudged,
-        )
-        for entry in entries
-    }
-    try:
-        with case.quietly():
-            for number in range(1, pairs + 1):
-                for entry in [one for one in entries if one.going]:
-                    if case.stopped or not entry.going:  # dropped in this very round
-                        continue
-                    rounds, of = sides[id(entry)], f"{describe(entry.settings)}: " if len(entries) > 1 else ""
-                    what = f"{of}round {number}, until it is clear"
-                    entry.going = rounds.pair(what, against, entry.settings, steps, seconds)
-                    entry.seconds = rounds.took_s
-                    drop_the_worse(entries)
-                if case.stopped:
-                    break
-    finally:
-        case.say("")
-        with run.uninterrupted():
-            notes = snapshot.restore()
-            for entry in entries:
-                entry.notes, entry.lost = notes, snapshot.unrestorable
-                entry.from_start = case.anew.from_start
+    with case.aside() as aside:
+        sides: dict[int, Rounds] = {}
+        for entry in entries:
+            entry.aside = aside
+            once = functools.partial(case.once, text=entry.text) if entry.text else case.once
+            made = {"bases": entry.bases, "candidates": entry.candidates, "alone": entry.alone}
+            sides[id(entry)] = aside.rounds(once=once, nudged=case.nudged, **made)
+        for number in range(1, pairs + 1):
+            for entry in [one for one in entries if one.going]:
+                if case.stopped or not entry.going:  # dropped in this very round
+                    continue
+                rounds, of = sides[id(entry)], f"{describe(entry.settings)}: " if len(entries) > 1 else ""
+                what = f"{of}round {number}, until it is clear"
+                entry.going = rounds.pair(what, against, entry.settings, steps, seconds)
+                entry.seconds = rounds.took_s
+                drop_the_worse(entries)
+            if case.stopped:
+                break
 
 
 def drop_the_worse(entries: Sequence[Entry]) -> None:
@@ -247,10 +222,10 @@ def _pairs(number: int) -> str:
 
 def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
     """A candidate's effect, kept in the case with its recordings, wherever they were made."""
-    settings, bases, candidates, notes = entry.settings, entry.bases, entry.candidates, entry.notes
+    settings, bases, candidates, aside = entry.settings, entry.bases, entry.candidates, entry.aside
     if entry.refusal:
         return _kept(case, Effect(settings, against, outcome="refused", reason=entry.refusal))
-    left = not_restored(entry.lost, notes)
+    notes, left, from_start = (aside.notes, aside.lost, aside.anew.from_start) if aside is not None else ((), (), ())
     written = tuple(dict.fromkeys(path for one in bases for path in one.written or ()))
     if entry.failure:
         failed = Effect(settings, against, outcome=entry.failed_as, reason=entry.failure, seconds=entry.seconds)
@@ -261,12 +236,12 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
         if bases and not case.stopped:
             outcome, reason = bases[-1].outcome, run.baseline_ended(bases[-1])
         none = Effect(settings, against, outcome=outcome, reason=reason, seconds=entry.seconds)
-        return _kept(case, replace(none, written=written, not_restored=left, from_start=entry.from_start))
+        return _kept(case, replace(none, written=written, not_restored=left, from_start=from_start))
     case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
     if case.diagnosis is None:
         case.diagnosis = judged(bases[-1])[0]
     effect = _beside(measured, _predicted(case, entry, against))
-    effect = replace(effect, from_start=entry.from_start)
+    effect = replace(effect, from_start=from_start)
     outcome = "stopped" if entry.stopped else effect.outcome
     reason, verified = effect.reason or entry.dropped, AS_PASTED if entry.text else ""
     found = replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=left)

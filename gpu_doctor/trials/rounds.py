@@ -22,7 +22,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis import paced_s
 from gpu_doctor.recording import Recording, Settings
 from gpu_doctor.recording.steps import TRAINING
-from gpu_doctor.trials.compare.effect import BROKEN, MEASURED_S, Effect, compare, side_of
+from gpu_doctor.trials.compare.effect import BROKEN, MEASURED_S, Effect, compare
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.loss_reasons import differs, draws_anew
 from gpu_doctor.trials.nudged import Nudge
@@ -106,7 +106,7 @@ class Rounds:
         for role, side, into in sides:
             self.say(f"{what}: {role}")
             left_s = min(BLOCK_SHARE * seconds, max(seconds - self.spent_s, 1.0))
-            goes_on = not self.stopped() and self._side(side, role, steps, left_s, into)
+            goes_on = not self.stopped() and self.side(side, role, steps, left_s, into)
             self.took_s = earlier_s + time.monotonic() - begin
             if not goes_on:
                 return False
@@ -128,7 +128,7 @@ class Rounds:
         self.say(f"{what}: baseline again, for its losses")
         nudge = Nudge(effect.loss_dtype, draws_anew(effect, self.bases[0].setup), steps)
         spent_s = self.spent_s
-        if not self._side(against, "baseline", steps, BLOCK_SHARE * seconds, self.alone, partial(self.nudged, nudge)):
+        if not self.side(against, "baseline", steps, BLOCK_SHARE * seconds, self.alone, partial(self.nudged, nudge)):
             self.alone.pop()  # cut short, it tells nothing of the losses
         self.spent_s = spent_s  # no pair loses its turn for it
 
@@ -140,7 +140,7 @@ class Rounds:
             return steps
         return max(steps, min(math.ceil(LASTING * MEASURED_S / min(usual)), MOST_TIMES * steps))
 
-    def _side(
+    def side(
         self,
         side: Settings,
         role: str,
@@ -149,7 +149,19 @@ class Rounds:
         into: list[Recording],
         around: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> bool:
-        """One side of one round; false if the trial ends with it."""
+        """One side of one round; false if the trial ends with it.
+
+        Args:
+            side: knob values.
+            role: of its recording.
+            steps: at most.
+            left_s: seconds to measure, at most.
+            into: gets the recording.
+            around: context to run it in.
+
+        Raises:
+            KeyboardInterrupt: if it was interrupted, after the state was restored.
+        """
         for number in range(MOST_COPIED):
             begin = time.monotonic()
             with around() if around is not None else nullcontext():
@@ -215,9 +227,9 @@ def _free() -> None:
         torch.cuda.empty_cache()
 
 
-def needs_more(baseline: Recording | Sequence[Recording], candidate: Recording | Sequence[Recording]) -> bool:
+def needs_more(bases: Sequence[Recording], candidates: Sequence[Recording]) -> bool:
     """Whether another pair of runs is worth its time, see `goes_on`."""
-    return goes_on(compare(baseline, candidate), min(len(side_of(baseline)), len(side_of(candidate))))
+    return goes_on(compare(bases, candidates), min(len(bases), len(candidates)))
 
 
 def goes_on(effect: Effect, made: int) -> bool:

@@ -15,12 +15,10 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_doctor.capture import Recorder, RunEnded, recorded
+from gpu_doctor.capture import Busy, Recorder, RunEnded, recorded, running
 from gpu_doctor.recording import Recording, Settings, Setup
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.interrupts import Interrupts, StepGuard, end, ends_on_threads, noted
-from gpu_doctor.trials.interrupts import stop as stop
-from gpu_doctor.trials.interrupts import uninterrupted as uninterrupted
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.side_effects.begun_threads import waited_for
@@ -75,20 +73,17 @@ def run(
     Raises:
         Busy: if a run is already being recorded in this process.
     """
-    outcome, reason = "completed", ""
-    error: BaseException | None = None
     guard, interrupts = StepGuard(), Interrupts()
     scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source)
     files = WrittenFiles(borrowed, namespace) if borrowed is not None else None
     stretch = Stretch(recorder) if borrowed is not None else None
-    came = list[int]()
 
     def asked() -> None:
         recorder.log.ending = recorder.ending or "interrupted"  # where the code handles it, its next step is the end
 
     with ExitStack() as stack:
-        if borrowed is not None:
-            came = stack.enter_context(noted(lambda: guard.ended or recorder.ending == "stopped", asked))
+        ours = noted(lambda: guard.ended or recorder.ending == "stopped", asked)
+        came = stack.enter_context(ours) if borrowed is not None else []
         stack.callback(interrupts.release)
         if files is not None:
             files.kept.begin(lambda: recorder.log.steps > 0)
@@ -104,53 +99,75 @@ def run(
             stack.enter_context(parked(scope.notes))
             stack.enter_context(unlogged(scope.notes))
         stack.callback(interrupts.hold)  # when the code has ended: a second interrupt must not leave our patches on
-        try:
-            try:
-                if budget is not None:
-                    guard.begin(budget)
-                with ends_on_threads(RunEnded) as ended_there:
-                    execute()
-                outcome = next(iter(ended_there), outcome)
-                if stretch is not None:
-                    stretch.loop_over()
-            finally:
-                # Before the loop's frames are let go: a late Stop must not interrupt a loader that ends its workers.
-                end(recorder)
-        except RunEnded as ended:
-            outcome = str(ended)
-        except Refused as refusal:
-            outcome, reason = "refused", str(refusal)
-        except KeyboardInterrupt as interrupt:
-            outcome = "stopped" if recorder.ending == "stopped" else "interrupted"
-            error = None if outcome == "stopped" else _users(interrupt)
-        except SystemExit as left:
-            error = _users(left)  # `exit()` behind the loop is an end like any other; another code says that it failed
-            if left.code:
-                outcome, reason = "failed", _last_line(left)
-        except BaseException as raised:
-            error, reason = _users(raised), _last_line(raised)
-            outcome = "out-of-memory" if is_out_of_memory(raised) else "failed"
+        ended = _executed(execute, recorder, stretch, guard, budget)
     try:
         interrupts.deliver()
     except KeyboardInterrupt as late:
-        outcome, reason, error = "interrupted", "", late.with_traceback(None)
-    if guard.ended and outcome not in ("stopped", "out-of-memory"):  # whatever the code made of our interrupt
-        outcome, reason, error = "budget-reached", guard.reason, None
-    if files is not None and files.kept.refusal:  # likewise, whatever the code made of it
-        outcome, reason, error = "refused", files.kept.refusal, None
-    if came:  # likewise: the user wants the trial to end
-        outcome, reason = "interrupted", ""
-        error = error if isinstance(error, KeyboardInterrupt) else KeyboardInterrupt()
+        ended = _End("interrupted", error=late.with_traceback(None))
+    ended = _overruled(ended, guard, "" if files is None else files.kept.refusal, bool(came))
     for note in (*scope.notes, *(files.notes if files is not None else ())):
         recorder.note(note)
     try:
-        recording = recorder.close(outcome, reason)
+        recording = recorder.close(ended.outcome, ended.reason)
         if files is None or stretch is None:
-            return Result(recording, error)
+            return Result(recording, ended.error)
         timed = stretch.timed(recording)
-        return Result(replace(recording, written=files.told, timed=timed), error, files.kept.copied)
+        return Result(replace(recording, written=files.told, timed=timed), ended.error, files.kept.copied)
     finally:
-        del error  # the frames of its traceback know this one: a circle would keep the loop's memory
+        del ended  # the frames of its error's traceback know this one: a circle would keep the loop's memory
+
+
+@dataclass(frozen=True)
+class _End:
+    """How the code ended."""
+
+    outcome: str
+    reason: str = ""
+    error: BaseException | None = None
+
+
+def _executed(
+    execute: Callable[[], Any],
+    recorder: Recorder,
+    stretch: Stretch | None,
+    guard: StepGuard,
+    budget: SideBudget | None,
+) -> _End:
+    """Executes the code; no variable holds its error, whose traceback knows this frame."""
+    try:
+        try:
+            if budget is not None:
+                guard.begin(budget)
+            with ends_on_threads(RunEnded) as ended_there:
+                execute()
+            if stretch is not None:
+                stretch.loop_over()
+            return _End(next(iter(ended_there), "completed"))
+        finally:
+            # Before the loop's frames are let go: a late Stop must not interrupt a loader that ends its workers.
+            end(recorder)
+    except RunEnded as ended:
+        return _End(str(ended))
+    except Refused as refusal:
+        return _End("refused", str(refusal))
+    except KeyboardInterrupt as interrupt:
+        return _End("stopped") if recorder.ending == "stopped" else _End("interrupted", error=_users(interrupt))
+    except SystemExit as left:  # `exit()` behind the loop is an end like any other; another code says that it failed
+        return _End("failed", reason_of(left), _users(left)) if left.code else _End("completed", error=_users(left))
+    except BaseException as raised:
+        return _End("out-of-memory" if is_out_of_memory(raised) else "failed", reason_of(raised), _users(raised))
+
+
+def _overruled(ended: _End, guard: StepGuard, refusal: str, interrupted: bool) -> _End:
+    """How it ended as we or the user wanted it, whatever the code made of an interrupt or of a refused file."""
+    if guard.ended and ended.outcome not in ("stopped", "out-of-memory"):
+        ended = _End("budget-reached", guard.reason)
+    if refusal:
+        ended = _End("refused", refusal)
+    if interrupted:  # the user wants the trial to end
+        own = isinstance(ended.error, KeyboardInterrupt)
+        ended = _End("interrupted", error=ended.error if own else KeyboardInterrupt())
+    return ended
 
 
 def _users(error: BaseException) -> BaseException:
@@ -192,6 +209,23 @@ def check_budget(steps: int | None, seconds: float | None) -> None:
     )
 
 
+def check_start(steps: int | None, seconds: float | None, then: str) -> None:
+    """Lets a trial begin: its budget can be given, and nothing else is being recorded.
+
+    Args:
+        steps: budget.
+        seconds: the same.
+        then: what is to be done, for people.
+
+    Raises:
+        ValueError: if a budget leaves no step to measure, or is no number.
+        Busy: if a run is already being recorded in this process.
+    """
+    check_budget(steps, seconds)
+    if running() is not None:
+        raise Busy(f"A run is being recorded in this process: wait for its end, then {then}.")
+
+
 def _is_number(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
@@ -202,7 +236,8 @@ def baseline_ended(ended: Recording) -> str:
     return f"also without the change: {ended.reason}" if own else ended.reason
 
 
-def _last_line(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
+    """What a recording says of the error that ended it, in one line."""
     lines = str(error).strip().splitlines()
     if len(lines) > 1 and lines[0].startswith("Caught ") and "worker process" in lines[0]:
         return f"{lines[-1]} (in a DataLoader worker)"  # torch puts the worker's traceback before its error

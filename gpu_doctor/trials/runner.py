@@ -7,7 +7,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpu_doctor.capture import Recorder
@@ -23,7 +23,7 @@ from gpu_doctor.trials.nudged import Nudge, nudged
 from gpu_doctor.trials.pasted import Pasted, pasted
 from gpu_doctor.trials.printed_aside import unwritten
 from gpu_doctor.trials.results import Plan, Sweep
-from gpu_doctor.trials.rounds import MOST_COPIED, not_restored, silence
+from gpu_doctor.trials.rounds import Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 from gpu_doctor.trials.snapshot.snapshot import Snapshot, unrestorable
@@ -33,6 +33,34 @@ TRIAL_STEPS: Final = 50
 TRIAL_SECONDS: Final = 60.0
 """To measure in one trial, where nobody says otherwise."""
 _numbers = itertools.count(1)
+
+
+@dataclass
+class Aside:
+    """Trials of a case from the same state, which is put back after each side, and at the end."""
+
+    case: Runner
+    snapshot: Snapshot
+    anew: Anew
+    """Iterators of which each side gets its own."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what could not be put back; there at the end."""
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Clauses on what could not be put back."""
+        return not_restored(self.snapshot.unrestorable, self.notes)
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The same, and a clause on what began at the start of its data."""
+        return (*self.lost, *self.anew.said)
+
+    def rounds(self, **more: Any) -> Rounds:
+        """Sides that run the case's code; `more`: see `Rounds`."""
+        case = self.case
+        how: dict[str, Any] = {"once": case.once, "stopped": lambda: case.stopped, "runs": case.recordings, **more}
+        return Rounds(restore=self.snapshot, say=case.say, **how)
 
 
 class Runner:
@@ -108,7 +136,9 @@ class Runner:
         with interrupts.handlers_put_back(), unwritten(), self._silence():
             yield
 
-    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> trial.Result:
+    def once(
+        self, settings: Settings, role: str, max_steps: int | None, max_s: float | None, text: str = ""
+    ) -> trial.Result:
         """One run, recorded; what the code raises is part of the result.
 
         Args:
@@ -116,18 +146,9 @@ class Runner:
             role: `run` for the user's own, else that of a trial's side.
             max_steps: the budget in steps.
             max_s: the budget in seconds, which of a trial's side begin when it is warm (see `SideBudget`).
+            text: the cell with the settings written in, which a candidate runs instead, and no knob is turned.
         """
-        return self._once("", settings, role, max_steps, max_s)
-
-    def once_as_pasted(self, text: str, settings: Settings, role: str, *budget: Any) -> trial.Result:
-        """The same, but a candidate runs `text`, the cell with the settings written in, and no knob is turned."""
-        if role != "candidate":
-            return self.once(settings, role, *budget)
-        return self._once(text, settings, role, *budget)
-
-    def _once(
-        self, text: str, settings: Settings, role: str, max_steps: int | None, max_s: float | None
-    ) -> trial.Result:
+        text = text if role == "candidate" else ""
         borrowed, self._entered = role != "run", len(cell_code.entered(self.namespace))
         limits: dict[str, Any] = {"max_steps": max_steps, "max_s": None if borrowed else max_s}
         recorder = Recorder(settings=settings, name=self.name, source=text or self.source, **limits)
@@ -178,7 +199,7 @@ class Runner:
         self.stopped = True
         recorder = self._current
         if recorder is not None:
-            trial.stop(recorder)
+            interrupts.stop(recorder)
 
     @property
     def progress(self) -> str:
@@ -202,40 +223,38 @@ class Runner:
         """What a trial could not put back as things stand, by name, such as `it (generator)`; changes nothing."""
         return unrestorable(self.namespace, extra=self.roots(), iterators=Anew.of(self).stuck)
 
-    def keep(self, to_host: bool = False) -> Snapshot:
-        """The state before a trial, and what its sides get anew; what they do to files is put back with it.
+    @contextmanager
+    def aside(self, to_host: bool = False) -> Iterator[Aside]:
+        """Around trials: what they may change is kept, what they print is nobody's, and all is put back at the end.
 
         Args:
             to_host: nothing is kept on a device, whose memory is to be measured.
 
         Raises:
-            SnapshotTooLarge: if it does not fit.
+            SnapshotTooLarge: if what must be put back does not fit into memory.
+            KeyboardInterrupt: if it is interrupted, after everything was put back.
         """
         self.anew, files = Anew.of(self), KeptFiles()
         how: dict[str, Any] = {"to_host": to_host, "iterators": self.anew.stuck, "files": files}
-        kept = Snapshot.take(self.namespace, extra=self.roots(), **how)
+        aside = Aside(self, Snapshot.take(self.namespace, extra=self.roots(), **how), self.anew)
         self._files = weakref.ref(files)
-        return kept
+        try:
+            with self.quietly():
+                yield aside
+        finally:
+            self.say("")
+            with interrupts.uninterrupted():
+                aside.notes = aside.snapshot.restore()
 
     def measured_aside(self, steps: int, seconds: float) -> tuple[Recording, tuple[str, ...]]:
         """A recording of the code as written, put back afterwards, and clauses on what could not be put back."""
-        snapshot = self.keep()
-        notes: tuple[str, ...] = ()
-        for _ in range(MOST_COPIED):
-            try:
-                with self.quietly():
-                    result = self.once({}, "baseline", steps, seconds)
-            finally:
-                with trial.uninterrupted():
-                    notes = snapshot.restore()
-            if not result.copied or result.error is not None or self.stopped:
-                break
-        if isinstance(result.error, KeyboardInterrupt):
-            raise KeyboardInterrupt
-        recording = replace(result.recording, notes=(*result.recording.notes, *notes))
+        kept: list[Recording] = []
+        with self.aside() as aside:
+            aside.rounds().side({}, "baseline", steps, seconds, kept)
+        recording = replace(kept[0], notes=(*kept[0].notes, *aside.notes))
         self.trials.append((recording, recording))
         self.diagnosis = self.diagnosis or judged(recording)[0]
-        return recording, (*not_restored(snapshot.unrestorable, notes), *self.anew.said)
+        return recording, aside.left
 
     # ---- the code with settings written in ------------------------------------------------------------------------
 

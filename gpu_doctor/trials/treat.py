@@ -11,13 +11,11 @@ from gpu_doctor.diagnosis import Diagnosis, Safety, diagnose
 from gpu_doctor.recording import Settings, SettingValue, describe
 from gpu_doctor.trials import executors, knobs, loss_reasons, run
 from gpu_doctor.trials.beforehand import beforehand
-from gpu_doctor.trials.candidates import WORTH as WORTH
-from gpu_doctor.trials.candidates import Move, Tried, joined, moves
+from gpu_doctor.trials.candidates import WORTH, Move, Tried, joined, moves
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
 from gpu_doctor.trials.executors import Executor
-from gpu_doctor.trials.results import Behind, places
-from gpu_doctor.trials.results import Plan as Plan
-from gpu_doctor.trials.results import Rung as Rung
+from gpu_doctor.trials.interrupts import uninterrupted
+from gpu_doctor.trials.results import Behind, Plan, Rung, places
 from gpu_doctor.trials.rounds import MOST_PAIRS
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
@@ -94,7 +92,7 @@ def treat(
             climb.tries(batch)
         climb.verify()
     except KeyboardInterrupt:
-        with run.uninterrupted():  # what was measured until then is not lost
+        with uninterrupted():  # what was measured until then is not lost
             climb.cut_short()
             case.plans.append(_plan(case, climb, diagnosis))
         raise
@@ -127,11 +125,6 @@ def _changes(kept: Settings) -> tuple[str, ...]:
     """A sentence for each setting that is kept and changes the training: how, such as the learning rate to scale."""
     changing = (knobs.known(name) for name in kept if knobs.known(name).safety is Safety.CHANGES_TRAINING)
     return tuple(f"{knob.name} changes the training: {knob.changes}" for knob in changing)
-
-
-def _next_step(diagnosis: Diagnosis, allowed: set[Safety], kept: Settings, tried: list[Tried]) -> Move | None:
-    """The first move that is worth a trial; None where there is none left."""
-    return next(moves(diagnosis, allowed, kept, tried), None)
 
 
 @dataclass
@@ -177,7 +170,7 @@ class _Climb:
         found: list[Move] = []
         pending: list[Tried] = []
         while len(found) < wide:
-            move = _next_step(self.diagnosis, self.allowed, self.kept, [*self.tried, *pending])
+            move = next(moves(self.diagnosis, self.allowed, self.kept, [*self.tried, *pending]), None)
             if move is None:
                 break
             found.append(move)
@@ -197,7 +190,7 @@ class _Climb:
         try:
             effects = self._trials(candidates, self.kept, times)
         except KeyboardInterrupt:
-            with run.uninterrupted():
+            with uninterrupted():
                 self._judges(batch, candidates, self.case.effects[before:])
             raise
         self._judges(batch, candidates, effects)

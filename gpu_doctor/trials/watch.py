@@ -43,7 +43,7 @@ class Watch:
         outcome = "completed" if error is None else "interrupted" if kind is KeyboardInterrupt else "failed"
         if error is not None and run.is_out_of_memory(error):
             outcome = "out-of-memory"
-        self.recording = self._recorder.close(outcome, "" if error is None else f"{type(error).__name__}: {error}")
+        self.recording = self._recorder.close(outcome, "" if error is None else run.reason_of(error))
 
 
 def watch(name: str = "") -> Watch:

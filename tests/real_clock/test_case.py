@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
-from gpu_doctor.trials import run as trial
+from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.knobs.knob import Refused
 
 pytestmark = pytest.mark.core
@@ -320,7 +320,7 @@ def test_an_interrupt_while_state_is_put_back_waits_until_it_is() -> None:
     done = []
 
     def put_back() -> None:
-        with trial.uninterrupted():
+        with uninterrupted():
             signal.raise_signal(signal.SIGINT)
             done.append("whole")
 

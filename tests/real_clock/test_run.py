@@ -131,8 +131,8 @@ def test_a_stop_between_the_sides_ends_the_treatment(monkeypatch: pytest.MonkeyP
     case = gpu_doctor.case(LOOP, namespace())
     case.run(steps=5)
     sizes = iter((8, 16, 32))
-    advice = "gpu_doctor.trials.treat._next_step"
-    monkeypatch.setattr(advice, lambda *given: SimpleNamespace(settings={"batch_size": next(sizes)}))
+    advice = "gpu_doctor.trials.treat.moves"
+    monkeypatch.setattr(advice, lambda *given: iter([SimpleNamespace(settings={"batch_size": next(sizes)})]))
     stop_at_restore(monkeypatch, case, 1)
     plan = case.treat(max_trials=3, steps=5, seconds=5)
     assert [effect.outcome for effect in plan.effects] == ["stopped"]

@@ -80,7 +80,7 @@ class SimulatedCase(Case):
             )
         )
 
-    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None, text: str = "") -> Result:
         assert role == "probe"
         batch = int(settings.get("batch_size", 32))
         self.asked.append(batch)

@@ -246,7 +246,7 @@ class WorldCase(Case):
     def pasted(self, settings: Settings) -> Pasted:
         return Pasted(why_not="a world has no text")
 
-    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None, text: str = "") -> Result:
         self.namespace["weights"] += 1.0
         if role == "candidate":
             self.asked.append(dict(settings))

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gpu_doctor import formatting
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.taps import peers
@@ -100,11 +101,13 @@ class Listening:
                 if own_s is not None:
                     self._by_rank = peers.exchanged(self._run, own_s)
         except Exception as error:
-            self._scope.recorder.note(f"The ranks could not exchange their step times: {_first(error)}")
+            self._scope.recorder.note(f"The ranks could not exchange their step times: {formatting.first_line(error)}")
         try:
             self._read_reducers()
         except Exception as error:
-            self._scope.recorder.note(f"DistributedDataParallel's own figures could not be read: {_first(error)}")
+            self._scope.recorder.note(
+                f"DistributedDataParallel's own figures could not be read: {formatting.first_line(error)}"
+            )
 
     def end(self) -> None:
         """The run is over: no model is kept alive."""
@@ -175,8 +178,3 @@ def _shm_free_bytes() -> float:
     except (AttributeError, OSError):
         return _NAN
     return float(found.f_bavail * found.f_frsize)
-
-
-def _first(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

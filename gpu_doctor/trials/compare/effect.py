@@ -221,7 +221,7 @@ def compare(
         >>> gpu_doctor.compare(recording, recording).verdict
         'no-difference'
     """
-    bases, candidates = side_of(baseline), side_of(candidate)
+    bases, candidates = _side_of(baseline), _side_of(candidate)
     if not bases or not candidates:
         raise ValueError("compare() needs at least one recording of each side.")
     outcome, reason = _outcome(bases, candidates)
@@ -274,7 +274,7 @@ def compare(
     return effect if any(warm) else dataclasses.replace(effect, verdict="inconclusive", reason=reason or ALL_COLD)
 
 
-def side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
+def _side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
     """The recordings of one side.
 
     Raises:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from gpu_doctor.recording import Settings
 from gpu_doctor.trials import race
 from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.executors.ray import RayExecutor
 from gpu_doctor.trials.rounds import MOST_PAIRS
 from gpu_doctor.trials.runner import Runner
-
-if TYPE_CHECKING:
-    from gpu_doctor.trials.executors.ray import RayExecutor as RayExecutor
 
 __all__ = ["Executor", "InKernel", "RayExecutor"]
 
@@ -115,12 +113,3 @@ def tried(
     asked = {"racing": racing, "pairs": pairs, **({"pasted": True} if pasted else {})}
     budget |= {name: value for name, value in asked.items() if every or name in known}
     return executor.trials(case, candidates, **budget)
-
-
-def __getattr__(name: str) -> Any:
-    """`RayExecutor` is met when it is asked for: its module and Ray are no part of a plain installation."""
-    if name == "RayExecutor":
-        from gpu_doctor.trials.executors.ray import RayExecutor
-
-        return RayExecutor
-    raise AttributeError(f"module 'gpu_doctor.trials.executors' has no attribute {name!r}")

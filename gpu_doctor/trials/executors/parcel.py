@@ -23,6 +23,7 @@ from typing import Any, Final
 import torch
 from torch.utils.data import DataLoader
 
+from gpu_doctor.formatting import first_line
 from gpu_doctor.machine import usable_cores
 from gpu_doctor.recording import Recording, load
 from gpu_doctor.trials.cell_reads import Reach, reached
@@ -73,11 +74,6 @@ class Parcel:
         states = self.process["cuda"][: torch.cuda.device_count()]
         for device, state in enumerate(states):
             torch.cuda.set_rng_state(state, device)
-
-
-def threads_here() -> int:
-    """The threads that torch computes with in this process."""
-    return torch.get_num_threads()
 
 
 def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) -> bytes:
@@ -149,7 +145,7 @@ def plain(source: str) -> str:
 
 
 def _process(most_threads: float | None) -> dict[str, Any]:
-    threads = threads_here()
+    threads = torch.get_num_threads()
     cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
     return {
         "switches": {one.label: one.read() for one in (*random_states(), *number_formats())},
@@ -242,12 +238,6 @@ def _kind(value: Any) -> str:
     cls = type(value)
     module = "" if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}."
     return f"{module}{cls.__qualname__}"
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what an error says; its kind where it says nothing."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _placed(storage: Any, location: str) -> Any:

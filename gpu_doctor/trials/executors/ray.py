@@ -16,12 +16,14 @@ from importlib import import_module
 from typing import Any, Final
 from uuid import uuid4
 
+import torch
+
 from gpu_doctor import formatting
 from gpu_doctor.recording import Settings, Setup
 from gpu_doctor.trials import race
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.executors.parcel import Unpackable, first_line, of_bytes, pack, threads_here
+from gpu_doctor.trials.executors.parcel import Unpackable, of_bytes, pack
 from gpu_doctor.trials.executors.remote import Returned
 from gpu_doctor.trials.executors.resources import Request, cores
 from gpu_doctor.trials.interrupts import uninterrupted
@@ -150,7 +152,7 @@ def _cause(error: BaseException) -> str:
     """What ended a task, without Ray's own traceback."""
     cause = getattr(error, "cause", None)
     shown = cause if isinstance(cause, BaseException) else error
-    return f"{type(shown).__name__}: {first_line(shown)}"
+    return f"{type(shown).__name__}: {formatting.first_line(shown)}"
 
 
 class RayExecutor:
@@ -315,7 +317,7 @@ class RayExecutor:
         except Unpackable as unpackable:
             said = str(unpackable)
         except Exception as error:  # Ray's own failures to start are plain ones too
-            said = f"The cluster could not be used ({type(error).__name__}: {first_line(error)})."
+            said = f"The cluster could not be used ({type(error).__name__}: {formatting.first_line(error)})."
         if said:
             for entry in entries:
                 entry.refusal, entry.going = said, False
@@ -355,7 +357,7 @@ class RayExecutor:
         gpus, more = self._gpus(found), self._options.get("resources", {})
         if self.num_cpus is not None:
             return Request(self.num_cpus, gpus, more)
-        return Request(cores(found, sides, 1 if gpus else threads_here()), gpus, more).within(machines)
+        return Request(cores(found, sides, 1 if gpus else torch.get_num_threads()), gpus, more).within(machines)
 
 
 def _round() -> Callable[..., Any]:

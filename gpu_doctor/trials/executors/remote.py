@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from gpu_doctor import formatting
 from gpu_doctor.recording import Recording, Settings
-from gpu_doctor.trials.executors.parcel import Parcel, as_bytes, first_line, unpack
-from gpu_doctor.trials.printed_aside import unwritten
-from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
+from gpu_doctor.trials.executors.parcel import Parcel, as_bytes, unpack
+from gpu_doctor.trials.rounds import BLOCK_SHARE
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
@@ -88,28 +88,23 @@ def _pair(
     if run is not None:
         case.recordings.append(run)
     parcel.enter()
-    snapshot, (steps, seconds) = case.keep(), budget
-    rounds = Rounds(case.once, snapshot, lambda said: None, lambda: False, case.recordings, elsewhere=made)
-    rounds.nudged = case.nudged if nudges else None
-    notes: tuple[str, ...] = ()
-    try:
-        with unwritten(), silence():
-            goes_on = True
-            if key not in _warm:
-                # Where nothing is known of the loop, as written: what can be turned is told by that.
-                side, warm_s = against if run is not None else {}, BLOCK_SHARE * seconds
-                goes_on = rounds._side(side, "baseline", min(steps, WARM_STEPS), warm_s, rounds.bases)
-                _warm.clear()
-                _warm[key] = rounds.bases[-1]
-            if goes_on:  # else what came of it is the answer: the code fails as written
-                if run is None:
-                    case.recordings.append(_warm[key])
-                rounds.bases.clear()
-                rounds.pair("", against, settings, steps, seconds)
-    finally:
-        notes = snapshot.restore()
+    steps, seconds = budget
+    with case.aside() as aside:
+        rounds = aside.rounds(elsewhere=made, nudged=case.nudged if nudges else None)
+        goes_on = True
+        if key not in _warm:
+            # Where nothing is known of the loop, as written: what can be turned is told by that.
+            side, warm_s = against if run is not None else {}, BLOCK_SHARE * seconds
+            goes_on = rounds.side(side, "baseline", min(steps, WARM_STEPS), warm_s, rounds.bases)
+            _warm.clear()
+            _warm[key] = rounds.bases[-1]
+        if goes_on:  # else what came of it is the answer: the code fails as written
+            if run is None:
+                case.recordings.append(_warm[key])
+            rounds.bases.clear()
+            rounds.pair("", against, settings, steps, seconds)
     # The kernel's own state was never touched: what could not be put back here is only said of these runs.
-    said = tuple(f"On the cluster's machine: {one}" for one in not_restored(snapshot.unrestorable, notes))
+    said = tuple(f"On the cluster's machine: {one}" for one in aside.lost)
     there = "" if parcel.home == platform.node() else f"{platform.node()}:"
     return {
         "bases": tuple(as_bytes(_told(one, there, ())) for one in rounds.bases),
@@ -130,7 +125,9 @@ def _unpackable(error: Exception) -> str:
             f"the cluster's machines have no module {error.name!r}: install it there, or send your own files along "
             "with ray.init(runtime_env={'working_dir': '.'})"
         )
-    return f"the variables of the cell could not be rebuilt there ({type(error).__name__}: {first_line(error)})"
+    return (
+        f"the variables of the cell could not be rebuilt there ({type(error).__name__}: {formatting.first_line(error)})"
+    )
 
 
 @contextmanager

@@ -50,20 +50,11 @@ def cores(found: Setup | None, sides: Iterable[Settings], threads: int) -> int:
 
     Args:
         found: what a run found of the loop, None before any.
-        sides: the settings of baseline and candidate, which run
-        one after the other.
+        sides: the settings of baseline and candidate, which run one after the other.
         threads: that the loop computes with: one where a GPU computes.
     """
-    return max(_threads(side, threads) + _workers(side, found) for side in sides)
-
-
-def _threads(side: Settings, threads: int) -> int:
-    return _whole(side.get("threads"), threads)
-
-
-def _workers(side: Settings, found: Setup | None) -> int:
     written = max((one.num_workers for one in meant(found)), default=0) if found is not None else 0
-    return _whole(side.get("num_workers"), written)
+    return max(_whole(side.get("threads"), threads) + _whole(side.get("num_workers"), written) for side in sides)
 
 
 def _whole(value: Any, usual: int) -> int:

@@ -261,6 +261,12 @@ def test_a_watch_is_for_one_block() -> None:
     assert patching.active() == ()
 
 
+def test_a_watch_tells_an_error_as_a_run_does() -> None:
+    with pytest.raises(ValueError, match="first"), gpu_doctor.watch() as block:
+        raise ValueError("first\nsecond")
+    assert block.recording is not None and block.recording.reason == "ValueError: first"
+
+
 def test_a_recording_is_not_saved_beside_a_directory_that_was_named(tmp_path: Path) -> None:
     recording = gpu_doctor.case("x = 1").run()
     with pytest.raises(OSError, match="is a directory"):

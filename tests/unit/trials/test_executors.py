@@ -322,7 +322,7 @@ def executor_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, **given: Any)
     executing = importlib.import_module("gpu_doctor.trials.executors.ray")
     monkeypatch.setattr(executing, "import_module", lambda name: cluster)
     monkeypatch.setattr(executing, "RoundsOut", Sent)
-    monkeypatch.setattr(executing, "threads_here", lambda: 4)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 4)
     Sent.parts = []
     return executing.RayExecutor(**given)
 

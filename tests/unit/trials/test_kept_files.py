@@ -199,7 +199,7 @@ class Sides:
 def test_a_side_in_which_a_file_was_copied_is_run_again(copied: list[bool], outcome: str, ran: int, ends: str) -> None:
     sides, kept = Sides(copied, outcome), list[Recording]()
     rounds = Rounds(sides, Snapshot.take({}), lambda said: None, lambda: False)
-    assert rounds._side({}, "baseline", 20, 5.0, kept) == (ends == "budget-reached")
+    assert rounds.side({}, "baseline", 20, 5.0, kept) == (ends == "budget-reached")
     assert (len(sides.ran), [one.outcome for one in kept]) == (ran, [ends])
     assert (kept[0].reason == COPIED) == (ends == "refused")
 

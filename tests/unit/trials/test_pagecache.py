@@ -40,7 +40,7 @@ class Disk(Case):
         self.cached, self.forgets, self.gain = False, forgets, gain
         self.sides = 0
 
-    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None, text: str = "") -> Result:
         cold, self.cached = not self.cached, not self.forgets
         self.sides += 1
         made = side(float(cold), settings=settings)
@@ -78,7 +78,7 @@ def test_a_lone_unfair_pair_claims_nothing() -> None:
     assert (effect.verdict, effect.cold_pairs) == ("inconclusive", 1)
     assert effect.speedup is not None and effect.speedup > 1.5
     assert str(effect).count("page cache") == 1
-    assert needs_more(side(1.0), side())
+    assert needs_more([side(1.0)], [side()])
 
 
 def test_a_pair_that_read_from_the_storage_is_never_beyond_doubt() -> None:
@@ -86,7 +86,7 @@ def test_a_pair_that_read_from_the_storage_is_never_beyond_doubt() -> None:
     begun, further = side(1.0, steps=20), side(0.6, steps=50)
     further.steps.wall_s[:20] = 0.014
     assert compare(begun, further).verdict == "faster"
-    assert needs_more(begun, further)
+    assert needs_more([begun], [further])
     bases, candidates = [begun, side()], [further, side()]
     assert warm_pairs(bases, candidates) == [False, True]
     assert needs_more(bases, candidates)

@@ -20,7 +20,7 @@ from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import LoaderSetup, Settings, SettingValue, Setup, describe
 from gpu_doctor.report.plan import plan_html, plan_text
 from gpu_doctor.trials import loss_reasons
-from gpu_doctor.trials.candidates import Move, Tried, joined, moves
+from gpu_doctor.trials.candidates import Move, Tried, moves
 from gpu_doctor.trials.compare.effect import BY_SETTINGS, Effect
 from gpu_doctor.trials.results import Plan
 from gpu_doctor.trials.run import Result
@@ -342,12 +342,6 @@ def test_workers_are_tried_with_staying_over_short_epochs_and_without_in_one_lon
     assert "persistent_workers" not in first(dataclasses.replace(SLOW_SERVER, epoch=1000))
 
 
-def test_without_workers_nothing_that_acts_on_them_is_left() -> None:
-    kept = {"num_workers": 2, "prefetch_factor": 16, "persistent_workers": True, "threads": 2}
-    assert joined(kept, {"num_workers": 0}) == {"num_workers": 0, "threads": 2}
-    assert joined(kept, {"num_workers": 4}) == {**kept, "num_workers": 4}
-
-
 def test_numbers_of_workers_close_in_on_what_did_not_lose() -> None:
     case = case_of(SLOW_SERVER)
     found = diagnose(case.recordings[0])
@@ -400,7 +394,7 @@ class Interrupted(WorldCase):
         self.number = number
         self.recordings.append(recorded(world, {}, 2 * world.epoch + 20, self.rng))
 
-    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None, text: str = "") -> Result:
         result = super().once(settings, role, max_steps, max_s)
         if len(self.asked) < self.number:
             return result
@@ -471,6 +465,13 @@ def test_a_case_that_was_never_run_is_measured_first() -> None:
     assert plan.reason in str(plan) and plan.reason
 
 
+def test_a_stop_of_before_does_not_end_what_is_measured_next() -> None:
+    case = gpu_doctor.case("ran = 1", {})
+    case.stop()
+    assert case.measured(steps=3, seconds=3).outcome == "completed"
+    assert "ran" not in case.namespace
+
+
 def test_what_measuring_and_trials_leave_behind_is_in_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a case that was never run its first step is a measurement: it writes and cannot put back like a trial."""
     monkeypatch.chdir(tmp_path)
@@ -507,7 +508,7 @@ class BudgetedCase(WorldCase):
         super().__init__(world)
         self.steps: list[int] = []
 
-    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
+    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None, text: str = "") -> Result:
         self.steps.append(max_steps or 0)
         found = super().once(settings, role, max_steps, max_s)
         return dataclasses.replace(found, recording=dataclasses.replace(found.recording, outcome="budget-reached"))
