@@ -178,11 +178,15 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         """Passes over data after warm-up that the shares are made of: steps, or of LBFGS its closure's calls."""
         return int(self.measured_steps * max(self.closures_per_step or 1.0, 1.0))
 
+    def chores_of(self, kind: str) -> list[Chore]:
+        """The costly calls of one kind, dearest first."""
+        return [one for one in self.chores or () if one.kind == kind]
+
     def chore_share(self, kind: str) -> float | None:
         """Seconds of the chores of a kind over the wall-clock of all steps; None if nobody listened."""
         if self.chores is None or not self.run_s:
             return None
-        return sum(one.wall_s for one in self.chores if one.kind == kind) / self.run_s
+        return sum(one.wall_s for one in self.chores_of(kind)) / self.run_s
 
     @property
     def chores_between_share(self) -> float:

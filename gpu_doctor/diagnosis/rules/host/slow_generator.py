@@ -35,6 +35,7 @@ from gpu_doctor.diagnosis.rules.compute import per_sample_forward
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.prescriptions import beside_training
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.arithmetic import itemsize
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
@@ -249,7 +250,4 @@ def _by_workers(vitals: Vitals, share: float, step_s: float, workers: int, text:
 def _batch_bytes(vitals: Vitals) -> float:
     """Bytes of the model's input in a step, 0 where they are not known: then a batch is taken for a small one."""
     seen = vitals.setup.inputs
-    width = re.search(r"\d+", seen.dtype) if seen is not None else None
-    if seen is None or width is None or not seen.shape:
-        return 0.0
-    return float(math.prod(seen.shape)) * int(width[0]) / 8.0
+    return float(math.prod(seen.shape)) * itemsize(seen.dtype) if seen is not None and seen.shape else 0.0
