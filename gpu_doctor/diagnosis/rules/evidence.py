@@ -110,6 +110,15 @@ def chore_line(chore: Chore) -> tuple[str, ...]:
     return (f"at {place(chore.file)} line {chore.line} in {chore.function}: {chore.text}",)
 
 
+def edge_line(vitals: Vitals) -> str:
+    """How long epochs begin, as evidence."""
+    return (
+        f"{formatting.count(vitals.edges, 'epoch')} began during the measured steps, each after a wait of "
+        f"{formatting.seconds(vitals.edge_s)}, of which fetching a batch takes "
+        f"{formatting.seconds(vitals.fetch_wall_s or 0.0)}"
+    )
+
+
 def retries(vitals: Vitals) -> tuple[str, ...]:
     """How often torch's allocator had to give back what it had cached, as evidence; empty if never."""
     if not vitals.alloc_retries:

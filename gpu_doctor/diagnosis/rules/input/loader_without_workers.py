@@ -65,6 +65,5 @@ def check(vitals: Vitals) -> Finding | None:
 
 def _late_share(vitals: Vitals, fetch_s: float) -> float:
     """Of the wall-clock, what epochs begin late beyond fetching their first batch: workers would not shorten it."""
-    edges = (vitals.epochs or 1) - 1
     measured_s = (vitals.host_step_s or 0.0) * vitals.measured_steps
-    return max((vitals.edge_share or 0.0) - fetch_s * edges / measured_s, 0.0) if measured_s else 0.0
+    return max((vitals.edge_share or 0.0) - fetch_s * vitals.edges / measured_s, 0.0) if measured_s else 0.0

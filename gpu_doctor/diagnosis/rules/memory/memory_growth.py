@@ -87,9 +87,8 @@ def check(vitals: Vitals) -> Finding | None:
 
 
 def _side(vitals: Vitals, where: str) -> tuple[str, float, float, float | None] | None:
-    rate = vitals.device_growth_bytes_per_step if where == "device" else vitals.host_growth_bytes_per_step
-    rise = vitals.device_rise_bytes if where == "device" else vitals.host_rise_bytes
-    left = vitals.device_steps_to_full if where == "device" else vitals.host_steps_to_full
+    names = ("growth_bytes_per_step", "rise_bytes", "steps_to_full")
+    rate, rise, left = (getattr(vitals, f"{where}_{name}") for name in names)
     return (where, rate, rise, left) if rate and rise else None
 
 

@@ -132,7 +132,7 @@ def _smaller(vitals: Vitals, total: float | None, needed: float | None, evidence
         return [Prescription(text, Safety.BY_HAND)]
     if not batch or batch < 2:
         text = "Recompute activations in the backward (checkpointing), or use half precision"
-        if not _trains(vitals):
+        if vitals.predicts:
             text = "Use half precision" + ("" if _predicts(vitals) else "; or, if it trains, activation checkpointing")
         return [Prescription(text, Safety.BY_HAND)]
     target = batch // 2
@@ -145,17 +145,13 @@ def _smaller(vitals: Vitals, total: float | None, needed: float | None, evidence
         )
     return [
         Prescription(
-            text=f"{'Train' if _trains(vitals) else 'Run'} with a batch of {target}",
+            text=f"{'Run' if vitals.predicts else 'Train'} with a batch of {target}",
             safety=Safety.CHANGES_TRAINING,
             settings={"batch_size": target},
             code=f"DataLoader(..., batch_size={target})",
             changes=_changes(vitals, batch, target),
         )
     ]
-
-
-def _trains(vitals: Vitals) -> bool:
-    return not vitals.predicts
 
 
 def _predicts(vitals: Vitals) -> bool:
@@ -167,7 +163,7 @@ def _changes(vitals: Vitals, batch: int, target: int) -> str:
     if _predicts(vitals):
         return "The same results but for rounding."
     said = f"an optimizer step every {round(batch / target)} batches keeps the step of {batch} samples."
-    return formatting.sentence(said) if _trains(vitals) else f"If it trains, {said}"
+    return f"If it trains, {said}" if vitals.predicts else formatting.sentence(said)
 
 
 def _fixed_words(vitals: Vitals) -> str:
