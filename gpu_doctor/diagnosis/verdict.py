@@ -11,7 +11,7 @@ from gpu_doctor.diagnosis.rules.distributed.communication_bound import exchangin
 from gpu_doctor.diagnosis.rules.evidence import joined, phases
 from gpu_doctor.diagnosis.rules.gpu_idle import computed_aside, forward_aside
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_share
-from gpu_doctor.diagnosis.rules.rule import Finding
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part
@@ -19,8 +19,6 @@ from gpu_doctor.diagnosis.vitals.lines import part
 HEALTHY_COMPUTE: Final = 0.90
 NOTHING_ELSE: Final = 0.10
 """Compute >= 90 % and nothing else >= 10 % of the wall-clock is compute-bound and healthy (TraceML 0.5)."""
-WORTH_NAMING: Final = 0.05
-"""A part of the compute beside forward, backward and optimizer is named from here on (the bar of findings)."""
 BOUND_SHARE: Final = 0.20
 """From 20 % of the wall-clock on, waiting for data, copies or Python names the class (TraceML 0.5's upper bar)."""
 
@@ -105,7 +103,7 @@ def _compute(vitals: Vitals) -> float:
 def _computing(vitals: Vitals) -> str:
     """What the share of compute is made of, in words that agree with the anatomy of a step."""
     parts = phases(vitals)
-    parts += [name for name in ("loss", "evaluation") if (getattr(vitals, f"{name}_share") or 0.0) >= WORTH_NAMING]
+    parts += [name for name in ("loss", "evaluation") if (getattr(vitals, f"{name}_share") or 0.0) >= NAMING_BAR]
     return joined(parts)
 
 

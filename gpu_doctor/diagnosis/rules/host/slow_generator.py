@@ -34,7 +34,7 @@ from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, OTHERS, SATURATED
 from gpu_doctor.diagnosis.rules.compute import per_sample_forward
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.prescriptions import beside_training
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.arithmetic import itemsize
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
@@ -42,8 +42,6 @@ from gpu_doctor.recording import LineCost
 
 NEEDS = ("other_share", "backward_share", "step_wall_s")
 
-MAKING_SHARE = 0.10
-"""As for slow-python: TraceML 0.5 warns of time outside of all phases from 10 % on."""
 CHEAP_S = 4e-4
 """A batch made in less is as cheap as one gets: it is cut out of arrays (0.02-0.3 ms for 32 to 256 rows, one core)."""
 STREAM = """\
@@ -113,7 +111,7 @@ def check(vitals: Vitals) -> Finding | None:
         if vitals.gpu_gap_share is None:
             return None
         share = min(share, max(vitals.gpu_idle_at_most - (vitals.exposed_transfer_share or 0.0), 0.0))
-    if share < MAKING_SHARE or share * step_s < CHEAP_S:
+    if share < RESIDUAL_SHARE or share * step_s < CHEAP_S:
         return None
     ways = _ways_out(vitals, min(share, MOST), step_s)
     if not ways:
