@@ -84,10 +84,9 @@ def making_lines(vitals: Vitals) -> list[LineCost]:
     """Lines outside of every phase in which a loop without a loader makes its batches, dearest first."""
     if vitals.loader is not None:
         return []
-    models = vitals.setup.flags.get("model_names", ())
-    found = batch_lines(vitals.source, vitals.lines, models)
+    found = batch_lines(vitals.source, vitals.lines, vitals.model_names)
     named = [one for one in found if one.phase == "other" and not one.in_worker]
-    beyond = elsewhere_lines(vitals.source, vitals.lines, models)
+    beyond = elsewhere_lines(vitals.source, vitals.lines, vitals.model_names)
     more = [one for one in beyond if one.phase == "other" and not one.in_worker and one not in named]
     # What the cell's text knows nothing of may also be the loss: that is as long as the clock says.
     in_turn = per_sample_forward.calls_in_turn(vitals)  # a policy that is asked makes no batch

@@ -164,8 +164,10 @@ def _in_a_library(vitals: Vitals, own: list[LineCost]) -> bool:
 
 def _feeding_part(vitals: Vitals, own: list[LineCost]) -> float:
     """Of the loop's own lines, the part that prepares what the model is fed with, or computes its targets."""
-    models = vitals.setup.flags.get("model_names", ())
-    fed = {*batch_lines(vitals.source, vitals.lines, models), *target_lines(vitals.source, vitals.lines, models)}
+    fed = {
+        *batch_lines(vitals.source, vitals.lines, vitals.model_names),
+        *target_lines(vitals.source, vitals.lines, vitals.model_names),
+    }
     return part((one for one in own if one in fed), own)
 
 
@@ -178,9 +180,12 @@ def _ways_out(vitals: Vitals, own: list[LineCost]) -> list[tuple[str, str]]:
         return [KEPT]  # predictions, an export: no text tells what of it is wanted
     trains = {(one.file, one.line) for one in vitals.lines if one.phase in ("forward", "backward", "optimizer")}
     own = [one for one in own if (one.file, one.line) not in trains]  # what the calls that train take beside themselves
-    models, whole = vitals.setup.flags.get("model_names", ()), total(own)
-    fed = {*batch_lines(vitals.source, vitals.lines, models), *elsewhere_lines(vitals.source, vitals.lines, models)}
-    compared = set(target_lines(vitals.source, vitals.lines, models)) - fed
+    whole = total(own)
+    fed = {
+        *batch_lines(vitals.source, vitals.lines, vitals.model_names),
+        *elsewhere_lines(vitals.source, vitals.lines, vitals.model_names),
+    }
+    compared = set(target_lines(vitals.source, vitals.lines, vitals.model_names)) - fed
     needed = set(needed_lines(vitals.source, own)) - fed - compared
     wanted = {FED: fed, COMPARED: compared, NEEDED: needed}
     parts = {way: total(one for one in own if one in found) for way, found in wanted.items()}

@@ -98,7 +98,7 @@ def preparing_lines(vitals: Vitals) -> list[LineCost]:
     """
     if vitals.loader is None or vitals.predicts:
         return []
-    found = batch_lines(vitals.source, vitals.lines, vitals.setup.flags.get("model_names", ()))
+    found = batch_lines(vitals.source, vitals.lines, vitals.model_names)
     libraries = library_calls(vitals)
     named = [
         one

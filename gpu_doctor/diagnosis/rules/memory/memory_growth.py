@@ -61,7 +61,7 @@ def check(vitals: Vitals) -> Finding | None:
     if not sides:
         return None
     where, rate, rise, left = min(sides, key=lambda one: one[3] if one[3] is not None else float("inf"))
-    kept = kept_graphs(vitals.source, tuple(vitals.setup.flags.get("model_names", ())))
+    kept = kept_graphs(vitals.source, vitals.model_names)
     if not _told(vitals, rate, rise, left, kept):
         return None
     place = "the GPU's memory" if where == "device" else "the process's memory"
