@@ -100,11 +100,9 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
     findings: list[Finding] = []
     silent: list[Silence] = []
     for rule in rules:
-        if few and "outcome" not in rule.needs and rule.name not in quiet:
-            continue  # but how a run ended can be told of a run without steps
         reason = HUSHED if rule.name in quiet else silent_reason(rule, vitals)
-        if reason and few and reason != HUSHED:
-            continue  # of a run without steps nothing else is told either
+        if few and reason != HUSHED and (reason or "outcome" not in rule.needs):
+            continue  # of a run without steps nothing can be told but how it ended
         if reason:
             silent.append(Silence(rule.name, reason))
             continue

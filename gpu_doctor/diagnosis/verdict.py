@@ -11,7 +11,7 @@ from gpu_doctor.diagnosis.rules.distributed.communication_bound import exchangin
 from gpu_doctor.diagnosis.rules.evidence import joined, phases
 from gpu_doctor.diagnosis.rules.gpu_idle import computed_aside, forward_aside
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_share
-from gpu_doctor.diagnosis.rules.rule import Finding
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part
@@ -19,8 +19,6 @@ from gpu_doctor.diagnosis.vitals.lines import part
 HEALTHY_COMPUTE: Final = 0.90
 NOTHING_ELSE: Final = 0.10
 """Compute >= 90 % and nothing else >= 10 % of the wall-clock is compute-bound and healthy (TraceML 0.5)."""
-WORTH_NAMING: Final = 0.05
-"""A part of the compute beside forward, backward and optimizer is named from here on (the bar of findings)."""
 BOUND_SHARE: Final = 0.20
 """From 20 % of the wall-clock on, waiting for data, copies or Python names the class (TraceML 0.5's upper bar)."""
 
@@ -47,21 +45,18 @@ def classified(vitals: Vitals) -> str:
         transfer = transfer or 0.0
         parts = {
             "input": wait,
-            "transfer": transfer,
+            "transfer": transfer + vitals.tripped_share,
             "host": max(vitals.gpu_gap_share - wait - transfer - vitals.tripped_share, 0.0),
             "compute": vitals.gpu_busy_share or 0.0,
         }
         # The device's clock sees no gap inside of a step: while a tensor is away at the host, the GPU only seems busy
         # until the copy back, which it saw.
-        away = min(max(tripping_share(vitals) - vitals.tripped_share, 0.0), parts["compute"])
-        parts["transfer"] += vitals.tripped_share + away
-        parts["compute"] -= away
+        _move(parts, "compute", "transfer", tripping_share(vitals) - vitals.tripped_share)
         if vitals.gpu_outruns_host:  # a GPU that was done when its host was is only seemingly busy within steps
             inside = (vitals.launching_share or 0.0) + max(
                 vitals.outside_share - vitals.once_share - parts["host"], 0.0
             )
-            inside = min(inside, parts["compute"])
-            parts["host"], parts["compute"] = parts["host"] + inside, parts["compute"] - inside
+            _move(parts, "compute", "host", inside)
     else:
         parts = {
             "input": vitals.data_wait_share or 0.0,
@@ -69,22 +64,25 @@ def classified(vitals: Vitals) -> str:
             "host": max(vitals.outside_share - vitals.once_share, 0.0),
             "compute": _compute(vitals),
         }
-        crowding = min(crowding_share(vitals), parts["compute"])  # it computes no more, its workers take the cores
-        parts["input"], parts["compute"] = parts["input"] + crowding, parts["compute"] - crowding
+        _move(parts, "compute", "input", crowding_share(vitals))  # it computes no more, its workers take the cores
     if _unheard(vitals):
         # Where its forward cannot be told from its Python, it takes about what its backward takes, or what looks found.
         computed = max(parts["host"] * _part_in_torch(vitals), min(parts["host"], vitals.backward_share or 0.0))
-        parts["host"], parts["compute"] = parts["host"] - computed, parts["compute"] + computed
+        _move(parts, "host", "compute", computed)
     if not vitals.on_gpu:  # a forward that keeps statistics or makes constants in Python computes nothing meanwhile
-        aside = min(forward_aside(vitals) - computed_aside(vitals), parts["compute"])
-        parts["host"], parts["compute"] = parts["host"] + aside, parts["compute"] - aside
-    making = min(making_share(vitals), parts["host"])
-    parts["input"], parts["host"] = parts["input"] + making, parts["host"] - making
-    parts["communication"] = min(exchanging_share(vitals), parts["compute"] + parts["host"])
-    left = max(parts["communication"] - parts["compute"], 0.0)
-    parts["compute"], parts["host"] = max(parts["compute"] - parts["communication"], 0.0), parts["host"] - left
+        _move(parts, "compute", "host", forward_aside(vitals) - computed_aside(vitals))
+    _move(parts, "host", "input", making_share(vitals))
+    _move(parts, "compute", "communication", exchanging_share(vitals))
+    _move(parts, "host", "communication", exchanging_share(vitals) - parts["communication"])
     largest = max(("input", "transfer", "host", "communication"), key=lambda name: parts[name])
     return largest if parts[largest] >= min(BOUND_SHARE, parts["compute"]) else "compute"
+
+
+def _move(parts: dict[str, float], source: str, target: str, share: float) -> None:
+    """Bills a share to another part, as far as it lies in the first."""
+    moved = min(max(share, 0.0), parts[source])
+    parts[source] -= moved
+    parts[target] = parts.get(target, 0.0) + moved
 
 
 def _unheard(vitals: Vitals) -> bool:
@@ -105,7 +103,7 @@ def _compute(vitals: Vitals) -> float:
 def _computing(vitals: Vitals) -> str:
     """What the share of compute is made of, in words that agree with the anatomy of a step."""
     parts = phases(vitals)
-    parts += [name for name in ("loss", "evaluation") if (getattr(vitals, f"{name}_share") or 0.0) >= WORTH_NAMING]
+    parts += [name for name in ("loss", "evaluation") if (getattr(vitals, f"{name}_share") or 0.0) >= NAMING_BAR]
     return joined(parts)
 
 

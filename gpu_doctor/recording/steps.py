@@ -135,6 +135,11 @@ class Steps:
         return len(self.wall_s)
 
     @property
+    def end_s(self) -> float:
+        """Host time at which the last row ends, seconds after the run began; 0 where there is none."""
+        return float(self.start_s[-1] + self.wall_s[-1]) if len(self) else 0.0
+
+    @property
     def other_s(self) -> Column:
         """Host seconds in none of the measured phases; the only derived part, so that 100 % is accounted for."""
         measured = np.zeros(len(self))

@@ -16,6 +16,7 @@ from gpu_doctor.recording.setup import Chore
 MOST_LINES = 3
 _BACKWARD = re.compile(r"backward|\bgrad\(|scaler\(")
 """Text of a line that asks for gradients itself, `torch.autograd.grad(...)` and timm's `loss_scaler(loss, ...)` too."""
+_SIZES = re.compile(r"\d+(?: x \d+)+$")
 SEEN_SHARE = 0.02
 """A line is named from this share of the wall-clock on."""
 ASKS = re.compile(r"^(async )?for\b|\bnext\(|\benumerate\(")
@@ -107,6 +108,37 @@ def chore_line(chore: Chore) -> tuple[str, ...]:
     if not chore.text:
         return ()
     return (f"at {place(chore.file)} line {chore.line} in {chore.function}: {chore.text}",)
+
+
+def edge_line(vitals: Vitals) -> str:
+    """How long epochs begin, as evidence."""
+    return (
+        f"{formatting.count(vitals.edges, 'epoch')} began during the measured steps, each after a wait of "
+        f"{formatting.seconds(vitals.edge_s)}, of which fetching a batch takes "
+        f"{formatting.seconds(vitals.fetch_wall_s or 0.0)}"
+    )
+
+
+def retries(vitals: Vitals) -> tuple[str, ...]:
+    """How often torch's allocator had to give back what it had cached, as evidence; empty if never."""
+    if not vitals.alloc_retries:
+        return ()
+    allocations = formatting.count(vitals.alloc_retries, "allocation")
+    return (f"{allocations} succeeded only after the allocator had released its cache",)
+
+
+def least_available(vitals: Vitals) -> tuple[str, ...]:
+    """What was left of the host's memory at the fullest moment, as evidence; empty where nobody looked."""
+    left, total = vitals.host_memory_available_bytes, vitals.host_memory_total_bytes
+    if left is None or total is None:
+        return ()
+    return (f"at the lowest, {formatting.size(left)} of {formatting.size(total)} was available",)
+
+
+def widths(text: str) -> tuple[int, ...]:
+    """Those at the end of `head: Linear 768 x 50257`."""
+    found = _SIZES.search(text)
+    return tuple(int(one) for one in found.group().split(" x ")) if found else ()
 
 
 def place(file: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.vitals.arithmetic import CONVOLUTIONS, convolutions_in_tf32, has_tf32, matrices_in_tf32
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -38,6 +39,11 @@ def products_share(vitals: Vitals) -> float | None:
     """
     told, busy = _told(vitals), vitals.gpu_busy_share
     return busy if told is None else told if busy is None else min(told, busy)
+
+
+def cost(vitals: Vitals, gain: float) -> float:
+    """Share of the wall-clock that goes if the products are so many times as fast."""
+    return gpu_pace.at_most(vitals, (products_share(vitals) or 0.0) * (1.0 - 1.0 / gain))
 
 
 def priced(vitals: Vitals, gain: float, why: str = "") -> str:

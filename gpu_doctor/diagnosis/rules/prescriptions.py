@@ -11,7 +11,8 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast
-from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN
+from gpu_doctor.diagnosis.forecast.forecast import best_workers
+from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN, Forecast
 from gpu_doctor.diagnosis.forecast.removed_work import Gain
 from gpu_doctor.diagnosis.forecast.stages import core_worth
 from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing_s, pace
@@ -70,6 +71,12 @@ def on_loader(
         settings={} if refusal else {knob: value},
         code=f"DataLoader(..., {knob}={value})",
     ).expecting(seen)
+
+
+def more_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
+    """The best number of workers and its forecast, where it is more than there are now and pays."""
+    best = best_workers(vitals)
+    return best if best is not None and best[1].pays and best[0] > (vitals.workers or 0) else None
 
 
 def with_workers(loader: LoaderSetup, count: int, seen: Expected) -> Prescription:

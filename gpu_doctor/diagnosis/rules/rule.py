@@ -17,6 +17,9 @@ NAMING_BAR = 0.05
 """A finding is named from this cost_share on (torch-tb-profiler's bar for its data-loading advice; TraceML 0.5 warns of
 waits for data and of copies from 10 % on). Rules leave it to `Rule.finds`."""
 
+RESIDUAL_SHARE = 0.10
+"""What a loop's own code takes beside the training in each step is named from here on: TraceML 0.5 warns of a residual
+from 10 % on."""
 
 Expected = Forecast | Gain
 """What says how much faster a loop will be, and between which ends."""

@@ -7,6 +7,7 @@ a count all of this is None. GPU: not yet run on one.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -118,6 +119,12 @@ def convolutions_in_tf32(setup: Setup) -> bool:
 
 def _peak(setup: Setup) -> float | None:
     return None if setup.card is None else peak_flops_per_s(setup.card.name, arithmetic_kind(setup))
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of a number of a dtype such as `bfloat16`; 4 where its name tells no bits."""
+    bits = re.search(r"\d+", dtype)
+    return int(bits[0]) // 8 if bits is not None else 4
 
 
 def flops_at_most(setup: Setup) -> float | None:

@@ -32,7 +32,7 @@ def compiling(setup: Setup, rest: Steps) -> dict[str, tuple[Recompiled, ...] | N
     """
     if setup.compilations is None:
         return {"recompiled": None}
-    begin_s, end_s = float(rest.start_s[0]), float(rest.start_s[-1] + rest.wall_s[-1])
+    begin_s, end_s = float(rest.start_s[0]), rest.end_s
     functions: dict[tuple[str, str, int], list[Compilation]] = {}
     for one in setup.compilations:
         if one.reason:

@@ -174,15 +174,40 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         return None if self.step_wall_s is None else self.step_wall_s / self.host_ahead
 
     @property
+    def fetches_s(self) -> float:
+        """Seconds that a step's fetches take, one after the other; 0 where they were not timed."""
+        return (self.fetch_wall_s or 0.0) * (self.batches_per_step or 1.0)
+
+    @property
+    def fetches_cpu_s(self) -> float:
+        """The same on the CPU."""
+        return (self.fetch_cpu_s or 0.0) * (self.batches_per_step or 1.0)
+
+    @property
+    def edges(self) -> int:
+        """Epochs that begin in the measured steps."""
+        return max((self.epochs or 1) - 1, 0)
+
+    @property
+    def edge_s(self) -> float:
+        """Seconds that the loop waits when one of them begins; 0 where none does, or it was not timed."""
+        measured_s = (self.host_step_s or 0.0) * self.measured_steps
+        return (self.edge_share or 0.0) * measured_s / self.edges if self.edges else 0.0
+
+    @property
     def passes(self) -> int:
         """Passes over data after warm-up that the shares are made of: steps, or of LBFGS its closure's calls."""
         return int(self.measured_steps * max(self.closures_per_step or 1.0, 1.0))
+
+    def chores_of(self, kind: str) -> list[Chore]:
+        """The costly calls of one kind, dearest first."""
+        return [one for one in self.chores or () if one.kind == kind]
 
     def chore_share(self, kind: str) -> float | None:
         """Seconds of the chores of a kind over the wall-clock of all steps; None if nobody listened."""
         if self.chores is None or not self.run_s:
             return None
-        return sum(one.wall_s for one in self.chores if one.kind == kind) / self.run_s
+        return sum(one.wall_s for one in self.chores_of(kind)) / self.run_s
 
     @property
     def chores_between_share(self) -> float:

@@ -136,7 +136,7 @@ class _Card:
 
     def __init__(self, recording: Recording, device: int, steps: Steps, begin_s: float) -> None:
         self._recording, self._device, self._begin_s = recording, device, begin_s
-        self._end_s = float(steps.start_s[-1] + steps.wall_s[-1]) if len(steps) else 0.0
+        self._end_s = steps.end_s
         busy = recording.one_series("gpu_util_pct", device)
         self._loaded_at = busy.times_s[busy.values >= LOADED_PCT] if busy is not None else None
 

@@ -45,14 +45,10 @@ def _mean(series: Series | None, rest: Steps) -> float | None:
     """
     if series is None or not len(series.values):
         return None
-    begin_s, end_s = (float(rest.start_s[0]), _end_s(rest)) if len(rest) else (0.0, np.inf)
+    begin_s, end_s = (float(rest.start_s[0]), rest.end_s) if len(rest) else (0.0, np.inf)
     since = np.concatenate(([begin_s], series.times_s[:-1])).clip(min=begin_s)
     values: Column = series.values[(series.times_s >= begin_s) & ((since + series.times_s) / 2 <= end_s)]
     return float(np.nanmean(values)) if len(values) and not np.isnan(values).all() else None
-
-
-def _end_s(rest: Steps) -> float:
-    return float(rest.start_s[-1] + rest.wall_s[-1])
 
 
 def _median(series: Series | None, unit: float) -> float | None:

@@ -140,8 +140,7 @@ def _growing(
 
 def _between(series: Series, since_s: float, steps: Steps) -> tuple[Column, Column]:
     """Readings from a time to the end of the last step: what comes after the loop says nothing of its steps."""
-    end_s = float(steps.start_s[-1] + steps.wall_s[-1]) if len(steps) else 0.0
-    inside = (series.times_s >= since_s) & (series.times_s <= end_s)
+    inside = (series.times_s >= since_s) & (series.times_s <= steps.end_s)
     return series.times_s[inside], series.values[inside]
 
 

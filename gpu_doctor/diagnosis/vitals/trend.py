@@ -41,7 +41,7 @@ def steps_done(steps: Steps, times_s: Column) -> Column:
     """How many steps had ended at some times (seconds of the run), with parts of steps."""
     if not len(steps):
         return np.zeros(len(times_s))
-    edges = np.append(steps.start_s, steps.start_s[-1] + steps.wall_s[-1])
+    edges = np.append(steps.start_s, steps.end_s)
     return np.asarray(np.interp(times_s, edges, np.concatenate([[0.0], np.cumsum(steps.count)])), dtype=np.float64)
 
 

@@ -7,11 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
 from gpu_doctor.diagnosis.vitals.hardware import HardwareVitals, hardware
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.diagnosis.vitals.memory import MemoryVitals, memory
 from gpu_doctor.diagnosis.vitals.trend import Growth, rising
-from gpu_doctor.recording import Recording, Series, Setup, Steps
+from gpu_doctor.recording import DeviceSetup, Recording, Series, Setup, Steps
 from gpu_doctor.recording.setup import World
 from tests.support.recordings import READINGS, Loop, on_gpu, read
 
@@ -137,3 +138,10 @@ def test_one_allocation_that_stays_is_no_growth(readings: int) -> None:
     done = np.linspace(0.0, 200.0, readings)
     once = 2e8 + 5e8 * (done > 110) + 1e4 * done
     assert rising(done, once) is False
+
+
+@pytest.mark.parametrize(("name", "kind"), [("NVIDIA A100", "tf32"), ("AMD Instinct MI300X", "float32")])
+def test_tf32_is_nvidias(name: str, kind: str) -> None:
+    card = DeviceSetup(0, name, capability=(9, 4))
+    setup = Setup(device="cuda:0", devices=(card,), dtype="float32", flags={"matmul_precision": "high"})
+    assert arithmetic_kind(setup) == kind

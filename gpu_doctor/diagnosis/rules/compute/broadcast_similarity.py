@@ -26,6 +26,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace, passes
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.arithmetic import itemsize
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import PairsByBroadcast
 
@@ -81,7 +82,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"{CALLED[one.kind]}: {one.rows} by {one.columns} rows of {one.size} numbers, added up from "
-            f"{formatting.size(one.numbers * _itemsize(one))}{f', {one.calls} times' if one.calls > 1 else ''}",
+            f"{formatting.size(one.numbers * itemsize(one.dtype))}{f', {one.calls} times' if one.calls > 1 else ''}",
             _source(vitals, one),
         ),
         prescriptions=(
@@ -95,14 +96,10 @@ def check(vitals: Vitals) -> Finding | None:
     )
 
 
-def _itemsize(one: PairsByBroadcast) -> int:
-    return 2 if "16" in one.dtype else 8 if "64" in one.dtype else 4
-
-
 def _by_passes(vitals: Vitals, one: PairsByBroadcast) -> tuple[float, float, float] | None:
     """Shares of the wall-clock on a GPU, low, usual and high: as if all between forward and backward were this."""
     loss, backward = passes.loss(vitals), passes.backward(vitals)
-    if loss is None or backward is None or one.numbers * _itemsize(one) < LEAST_BYTES:
+    if loss is None or backward is None or one.numbers * itemsize(one.dtype) < LEAST_BYTES:
         return None
     ahead, back = PASSES[one.kind]
     cost = gpu_pace.at_most(vitals, loss + min(loss * back / ahead, backward))

@@ -20,9 +20,9 @@ When to leave it
 """
 
 import math
-import re
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import widths
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import InputFacts
@@ -42,7 +42,6 @@ ELEMENT_BYTES = 4.0
 SAME = ("SGD", "Adagrad")
 """Optimizers that make the same update from sparse gradients, without momentum and weight decay."""
 ADAMS = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
-_ROWS = re.compile(r"(\d+) x \d+$")
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -56,7 +55,7 @@ def check(vitals: Vitals) -> Finding | None:
     if vitals.on_gpu or not model.tables or not indices or not stepped:
         return None
     looked_up = indices * max(vitals.batches_per_step or 1.0, 1.0)
-    touched = looked_up / _rows(model.tables[0])
+    touched = looked_up / next(iter(widths(model.tables[0])), 1)  # its rows, of `users: Embedding 500000 x 64`
     if touched > TOUCHED:
         return None
     stepping = share * min(model.table_elements / stepped, 1.0)
@@ -103,9 +102,3 @@ def _indices(inputs: InputFacts) -> int:
     if inputs.indices is not None:
         return inputs.indices
     return math.prod(inputs.shape) if "int" in inputs.dtype else 0
-
-
-def _rows(table: str) -> int:
-    """Rows of `users: Embedding 500000 x 64`."""
-    found = _ROWS.search(table)
-    return int(found[1]) if found else 1

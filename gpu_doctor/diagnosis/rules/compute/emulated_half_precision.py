@@ -50,7 +50,7 @@ def _emulated(vitals: Vitals) -> Finding | None:
     if busy is None or not gpu_pace.kernels_set_it(vitals):
         return None
     name = setup.card.name if setup.card is not None else "this GPU"
-    cost = gpu_pace.at_most(vitals, (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN))
+    cost = half_precision.cost(vitals, ASSUMED_GAIN)
     predicts = vitals.predicts
     return Finding(
         rule="emulated-half-precision",

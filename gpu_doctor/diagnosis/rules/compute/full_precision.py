@@ -56,7 +56,7 @@ def check(vitals: Vitals) -> Finding | None:
     name = "bfloat16" if dtype == "bf16" else "float16"
     milder = tf32_off.applies(vitals)
     gain, why = (TF32_GAIN, TF32_WHY) if tf32 else (ASSUMED_GAIN, ", the low end of what is reported")
-    cost = gpu_pace.at_most(vitals, (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / gain))
+    cost = half_precision.cost(vitals, gain)
     scaled = " and a gradient scaler" if dtype == "fp16" and not vitals.predicts else ""
     return Finding(
         rule="full-precision",

@@ -31,6 +31,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace, passes
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.arithmetic import itemsize
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import LossByHand
 
@@ -103,7 +104,7 @@ def check(vitals: Vitals) -> Finding | None:
     one, loss, backward = vitals.setup.loss_by_hand, passes.loss(vitals), passes.backward(vitals)
     if one is None or not loss or backward is None or not one.rows or not gpu_pace.kernels_set_it(vitals):
         return None
-    nbytes = float(one.rows) * one.classes * (2 if "16" in one.dtype else 4)
+    nbytes = float(one.rows) * one.classes * itemsize(one.dtype)
     if nbytes < LEAST_BYTES:
         return None
     ahead, back = _passes(one.operations)

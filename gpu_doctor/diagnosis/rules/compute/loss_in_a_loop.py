@@ -26,15 +26,13 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
 
 NEEDS = ("loss_share", "backward_share", "step_wall_s")
 EXCLUDES = ("launch-bound", "small-batch")
 
-LOSS_SHARE = 0.10
-"""As for Python in the loop: TraceML 0.5 warns of a residual from 10 % on."""
 LOOPED = 0.5
 """Of the looks at the loss, those inside of a loop."""
 MANY_OPERATIONS = 200
@@ -65,7 +63,7 @@ def _of_gradients(vitals: Vitals) -> Finding | None:
     if not asked or not backward or step_s is None or samples is None or samples < FEWEST:
         return None
     share = min(asked, backward) * (1.0 - 1.0 / FEWEST) + max(backward - asked, 0.0) * _in_pieces(vitals)
-    if share < LOSS_SHARE or not vitals.looked_at(asked):
+    if share < RESIDUAL_SHARE or not vitals.looked_at(asked):
         return None
     handed = any("grad(" in one.text for one in mine)
     code = (
@@ -105,7 +103,7 @@ def _in_pieces(vitals: Vitals) -> float:
 def _of_the_loss(vitals: Vitals) -> Finding | None:
     loss, backward, step_s = vitals.loss_share, vitals.backward_share, vitals.host_step_s
     operations, leaves = vitals.setup.graph_operations, vitals.setup.graph_leaves
-    if loss is None or not backward or step_s is None or not operations or not leaves or loss < LOSS_SHARE:
+    if loss is None or not backward or step_s is None or not operations or not leaves or loss < RESIDUAL_SHARE:
         return None
     if operations < max(MANY_OPERATIONS, A_WEIGHT * leaves):
         return None

@@ -21,14 +21,12 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import without
 from gpu_doctor.diagnosis.rules.compute.heavy_evaluation import FROM_TRAINING
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import total
 
 NEEDS = ("forward_share", "backward_share", "step_wall_s")
 
-FORWARD_SHARE = 0.10
-"""As for Python in the loop: TraceML 0.5 warns of a residual from 10 % on."""
 SELDOM = Prescription(
     text="What needs a forward pass of its own: every n steps, on as few samples as possible",
     safety=Safety.BY_HAND,
@@ -49,7 +47,7 @@ def check(vitals: Vitals) -> Finding | None:
         if vitals.gpu_forward_share is None:
             return None
         share = vitals.gpu_forward_share * min(share / forward, 1.0)
-    if share < FORWARD_SHARE:
+    if share < RESIDUAL_SHARE:
         return None
     gain = without(vitals, share)  # its code stays warm, the batch and what is made of it do not
     return Finding(

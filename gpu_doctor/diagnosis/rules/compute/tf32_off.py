@@ -70,7 +70,7 @@ def check(vitals: Vitals) -> Finding | None:
     device = vitals.setup.card
     if busy is None or device is None or not applies(vitals) or not gpu_pace.kernels_set_it(vitals):
         return None
-    cost = gpu_pace.at_most(vitals, (half_precision.products_share(vitals) or 0.0) * (1.0 - 1.0 / ASSUMED_GAIN))
+    cost = half_precision.cost(vitals, ASSUMED_GAIN)
     by_cudnn, by_cublas = _layers(vitals)
     switch = 'matmul precision "highest"' if by_cublas > by_cudnn else "cudnn.allow_tf32 is False"
     return Finding(

@@ -17,10 +17,10 @@ When to leave it
 """
 
 import math
-import re
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace
+from gpu_doctor.diagnosis.rules.evidence import widths
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -32,8 +32,6 @@ ASSUMED_GAIN = 2.0
 """Price only: padding GPT-2's vocabulary from 50257 to 50304, a third of its weights, is reported to save a fifth to a
 quarter of the step (A. Karpathy, nanoGPT): such a layer took more than twice as long as it had to."""
 HALF = ("float16", "bfloat16")
-_SIZES = re.compile(r"\d+(?: x \d+)+$")
-"""The widths at the end of `head: Linear 768 x 50257`."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -44,15 +42,14 @@ def check(vitals: Vitals) -> Finding | None:
     used = setup.autocast or setup.dtype
     if used not in HALF or not gpu_pace.kernels_set_it(vitals):
         return None
-    weights = sum(_weights(text) for text in model.unaligned)
-    share = min(weights / setup.parameters, 1.0)
-    cost = gpu_pace.at_most(vitals, busy * share * (1.0 - 1.0 / ASSUMED_GAIN))
-    if not share:
-        return None
-    odd = max((w for text in model.unaligned for w in _widths(text) if w % ALIGNED), default=0)
+    layers = [found for text in model.unaligned if (found := widths(text))]
+    odd = max((width for one in layers for width in one if width % ALIGNED), default=0)
     if not odd:
         return None
-    rows = _rows(setup.inputs.shape if setup.inputs is not None else ())
+    # Of one layer so many weights at least: a convolution's kernel is not counted.
+    share = min(sum(math.prod(one) for one in layers) / setup.parameters, 1.0)
+    cost = gpu_pace.at_most(vitals, busy * share * (1.0 - 1.0 / ASSUMED_GAIN))
+    rows = next(iter(setup.inputs.shape if setup.inputs is not None else ()), 0)
     return Finding(
         rule="unaligned-shapes",
         headline=f"Widths that are no multiple of {ALIGNED} slow tensor cores down: layers with "
@@ -73,19 +70,3 @@ def check(vitals: Vitals) -> Finding | None:
             ),
         ),
     )
-
-
-def _widths(text: str) -> tuple[int, ...]:
-    found = _SIZES.search(text)
-    return tuple(int(one) for one in found.group().split(" x ")) if found else ()
-
-
-def _weights(text: str) -> int:
-    """Weights of one layer, at least: a convolution's kernel is not counted."""
-    widths = _widths(text)
-    return math.prod(widths) if widths else 0
-
-
-def _rows(shape: tuple[int, ...]) -> int:
-    """Samples in a batch; 0 where nobody looked."""
-    return shape[0] if shape else 0

@@ -24,7 +24,7 @@ import re
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import Gain, at_best
-from gpu_doctor.diagnosis.rules import gpu_pace
+from gpu_doctor.diagnosis.rules import gpu_pace, passes
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety, faster
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import Padding
@@ -108,15 +108,10 @@ def _spent(vitals: Vitals) -> float | None:
 
     On a CPU, without what it takes to go from operation to operation, however long their rows are.
     """
-    if vitals.on_gpu:
-        if not gpu_pace.kernels_set_it(vitals):
-            return None
-        if vitals.gpu_forward_share is None or vitals.gpu_backward_share is None:
-            return vitals.gpu_busy_share
-        return vitals.together("gpu_forward", "gpu_backward")
-    if vitals.forward_share is None or vitals.backward_share is None:
+    spent = passes.both(vitals)
+    if spent is None or not gpu_pace.kernels_set_it(vitals):
         return None
-    return max(vitals.passes_share - (vitals.dispatch_share or 0.0), 0.0)
+    return max(spent - (vitals.dispatch_share or 0.0), 0.0)
 
 
 def _cure(cure: tuple[str, str], vitals: Vitals, spent: float, less: float, at_most: bool = False) -> Prescription:

@@ -33,12 +33,11 @@ def check(vitals: Vitals) -> Finding | None:
     world, step_s, called = vitals.setup.world, vitals.step_wall_s, vitals.chore_share(KIND)
     if world is None or world.world_size < 2 or not step_s or called is None:
         return None
-    reducing_s = (vitals.reduce_exposed_s or 0.0) * reductions(vitals)
-    waited_s = _for_the_late(vitals)
-    cost = min(called + reducing_s / step_s, 1.0) - waited_s / step_s
+    reducing_s, waited_s = _reducing_s(vitals), _for_the_late(vitals)
+    cost = exchanging_share(vitals) - waited_s / step_s
     if cost < COMMUNICATION_SHARE:
         return None
-    dearest = max((one for one in vitals.chores or () if one.kind == KIND), key=lambda one: one.wall_s, default=None)
+    dearest = max(vitals.chores_of(KIND), key=lambda one: one.wall_s, default=None)
     return Finding(
         rule="communication-bound",
         headline=f"{world.world_size} ranks exchange data {formatting.share(cost)} of the time, and compute nothing "
@@ -64,14 +63,13 @@ def exchanging_share(vitals: Vitals) -> float:
     world, step_s = vitals.setup.world, vitals.step_wall_s
     if world is None or world.world_size < 2 or not step_s:
         return 0.0
-    reducing_s = (vitals.reduce_exposed_s or 0.0) * reductions(vitals)
-    return min((vitals.chore_share(KIND) or 0.0) + reducing_s / step_s, 1.0)
+    return min((vitals.chore_share(KIND) or 0.0) + _reducing_s(vitals) / step_s, 1.0)
 
 
-def reductions(vitals: Vitals) -> float:
-    """How often gradients are reduced in a step: once a micro-batch, or once where `no_sync()` is in use."""
+def _reducing_s(vitals: Vitals) -> float:
+    """Seconds of a step in which gradients are reduced: once a micro-batch, or once where `no_sync()` is in use."""
     world, batches = vitals.setup.world, vitals.micro_batches or 1.0
-    return 1.0 if world is None or world.unsynced else max(batches, 1.0)
+    return (vitals.reduce_exposed_s or 0.0) * (1.0 if world is None or world.unsynced else max(batches, 1.0))
 
 
 def _for_the_late(vitals: Vitals) -> float:

@@ -29,11 +29,10 @@ WRAPPER = "DataParallel"
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where DataParallel's copying takes its share of the host's time (torch-tb-profiler names any use)."""
-    model, cost, chores = vitals.model, vitals.chore_share(KIND), vitals.chores
-    if model is None or model.wrapper != WRAPPER or cost is None or chores is None:
+    model, cost, chores = vitals.model, vitals.chore_share(KIND), vitals.chores_of(KIND)
+    if model is None or model.wrapper != WRAPPER or cost is None:
         return None
-    calls = sum(one.calls for one in chores if one.kind == KIND)
-    seconds = sum(one.wall_s for one in chores if one.kind == KIND)
+    calls, seconds = sum(one.calls for one in chores), sum(one.wall_s for one in chores)
     if not calls:
         return None
     gpus = vitals.used_gpus

@@ -33,7 +33,7 @@ def check(vitals: Vitals) -> Finding | None:
     share = vitals.chore_share("empty-cache")
     if not share or not vitals.on_gpu:
         return None
-    chore = next(one for one in vitals.chores or () if one.kind == "empty-cache")
+    chore = vitals.chores_of("empty-cache")[0]
     if chore.calls < MOST_STEPS * vitals.steps:
         return None
     cost = min(share, 1.0)

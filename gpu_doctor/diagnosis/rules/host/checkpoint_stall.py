@@ -45,7 +45,7 @@ threading.Thread(target=torch.save, args=(snapshot(model.state_dict()), path)).s
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where the checkpoints and files written inside of steps take at least 5 % of the wall-clock."""
-    chore = next((one for one in vitals.chores or () if one.kind == "checkpoint" and one.calls >= FEWEST_CALLS), None)
+    chore = next((one for one in vitals.chores_of("checkpoint") if one.calls >= FEWEST_CALLS), None)
     heard = vitals.chore_share("checkpoint") or 0.0 if chore is not None else 0.0
     cost = min(heard + vitals.saving_share, 1.0)
     most = without(vitals, cost, calls_per_step=chore.calls / max(vitals.steps, 1) if chore is not None else 1.0)

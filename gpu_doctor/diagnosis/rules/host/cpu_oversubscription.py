@@ -87,7 +87,6 @@ def least_slower(ratio: float) -> float:
 
 def _busy_workers(vitals: Vitals) -> float:
     """Cores that the loader's workers keep busy: their CPU seconds a step over its wall."""
-    if not vitals.workers or vitals.fetch_cpu_s is None or not vitals.step_wall_s:
+    if not vitals.workers or not vitals.step_wall_s:
         return 0.0
-    busy = vitals.fetch_cpu_s * (vitals.batches_per_step or 1.0) / vitals.step_wall_s
-    return min(busy, float(vitals.workers))
+    return min(vitals.fetches_cpu_s / vitals.step_wall_s, float(vitals.workers))

@@ -45,7 +45,7 @@ def check(vitals: Vitals) -> Finding | None:
     if not share:
         return None
     cost = min(share, 1.0)
-    chore = next(one for one in vitals.chores or () if one.kind == "collect-garbage")
+    chore = vitals.chores_of("collect-garbage")[0]
     if chore.calls < FEWEST_CALLS:
         return None
     gain = without(vitals, cost, calls_per_step=chore.calls / max(vitals.steps, 1), cooling=COOLING)

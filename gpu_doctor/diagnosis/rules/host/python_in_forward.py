@@ -27,14 +27,12 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.removed_work import without
 from gpu_doctor.diagnosis.rules import gpu_idle
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import total
 
 NEEDS = ("forward_share", "step_wall_s")
 
-PYTHON_SHARE = 0.10
-"""As for Python in the loop: TraceML 0.5 warns of a residual from 10 % on."""
 WORTH_SAYING: Final = 0.25
 """Of the whole: a kind of such work with less than that is not named."""
 DOES: Final = {
@@ -64,7 +62,7 @@ def check(vitals: Vitals) -> Finding | None:
         if not vitals.gpu_outruns_host:
             return None
         share = min(share, vitals.gpu_forward_share or 0.0)
-    if share < PYTHON_SHARE:
+    if share < RESIDUAL_SHARE:
         return None
     gain = without(vitals, share)
     kinds = _kinds(vitals)

@@ -34,15 +34,14 @@ from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, OTHERS, SATURATED
 from gpu_doctor.diagnosis.rules.compute import per_sample_forward
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.prescriptions import beside_training
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.arithmetic import itemsize
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
 
 NEEDS = ("other_share", "backward_share", "step_wall_s")
 
-MAKING_SHARE = 0.10
-"""As for slow-python: TraceML 0.5 warns of time outside of all phases from 10 % on."""
 CHEAP_S = 4e-4
 """A batch made in less is as cheap as one gets: it is cut out of arrays (0.02-0.3 ms for 32 to 256 rows, one core)."""
 STREAM = """\
@@ -85,10 +84,9 @@ def making_lines(vitals: Vitals) -> list[LineCost]:
     """Lines outside of every phase in which a loop without a loader makes its batches, dearest first."""
     if vitals.loader is not None:
         return []
-    models = vitals.setup.flags.get("model_names", ())
-    found = batch_lines(vitals.source, vitals.lines, models)
+    found = batch_lines(vitals.source, vitals.lines, vitals.model_names)
     named = [one for one in found if one.phase == "other" and not one.in_worker]
-    beyond = elsewhere_lines(vitals.source, vitals.lines, models)
+    beyond = elsewhere_lines(vitals.source, vitals.lines, vitals.model_names)
     more = [one for one in beyond if one.phase == "other" and not one.in_worker and one not in named]
     # What the cell's text knows nothing of may also be the loss: that is as long as the clock says.
     in_turn = per_sample_forward.calls_in_turn(vitals)  # a policy that is asked makes no batch
@@ -112,7 +110,7 @@ def check(vitals: Vitals) -> Finding | None:
         if vitals.gpu_gap_share is None:
             return None
         share = min(share, max(vitals.gpu_idle_at_most - (vitals.exposed_transfer_share or 0.0), 0.0))
-    if share < MAKING_SHARE or share * step_s < CHEAP_S:
+    if share < RESIDUAL_SHARE or share * step_s < CHEAP_S:
         return None
     ways = _ways_out(vitals, min(share, MOST), step_s)
     if not ways:
@@ -249,7 +247,4 @@ def _by_workers(vitals: Vitals, share: float, step_s: float, workers: int, text:
 def _batch_bytes(vitals: Vitals) -> float:
     """Bytes of the model's input in a step, 0 where they are not known: then a batch is taken for a small one."""
     seen = vitals.setup.inputs
-    width = re.search(r"\d+", seen.dtype) if seen is not None else None
-    if seen is None or width is None or not seen.shape:
-        return 0.0
-    return float(math.prod(seen.shape)) * int(width[0]) / 8.0
+    return float(math.prod(seen.shape)) * itemsize(seen.dtype) if seen is not None and seen.shape else 0.0

@@ -31,15 +31,13 @@ from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, joined, library_calls, phases
 from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_lines, making_share
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
 
 NEEDS = ("other_share", "forward_share", "backward_share", "step_wall_s")
 
-OTHER_SHARE = 0.10
-"""TraceML 0.5 warns of the residual from 10 % on."""
 LEAST_S = 6e-5
 """Of a step: what the interpreter takes between the calls of the plainest loop, and our own taps beside it (10 and some
 25 us), is nobody's to take out."""
@@ -96,7 +94,7 @@ def check(vitals: Vitals) -> Finding | None:
         # Behind a full queue such work is hidden: what the GPU idles because a wait has emptied it is not Python's.
         taken = vitals.exposed_share + hidden_sync.waited_share(vitals) + again_share(vitals)
         share, most = (min(one, max(vitals.gpu_idle_at_most - taken, 0.0)) for one in (share, most))
-    if share < OTHER_SHARE or share * step_s < LEAST_S:
+    if share < RESIDUAL_SHARE or share * step_s < LEAST_S:
         return None
     feeding = _feeding_part(vitals, lines)
     own = max(share - LEAST_S / step_s, 0.0)
@@ -166,8 +164,10 @@ def _in_a_library(vitals: Vitals, own: list[LineCost]) -> bool:
 
 def _feeding_part(vitals: Vitals, own: list[LineCost]) -> float:
     """Of the loop's own lines, the part that prepares what the model is fed with, or computes its targets."""
-    models = vitals.setup.flags.get("model_names", ())
-    fed = {*batch_lines(vitals.source, vitals.lines, models), *target_lines(vitals.source, vitals.lines, models)}
+    fed = {
+        *batch_lines(vitals.source, vitals.lines, vitals.model_names),
+        *target_lines(vitals.source, vitals.lines, vitals.model_names),
+    }
     return part((one for one in own if one in fed), own)
 
 
@@ -180,9 +180,12 @@ def _ways_out(vitals: Vitals, own: list[LineCost]) -> list[tuple[str, str]]:
         return [KEPT]  # predictions, an export: no text tells what of it is wanted
     trains = {(one.file, one.line) for one in vitals.lines if one.phase in ("forward", "backward", "optimizer")}
     own = [one for one in own if (one.file, one.line) not in trains]  # what the calls that train take beside themselves
-    models, whole = vitals.setup.flags.get("model_names", ()), total(own)
-    fed = {*batch_lines(vitals.source, vitals.lines, models), *elsewhere_lines(vitals.source, vitals.lines, models)}
-    compared = set(target_lines(vitals.source, vitals.lines, models)) - fed
+    whole = total(own)
+    fed = {
+        *batch_lines(vitals.source, vitals.lines, vitals.model_names),
+        *elsewhere_lines(vitals.source, vitals.lines, vitals.model_names),
+    }
+    compared = set(target_lines(vitals.source, vitals.lines, vitals.model_names)) - fed
     needed = set(needed_lines(vitals.source, own)) - fed - compared
     wanted = {FED: fed, COMPARED: compared, NEEDED: needed}
     parts = {way: total(one for one in own if one in found) for way, found in wanted.items()}

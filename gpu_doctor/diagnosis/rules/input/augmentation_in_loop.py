@@ -98,7 +98,7 @@ def preparing_lines(vitals: Vitals) -> list[LineCost]:
     """
     if vitals.loader is None or vitals.predicts:
         return []
-    found = batch_lines(vitals.source, vitals.lines, vitals.setup.flags.get("model_names", ()))
+    found = batch_lines(vitals.source, vitals.lines, vitals.model_names)
     libraries = library_calls(vitals)
     named = [
         one
@@ -179,10 +179,9 @@ def _by_workers(vitals: Vitals, share: float, step_s: float, code: str) -> Presc
         None where that is too little, or may be a loss where handing over is dear.
     """
     cores, batches = max(vitals.usable_cores, 1.0), vitals.batches_per_step or 1.0
-    fetch_s, fetch_cpu_s = (vitals.fetch_wall_s or 0.0) * batches, (vitals.fetch_cpu_s or 0.0) * batches
     trained = max(1.0 - share - (vitals.data_wait_share or 0.0), 0.0) * step_s
     cpu_s = step_s if vitals.consumer_cpu_s is None else min(vitals.consumer_cpu_s, step_s * cores)
-    made = share * step_s + fetch_s
+    made = share * step_s + vitals.fetches_s
     needed = math.ceil(made / max(trained, 1e-9))
     workers = max(vitals.workers or 0, min(needed, max(int(cores), 1)), 1)
     anew = 0.0 if vitals.workers else 1.0  # with workers, batches are handed over already
@@ -191,7 +190,7 @@ def _by_workers(vitals: Vitals, share: float, step_s: float, code: str) -> Presc
         workers=workers,
         made_s=made,
         trained_s=trained,
-        cpu_s=cpu_s + fetch_cpu_s,
+        cpu_s=cpu_s + vitals.fetches_cpu_s,
         cores=cores,
         batches=anew * batches,
         nbytes=anew * (vitals.batch_bytes or 0.0),

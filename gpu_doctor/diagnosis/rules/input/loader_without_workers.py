@@ -18,12 +18,11 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.forecast.workers import stalled_share
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, who
 from gpu_doctor.diagnosis.rules.input.slow_getitem import in_one_indexing
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
-from gpu_doctor.diagnosis.rules.prescriptions import with_workers
+from gpu_doctor.diagnosis.rules.prescriptions import more_workers, with_workers
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -38,8 +37,8 @@ def check(vitals: Vitals) -> Finding | None:
     if vitals.workers != 0 or wait is None or fetch_s is None or loader is None:
         return None
     wait = max(wait - _late_share(vitals, fetch_s), 0.0)
-    best = best_workers(vitals)
-    if best is None or not best[1].pays:
+    best = more_workers(vitals)
+    if best is None:
         return None
     count, seen = best
     if in_one_indexing(vitals, seen):
@@ -66,6 +65,5 @@ def check(vitals: Vitals) -> Finding | None:
 
 def _late_share(vitals: Vitals, fetch_s: float) -> float:
     """Of the wall-clock, what epochs begin late beyond fetching their first batch: workers would not shorten it."""
-    edges = (vitals.epochs or 1) - 1
     measured_s = (vitals.host_step_s or 0.0) * vitals.measured_steps
-    return max((vitals.edge_share or 0.0) - fetch_s * edges / measured_s, 0.0) if measured_s else 0.0
+    return max((vitals.edge_share or 0.0) - fetch_s * vitals.edges / measured_s, 0.0) if measured_s else 0.0

@@ -23,7 +23,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.epoch_end import leaving_share
 from gpu_doctor.diagnosis.forecast.removed_work import Gain, at_best
 from gpu_doctor.diagnosis.forecast.workers import drawing_s, taking_s
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines, edge_line
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety, faster
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -57,16 +57,14 @@ SAMPLER = "Make the sampler start faster: compute once, in its `__init__`, what 
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where epochs begin within the run, no worker is started for them, and they begin late."""
-    loader, edges = vitals.loader, (vitals.epochs or 1) - 1
-    step_s, fetch_s, share = vitals.host_step_s, vitals.fetch_wall_s, vitals.edge_share
-    if loader is None or edges < 1 or not step_s or fetch_s is None or not share:
+    loader, edges, step_s, fetch_s = vitals.loader, vitals.edges, vitals.host_step_s, vitals.fetch_wall_s
+    if loader is None or not step_s or fetch_s is None or not vitals.edge_s:
         return None
     if vitals.workers and not loader.persistent_workers:
         return None  # workers-restart-each-epoch
     handed_s = taking_s(vitals) if vitals.workers else 0.0
-    edge_s = share * step_s * vitals.measured_steps / edges
     # A stream ends with a batch that is fetched and not handed out, where it is not full.
-    late_s = edge_s - handed_s - fetch_s * (2.0 if loader.dataset_kind == "iterable" else 1.0)
+    late_s = vitals.edge_s - handed_s - fetch_s * (2.0 if loader.dataset_kind == "iterable" else 1.0)
     left = 0.0 if vitals.on_gpu else leaving_share(vitals)  # a GPU may compute meanwhile
     cost = late_s * edges / (step_s * vitals.measured_steps) + left
     if late_s < LEAST_S:
@@ -87,8 +85,7 @@ def check(vitals: Vitals) -> Finding | None:
         "epoch.",
         cost_share=cost,
         evidence=(
-            f"{formatting.count(edges, 'epoch')} began during the measured steps, each after a wait of "
-            f"{formatting.seconds(edge_s)}, of which fetching a batch takes {formatting.seconds(fetch_s)}",
+            edge_line(vitals),
             *(freed if left >= NAMING_BAR else ()),
             *((f"{named}{over}",) if named else ()),
             *dearest_lines((one for one in vitals.lines_in("data_wait") if not one.in_torch), vitals.source),
@@ -104,8 +101,8 @@ def check(vitals: Vitals) -> Finding | None:
 def _used(vitals: Vitals) -> int | None:
     """Samples that an epoch uses of those that its loader would give; None where it uses more than half of them."""
     # Warm-up is missing and the last epoch may be open: by the edges, which errs towards more, never towards fewer.
-    loader, edges = vitals.loader, max((vitals.epochs or 1) - 1, 1)
-    batches = vitals.measured_steps * (vitals.batches_per_step or 1.0) / edges
+    loader = vitals.loader
+    batches = vitals.measured_steps * (vitals.batches_per_step or 1.0) / max(vitals.edges, 1)
     if loader is None or not loader.batches or not loader.batch_size or batches > LEFT_EARLY * loader.batches:
         return None
     return math.ceil(batches) * loader.batch_size

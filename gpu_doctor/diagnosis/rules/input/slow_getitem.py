@@ -58,13 +58,15 @@ SMALLER = Prescription(
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where a fetch that computes is exposed, as far as the best number of workers leaves it so."""
-    wait, wall, cpu = vitals.exposed_wait_share, vitals.fetch_wall_s, vitals.fetch_cpu_s
-    step_s, batches, alone_s = vitals.step_wall_s, vitals.batches_per_step, unqueued_fetch_s(vitals)
-    loader = vitals.loader
-    if loader is None or wait is None or not wall or cpu is None or not step_s or not batches or not alone_s:
+    loader, wait, wall, alone_s = (
+        vitals.loader,
+        vitals.exposed_wait_share,
+        vitals.fetch_wall_s,
+        unqueued_fetch_s(vitals),
+    )
+    if loader is None or wait is None or not wall or not vitals.step_wall_s or not alone_s:
         return None
-    computing = cpu * batches >= CPU_BOUND * alone_s
-    if not computing or (vitals.collate_s or 0.0) >= COLLATE_SHARE * wall:
+    if vitals.fetches_cpu_s < CPU_BOUND * alone_s or (vitals.collate_s or 0.0) >= COLLATE_SHARE * wall:
         return None
     best = best_workers(vitals)
     if vitals.workers == 0 and best is not None and (not best[1].pays or in_one_indexing(vitals, best[1])):
@@ -85,7 +87,7 @@ def in_one_indexing(vitals: Vitals, workers: Forecast) -> bool:
         return False
     plain = loader.collate.startswith("default_collate") and loader.dataset_kind != "iterable"
     cheap = alone_s <= CHEAP_SAMPLE_S * (vitals.samples_per_step or 0.0)
-    fetch_s = max((vitals.fetch_wall_s or 0.0) * (vitals.batches_per_step or 1.0), alone_s)  # with what it queued
+    fetch_s = max(vitals.fetches_s, alone_s)  # with what it queued
     return plain and cheap and workers.step_s >= CHEAPER * max(step_s - fetch_s, 0.0)
 
 
@@ -104,8 +106,7 @@ def _whole_batches(vitals: Vitals) -> bool:
 def _one_by_one(vitals: Vitals, loader: LoaderSetup, wait: float, fetch_s: float, best: Forecast) -> Finding | None:
     """The loop fetches itself, and workers would not pay: the whole of the fetch can be saved, but not by them."""
     # With the fetch goes what it queued for a core, on a busy machine: the price is of its wall.
-    wall_s = (vitals.fetch_wall_s or 0.0) * (vitals.batches_per_step or 1.0)
-    cpu_s = (vitals.fetch_cpu_s or 0.0) * (vitals.batches_per_step or 1.0)
+    wall_s, cpu_s = vitals.fetches_s, vitals.fetches_cpu_s
     cost = min(wait, max(wall_s, fetch_s) / (vitals.step_wall_s or fetch_s))
     cheap = bool(vitals.samples_per_step) and fetch_s <= CHEAP_SAMPLE_S * (vitals.samples_per_step or 0.0)
     if cheap and _whole_batches(vitals):
@@ -138,8 +139,7 @@ def _too_much(vitals: Vitals, loader: LoaderSetup, best: tuple[int, Forecast] | 
     """
     cpu, consumer, step_s = vitals.fetch_cpu_s or 0.0, vitals.consumer_s or 0.0, vitals.step_wall_s or 0.0
     wait = vitals.steady_wait_share  # what epochs begin late is another rule's
-    cpu_s = cpu * (vitals.batches_per_step or 1.0)
-    own_s = on_cores_s(vitals) or 0.0
+    cpu_s, own_s = vitals.fetches_cpu_s, on_cores_s(vitals) or 0.0
     left_s = min(best[1].step_s if best is not None else step_s, step_s)
     cost = min(max(min(left_s, max(own_s, consumer)) - consumer, 0.0) / step_s, wait)
     queued_s = (vitals.fetch_queued_s or 0.0) * (vitals.batches_per_step or 1.0)

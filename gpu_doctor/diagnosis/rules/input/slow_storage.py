@@ -21,10 +21,9 @@ When to leave it
 from dataclasses import replace
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.forecast.stages import SLOWEST_BYTES_PER_S
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, who
-from gpu_doctor.diagnosis.rules.prescriptions import on_loader
+from gpu_doctor.diagnosis.rules.prescriptions import more_workers, on_loader
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -88,9 +87,9 @@ def storage_lines(vitals: Vitals) -> tuple[str, ...]:
 
 def _more_workers(vitals: Vitals) -> tuple[Prescription, ...]:
     """Workers wait at the same time, as far as the storage serves several at once: which no recording can tell."""
-    best, loader = best_workers(vitals), vitals.loader
-    if best is None or loader is None or best[0] <= (vitals.workers or 0) or not best[1].pays:
+    best = more_workers(vitals)
+    if best is None:
         return ()
     count, seen = best
     text = f"Load with {formatting.count(count, 'worker')}, which can wait at the same time"
-    return (on_loader(loader, "num_workers", count, text, replace(seen, low=min(seen.low, 1.0))),)
+    return (on_loader(vitals.loader, "num_workers", count, text, replace(seen, low=min(seen.low, 1.0))),)

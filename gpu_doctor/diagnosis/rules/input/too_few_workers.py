@@ -16,13 +16,12 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.forecast.workers import stalled_share
 from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who
 from gpu_doctor.diagnosis.rules.gpu_pace import BUSY_SHARE
 from gpu_doctor.diagnosis.rules.input.slow_storage import SHARDS, storage_lines
-from gpu_doctor.diagnosis.rules.prescriptions import with_workers
+from gpu_doctor.diagnosis.rules.prescriptions import more_workers, with_workers
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -36,12 +35,10 @@ def check(vitals: Vitals) -> Finding | None:
     workers, loader, fetch_s, step_s = vitals.workers, vitals.loader, vitals.fetch_wall_s, vitals.step_wall_s
     if not workers or loader is None or fetch_s is None or not step_s:
         return None
-    wait, busy, best = vitals.steady_wait_share, fetched_s(vitals) / step_s, best_workers(vitals)
+    wait, busy, best = vitals.steady_wait_share, fetched_s(vitals) / step_s, more_workers(vitals)
     if busy < BUSY_SHARE or best is None:
         return None
     count, seen = best
-    if count <= workers or not seen.pays:
-        return None
     cost = max(wait - stalled_share(vitals, count), 0.0)  # what stays is for the slow batches: uneven-batches
     return Finding(
         rule="too-few-workers",

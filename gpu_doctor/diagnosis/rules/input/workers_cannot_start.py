@@ -20,8 +20,8 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.rules.evidence import who
+from gpu_doctor.diagnosis.rules.prescriptions import more_workers
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup
@@ -90,8 +90,8 @@ def _wanted(vitals: Vitals) -> Finding | None:
         return None
     if not loader.refusals.get("num_workers", "").startswith(CANNOT):
         return None
-    best = best_workers(vitals)
-    if best is None or not best[1].pays or best[0] <= (vitals.workers or 0):
+    best = more_workers(vitals)
+    if best is None:
         return None
     count, seen = best
     return Finding(

@@ -19,6 +19,7 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import GOOD_ENOUGH, forecast, kept_workers
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
+from gpu_doctor.diagnosis.rules.evidence import edge_line
 from gpu_doctor.diagnosis.rules.prescriptions import on_loader
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -57,14 +58,10 @@ def check(vitals: Vitals) -> Finding | None:
 
 
 def _epochs(vitals: Vitals) -> tuple[str, ...]:
-    edges = (vitals.epochs or 1) - 1
-    edge_s = (vitals.edge_share or 0.0) * (vitals.host_step_s or 0.0) * vitals.measured_steps
     method = vitals.loader.start_method if vitals.loader is not None else "fork"
     return (
         f"num_workers={vitals.workers}, persistent_workers=False, start method {method}",
-        f"{formatting.count(edges, 'epoch')} began during the measured steps, each after a wait of "
-        f"{formatting.seconds(edge_s / edges)}, of which fetching a batch takes "
-        f"{formatting.seconds(vitals.fetch_wall_s or 0.0)}",
+        edge_line(vitals),
         *_timed(vitals),
     )
 

@@ -16,6 +16,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import retries
 from gpu_doctor.diagnosis.rules.memory.out_of_memory import SEGMENTS
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -37,8 +38,8 @@ def check(vitals: Vitals) -> Finding | None:
     peak, total, reserved = vitals.peak_bytes, vitals.memory_total_bytes, vitals.reserved_peak_bytes
     if peak is None or not total or reserved is None or not peak or not vitals.on_gpu:
         return None
-    retries, grew = vitals.alloc_retries or 0.0, reserved - (vitals.reserved_first_bytes or 0.0)
-    retried = retries >= 1 and reserved - peak >= GAP_SHARE * total
+    grew = reserved - (vitals.reserved_first_bytes or 0.0)
+    retried = (vitals.alloc_retries or 0.0) >= 1 and reserved - peak >= GAP_SHARE * total
     hoarded = reserved >= RATIO * peak and reserved >= MATTERS_SHARE * total and grew >= GREW_SHARE * reserved
     if not retried and not hoarded:
         return None
@@ -48,15 +49,11 @@ def check(vitals: Vitals) -> Finding | None:
     ]
     if vitals.inactive_split_bytes:
         evidence.append(f"free pieces inside of blocks in use: {formatting.size(vitals.inactive_split_bytes)}")
-    if retries:
-        evidence.append(
-            f"{formatting.count(retries, 'allocation')} succeeded only after the allocator had released its cache"
-        )
     return Finding(
         rule="fragmented-memory",
         headline=f"The GPU's memory is fragmented: {formatting.size(reserved - peak)} is held and never used.",
         cost_share=0.0,
-        evidence=tuple(evidence),
+        evidence=(*evidence, *retries(vitals)),
         prescriptions=(
             SEGMENTS,
             Prescription("Pad or bucket the inputs to few sizes, and run the largest first", Safety.BY_HAND),

@@ -19,6 +19,7 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import least_available
 from gpu_doctor.diagnosis.rules.prescriptions import fewer_workers
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -48,7 +49,7 @@ def check(vitals: Vitals) -> Finding | None:
     swapping = bool(vitals.process_swapped_bytes) and (vitals.swap_in_bytes_per_s or 0.0) >= SWAP_IN_BYTES_PER_S
     if not low and not swapping and not killed:
         return None
-    evidence = [*killed, f"at the lowest, {formatting.size(left)} of {formatting.size(total)} was available"]
+    evidence = [*killed, *least_available(vitals)]
     if swapping:
         swapped, rate = vitals.process_swapped_bytes or 0.0, vitals.swap_in_bytes_per_s or 0.0
         evidence.append(

@@ -61,7 +61,7 @@ def check(vitals: Vitals) -> Finding | None:
     if not sides:
         return None
     where, rate, rise, left = min(sides, key=lambda one: one[3] if one[3] is not None else float("inf"))
-    kept = kept_graphs(vitals.source, tuple(vitals.setup.flags.get("model_names", ())))
+    kept = kept_graphs(vitals.source, vitals.model_names)
     if not _told(vitals, rate, rise, left, kept):
         return None
     place = "the GPU's memory" if where == "device" else "the process's memory"
@@ -87,9 +87,8 @@ def check(vitals: Vitals) -> Finding | None:
 
 
 def _side(vitals: Vitals, where: str) -> tuple[str, float, float, float | None] | None:
-    rate = vitals.device_growth_bytes_per_step if where == "device" else vitals.host_growth_bytes_per_step
-    rise = vitals.device_rise_bytes if where == "device" else vitals.host_rise_bytes
-    left = vitals.device_steps_to_full if where == "device" else vitals.host_steps_to_full
+    names = ("growth_bytes_per_step", "rise_bytes", "steps_to_full")
+    rate, rise, left = (getattr(vitals, f"{where}_{name}") for name in names)
     return (where, rate, rise, left) if rate and rise else None
 
 

@@ -18,6 +18,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import retries
 from gpu_doctor.diagnosis.rules.prescriptions import without_graph
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -52,19 +53,14 @@ def check(vitals: Vitals) -> Finding | None:
     share = (peak + beside) / total
     if share <= NEAR_SHARE:
         return None
-    retries = vitals.alloc_retries or 0.0
     evidence = [f"at the peak, torch had allocated {formatting.size(peak)} of {formatting.size(total)}"]
     if beside:
         evidence.append(f"CUDA itself and other processes hold {formatting.size(beside)} more")
-    if retries:
-        evidence.append(
-            f"{formatting.count(retries, 'allocation')} succeeded only after the allocator had released its cache"
-        )
     return Finding(
         rule="near-out-of-memory",
         headline=f"The GPU's memory is nearly full: the peak takes {formatting.share(min(share, 1.0))} of it.",
         cost_share=0.0,
-        evidence=tuple(evidence),
+        evidence=(*evidence, *retries(vitals)),
         prescriptions=_predicting(vitals) if vitals.predicts else (HALVED, CHECKPOINTED),
         risk="A slightly larger batch, or an evaluation beside it, ends the run with an out-of-memory error.",
     )

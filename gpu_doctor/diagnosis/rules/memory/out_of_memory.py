@@ -20,6 +20,7 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import least_available
 from gpu_doctor.diagnosis.rules.prescriptions import fewer_workers, without_graph
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -109,7 +110,7 @@ def _on_gpu(vitals: Vitals) -> Finding:
     asked = f" when trying to allocate {formatting.size(tried)} more" if tried is not None else ""
     return Finding(
         rule="out-of-memory",
-        headline=f"The GPU ran out of memory: the run ended after {_steps(vitals)}{asked}.",
+        headline=f"The GPU ran out of memory: the run ended after {formatting.count(vitals.steps, 'step')}{asked}.",
         cost_share=0.0,
         evidence=tuple(one for one in evidence if one),
         prescriptions=tuple(cures),
@@ -131,7 +132,7 @@ def _smaller(vitals: Vitals, total: float | None, needed: float | None, evidence
         return [Prescription(text, Safety.BY_HAND)]
     if not batch or batch < 2:
         text = "Recompute activations in the backward (checkpointing), or use half precision"
-        if not _trains(vitals):
+        if vitals.predicts:
             text = "Use half precision" + ("" if _predicts(vitals) else "; or, if it trains, activation checkpointing")
         return [Prescription(text, Safety.BY_HAND)]
     target = batch // 2
@@ -144,17 +145,13 @@ def _smaller(vitals: Vitals, total: float | None, needed: float | None, evidence
         )
     return [
         Prescription(
-            text=f"{'Train' if _trains(vitals) else 'Run'} with a batch of {target}",
+            text=f"{'Run' if vitals.predicts else 'Train'} with a batch of {target}",
             safety=Safety.CHANGES_TRAINING,
             settings={"batch_size": target},
             code=f"DataLoader(..., batch_size={target})",
             changes=_changes(vitals, batch, target),
         )
     ]
-
-
-def _trains(vitals: Vitals) -> bool:
-    return not vitals.predicts
 
 
 def _predicts(vitals: Vitals) -> bool:
@@ -166,7 +163,7 @@ def _changes(vitals: Vitals, batch: int, target: int) -> str:
     if _predicts(vitals):
         return "The same results but for rounding."
     said = f"an optimizer step every {round(batch / target)} batches keeps the step of {batch} samples."
-    return formatting.sentence(said) if _trains(vitals) else f"If it trains, {said}"
+    return f"If it trains, {said}" if vitals.predicts else formatting.sentence(said)
 
 
 def _fixed_words(vitals: Vitals) -> str:
@@ -188,10 +185,7 @@ def _on_host(vitals: Vitals) -> Finding:
     said = (
         f"tried to allocate {formatting.size(float(asked[1]))} more" if asked else formatting.clean(vitals.reason, 160)
     )
-    evidence = [said]
-    if vitals.host_memory_available_bytes is not None and vitals.host_memory_total_bytes is not None:
-        left, total = vitals.host_memory_available_bytes, vitals.host_memory_total_bytes
-        evidence.append(f"at the lowest, {formatting.size(left)} of {formatting.size(total)} was available")
+    evidence = [said, *least_available(vitals)]
     if vitals.process_rss_bytes is not None:
         evidence.append(f"the process held {formatting.size(vitals.process_rss_bytes)}")
     cures = [
@@ -201,13 +195,9 @@ def _on_host(vitals: Vitals) -> Finding:
         cures.insert(0, fewer_workers(vitals.loader, (vitals.workers or 0) // 2))
     return Finding(
         rule="out-of-memory",
-        headline=f"The machine ran out of memory: the run ended after {_steps(vitals)}.",
+        headline=f"The machine ran out of memory: the run ended after {formatting.count(vitals.steps, 'step')}.",
         cost_share=0.0,
         evidence=tuple(evidence),
         prescriptions=tuple(cures),
         risk="The run did not finish; the same settings will fail again.",
     )
-
-
-def _steps(vitals: Vitals) -> str:
-    return "1 step" if vitals.steps == 1 else f"{vitals.steps} steps"

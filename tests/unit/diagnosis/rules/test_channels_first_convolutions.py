@@ -62,7 +62,3 @@ def test_convolutions_of_another_dimension_have_no_such_layout() -> None:
 
 def test_an_empty_queue_gains_nothing() -> None:
     assert asked(RULE, images().but(queue_empty=1.0)) is None
-
-
-def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert asked(RULE, Loop(setup={"model": ModelFacts(convolutions=53), "autocast": "bfloat16"})) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.found import asked, surely
-from tests.support.recordings import Loop, on_gpu, read
+from tests.support.recordings import on_gpu, read
 
 RULE = "fragmented-memory"
 HOARD = [10e9] * 4 + [70e9] * 20
@@ -38,7 +38,3 @@ def test_twice_of_little_is_missed_by_nobody() -> None:
 def test_retries_of_a_card_that_is_simply_full() -> None:
     recording = read(on_gpu(peak_share=0.95).recording(), torch_reserved_bytes=78e9, torch_alloc_retries=9)
     assert asked(RULE, recording) is None
-
-
-def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert asked(RULE, Loop()) is None

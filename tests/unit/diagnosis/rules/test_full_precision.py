@@ -89,7 +89,3 @@ def test_well(loop: Loop) -> None:
 
 def test_a_queue_that_runs_dry_gains_nothing_from_faster_products() -> None:
     assert asked(RULE, FLOAT32.but(queue_empty=1.0)) is None
-
-
-def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert asked(RULE, Loop()) is None

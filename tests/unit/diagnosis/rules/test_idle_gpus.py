@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpu_doctor.recording.setup import ModelFacts, World
-from tests.support.found import asked, named, sick, silence
-from tests.support.recordings import Loop, on_gpu, with_more
+from tests.support.found import asked, named, sick
+from tests.support.recordings import on_gpu, with_more
 
 RULE = "idle-gpus"
 ALONE = World(visible_gpus=4)
@@ -53,8 +53,3 @@ def test_gpus_on_which_others_work_are_not_idle() -> None:
     ]
     found = sick(RULE, with_more(BUSY, series=(*recording.series, *others)))
     assert found.headline.startswith("1 of 2 GPUs does nothing")
-
-
-def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert asked(RULE, Loop(setup={"world": ALONE})) is None
-    assert silence(RULE, Loop(setup={"world": ALONE})) == "no GPU"

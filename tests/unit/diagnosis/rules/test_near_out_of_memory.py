@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_doctor.recording.setup import EvaluationFacts
 from tests.support.found import asked, surely
-from tests.support.recordings import Loop, on_gpu, read
+from tests.support.recordings import on_gpu, read
 
 RULE = "near-out-of-memory"
 FULL = on_gpu(peak_share=0.95)
@@ -42,7 +42,3 @@ def test_well() -> None:
 def test_a_cache_that_fills_the_card_is_not_needed() -> None:
     recording = read(on_gpu(peak_share=0.5).recording(), torch_reserved_bytes=78e9, gpu_memory_used_bytes=79e9)
     assert asked(RULE, recording) is None
-
-
-def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert asked(RULE, Loop()) is None

@@ -60,10 +60,6 @@ def test_an_old_card_has_no_triton() -> None:
     assert asked(RULE, launching(capability=(6, 1))) is None
 
 
-def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert asked(RULE, Loop(setup={"model": BARE, "inputs": INPUTS})) is None
-
-
 def test_a_batch_that_the_knob_cannot_change_is_left_to_the_hand() -> None:
     refusing = {**PINNED, "refusals": {"batch_size": "Your batch_sampler decides the batch size."}}
     cure = sick(RULE, launching().but(loader=refusing)).prescriptions[1]

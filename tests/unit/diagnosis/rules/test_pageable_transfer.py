@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.found import asked, sick, top
-from tests.support.recordings import Loop, on_gpu
+from tests.support.recordings import on_gpu
 
 RULE = "pageable-transfer"
 COPYING = on_gpu(transfer=5.0, gpu_gap=5.0, gpu_work=10.0, pageable=2.0, batch_bytes=50e6)
@@ -51,7 +51,3 @@ def test_copies_that_the_gpu_does_not_notice() -> None:
 def test_a_gap_filled_by_the_loader_is_not_the_copies() -> None:
     # 8 ms of wait fill the whole gap; the copies that follow lie behind it.
     assert asked(RULE, on_gpu(wait=8.0, transfer=0.3, gpu_gap=8.0, pageable=2.0)) is None
-
-
-def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert asked(RULE, Loop(transfer=5.0)) is None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.found import asked, surely
-from tests.support.recordings import Loop, on_gpu, read
+from tests.support.recordings import on_gpu, read
 
 RULE = "shared-gpu"
 ALONE: dict[str, Any] = {"gpu_memory_used_bytes": 41e9, "torch_reserved_bytes": 40e9, "gpu_util_pct": 95}
@@ -45,7 +45,3 @@ def test_a_desktop_is_no_neighbour() -> None:
 
 def test_a_listed_card_without_others_has_a_large_context_of_its_own() -> None:
     assert asked(RULE, card(gpu_memory_used_bytes=50e9, other_processes=0)) is None
-
-
-def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert asked(RULE, Loop()) is None

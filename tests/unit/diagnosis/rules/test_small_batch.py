@@ -45,7 +45,3 @@ def test_a_loader_whose_batches_the_knob_cannot_change_is_left_to_the_hand() -> 
     cure = sick(RULE, SMALL.but(loader=refusing)).prescriptions[0]
     assert not cure.settings and cure.safety.value == "by-hand" and "batch_size=64" in cure.code
     assert "makes the batches" in cure.text
-
-
-def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert asked(RULE, Loop()) is None

@@ -6,7 +6,7 @@ import pytest
 
 from gpu_doctor.diagnosis import diagnose
 from tests.support.found import asked, surely
-from tests.support.recordings import READINGS, Loop, on_gpu, read
+from tests.support.recordings import READINGS, on_gpu, read
 
 RULE = "throttled"
 HALF = [i >= READINGS // 2 for i in range(READINGS)]
@@ -44,7 +44,3 @@ def test_an_idle_card_lowers_its_clocks_by_itself() -> None:
 
 def test_another_cards_heat_is_not_this_ones() -> None:
     assert asked(RULE, read(on_gpu().recording(), 1, **HOT)) is None  # type: ignore[arg-type]
-
-
-def test_no_gpu_is_invented_on_a_cpu() -> None:
-    assert asked(RULE, Loop()) is None
