@@ -137,9 +137,9 @@ def types(version: str) -> str:
 
 
 def _starved(path: Path) -> Path:
-    from tests.unit.test_architecture import starved_recording
+    from tests.support.panel_parts import starved
 
-    return starved_recording().save(path)
+    return starved().save(path)
 
 
 def main() -> None:

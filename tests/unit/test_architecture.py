@@ -13,11 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import pytest
 
 from gpu_doctor.capture.frameworks import FRAMEWORKS
-from gpu_doctor.recording import Fetch, LoaderSetup, Recording, Setup, Steps
+from tests.support.panel_parts import starved
 from tests.support.repository import ROOT
 
 PACKAGE = ROOT / "gpu_doctor"
@@ -323,30 +322,8 @@ def test_importing_the_package_imports_no_guest() -> None:
     assert not heavy
 
 
-def starved_recording() -> Recording:
-    """Sixty steps of a loop that waits 30 ms of every 40 ms for a loader without workers."""
-    n = 60
-    loader = LoaderSetup(key="rows", batch_size=128, dataset="Rows", dataset_len=7680, batches=60, sampler="Random")
-    columns = {"data_wait_s": 0.030, "forward_s": 0.003, "backward_s": 0.005, "optimizer_s": 0.001, "transfer_s": 0.0}
-    return Recording(
-        steps=Steps.of(
-            wall_s=np.full(n, 0.040),
-            samples=np.full(n, 128.0),
-            batches=np.ones(n),
-            **{name: np.full(n, value) for name, value in columns.items()},
-            evaluation_s=np.zeros(n),
-            edge_s=np.zeros(n),
-            cpu_s=np.full(n, 0.012),
-        ),
-        setup=Setup(loaders=(loader,), usable_cores=4.0, os_cores=4, models=("Linear",), optimizers=("Adam",)),
-        fetches=(Fetch("rows", 0, n, n * 0.030, n * 0.003, n * 0.001, 1_048_576.0, np.full(n, 0.030)),),
-        duration_s=n * 0.040,
-        name="starved",
-    )
-
-
 def test_the_diagnosis_half_runs_without_torch_and_jupyter(tmp_path: Path) -> None:
-    path = starved_recording().save(tmp_path / "starved.npz")
+    path = starved().save(tmp_path / "starved.npz")
     script = """
         import sys
         from importlib import import_module
