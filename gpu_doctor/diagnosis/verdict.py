@@ -168,8 +168,9 @@ def ended_the_run(finding: Finding, vitals: Vitals) -> bool:
 
 
 def _lowered(sentence: str) -> str:
-    """A sentence that goes on after a colon; `GPU` and the like stay."""
-    return sentence[:1].lower() + sentence[1:] if sentence[1:2].islower() else sentence
+    """A sentence that goes on after a colon; `GPU`, `PyTorch` and the like stay."""
+    first, rest = sentence[:1], sentence.split(" ")[0][1:]
+    return sentence if rest != rest.lower() else first.lower() + sentence[1:]
 
 
 def _nothing_to_cure(named: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shlex
 import signal
@@ -10,50 +9,8 @@ import subprocess
 import sys
 import time
 
-import numpy as np
-import pytest
-
 import gpu_doctor
-from gpu_doctor.recording import Metric, Recording, Series, Steps
-from gpu_doctor.trials.compare.effect import BUSY_FROM, compare, others_share
-
-
-def recorded(every: list[float], own: list[float]) -> Recording:
-    def series(name: str, values: list[float]) -> Series:
-        return Series(Metric(name, "%", name, "detail"), np.arange(float(len(values))), np.array(values))
-
-    steps = Steps.of(wall_s=np.full(50, 0.01), samples=np.full(50, 32.0))
-    return Recording(steps, series=(series("cpu_util_pct", every), series("process_cpu_pct", own)))
-
-
-@pytest.mark.parametrize(
-    ("every", "own", "share"),
-    [
-        ([50.0, 50.0], [50.0, 50.0], 0.0),
-        ([90.0, 90.0], [50.0, 50.0], 0.4),
-        ([30.0, 60.0, 90.0], [30.0, 60.0, 30.0], 0.2),
-        ([40.0, 40.0], [60.0, 60.0], 0.0),
-    ],
-)
-def test_what_the_machine_did_less_what_is_ours(every: list[float], own: list[float], share: float) -> None:
-    assert others_share([recorded(every, own)]) == pytest.approx(share)
-
-
-def test_not_read_is_none() -> None:
-    assert others_share([]) is None
-    assert others_share([recorded([], [])]) is None
-    assert compare(*([dataclasses.replace(recorded([9.0], [9.0]), series=())] for _ in "ab")).busy is None
-
-
-def test_the_effect_is_marked_from_a_tenth_on() -> None:
-    quiet, loud = recorded([52.0], [50.0]), recorded([90.0], [50.0])
-    assert compare(quiet, quiet).busy == pytest.approx(0.02)
-    assert "busy" not in str(compare(quiet, quiet))
-    effect = compare(loud, loud)
-    assert effect.busy is not None and effect.busy >= BUSY_FROM
-    assert "measured on a busy machine: other programs used 40 % of the cores" in str(effect)
-    assert effect.to_dict()["busy"] == effect.busy
-
+from gpu_doctor.trials.compare.effect import BUSY_FROM
 
 SPIN = "import time\nend = time.time() + 20\nwhile time.time() < end: pass"
 

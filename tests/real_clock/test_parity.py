@@ -18,7 +18,6 @@ from gpu_doctor.trials.compare.effect import compare
 from gpu_doctor.trials.compare.losses import (
     OPERATIONS,
     ROUNDOFF,
-    coarsest,
     operations_of,
     parity,
     rounding,
@@ -187,23 +186,6 @@ def recording(amp: str = "", losses: Losses | None = None, **setup: Any) -> Reco
     rows = Steps.of(wall_s=np.full(N, 0.01), samples=np.full(N, 32.0))
     settings = {"amp": amp} if amp else {}
     return Recording(rows, settings=settings, setup=Setup(dtype="float32", **setup), losses=losses or curve())
-
-
-@pytest.mark.parametrize(
-    ("one", "named"),
-    [
-        (recording(), "float32"),
-        (recording("bf16"), "bfloat16"),
-        (recording("fp16"), "float16"),
-        (recording("off", autocast="bfloat16"), "bfloat16"),
-        (recording(autocast="float16"), "float16"),
-        (recording(device="cuda:0", flags={"matmul_precision": "high"}), "tf32"),
-        (recording(device="cuda:0", flags={"matmul_precision": "highest"}, layers={"Conv2d": 2}), "tf32"),
-        (recording(device="cpu", flags={"matmul_precision": "high"}), "float32"),
-    ],
-)
-def test_the_coarsest_format_of_both_sides(one: Recording, named: str) -> None:
-    assert coarsest(recording(), one) == named
 
 
 def test_an_effect_says_it() -> None:

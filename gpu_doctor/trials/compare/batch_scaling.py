@@ -30,9 +30,13 @@ def batch_ratio(baseline: Sequence[Recording], candidate: Sequence[Recording]) -
     if not all((one.steps.kind == TRAINING).any() for one in (*baseline, *candidate)):
         return None  # what only predicts has no learning rate
     before, after = (_samples_a_step(side) for side in (baseline, candidate))
-    if not (before > 0 and after > 0) or abs(after / before - 1.0) < _SAME:
-        return None
-    return after / before
+    known = before > 0 and after > 0
+    return after / before if known and not same_batch(before, after) else None
+
+
+def same_batch(ours: float, theirs: float) -> bool:
+    """Whether two sides see the same number of samples a step."""
+    return abs(theirs - ours) < _SAME * ours
 
 
 def note(ratio: float | None) -> str:

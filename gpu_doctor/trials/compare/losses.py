@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from gpu_doctor.recording import Column, Losses, Recording, Setup
+from gpu_doctor.trials.compare.batch_scaling import same_batch
 
 SMALL: Final = 0.01
 """Losses below this part of the curve's largest are compared with that part, so that a loss near zero is no drift."""
@@ -197,8 +198,8 @@ def _tf32(setup: Setup) -> bool:
 
 def _another_batch(baseline: Losses, candidate: Losses) -> bool:
     """Whether the steps of the two sides see different numbers of samples."""
-    sizes = [_samples_a_step(one) for one in (baseline, candidate)]
-    return all(size > 0 for size in sizes) and not 0.99 < sizes[1] / sizes[0] < 1.01
+    ours, theirs = _samples_a_step(baseline), _samples_a_step(candidate)
+    return ours > 0 and theirs > 0 and not same_batch(ours, theirs)
 
 
 def _samples_a_step(losses: Losses) -> float:

@@ -17,6 +17,7 @@ import numpy as np
 from gpu_doctor.diagnosis import paced_s, warmup_rows
 from gpu_doctor.recording import Column, Recording, Steps
 from gpu_doctor.recording.steps import TRAINING
+from gpu_doctor.trials.compare.batch_scaling import same_batch
 from gpu_doctor.trials.compare.ratio import Stretch
 from gpu_doctor.trials.compare.stock import made_share
 
@@ -84,7 +85,7 @@ def pair_of(baseline: Recording, candidate: Recording, by_samples: bool) -> tupl
     """
     (a, before_a, warm_a, stop_a), (b, before_b, warm_b, stop_b) = _judged(baseline), _judged(candidate)
     single = all(len(side) and bool((side.count == 1).all()) for side in (a, b))
-    if single and (not by_samples or np.isclose(np.median(a.samples), np.median(b.samples), rtol=0.01)):
+    if single and (not by_samples or same_batch(float(np.median(a.samples)), float(np.median(b.samples)))):
         warm, stop = max(warm_a, warm_b), min(stop_a, stop_b)
         if stop - warm >= 0.6 * min(stop_a - warm_a, stop_b - warm_b):
             warm_a, warm_b, stop_a, stop_b = warm, warm, stop, stop

@@ -115,3 +115,12 @@ def test_a_reader_keeps_what_it_has_read() -> None:
     for _ in range(40):
         table.append(row(wall_s=99))
     assert read.wall_s.tolist() == [0, 1, 2, 3]
+
+
+def test_rows_that_stand_for_several_steps_without_readings_are_not_measured_either() -> None:
+    table = StepTable(capacity=4)
+    for _ in range(10):
+        table.append(row())
+    table.finish()
+    steps = table.steps()
+    assert np.isnan(steps.gpu_s).all() and np.isnan(steps.exposed_wait_s).all()

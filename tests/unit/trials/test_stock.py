@@ -74,3 +74,9 @@ def test_a_loop_that_lives_on_its_stock_is_no_faster_than_its_workers() -> None:
     assert found.speedup == pytest.approx(1.0, abs=0.08)
     whole = compare(bases, [dataclasses.replace(one, fetches=()) for one in candidates])
     assert whole.speedup is not None and whole.speedup > 1.35
+
+
+@pytest.mark.parametrize("until", [2.0, float(WORKERS)])
+def test_of_a_stretch_that_is_over_before_all_workers_have_delivered_nothing_is_taken_off(until: float) -> None:
+    assert made_share(run(falling(16, 4)), 0.0, until) == 1.0
+    assert made_share(run(falling(16, 4)), 100.0, 200.0) == 1.0, "nobody looked meanwhile"

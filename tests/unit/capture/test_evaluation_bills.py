@@ -1,0 +1,103 @@
+"""What is an evaluation's, and what is the step's beside it, on a virtual clock."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpu_doctor.capture.events import COSTLY, NEXT
+from gpu_doctor.capture.spans import Source
+from gpu_doctor.recording.steps import INFERENCE, TRAINING
+from tests.unit.capture.test_step_clock import MS, Bench, sums
+
+
+def test_costly_calls_of_a_long_evaluation_are_all_told() -> None:
+    bench, pull, held_out = Bench(), Source(), Source()
+    bench.pull(pull)
+    bench.train()
+    for _ in range(5):
+        bench.pull(held_out, grad=False)
+        bench.forward(7, training=False, grad=False)
+        bench.note(COSTLY, ("save", "cell line 9", MS, 100))
+    bench.exhaust(held_out)
+    bench.pull(pull)
+    bench.train()
+    bench.clock.fold([(NEXT, bench.now, pull)])
+    (step,) = bench.clock.found()[0]
+    told = np.sum([of_span["save", "cell line 9"] for of_span in step.calls], axis=0)
+    assert told.tolist() == [5, 5 * MS, 0, 500]
+
+
+def test_a_batch_that_is_learned_from_after_all_counts_once_whatever_is_evaluated_beside_it() -> None:
+    bench, first, second = Bench(), Source(), Source()
+    bench.pull(first)
+    bench.train()
+    second.evaluation = True
+    bench.pull(second)
+    bench.forward()
+    bench.backward()
+    bench.forward(7, training=False, grad=False)  # a look at a tensor at hand, in the middle of the step
+    bench.train()
+    steps = bench.close()
+    assert steps.samples.tolist() == [8, 8]
+    assert steps.forward_s.tolist() == pytest.approx([0.002, 0.002])
+    assert steps.backward_s.tolist() == pytest.approx([0.003, 0.006])
+
+
+def test_an_evaluation_at_the_end_adds_no_cpu_time_to_the_last_step() -> None:
+    bench, pull = Bench(), Source()
+    for _ in range(2):
+        bench.pull(pull)
+        bench.train()
+    bench.exhaust(pull)
+    bench.forward(7, training=False, grad=False)
+    steps = bench.close()
+    assert steps.wall_s[-1] == pytest.approx(0.01775)
+    np.testing.assert_allclose(steps.cpu_s * 1e9, [0.01075e9 / 2] * 2, rtol=0, atol=0.1)
+
+
+def test_a_model_that_a_loop_trains_by_hand_in_evaluation_mode_is_not_evaluated() -> None:
+    """`model.eval()` to leave its statistics alone, then `loss.backward()` and `p -= lr * p.grad`: no optimizer."""
+    bench = Bench()
+    bench.clock.alone = lambda: True
+    for _ in range(4):
+        bench.forward(2, training=False)
+        bench.backward(3)
+        bench.spend(1)
+    steps = bench.close()
+    assert len(steps) == 4
+    assert sums(steps)["forward"] == 8 and "evaluation" not in sums(steps)
+
+
+def learns(bench: Bench, source: Source) -> None:
+    """A batch of a loop without an optimizer that can be heard."""
+    bench.pull(source)
+    bench.forward()
+    bench.backward()
+
+
+def predicts(bench: Bench, source: Source) -> None:
+    """A batch of one that forgot `no_grad`."""
+    bench.pull(source)
+    bench.forward(7, training=False)
+
+
+def test_a_pass_over_held_out_data_is_an_evaluation_where_no_optimizer_is_heard_either() -> None:
+    bench, pull, held_out = Bench(), Source(), Source()
+    for _ in range(70):
+        learns(bench, pull)
+    for _ in range(3):
+        predicts(bench, held_out)
+    learns(bench, pull)
+    steps = bench.close()
+    assert set(steps.kind.tolist()) == {TRAINING}
+    assert sums(steps)["evaluation"] == pytest.approx(3 * 8)
+
+
+def test_gradients_of_some_batches_and_predictions_of_others_are_all_steps_where_no_optimizer_is_heard() -> None:
+    bench, pull = Bench(), Source()
+    for _ in range(35):
+        learns(bench, pull)
+        predicts(bench, pull)
+    steps = bench.close()
+    assert "evaluation" not in sums(steps) and steps.kind.tolist() == [TRAINING, INFERENCE] * 35

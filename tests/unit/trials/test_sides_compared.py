@@ -1,0 +1,94 @@
+"""What of two sides is compared: the same steps, batches of the same size, formats, and losses that vary by chance."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu_doctor.recording import Losses, Recording, Setup, Steps
+from gpu_doctor.trials.compare.effect import Effect, compare
+from gpu_doctor.trials.compare.losses import coarsest, parity, varies
+from gpu_doctor.trials.compare.pairs import pair_of
+from tests.unit.trials.test_effect import run
+from tests.unit.trials.test_stock import run as fed
+
+
+def curve(samples: float = 32.0, n: int = 50) -> Losses:
+    step = np.arange(float(n))
+    return Losses(step, step * samples, np.full(n, 2.0))
+
+
+@pytest.mark.parametrize(("samples", "same"), [(200.0, True), (201.0, True), (199.0, True), (210.0, False)])
+def test_a_batch_that_differs_by_less_than_a_hundredth_is_the_same(samples: float, same: bool) -> None:
+    """So that an evaluation, which one side's budget reached, is no difference in speed; and as the losses see it."""
+    base, candidate = run(seed=1, samples=200.0), run(seed=2, n=80, samples=samples)
+    candidate.steps.wall_s[70] += 5.0
+    found = compare(base, candidate)
+    assert found.speedup is not None and (found.speedup > 0.9) == same
+    assert found.batch_ratio == (None if same else samples / 200.0)
+    assert parity(curve(200.0), curve(samples)).verdict == ("equal" if same else "per-sample")
+
+
+def test_batches_that_could_not_be_read_have_no_ratio() -> None:
+    assert compare(run(), run(samples=float("nan"))).batch_ratio is None
+    assert compare(run(samples=0.0), run()).batch_ratio is None
+
+
+def test_of_a_candidate_that_came_to_nothing_no_loss_is_told_but_the_last() -> None:
+    sides = [dataclasses.replace(run(), losses=curve()) for _ in "ab"]
+    whole, failed = compare(*sides), compare(sides[0], dataclasses.replace(sides[1], outcome="failed"))
+    told = {one.name for one in dataclasses.fields(Effect) if one.name.startswith("loss_")}
+    assert all(getattr(failed, name) == getattr(Effect(), name) for name in told)
+    assert whole.loss_verdict == "equal" and whole.loss_dtype == "float32"
+
+
+def test_what_was_made_meanwhile_counts_the_batches_of_the_last_step() -> None:
+    plain, gathered = (fed([16.0 - i / 3 for i in range(48)]) for _ in "ab")
+    rows = gathered.steps.rows(0, 25)
+    rows.batches[-1] = 24.0  # an accumulation that goes on for longer
+    gathered = dataclasses.replace(gathered, steps=rows)
+    (one, _), (other, _) = pair_of(plain, plain, True), pair_of(gathered, gathered, True)
+    assert one.made == pytest.approx(other.made, rel=1e-6) and one.made < 0.7
+
+
+def computed(amp: str = "", **setup: Any) -> Recording:
+    rows = Steps.of(wall_s=np.full(50, 0.01), samples=np.full(50, 32.0))
+    settings = {"amp": amp} if amp else {}
+    return Recording(rows, settings=settings, setup=Setup(dtype="float32", **setup))
+
+
+@pytest.mark.parametrize(
+    ("one", "named"),
+    [
+        (computed(), "float32"),
+        (computed("bf16"), "bfloat16"),
+        (computed("fp16"), "float16"),
+        (computed("off", autocast="bfloat16"), "bfloat16"),
+        (computed(autocast="float16"), "float16"),
+        (computed(device="cuda:0"), "float32"),
+        (computed(device="cuda:0", flags={"matmul_precision": "high"}), "tf32"),
+        (computed(device="cuda:0", flags={"matmul_precision": "highest"}, layers={"Conv2d": 2}), "tf32"),
+        (computed(device="cpu", flags={"matmul_precision": "high"}), "float32"),
+    ],
+)
+def test_the_coarsest_format_of_both_sides(one: Recording, named: str) -> None:
+    assert coarsest(computed(), one) == named
+
+
+@pytest.mark.parametrize(
+    ("since", "apart", "excused"),
+    [(9, 0.03, True), (9, -0.03, True), (8, 0.03, False), (5, 0.03, False), (9, 0.05, False)],
+)
+def test_a_side_may_differ_when_the_baselines_do_and_by_four_times_as_much(
+    since: int, apart: float, excused: bool
+) -> None:
+    """The runs of the baseline agree for eight steps, and differ by a hundredth from then on."""
+
+    def from_step(first: int, by: float) -> Losses:
+        same = curve()
+        return dataclasses.replace(same, value=np.where(same.step + 1 >= first, same.value * (1.0 + by), same.value))
+
+    assert varies([curve(), from_step(9, 0.01)], from_step(since, apart), "float32") == excused
