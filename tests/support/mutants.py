@@ -1,6 +1,6 @@
 """What the unit tests would catch: mutants drawn by seed from where a wrong figure would do most harm.
 
-`make mutants` copies the checkout to `tests/artifacts/mutants`, has mutmut make every mutant of the files below, draws
+`make mutants` copies the checkout to `build/mutants`, has mutmut make every mutant of the files below, draws
 as many of each area, and runs the tests that reach the changed function. A mutant that no test notices has to be killed
 by a test of behaviour, or be listed in `equivalent_mutants.toml` with the reason why nobody could notice it. Texts are
 not drawn: a test that repeats a sentence is worth nothing.
@@ -40,7 +40,7 @@ AREAS: Final = {
 """Where mutants are drawn from, as patterns of files."""
 TESTS: Final = ("tests/unit/capture", "tests/unit/cell", "tests/unit/diagnosis", "tests/unit/trials")
 EQUIVALENT: Final = ROOT / "tests" / "support" / "equivalent_mutants.toml"
-WORKSPACE: Final = ARTIFACTS / "mutants"
+WORKSPACE: Final = ROOT / "build" / "mutants"
 LOG: Final = ARTIFACTS / "mutants.log"
 COPIED: Final = (
     "gpu_doctor",
