@@ -62,7 +62,7 @@ def test_a_turned_knob_is_answered_by_the_page_itself(blank: Page) -> None:
     turn(blank, "num_workers", "2")
     forecasts = state(given, knobs.KNOBS)["forecasts"]
     [said] = [one["text"] for one in forecasts if one["settings"] == {"num_workers": 2}]
-    assert told_of(blank) == said and said.startswith("predicted 2.4x (") and asked(blank) == []
+    assert told_of(blank) == said and said.startswith("predicted 2.5x (") and asked(blank) == []
     turn(blank, "num_workers", "0 (as written)")
     assert blank.locator("[data-forecast]").count() == 0
 
@@ -80,7 +80,7 @@ def test_several_turned_knobs_are_answered_at_once_by_the_page_itself(blank: Pag
     blank.locator(".gd-knobs").screenshot(path=ARTIFACTS / "forecast-together.png")
     turn(blank, "amp", "bf16")
     none = told_of(blank)
-    assert none.startswith("no forecast for these together: try it (num_workers=2 alone predicted 2.4x (")
+    assert none.startswith("no forecast for these together: try it (num_workers=2 alone predicted 2.5x (")
     assert none.endswith("; amp=bf16 has none)")
     turn(blank, "amp", "off (as written)")
     blank.locator("[data-fold=more]").click()
