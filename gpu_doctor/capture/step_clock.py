@@ -117,7 +117,7 @@ class StepClock:
         self.started = False
         self._mark = self._begin = now
         self._span = Span(now)
-        self._opened_at = Span(now), 0
+        self._opened_at = self._span, 0
         """The span in which `iter(loader)` began, and what it had of the wait for data."""
         self._spans = [self._span]
         """Of the open step, in their order."""
@@ -379,8 +379,7 @@ class StepClock:
             # found out about the pass with the next one holds for this one too.
             self._ahead += 1
         else:
-            begun = not source.delivered and self._opened_at[0] is self._span
-            self._ahead, self._at_ask = 0, len(self._spans) - begun
+            self._ahead, self._at_ask = 0, len(self._spans)
         self._learned = self._forwarded = self._eval_forward = self._fetched = False
         self._cut(source.evaluation)
         phases.append(DATA_WAIT)
@@ -494,7 +493,7 @@ class StepClock:
 
     def _opening(self, now: int, evaluation: bool) -> None:
         # Who counts a loader's batches (Lightning) never asks past its end: the next loader ends the evaluation.
-        if not evaluation:  # a span of its own: whose pass it begins may be found out later
+        if self._span.evaluation and not evaluation:
             self._cut(False)
         self._opened_at = self._span, self._span.ns[DATA_WAIT]
         self._phases.append(EVALUATION if evaluation and self.trains else DATA_WAIT)
