@@ -119,6 +119,8 @@ class StepClock:
         self._span = Span(now)
         self._opened_at = self._span, 0
         """The span in which `iter(loader)` began, and what it had of the wait for data."""
+        self._begun: Span | None = None
+        """The span of an `iter(loader)` of which nothing tells yet whether an evaluation begins with it."""
         self._spans = [self._span]
         """Of the open step, in their order."""
         # this step so far
@@ -379,7 +381,8 @@ class StepClock:
             # found out about the pass with the next one holds for this one too.
             self._ahead += 1
         else:
-            self._ahead, self._at_ask = 0, len(self._spans)
+            begun = not source.delivered and self._spans[-1:] == [self._begun]
+            self._ahead, self._at_ask = 0, len(self._spans) - begun
         self._learned = self._forwarded = self._eval_forward = self._fetched = False
         self._cut(source.evaluation)
         phases.append(DATA_WAIT)
@@ -493,8 +496,9 @@ class StepClock:
 
     def _opening(self, now: int, evaluation: bool) -> None:
         # Who counts a loader's batches (Lightning) never asks past its end: the next loader ends the evaluation.
-        if self._span.evaluation and not evaluation:
+        if not evaluation:
             self._cut(False)
+        self._begun = None if evaluation else self._span
         self._opened_at = self._span, self._span.ns[DATA_WAIT]
         self._phases.append(EVALUATION if evaluation and self.trains else DATA_WAIT)
 

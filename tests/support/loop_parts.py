@@ -317,11 +317,8 @@ def evaluate(t: Truth, model: nn.Module, batches: Any, switch_mode: bool = True,
     t.passes += 1
     if switch_mode:
         model.eval()
-    iterator = iter(batches)
-    if not switch_mode and not no_grad:  # nothing tells yet whose it is: making it is billed to the wait for data
-        t.lap("data_wait")
     with torch.set_grad_enabled(torch.is_grad_enabled() and not no_grad):
-        for x, y in iterator:
+        for x, y in batches:
             t.evaluated += 1
             loss_of(model(x), y)
     model.train(was)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu_doctor.capture.events import COSTLY, NEXT
+from gpu_doctor.capture.events import COSTLY, NEXT, OPENED, OPENING
 from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording.steps import INFERENCE, TRAINING
 from tests.unit.capture.test_step_clock import MS, Bench, sums
@@ -54,6 +54,46 @@ def test_an_evaluation_at_the_end_adds_no_cpu_time_to_the_last_step() -> None:
     steps = bench.close()
     assert steps.wall_s[-1] == pytest.approx(0.01775)
     np.testing.assert_allclose(steps.cpu_s * 1e9, [0.01075e9 / 2] * 2, rtol=0, atol=0.1)
+
+
+def test_an_iterator_that_was_made_for_an_evaluation_is_its_own_though_only_its_batches_tell() -> None:
+    """In training mode, with gradients: that nothing is learned from them is seen when the next one is asked for."""
+    bench, pull, held_out = Bench(), Source(), Source()
+    bench.pull(pull)
+    bench.train()
+    bench.exhaust(pull)
+    bench.note(OPENING, False)
+    bench.now += 50 * MS
+    bench.note(OPENED)
+    for _ in range(2):
+        bench.pull(held_out)
+        bench.forward()
+    bench.exhaust(held_out)
+    bench.pull(pull)
+    bench.train()
+    steps = bench.close()
+    assert steps.evaluation_s[-1] > 0.05 and steps.data_wait_s.max() < 0.01 and steps.edge_s.max() < 0.01
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_both_batches_that_an_evaluation_fetches_ahead_are_its_own(known: bool) -> None:
+    """As Accelerate does, whose loader of the training is not asked to its end."""
+    bench, pull, held_out = Bench(), Source(), Source()
+    bench.pull(pull)
+    bench.train()
+    bench.note(OPENING, known)
+    bench.note(OPENED)
+    bench.pull(held_out)
+    bench.pull(held_out)
+    bench.forward(7, training=False, grad=False)
+    bench.forward(7, training=False, grad=False)
+    bench.exhaust(held_out)
+    bench.pull(pull)
+    bench.train()
+    steps = bench.close()
+    waits_and_forwards_s = 0.002 + 0.014
+    assert steps.evaluation_s.sum() >= waits_and_forwards_s, steps.evaluation_s
+    assert steps.samples.tolist() == [8, 8]
 
 
 def test_a_model_that_a_loop_trains_by_hand_in_evaluation_mode_is_not_evaluated() -> None:
