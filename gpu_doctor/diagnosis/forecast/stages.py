@@ -105,8 +105,7 @@ def stages(v: Vitals) -> Stages | None:
     wait, device = v.data_wait_share * host, (v.gpu_busy_share or 0.0) * step if v.on_gpu else 0.0
     beside = (v.fetch_beside_s or 0.0) * batches
     fetch, fetch_cpu = v.fetch_wall_s * batches, min(v.fetch_cpu_s * batches - beside, v.fetch_wall_s * batches)
-    consumer = v.consumer_s
-    consumer_cpu = consumer if v.consumer_cpu_s is None else v.consumer_cpu_s
+    consumer, consumer_cpu = v.consumer_s, _computed(v)
     cores = max(v.usable_cores, 1.0)
     if v.on_gpu:  # a host that waits for the GPU spins: that is no work
         consumer_cpu = max(consumer_cpu - (v.sync_share or 0.0) * host, 0.0)
@@ -155,6 +154,11 @@ def stages(v: Vitals) -> Stages | None:
         worth=core_worth(v),
         pace=pace(v),
     )
+
+
+def _computed(v: Vitals) -> float:
+    """CPU seconds of the loop in a step without its fetches; all of its time where nobody counted."""
+    return (v.consumer_s or 0.0) if v.consumer_cpu_s is None else v.consumer_cpu_s
 
 
 def _physical(v: Vitals) -> float | None:
@@ -208,7 +212,7 @@ def _others(v: Vitals, fetch_cpu: float, waiting: float | None, packing: float) 
     if v.cpu_util_pct is None:
         threads = cores * waiting - 1.0 if not v.workers and waiting > 1.0 / SATURATED else 0.0
     else:
-        own = (fetch_cpu + (v.consumer_cpu_s or 0.0) + (packing if v.workers else 0.0)) / v.step_wall_s
+        own = (fetch_cpu + _computed(v) + (packing if v.workers else 0.0)) / v.step_wall_s
         threads = max(cores * v.cpu_util_pct / 100 - own, 0.0) * waiting
     return threads if threads >= OTHERS else 0.0
 

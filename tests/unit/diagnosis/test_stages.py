@@ -49,6 +49,14 @@ def test_cores_that_are_given_to_our_work_are_shared_with_nobody() -> None:
     assert step_with(crowded, 2, vitals)[0] > step_with(free, 2, vitals)[0]
 
 
+def test_a_loop_whose_cpu_time_nobody_counted_is_not_taken_for_other_programs() -> None:
+    loop = Loop(wait=0.0, workers=1, fetch=5.0, fetch_cpu=5.0, forward=10.0, backward=10.0).vitals()
+    alone = replace(loop, fetch_queued_s=0.0, consumer_cpu_s=loop.consumer_s, usable_cores=4.0, cpu_util_pct=30.0)
+    assert read(alone).others == 0.0 == read(replace(alone, consumer_cpu_s=None)).others
+    busy = replace(alone, cpu_util_pct=80.0)
+    assert read(busy).others == read(replace(busy, consumer_cpu_s=None)).others > 1.0
+
+
 def test_as_many_workers_are_thought_of_as_the_slower_of_host_and_device_asks_for() -> None:
     waits = Loop(wait=40.0, fetch=40.0, fetch_cpu=0.1, forward=20.0, backward=20.0).vitals()
     few = worker_counts(replace(waits, usable_cores=1.0))
