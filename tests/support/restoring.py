@@ -71,7 +71,7 @@ def notebook(kind: Kind, folder: Path) -> dict[str, Any]:
 
 
 def tried(
-    kind: Kind, ending: str, space: dict[str, Any], settings: Settings | None = None, seconds: float = 8.0
+    kind: Kind, ending: str, space: dict[str, Any], settings: Settings | None = None
 ) -> tuple[Everything, Everything, str]:
     """Everything before and after a trial with such an ending, and what became of the trial."""
     case = gpu_doctor.case(kind.cell, space)
@@ -81,7 +81,7 @@ def tried(
     handle = register_optimizer_step_post_hook(hurt.stepped)
     outcome = ""
     try:
-        outcome = case.trial(settings or {"threads": 1}, steps=6, seconds=seconds).outcome
+        outcome = case.trial(settings or {"threads": 1}, steps=6, seconds=3.0).outcome
     except KeyboardInterrupt:
         outcome = "interrupted"
     finally:

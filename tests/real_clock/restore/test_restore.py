@@ -70,7 +70,7 @@ def test_everything_is_as_it_was_whatever_is_turned(settings: Settings, name: st
     kind = PICTURES if name == "pictures" else KINDS[name]
     space = notebook(kind, tmp_path)
     try:
-        before, after, outcome = tried(kind, ending, space, settings, seconds=3.0)
+        before, after, outcome = tried(kind, ending, space, settings)
         wanted = OUTCOMES.get(ending, ending)
         assert outcome == wanted or (ending == "normal" and outcome in ("completed", "budget-reached"))
         assert before.differences(after) == []
@@ -133,7 +133,7 @@ def test_workers_from_an_earlier_run_are_left_alone(tmp_path: Path) -> None:
         try:
             for _ in range(trials):
                 case = gpu_doctor.case(kind.cell, space)
-                effect = case.trial({"threads": 1}, steps=6, seconds=8.0)
+                effect = case.trial({"threads": 1}, steps=6, seconds=3.0)
                 assert effect.loss_verdict == "equal", effect
                 assert all("worker" not in note for note in case.trials[-1][1].notes)
             assert loader._iterator is staying
