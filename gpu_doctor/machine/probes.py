@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.machine import host, pace, torch_memory
+from gpu_doctor.machine import host, torch_memory
 from gpu_doctor.machine.nvml import probe
 from gpu_doctor.machine.probe import Probe
 
@@ -12,6 +12,5 @@ PROBES: Final[tuple[tuple[str, Probe], ...]] = (
     ("host", host.opened),
     ("torch_memory", torch_memory.opened),
     ("nvml", probe.opened),
-    ("pace", pace.opened),
 )
 """Name -> context manager over a ProbeScope that yields a reader, or None where there is nothing to read."""

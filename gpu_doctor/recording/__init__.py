@@ -22,6 +22,7 @@ from gpu_doctor.recording.recording import (
     load,
 )
 from gpu_doctor.recording.setup import DeviceSetup, LoaderSetup, Setup
+from gpu_doctor.recording.speeds import Speeds
 from gpu_doctor.recording.steps import PHASES, Column, Steps
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "SettingValue",
     "Settings",
     "Setup",
+    "Speeds",
     "Steps",
     "Timed",
     "check_place",

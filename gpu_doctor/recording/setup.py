@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpu_doctor.recording.speeds import Speeds
+
 __all__ = [
     "AttentionCalls",
     "Chore",
@@ -113,6 +115,11 @@ class OptimizerFacts:
     fused: bool | None = None
     can_fuse: bool = False
     """It takes `fused=True` and its parameters lie where torch has a fused kernel for it."""
+    momentum: bool = False
+    """A parameter group asks for what torch calls `momentum`."""
+    longer_s: tuple[float, ...] | None = None
+    """Seconds, least, usual and most, that its step takes longer than a fused one, measured after the run; None on a
+    GPU, and of one that is fused or cannot be."""
 
 
 @dataclass(frozen=True)
@@ -536,6 +543,7 @@ class Setup:
     """Models that compute the same results anew; None = nobody looked, or what one is handed could not be compared."""
     recomputation: Recomputation | None = None
     """None = nothing was recomputed, or nobody listened."""
+    speeds: Speeds = field(default_factory=Speeds)
     operation_s: float | None = None
     """Seconds that an operation of a backward takes on this machine when its numbers take none, measured after the run;
     None on a GPU."""

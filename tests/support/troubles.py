@@ -380,7 +380,9 @@ _ON_CPU = (
         "an optimizer in pieces",
         "unfused-optimizer",
         {"optimizer": 6.0},
-        setup={"optimizer_facts": (OptimizerFacts("AdamW", 200, 2_000_000, foreach=False, can_fuse=True),)},
+        setup={
+            "optimizer_facts": (OptimizerFacts("AdamW", 200, 2_000_000, can_fuse=True, longer_s=(0.003, 0.004, 0.005)),)
+        },
     ),
     Trouble("long evaluations", "heavy-evaluation", {"evaluation": 8.0}),
     Trouble(

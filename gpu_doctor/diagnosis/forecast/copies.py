@@ -25,9 +25,10 @@ MEASURED_DOUBT: Final = 0.15
 COPY_S: Final = 1e-5
 """A copy's call and driver, however few bytes it moves: tens of small ones cost as much pinned."""
 PIN_BYTES_PER_S: Final = 8e9
+"""Where nobody timed it: a core that copies a batch into pinned memory, as fast as one channel of DDR4-2400 to 3200
+(19 to 26 GB/s) reads, fetches what it overwrites, and writes. With workers a thread of the loader does that ahead of
+time; without, the loop does it itself in `next()`."""
 PIN_DOUBT: Final = (0.5, 2.0)
-"""One core that copies a batch into pinned memory (measured here: 8.6 GB/s for 50 MB, 5 on a busy machine). With
-workers a thread of the loader does that ahead of time; without, the loop does it itself in `next()`."""
 PINNED: Final = 0.1
 """Up to this part of the copies may be pageable in a run that tells how fast pinned ones are."""
 MOSTLY: Final = 0.5
@@ -86,7 +87,7 @@ def copies_with(v: Vitals, pins: bool, others: Sequence[Vitals] = ()) -> Copies 
     (low, usual, high), source = rates
     calls_s = COPY_S * (v.transfers_per_step or 1.0)
     # Without workers it is the loop itself that copies each batch into pinned memory before it copies it to the GPU.
-    pinning_s = nbytes / PIN_BYTES_PER_S if pins and not v.workers else 0.0
+    pinning_s = nbytes / (v.setup.speeds.copied_bytes_per_s or PIN_BYTES_PER_S) if pins and not v.workers else 0.0
 
     def step(rate: float, doubt: float) -> float:
         # The rest of a wait is none of the link's: what remains is never more than what is exposed now.

@@ -6,10 +6,10 @@ seconds over the cores, and more where the loop computes with several threads. M
 with sleeping and spinning datasets, 0 to 8 workers. Where a recording cannot tell (precision, compilation, copies over
 a link that nobody read) it is None: measure it.
 
-What the user's own machine tells stands before any constant: a round of Python, the run's own starts and edges, copies
-that were waited for. Constants that stand for what no recording tells were measured on one machine, and each says so:
-`BAND`, `START_S`, `FORK_S_PER_BYTE`, `MESSAGE_ROUNDS`, `PERMUTED_S`, `FREED_S`, `DISPATCH_SHARE`, `PIN_BYTES_PER_S` and
-those of `fused_optimizer` and `removed_work`. How far they are off elsewhere is not known.
+What the user's own machine tells stands before any constant: what handing a tensor over, an epoch's order, a copy of
+memory and a step of a fused optimizer take there, which is timed when the run is over; the run's own starts and edges,
+copies that were waited for. Of what no run tells two things are known from one machine alone, and their ends are wide:
+how well the three stages hold (`BAND`), and what caches that other work has emptied cost (`removed_work`).
 """
 
 from __future__ import annotations

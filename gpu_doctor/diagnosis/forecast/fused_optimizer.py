@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,34 +18,17 @@ ADAM_GAINS: Final = (2.0, 4.0, 10.0)
 DEVICE_ADAM_GAINS: Final = (2.0, 18.0 / 7.0, 20.0 / 7.0)
 """Low, usual and high gain on a GPU that is the limit: what torch's grouped operations (`_multi_tensor_adam`) read and
 write a weight, 20 numbers with decoupled weight decay, over the 7 of the fused kernel (weight, gradient and two moments
-read, all but the gradient written). Plain SGD moves as many as a fused one, and whether there is momentum (8 for 5)
-is not recorded. GPU: not yet run on one."""
-STEP_S: Final = 4e-5
-"""What a call of step() and zero_grad() costs whatever the tensors, fused or not (measured here, torch 2.13, Adam:
-20 us plain, 27 us fused, and the profiler's range, hooks and zero_grad about it)."""
-FEW_TENSORS: Final = 10
-"""Below, with elements that weigh no more than STEP_S, the fixed cost is what a step is made of (four tensors of one
-number each: 1.0x in truth, 1.13x by the rates of many)."""
-FUSED_TENSOR_S: Final = 6e-6
-FUSED_ELEMENT_S: Final = 6e-10
-"""What a fused step of Adam costs a tensor and an element on a CPU core (measured here, torch 2.13: 0.24 ms for 50
-tensors of 48 x 48 in a row, 1.5 times that in a loop, which leaves the caches cold; 0.65 ms for one of 1.3 million,
-2.6 ms for 2048 x 2048, 12 ms for 4096 x 4096)."""
-PLAIN_TENSOR_S: Final = (2e-5, 3e-5)
-PLAIN_ELEMENT_S: Final = (1.2e-9, 6e-9)
-"""The least and the most that a step costs there without: what takes less or more is no matter of fusing (a faster or a
-slower core, several steps at once)."""
-DOUBT: Final = (0.5, 1.5)
-"""The gain lies between these parts of the usual one: the allocator, the memory's speed, zero_grad, billed with it."""
+read, all but the gradient written). Plain SGD moves as many as a fused one, and with momentum 8 for 5, which is left
+out. GPU: not yet run on one."""
+SGD_GAINS: Final = (1.3, 1.8, 3.5)
+"""As ADAM_GAINS, of SGD. GPU: not yet run on one."""
+MOST: Final = 0.9
+"""On a CPU at most so much of a step goes: a fused one reads and writes all that is kept as well."""
 ELEMENT_BYTES: Final = 20.0
 """What a step of Adam reads and writes an element: weight, gradient, two moments, a temporary tensor of each operation.
 Where that is more than a core caches, the operations' temporaries also leave the rest of the step without its caches
-and its heap, and a fused step has none (a table of 1.3 million, measured here: 4.3x by the optimizer's seconds
-alone, 6.9x in truth)."""
-SGD_GAINS: Final = (1.3, 1.8, 3.5)
-"""As above, for tensors below SMALL elements (measured here: 1.7x to 2.3x, with momentum 3.4x to 4.1x)."""
-SMALL: Final = 30_000
-"""Mean elements of a tensor up to which SGD is bound by its dispatches (measured here: no gain at 130 000)."""
+and its heap, and a fused step has none (a table of 1.3 million: 4.3x by the optimizer's seconds alone, 6.9x in
+truth)."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +46,21 @@ class Fusing:
 
 
 def fusing(v: Vitals) -> Fusing | None:
-    """None where nothing is to be expected of it: all are fused, cannot be, or are next to no work."""
+    """None where nobody timed it, or nothing is to be expected: all are fused, cannot be, or are as fast as that."""
     device_limits = v.on_gpu and not v.gpu_outruns_host
     share, facts = v.gpu_optimizer_share if device_limits else v.optimizer_share, v.optimizer_facts
-    if share is None or not facts:
+    tensors = sum(one.tensors for one in facts or ())
+    if share is None or not facts or not tensors:
         return None
-    slow = [(one, gains) for one in facts if (gains := _gains(one, v.on_gpu, device_limits)) is not None]
-    tensors = sum(one.tensors for one in facts)
-    if not slow or not tensors or _handful([one for one, _ in slow]):
+    slow = [one for one in facts if one.can_fuse and not one.fused and one.tensors and _helps(one, v, device_limits)]
+    if not slow:
         return None
-    theirs = share * sum(one.tensors for one, _ in slow) / tensors
-    one, gains = max(slow, key=lambda pair: pair[0].elements)
-    if one.name in ADAMS and not v.on_gpu and v.step_wall_s:
-        gains = _adam_gains([each for each, _ in slow], theirs * v.step_wall_s)
-    return Fusing(one, theirs, gains[0], _gain(v, one, theirs, gains))
+    theirs = share * sum(one.tensors for one in slow) / tensors
+    one = max(slow, key=lambda each: each.elements)
+    if not v.on_gpu:
+        return _on_a_cpu(v, slow, one, theirs)
+    gains = DEVICE_ADAM_GAINS if device_limits else ADAM_GAINS if one.name in ADAMS else SGD_GAINS
+    return Fusing(one, theirs, gains[0], None)
 
 
 def fused_forecast(v: Vitals) -> Forecast | None:
@@ -87,40 +72,19 @@ def fused_forecast(v: Vitals) -> Forecast | None:
     return Forecast(gain.speedup, gain.low, gain.high, v.step_wall_s / gain.speedup, "what the optimizer leaves")
 
 
-def _gains(one: OptimizerFacts, on_gpu: bool, device_limits: bool) -> tuple[float, float, float] | None:
-    """Low, usual, high gain of fusing; None where there is none to expect."""
-    if not one.can_fuse or one.fused or not one.tensors:
+def _helps(one: OptimizerFacts, v: Vitals, device_limits: bool) -> bool:
+    if not v.on_gpu:
+        return one.longer_s is not None
+    return one.name in ADAMS or (one.name == "SGD" and not device_limits)
+
+
+def _on_a_cpu(v: Vitals, slow: Sequence[OptimizerFacts], largest: OptimizerFacts, theirs: float) -> Fusing | None:
+    """What was timed after the run, of what the optimizers take; None where a fused step took as long."""
+    ends = zip(*(one.longer_s or () for one in slow), strict=True)
+    low, usual, high = (min(sum(each) / (v.step_wall_s or math.inf), MOST * theirs) for each in ends)
+    if usual <= 0:
         return None
-    if one.name in ADAMS:
-        return DEVICE_ADAM_GAINS if device_limits else ADAM_GAINS
-    if device_limits:
-        return None
-    if one.name == "SGD" and (on_gpu or one.elements / one.tensors < SMALL):
-        return SGD_GAINS
-    return None
-
-
-def _handful(facts: Sequence[OptimizerFacts]) -> bool:
-    """So few and small tensors that a step is mostly the call of step() itself."""
-    elements = sum(one.elements for one in facts)
-    return sum(one.tensors for one in facts) < FEW_TENSORS * len(facts) and elements * PLAIN_ELEMENT_S[0] < STEP_S
-
-
-def _adam_gains(facts: Sequence[OptimizerFacts], seconds: float) -> tuple[float, float, float]:
-    """Low, usual and high gain of Adam on a CPU: what its step takes over what a fused one of this size would."""
-    tensors, elements = (sum(getattr(one, name) for one in facts) for name in ("tensors", "elements"))
-    fixed_s = STEP_S * len(facts)
-    fused_s = fixed_s + FUSED_TENSOR_S * tensors + FUSED_ELEMENT_S * elements
-    least, most = (fixed_s + a * tensors + b * elements for a, b in zip(PLAIN_TENSOR_S, PLAIN_ELEMENT_S, strict=True))
-    usual = min(max(seconds, least), most) / fused_s
-    return max(DOUBT[0] * usual, 1.0), usual, DOUBT[1] * usual
-
-
-def _gain(vitals: Vitals, one: OptimizerFacts, theirs: float, gains: tuple[float, float, float]) -> Gain | None:
-    """Of the whole loop; None on a GPU, where it depends on what the host waits for."""
-    if vitals.on_gpu:
-        return None
-    low, usual, high = (theirs * (1.0 - 1.0 / each) for each in gains)
-    cooling = min(ELEMENT_BYTES * one.elements / CACHED_BYTES, 1.0) if one.name in ADAMS else 0.0
-    found = without(vitals, usual, high, cooling=cooling)
-    return Gain(found.speedup, min(1.0 / (1.0 - low), found.speedup), found.high)
+    cooling = min(ELEMENT_BYTES * largest.elements / CACHED_BYTES, 1.0) if largest.name in ADAMS else 0.0
+    found = without(v, usual, high, cooling=cooling)
+    gain = Gain(found.speedup, min(1.0 / (1.0 - low), found.speedup), found.high)
+    return Fusing(largest, theirs, theirs / (theirs - low), gain)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor.diagnosis.forecast.sharing import Work
-from gpu_doctor.diagnosis.forecast.worker_costs import handing_s, pace
+from gpu_doctor.diagnosis.forecast.worker_costs import handing_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 CPU_BOUND: Final = 0.5
@@ -57,13 +57,8 @@ class Stages:
     loaders: float = 1.0  # that fetch side by side, each with workers of its own
     waiting: float = 1.0  # how many times its CPU seconds a computing thread of ours takes, queueing included
     storage: float = 0.0  # what a step lasts at least if the storage delivers no more to several readers than now
-    tensors: float | None = None  # of a batch
     worth: tuple[float, float, float] = (1.0, 1.0, 1.0)  # of a usable core, if all compute: least, usual, most
-    pace: float = 1.0  # how many times as long as where handing over was measured Python takes
-
-    def handing_s(self, doubt: float = 1.0) -> float:
-        """Seconds in which the step's batches are handed over, on either side; `doubt` scales them."""
-        return self.slow * handing_s(self.batches, self.bytes, self.tensors, doubt * self.pace)
+    handed: float = 0.0  # seconds in which the step's batches are handed over, on either side
 
     @property
     def speed(self) -> float:
@@ -120,7 +115,7 @@ def stages(v: Vitals) -> Stages | None:
     size = (v.batch_bytes or 0.0) * batches
     queued = None if v.fetch_queued_s is None else min(v.fetch_queued_s * batches, fetch - fetch_cpu)
     waiting = _waiting(v, fetch, fetch_cpu, queued or 0.0)
-    packing = handing_s(batches, size, v.batch_tensors, pace(v))
+    packing = handing_s(v, batches, size, v.batch_tensors)
     others = _others(v, fetch_cpu + beside, None if queued is None else waiting, packing)
     if v.workers == 0:
         # The metered mean holds warm-up fetches; the wait of the measured steps is the truth. What it holds beyond
@@ -150,9 +145,8 @@ def stages(v: Vitals) -> Stages | None:
         waiting=waiting,
         loaders=v.loaders_at_once or 1.0,
         storage=min(storage, step),
-        tensors=v.batch_tensors,
         worth=core_worth(v),
-        pace=pace(v),
+        handed=slow * packing,
     )
 
 

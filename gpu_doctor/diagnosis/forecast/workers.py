@@ -9,17 +9,16 @@ import math
 from typing import Final
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast import worker_costs
 from gpu_doctor.diagnosis.forecast.epoch_end import DRAW_ALL
 from gpu_doctor.diagnosis.forecast.prediction import Forecast, doubt, error_band
 from gpu_doctor.diagnosis.forecast.sharing import APART, MIDDLE, TOGETHER, Sharing, fetch_bound_s, loop_bound_s
 from gpu_doctor.diagnosis.forecast.slow_batches import stalled_s, usual_s
 from gpu_doctor.diagnosis.forecast.stages import Stages
 from gpu_doctor.diagnosis.forecast.stages import stages as stages_of
-from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing_s, pace, starting_s
+from gpu_doctor.diagnosis.forecast.worker_costs import handing_s, starting_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
-PERMUTED_S: Final = 5e-8
-"""Seconds an index of a random permutation as a list (0.025, 0.037 and 0.063 us an index for 1e5, 1e6 and 3e6)."""
 ALONE: Final = (1.0, 0.75, 0.5)
 """What computing takes without workers, of what it takes beside them: at most all of it, at least half, and usually
 the middle. The loop and its workers wake each other, to cold caches and into new pages: nothing recorded tells what
@@ -43,7 +42,7 @@ def step_with(s: Stages, workers: int, v: Vitals, doubt: float = 1.0, cores: flo
     fetch = max(s.fetch, s.fetch_cpu) if workers else s.fetch + s.fetch_cpu * (1.0 / s.speed - 1.0)
     if workers == 0:
         return max(_alone(s, fetch, v, doubt), s.device), "the loop fetches every batch itself"
-    handed, (edge, staggered) = s.handing_s(doubt), _edge_with(s, workers, v, doubt)
+    handed, (edge, staggered) = doubt * s.handed, _edge_with(s, workers, v, doubt)
     each = " for each loader" if s.loaders > 1.5 else ""
     bounds = {
         "the loop's own work": s.consumer + handed + edge,
@@ -77,7 +76,7 @@ def _alone(s: Stages, fetch: float, v: Vitals, doubt: float) -> float:
         return s.consumer + fetch
     slow, usual, fast = ALONE
     part = usual if doubt == 1.0 else fast if doubt > 1.0 else slow
-    slowed = min(min(s.consumer_cpu, s.consumer) + min(s.fetch_cpu, fetch), 2.0 * s.handing_s(doubt))
+    slowed = min(min(s.consumer_cpu, s.consumer) + min(s.fetch_cpu, fetch), 2.0 * doubt * s.handed)
     return s.consumer + fetch - (1.0 - part) * slowed + drawing_s(v) * s.batches / max(_epoch_batches(s, v), 1.0)
 
 
@@ -119,7 +118,8 @@ def _epoch_batches(s: Stages, v: Vitals) -> float:
 def with_workers(s: Stages, v: Vitals, workers: int) -> Forecast:
     """What so many workers give over the step that the stages have now."""
     step, stage = step_with(s, workers, v)
-    sure, doubtful = (step_with(s, workers, v, one)[0] for one in (DOUBT if workers else DOUBT[::-1]))
+    least, most = worker_costs.doubt(v)
+    sure, doubtful = (step_with(s, workers, v, one)[0] for one in ((least, most) if workers else (most, least)))
     # Where the loop as it is runs faster than the model of it says, the model is that much too slow.
     known = min(s.step / step_with(s, s.workers, v)[0], 1.0) if s.workers and workers else 1.0
     floor = max(s.consumer if workers else sure, s.device, 1e-9)
@@ -136,7 +136,7 @@ def with_workers(s: Stages, v: Vitals, workers: int) -> Forecast:
     if s.others and workers:
         # Whether more of our processes get more of a taken machine depends on how it is shared out, which cannot be
         # read: by threads they do, by users or containers they do not. The forecast lies between the two.
-        frozen, worst = (step_with(s, workers, v, one, s.frozen_cores)[0] for one in (1.0, DOUBT[1]))
+        frozen, worst = (step_with(s, workers, v, one, s.frozen_cores)[0] for one in (1.0, most))
         step, slowest = math.sqrt(step * max(frozen, step)), max(worst, doubtful) * error
         stage += (
             f", on a busy machine (other programs run about {formatting.average(s.others)} threads beside this one)"
@@ -157,16 +157,16 @@ def stalled_share(v: Vitals, workers: int) -> float:
 
 
 def drawing_s(v: Vitals) -> float:
-    """Seconds that the sampler takes at an epoch's begin, in the loop itself; 0 where it draws as it goes."""
+    """Seconds that the sampler takes at an epoch's begin, in the loop itself; 0 where it draws as it goes, or few."""
     loader = v.loader
     if loader is None or loader.sampler not in DRAW_ALL or not loader.dataset_len:
         return 0.0
-    return PERMUTED_S * loader.dataset_len
+    return (v.setup.speeds.drawn_index_s or 0.0) * loader.dataset_len
 
 
 def taking_s(v: Vitals) -> float:
     """Seconds of `next()` for a batch that a worker has ready."""
-    return handing_s(1.0, v.batch_bytes or 0.0, v.batch_tensors, pace(v))
+    return handing_s(v, 1.0, v.batch_bytes or 0.0, v.batch_tensors)
 
 
 def first_batches_s(v: Vitals) -> float | None:

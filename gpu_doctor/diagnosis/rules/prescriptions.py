@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import Final
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast import worker_costs
 from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast
 from gpu_doctor.diagnosis.forecast.forecast import best_workers
 from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN, Forecast
 from gpu_doctor.diagnosis.forecast.removed_work import Gain
 from gpu_doctor.diagnosis.forecast.stages import core_worth
-from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT, handing_s, pace
+from gpu_doctor.diagnosis.forecast.worker_costs import handing_s
 from gpu_doctor.diagnosis.rules.rule import Expected, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup, SettingValue
@@ -118,10 +119,11 @@ def beside_training(
     """
 
     def gain(doubt: float, worth: float) -> float:
-        handed = handing_s(batches, nbytes, doubt=doubt * pace(vitals))
+        handed = doubt * handing_s(vitals, batches, nbytes)
         return step_s / max((made_s + handed) / workers, trained_s + handed, (cpu_s + 2.0 * handed) / (cores * worth))
 
-    low, usual, high = map(gain, (DOUBT[1], 1.0, DOUBT[0]), core_worth(vitals))
+    cheap, dear = worker_costs.doubt(vitals)
+    low, usual, high = map(gain, (dear, 1.0, cheap), core_worth(vitals))
     if usual < LEAST_GAIN or low < 1.0:
         return None
     return Gain(usual, low * (1.0 - BAND), max(high, usual) * (1.0 + BAND / 2.0))

@@ -140,8 +140,6 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     peak_share: float | None = None
     """peak_bytes over the device's memory, GPU only."""
     usable_cores: float = 1.0
-    python_round_s: float | None = None
-    """CPU seconds of one round of a small Python loop, median over the run: how fast the machine was meanwhile."""
 
     recompiled: tuple[Recompiled, ...] | None = None
     """Functions that torch.compile compiled more than once, dearest first; None = nobody listened."""

@@ -30,7 +30,6 @@ def machine(recording: Recording, rest: Steps) -> dict[str, float | None]:
         "gpu_util_pct": mean("gpu_util_pct"),
         "tensor_active_pct": mean("tensor_active_pct"),
         "cpu_util_pct": mean("cpu_util_pct"),
-        "python_round_s": _median(recording.one_series("python_round_ns"), 1e-9),
         "load_average": mean("load_average"),
         "peak_bytes": peak,
         "memory_total_bytes": float(total) if total else None,
@@ -49,8 +48,3 @@ def _mean(series: Series | None, rest: Steps) -> float | None:
     since = np.concatenate(([begin_s], series.times_s[:-1])).clip(min=begin_s)
     values: Column = series.values[(series.times_s >= begin_s) & ((since + series.times_s) / 2 <= end_s)]
     return float(np.nanmean(values)) if len(values) and not np.isnan(values).all() else None
-
-
-def _median(series: Series | None, unit: float) -> float | None:
-    median = unit * float(np.median(series.values)) if series is not None and len(series.values) else np.nan
-    return median if np.isfinite(median) else None

@@ -357,14 +357,13 @@ def test_workers_that_may_make_the_loop_slower_are_not_advised() -> None:
 
 def test_where_starts_are_dear_as_many_are_advised_as_are_sure_to_pay() -> None:
     # 30 batches a second long in a kernel that holds 2 GB: timed 1.32x with two workers, 1.42x with four, 1.06x with
-    # eight, of which each took a tenth of a second to start and end (5 MB of page tables on a machine of 1.44 times the
-    # usual pace).
+    # eight, of which each took a tenth of a second to start and end (5 MB of page tables on a slow machine).
     late = Loop(steps=30, wait=33.0, fetch_cpu=0.3, forward=0.1, backward=0.1, optimizer=0.1, cores=2.0)
     recording = dataclasses.replace(late.recording(), duration_s=1.0)
     setup = recording.setup
     loader = dataclasses.replace(setup.loaders[0], batches=30)
     recording = dataclasses.replace(recording, setup=dataclasses.replace(setup, loaders=(loader,)))
-    vitals = measure(read(recording, None, process_page_table_bytes=7.2e6))
+    vitals = measure(read(recording, None, process_page_table_bytes=7.5e6))
     fastest = forecast(vitals, {"num_workers": 4})
     found = best_workers(vitals)
     assert fastest is not None and not fastest.pays

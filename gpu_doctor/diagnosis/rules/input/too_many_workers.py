@@ -20,10 +20,10 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast import worker_costs
 from gpu_doctor.diagnosis.forecast.forecast import GOOD_ENOUGH, forecast
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, fetched_s, stages, unqueued_fetch_s
-from gpu_doctor.diagnosis.forecast.worker_costs import DOUBT
 from gpu_doctor.diagnosis.rules.evidence import stock_line
 from gpu_doctor.diagnosis.rules.prescriptions import on_loader
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
@@ -72,7 +72,7 @@ def in_the_way(vitals: Vitals) -> Finding | None:
     if cost < NAMING_BAR:
         return None
     found = stages(vitals)
-    most = found.handing_s(DOUBT[1]) if found is not None else None
+    most = found.handed * worker_costs.doubt(vitals)[1] if found is not None else None
     taken_s, alone_s = (wait - edge) * (vitals.host_step_s or 0.0), unqueued_fetch_s(vitals) or 0.0
     slow_to_come = _draws_itself(vitals) or fetched_s(vitals) > SOON * taken_s
     if most is None or (slow_to_come and taken_s > 2.0 * most):

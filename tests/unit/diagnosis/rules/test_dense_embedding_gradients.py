@@ -47,7 +47,8 @@ def test_adam_gets_a_namesake_for_the_table() -> None:
 
 
 def test_beside_an_optimizer_that_can_be_fused_the_dearer_stands_first() -> None:
-    plain = but(optimizer_facts=(OptimizerFacts("Adam", 4, 12_900_000, can_fuse=True),)).but(optimizer=60.0)
+    adam = OptimizerFacts("Adam", 4, 12_900_000, can_fuse=True, longer_s=(0.03, 0.04, 0.05))
+    plain = but(optimizer_facts=(adam,)).but(optimizer=60.0)
     assert asked(RULE, plain) is not None
     assert named(plain) == [RULE, "unfused-optimizer"], "sparse gradients save all of it, fusing a part"
 

@@ -7,12 +7,14 @@ import re
 import pytest
 
 from gpu_doctor.diagnosis.forecast.epoch_end import LEAVES, leaving_share
+from gpu_doctor.recording import Speeds
 from tests.support.found import asked, sick, top
 from tests.support.recordings import Loop
 
 RULE = "slow-epoch-start"
 MILLIONS = {"sampler": "RandomSampler", "dataset_len": 2_000_000}
-SHUFFLING = Loop(wait=0.5, edge=100.0, steps_per_epoch=20, loader=MILLIONS)
+DRAWN = {"speeds": Speeds(drawn_index_s=5e-8, freed_index_s=1e-8)}
+SHUFFLING = Loop(wait=0.5, edge=100.0, steps_per_epoch=20, loader=MILLIONS, setup=DRAWN)
 
 
 def test_sick() -> None:
