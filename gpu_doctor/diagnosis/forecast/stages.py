@@ -48,7 +48,6 @@ class Stages:
     fetch: float  # wall of the step's fetches
     fetch_cpu: float
     batches: float
-    bytes: float
     cores: float
     edge: float  # what iterator starts cost a step in this run
     slow: float = 1.0  # how much longer computing takes than on a machine of its own
@@ -58,7 +57,13 @@ class Stages:
     waiting: float = 1.0  # how many times its CPU seconds a computing thread of ours takes, queueing included
     storage: float = 0.0  # what a step lasts at least if the storage delivers no more to several readers than now
     worth: tuple[float, float, float] = (1.0, 1.0, 1.0)  # of a usable core, if all compute: least, usual, most
-    handed: float = 0.0  # seconds in which the step's batches are handed over, on either side
+    messages: float = 0.0  # seconds in which the step's batches are handed over, on either side, but for their bytes
+    pages: float = 0.0  # and for these
+
+    @property
+    def handed(self) -> float:
+        """Seconds in which the step's batches are handed over, on either side."""
+        return self.messages + self.pages
 
     @property
     def speed(self) -> float:
@@ -115,8 +120,8 @@ def stages(v: Vitals) -> Stages | None:
     size = (v.batch_bytes or 0.0) * batches
     queued = None if v.fetch_queued_s is None else min(v.fetch_queued_s * batches, fetch - fetch_cpu)
     waiting = _waiting(v, fetch, fetch_cpu, queued or 0.0)
-    packing = handing_s(v, batches, size, v.batch_tensors)
-    others = _others(v, fetch_cpu + beside, None if queued is None else waiting, packing)
+    messages, pages = handing_s(v, batches, 0.0, v.batch_tensors), handing_s(v, 0.0, size)
+    others = _others(v, fetch_cpu + beside, None if queued is None else waiting, messages + pages)
     if v.workers == 0:
         # The metered mean holds warm-up fetches; the wait of the measured steps is the truth. What it holds beyond
         # the fetch (sampler, iterator) stays in the loop.
@@ -139,14 +144,15 @@ def stages(v: Vitals) -> Stages | None:
     storage = _storage(v, fetch, fetch_cpu, batches) / (max(v.workers, 1) * (v.loaders_at_once or 1.0))
     return Stages(
         *(step, v.workers, consumer, device, consumer_cpu, fetch, fetch_cpu + beside),
-        *(batches, size, cores, edge, slow),
+        *(batches, cores, edge, slow),
         others=others,
         queued=queued or 0.0,
         waiting=waiting,
         loaders=v.loaders_at_once or 1.0,
         storage=min(storage, step),
         worth=core_worth(v),
-        handed=slow * packing,
+        messages=slow * messages,
+        pages=slow * pages,
     )
 
 

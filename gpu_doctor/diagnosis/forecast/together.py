@@ -181,7 +181,7 @@ def _grown(times: Growth, s: Stages, end: End) -> Stages:
         fetch_cpu=s.fetch_cpu * times.fetch,
         queued=s.queued * times.fetch,
         storage=s.storage * times.fetch,
-        bytes=s.bytes * times.samples,
+        pages=s.pages * times.samples,
         edge=s.edge * times.samples,
     )
 

@@ -43,3 +43,18 @@ def test_what_was_timed_is_surer_than_what_was_not() -> None:
     timed, untimed = one_worker(at(0.27)), one_worker(LOOP.vitals())
     assert timed.speedup == pytest.approx(untimed.speedup, rel=0.01)
     assert timed.low > untimed.low and timed.high < untimed.high
+
+
+def test_of_a_larger_batch_the_bytes_alone_take_longer_to_hand_over() -> None:
+    grown = {"num_workers": 1, "batch_size": 64}
+    bytes_cost, messages_cost = (
+        LOOP.but(batch_bytes=8e6, setup={"speeds": Speeds(message_s=message_s, new_byte_s=byte_s)})
+        for message_s, byte_s in ((0.0, 2e-10), (5.3e-4, 0.0))
+    )
+    lighter, heavier = (
+        forecast(one.vitals(), grown, (one.but(batch=64, wait=12.0, fetch_cpu=12.0).vitals(),))
+        for one in (messages_cost, bytes_cost)
+    )
+    assert lighter is not None and heavier is not None
+    assert one_worker(messages_cost.vitals()).step_s == pytest.approx(one_worker(bytes_cost.vitals()).step_s, rel=0.01)
+    assert heavier.step_s > 1.05 * lighter.step_s
