@@ -1,7 +1,9 @@
-"""What it costs to hand a batch from a worker to the loop: the size of a message in `forecast/worker_costs.py`.
+"""What it costs to hand a batch from a worker to the loop, over what a forecast takes it to cost.
 
 Run with `.venv/bin/python -m benchmarks.handing`; takes a minute. The workers make their batches at once, so that
-they are ready before the loop asks: what `next()` takes then is the handing over. One torch thread.
+they are ready before the loop asks: what `next()` takes then is the handing over. Beside it stand its wall-clock, its
+CPU time and the worker's over what `capture/taps/handing_cost.py` times right before, a batch and each of its tensors
+being a message: the source of `TIMED` in `forecast/worker_costs.py`. One torch thread.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from typing import Any
 import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
+
+from gpu_doctor.capture.taps import handing_cost
 
 STEPS = 150
 WARM_UP = 20
@@ -75,12 +79,23 @@ def main() -> None:
     """Prints the table."""
     torch.set_num_threads(1)
     print("milliseconds a batch; the loop meanwhile works in Python, in matrix products, or sleeps")
-    print(f"{'tensors':>7} {'kB':>7} {'loop':9} {'next()':>7} {'its CPU':>8} {'reading':>8} {'worker CPU':>11}")
+    print(f"{'':49}{'':12}over what was timed")
+    print(
+        f"{'tensors':>7} {'kB':>7} {'loop':9} {'next()':>7} {'its CPU':>8} {'reading':>8} {'worker CPU':>11}"
+        f"{'next()':>9} {'its CPU':>8} {'worker CPU':>11}"
+    )
     for tensors, numbers in ((1, 1000), (2, 1000), (4, 1000), (8, 1000), (2, 100_000), (2, 1_000_000)):
         for kind in ("python", "products", "sleep"):
+            handing_cost.handing.cache_clear()
+            timed = handing_cost.handing()
             wall, cpu, read, worker = measured(tensors, numbers, kind)
-            size = tensors * numbers * 4e-3
-            print(f"{tensors:7} {size:7.0f} {kind:9} {wall:7.2f} {cpu:8.2f} {read:8.2f} {worker:11.2f}", flush=True)
+            nbytes = tensors * numbers * 4
+            expected = 1e3 * ((tensors + 1) * timed["message_s"] + nbytes * timed["new_byte_s"])
+            print(
+                f"{tensors:7} {nbytes / 1e3:7.0f} {kind:9} {wall:7.2f} {cpu:8.2f} {read:8.2f} {worker:11.2f}"
+                f"{wall / expected:9.2f} {cpu / expected:8.2f} {worker / expected:11.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
