@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -119,11 +118,8 @@ def held_bytes(status: Path = Path("/proc/self/status")) -> tuple[int, int, int]
 
 def swapped_in_bytes(vmstat: Path = Path("/proc/vmstat")) -> int | None:
     """Bytes that the machine has read back from swap since it started; None where Linux' /proc is not there."""
-    try:
-        found = re.search(r"^pswpin (\d+)$", vmstat.read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return int(found[1]) * _PAGE_BYTES if found else None
+    pages = cgroup.counted(vmstat, "pswpin")
+    return None if pages is None else pages * _PAGE_BYTES
 
 
 def busy_and_total_s(times: Any) -> tuple[float, float]:
