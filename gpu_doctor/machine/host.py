@@ -5,6 +5,7 @@ Shares of CPU are of the *usable* cores (affinity and container quota), so that 
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import platform
 import time
@@ -49,11 +50,14 @@ def os_cores() -> int:
     return os.cpu_count() or 1
 
 
+def allowed_cores() -> list[int]:
+    """Numbers of the logical cores that the scheduler may put this process on; none where the system does not tell."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
 def affinity_cores() -> int:
     """Logical cores that the scheduler may put this process on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os_cores()
+    return len(allowed_cores()) or os_cores()
 
 
 @lru_cache(maxsize=1)
@@ -90,10 +94,18 @@ def memory(root: Path = cgroup.ROOT) -> tuple[int, int]:
     return min(int(now.available), max(limited[0] - limited[1], 0)), limited[0]
 
 
-def shm_bytes(path: str = "/dev/shm") -> tuple[int, int] | None:
+def start_method() -> str:
+    """How processes are started here, read without fixing it.
+
+    Asking `get_start_method()` plainly would make a later `set_start_method` of the user fail.
+    """
+    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+
+
+def shm_bytes() -> tuple[int, int] | None:
     """Free and total bytes of the shared memory that workers hand their batches over in; None where there is none."""
     try:
-        found = os.statvfs(path)
+        found = os.statvfs("/dev/shm")
     except (OSError, AttributeError):
         return None
     return (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize) if found.f_blocks else None
@@ -134,7 +146,7 @@ class _Machine:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._usable = clock, usable_cores()
-        self._cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self._cores = allowed_cores()
         quota = cgroup.quota_cores()
         # Under a quota the other cores' load is our neighbours': what is used of the quota is told by the group alone.
         self._group = quota is not None and quota < affinity_cores() and cgroup.cpu_seconds() is not None
@@ -263,11 +275,9 @@ def physical_cores(cpus: Iterable[int] | None = None, root: Path = CPUS) -> int 
     Returns:
         None where that cannot be read (macOS, Windows, a /sys that is not mounted).
     """
-    if cpus is None:
-        if not hasattr(os, "sched_getaffinity"):
-            return None
-        cpus = os.sched_getaffinity(0)
+    wanted = allowed_cores() if cpus is None else cpus
     try:
-        return len({(root / f"cpu{one}" / "topology" / "thread_siblings_list").read_text().strip() for one in cpus})
+        found = {(root / f"cpu{one}" / "topology" / "thread_siblings_list").read_text().strip() for one in wanted}
+        return len(found) or None
     except OSError:
         return None
