@@ -23,6 +23,7 @@ import torch
 from gpu_doctor.capture.events import COSTLY
 from gpu_doctor.capture.fence import Fence, FencedContext
 from gpu_doctor.capture.lines.places import installed
+from gpu_doctor.capture.lines.stacks import outwards
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import Chore
@@ -33,7 +34,6 @@ COLLECT_GARBAGE: Final = "collect-garbage"
 
 MOST_PLACES: Final = 256
 """Lines told apart; calls from further ones are counted without a place."""
-_DEEPEST: Final = 200
 _NAN: Final = float("nan")
 _FILES: Final = (io.BytesIO, io.BufferedWriter, io.BufferedRandom)
 
@@ -113,14 +113,10 @@ def _chore(kind: str, places: Mapping[Place, Sequence[float]]) -> Chore:
 
 def _users_place(frame: FrameType | None) -> Place:
     """The innermost frame outside of installed libraries and of ours."""
-    for _ in range(_DEEPEST):
-        if frame is None:
-            break
-        code = frame.f_code
-        name = code.co_filename
+    for one in outwards(frame):
+        name = one.f_code.co_filename
         if not (installed(name) or name.startswith("<frozen")):
-            return name, frame.f_lineno, code.co_name
-        frame = frame.f_back
+            return name, one.f_lineno, one.f_code.co_name
     return NOWHERE
 
 
