@@ -35,7 +35,8 @@ def tap(scope: TapScope) -> None:
     """Stand-ins for the methods; without an accelerator nothing is put anywhere (there is nothing to hear)."""
     if not scope.accelerated:
         return
-    recorder = scope.recorder
+    recorder, book = scope.recorder, traffic.CopyBook()
+    recorder.parts["traffic"], recorder.copied = book, book.heard
     log, around, event = recorder.log, recorder.fence.around_in_graphs, recorder.event
     inside = False
 
@@ -113,7 +114,6 @@ def tap(scope: TapScope) -> None:
 
         return around(original, lambda iterator: True, answered, lambda token, error: None)
 
-    traffic.book_of(scope)
     for name, asked in (("to", _asked), ("cuda", _always)):
         scope.patches.wrap(torch.Tensor, name, functools.partial(copies, asked))
     scope.patches.wrap(torch.Tensor, "copy_", copies_in)
