@@ -55,10 +55,10 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
         channels_last=sum(channels_last(getattr(part, "weight", None)) for part in convolutions),
         unaligned=_unaligned(places.values(), elements),
         compiled=any(compiles_itself(part) for _, part in places.values()) or _calls_compiled(namespace or {}),
-        attention=hand.places[:MOST_PLACES] if hand is not None else (),
-        attention_width=hand.width if hand is not None else 0,
-        asks_weights=hand is not None and hand.asks_weights,
-        attention_batch_first=hand.batch_first if hand is not None else None,
+        attention=hand.places[:MOST_PLACES],
+        attention_width=hand.width,
+        asks_weights=hand.asks_weights,
+        attention_batch_first=hand.batch_first,
         product_weights=attention.product_weights(outer),
         tables=tuple(
             f"{name or 'model'}: {type(one).__name__} {_rows_and_width(one)}" for name, one in tables[:MOST_TABLES]
