@@ -126,11 +126,10 @@ class Log:
         *("marker", "note", "pulled", "steps", "thread", "trains", "waiting"),
     )
 
-    def __init__(
-        self, clock: Callable[[], int] = time.perf_counter_ns, cpu_clock: Callable[[], int] = time.process_time_ns
-    ) -> None:
-        """Args: clock: of the host, ns. cpu_clock: CPU ns of this process."""
-        self.clock, self.cpu_clock = clock, cpu_clock
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        """`clock`: of the host, ns."""
+        self.clock = clock
+        self.cpu_clock: Callable[[], int] = time.process_time_ns
         self.events: list[Event] = []
         """Always the same list: taps keep its `append`."""
         self.note = self.events.append
