@@ -216,7 +216,7 @@ class Controller:
             output=self.output.shown(),
             trial_steps=case.trial_steps,
             trial_seconds=case.trial_seconds,
-            stop_live=bool(getattr(self._shell.kernel, "_supports_kernel_subshells", False)),
+            stop_live=self._screen.hears_stop,
         )
 
     def _progress(self, recorder: Recorder | None) -> Progress | None:
