@@ -24,6 +24,7 @@ from gpu_doctor.capture.events import COSTLY
 from gpu_doctor.capture.fence import Fence, FencedContext
 from gpu_doctor.capture.lines.places import installed
 from gpu_doctor.capture.lines.stacks import outwards
+from gpu_doctor.capture.patching import StandIn
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import Chore
@@ -120,19 +121,13 @@ def _users_place(frame: FrameType | None) -> Place:
     return NOWHERE
 
 
-class Stand:
-    """Stands in for a function; a copy or a pickle of it is the function itself and needs no gpu_doctor."""
+class Stand(StandIn):
+    """Stands in for a function, and times it; a copy or a pickle is the function itself and needs no gpu_doctor."""
 
     def __init__(self, fence: Fence, book: CallBook, kind: str, where: str, original: Callable[..., Any]) -> None:
         """`where` names the function for `pkgutil.resolve_name`, such as `gc:collect`."""
-        self._where, self._original = where, original
-        self._call = timed(fence, book, kind, original)
-        update_wrapper(self, original)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls what it stands for, and notes what that cost."""
-        __tracebackhide__ = True
-        return self._call(*args, **kwargs)
+        super().__init__(original, timed(fence, book, kind, original))
+        self._where = where
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pkgutil.resolve_name, (self._where,)
@@ -142,12 +137,6 @@ class Stand:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self._original
-
-    def __eq__(self, other: object) -> bool:
-        return other is self or other is self._original
-
-    def __hash__(self) -> int:
-        return hash(self._original)
 
 
 def timed(fence: Fence, book: CallBook, kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
