@@ -185,8 +185,10 @@ class Log:
         """Puts a mark into the device's queue for an event: after one that begins, before one that ends.
 
         Returns:
-            The mark; None where none can be put.
+            The mark; None where none can be put, or steps are not marked. Who is called in every step asks that first.
         """
+        if self.marker is None:
+            return None
         if code in (GRADIENT, STEP):
             # Soon after: a host that stood still meanwhile may have waited for it, unheard, or done other work.
             soon = self.clock() - self.last_ns <= max(BEHIND_NS, BEHIND_SHARE * (self.last_ns - self.began_ns))
@@ -211,7 +213,7 @@ class Log:
         a long kernel, launched last, is no queue.
         """
         launched, self.launched = self.launched, None
-        if launched is None:
+        if launched is None or self.marker is None:
             return
         early, self.early = self.early, False
         if not self.marker.ready():

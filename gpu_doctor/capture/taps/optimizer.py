@@ -237,11 +237,9 @@ class Steps:
         """`zero_grad` of a module: where no optimizer steps, it is the begin of a step."""
 
         def begins(module: Any, /, *args: Any, **kwargs: Any) -> bool:
-            log = self._log
-            if log.marker is not None:
-                if not log.trains:
-                    log.boundary()
-                log.mark(ZERO)
+            if not self._log.trains:
+                self._log.boundary()
+            self._log.mark(ZERO)
             self._recorder.event(ZERO)
             return True
 
