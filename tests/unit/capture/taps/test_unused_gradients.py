@@ -109,7 +109,7 @@ def gan(
 ) -> None:
     """`sick`: the critic's loss goes through the maker."""
     for _step in range(5):
-        for _ in range(critics):
+        for _turn in range(critics):
             made = maker(torch.rand(4, 8))
             one.zero_grad()
             critic(made if sick else made.detach()).sum().backward()
