@@ -224,8 +224,7 @@ class _Climb:
         workers = max(int(one.get("num_workers", 0)) for one in candidates)
         steps = times * max(self.steps, WAVES * workers)
         asked: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "against": against, "pairs": pairs}
-        racing = len(candidates) > 1
-        return executors.tried(self.executor, self.case, candidates, racing=racing, pasted=pasted, **asked)
+        return executors.tried(self.executor, self.case, candidates, pasted=pasted, **asked)
 
     def _keep(self, gain: float, candidate: dict[str, Any], effect: Effect) -> None:
         added: dict[str, SettingValue] = {

@@ -1,4 +1,4 @@
-"""Trials in the kernel run one after another, and a treatment hands its trials to its executor."""
+"""Trials in the kernel take turns, and a treatment hands its trials to its executor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_doctor.trials.executors import Executor, InKernel
 from tests.support.executors_parts import LOOP, namespace
 
 
-def test_in_the_kernel_trials_run_one_after_another() -> None:
+def test_in_the_kernel_trials_take_turns() -> None:
     case = gpu_doctor.case(LOOP, namespace())
     executor: Executor = InKernel()
     found = executor.trials(case, [{"batch_size": 8}, {"batch_size": 16}], steps=5, seconds=5, against={})

@@ -24,6 +24,6 @@ def test_no_candidate_gets_more_pairs_than_were_asked_for() -> None:
     case = gpu_doctor.case("1 + 1", {})
     for pairs, sent in ((3, 3), (MOST_PAIRS, MOST_PAIRS)):
         cluster, entry = Wandering({4: 1}, {}), race.Entry({"num_workers": 4})
-        out(cluster, [entry], pairs=pairs).run(case, [entry], racing=False)
+        out(cluster, [entry], pairs=pairs).run(case, [entry])
         assert len(cluster.sent) == len(entry.candidates) == sent
     assert compare(entry.bases, entry.candidates).verdict == "inconclusive"

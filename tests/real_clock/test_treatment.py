@@ -56,7 +56,6 @@ class Wide:
         steps: int,
         seconds: float,
         against: Settings,
-        racing: bool = False,
     ) -> list[Effect]:
         self.batches.append([dict(one) for one in candidates])
         return [case.trial(one, steps=steps, seconds=seconds, against=against) for one in candidates]

@@ -37,20 +37,17 @@ def travelled(code: Any, space: dict[str, Any]) -> Parcel:
     return unpack(pack(gpu_doctor.case(code, space), cloudpickle.CloudPickler))
 
 
-def test_after_a_stop_no_further_trial_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = gpu_doctor.case(LOOP, namespace())
-    tried: list[Any] = []
+def test_after_a_stop_no_further_trial_begins() -> None:
+    case, began = gpu_doctor.case(LOOP, namespace()), list[str]()
 
-    def stopping(settings: Any, **given: Any) -> Effect:
-        tried.append(settings)
-        case.stopped = True
-        case.effects.append(Effect(settings, outcome="stopped"))
-        return case.effects[-1]
+    def stopping(recorder: Any, role: str) -> None:
+        began.append(role)
+        case.stop()
 
-    monkeypatch.setattr(case, "trial", stopping)
+    case.on_begin = stopping
     found = InKernel().trials(case, [{"batch_size": 8}, {"batch_size": 16}], steps=5, seconds=5, against={})
     assert [one.outcome for one in found] == ["stopped", "stopped"]
-    assert len(tried) == 1 and len(case.effects) == 2
+    assert began == ["baseline"] and len(case.effects) == 2
 
 
 @pytest.mark.parametrize(
@@ -314,7 +311,7 @@ class Sent:
     def __init__(self, ray: Any, places: dict[int, tuple[Any, float]], *given: Any) -> None:
         Sent.parts, Sent.pairs = [part for _, part in places.values()], given[-1]
 
-    def run(self, case: Any, entries: Any, racing: bool) -> None: ...
+    def run(self, case: Any, entries: Any) -> None: ...
 
 
 def executor_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, **given: Any) -> Any:

@@ -165,7 +165,7 @@ def test_a_round_that_came_back_names_its_machine(monkeypatch: pytest.MonkeyPatc
     there = {"host": "node-7", "cpu": EPYC}
     monkeypatch.setattr(Loop, "recording", lambda self: made(self.but(setup=there)))
     case, entry = gpu_doctor.case("x = 1", {}), race.Entry({"num_workers": 2})
-    out(cluster, [entry]).run(case, [entry], racing=False)
+    out(cluster, [entry]).run(case, [entry])
     effect = race.concluded(case, entry, {})
     assert effect.device == f"CPU, 4 cores ({EPYC}) on node-7" and effect.elsewhere
 
