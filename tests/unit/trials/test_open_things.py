@@ -12,6 +12,7 @@ import mmap
 import os
 import shelve
 import sqlite3
+import sys
 import tarfile
 import tempfile
 import types
@@ -298,6 +299,21 @@ def test_what_cannot_be_kept_refuses_by_name_where_the_cell_can_reach_it(folder:
         assert beforehand(Runner("print(1)", space)).refusals == ()
     finally:
         thing.close()
+
+
+def test_what_is_open_in_a_module_refuses_where_the_cell_reads_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = types.ModuleType("my_pipes")
+    module.__file__ = str(folder / "my_pipes.py")
+    monkeypatch.setitem(sys.modules, "my_pipes", module)
+    module.thing, _ = _piped()
+    exec("def step(): return thing\ndef other(): return 1", vars(module))
+    try:
+        refusals = [beforehand(Runner(f"my_pipes.{one}()", {"my_pipes": module})).refusals for one in ("step", "other")]
+        assert len(refusals[0]) == 1 and refusals[1] == ()
+    finally:
+        module.thing.close()
 
 
 def test_what_nobody_sees_is_said_before(folder: Path) -> None:
