@@ -201,10 +201,13 @@ def test_fp16_scaling_is_what_gradscaler_gives_bit_for_bit(clip: str, accumulate
 
 
 @pytest.mark.parametrize("clip", ["", "norm", "value"])
-def test_a_step_with_infinite_gradients_changes_nothing_and_halves_the_scale(clip: str) -> None:
+def test_a_step_with_infinite_gradients_changes_nothing_and_halves_the_scale(
+    clip: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu_doctor.trials.knobs.amp.loss_scaling.GROWTH_INTERVAL", 2)
     w = nn.Linear(1, 1)
     opt = torch.optim.SGD(w.parameters(), lr=1.0, weight_decay=0.5)
-    scaling = LossScaling(growth_interval=2)
+    scaling = LossScaling()
     scaling.meet(opt)
     before = w.weight.detach().clone()
     with loss_scaling(scaling):
