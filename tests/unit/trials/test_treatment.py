@@ -23,10 +23,10 @@ from gpu_doctor.trials import loss_reasons
 from gpu_doctor.trials.candidates import Move, Tried, moves
 from gpu_doctor.trials.compare.effect import BY_SETTINGS, Effect
 from gpu_doctor.trials.executors import InKernel
-from gpu_doctor.trials.results import Plan
+from gpu_doctor.trials.results import Plan, training_changes
 from gpu_doctor.trials.run import Result
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
-from gpu_doctor.trials.treat import TOGETHER, _changes
+from gpu_doctor.trials.treat import TOGETHER
 from tests.support.recordings import Loop, on_gpu
 from tests.support.training_worlds import World, WorldCase, recorded
 from tests.support.treatment_parts import DECODING, SLOW_SERVER, WORLDS, case_of
@@ -340,7 +340,7 @@ def test_what_changes_the_training_is_tried_only_when_ticked() -> None:
 
 
 def test_what_is_kept_and_changes_the_training_is_said_in_the_plan() -> None:
-    said = _changes({"num_workers": 2, "batch_size": 64})
+    said = training_changes({"num_workers": 2, "batch_size": 64})
     assert len(said) == 1 and said[0].startswith("batch_size changes the training: ") and "learning rate" in said[0]
 
 
@@ -463,7 +463,6 @@ def test_a_plan_is_plain_data_and_says_what_is_left_by_hand() -> None:
         "verified": "",
     }
     assert told["verified"] == plan.verified
-    assert plan.left_by_hand == plan.by_hand
     assert "<" in plan._repr_html_()
     assert Plan({}, 1.0, (), "").waterfall == ()
 
