@@ -77,9 +77,9 @@ class Anew:
             make, line = _copied(value), ""
             if make is None and len(names) == len(labels):  # else a container or an object led there too
                 make, line = _made(value, names, cells, case.namespace)
-            found = places(value, reached)
+            found = tuple(places(value, reached))
             if make is not None and len(found) == len(labels):
-                self.given.append(OneAnew(value, names, tuple(found), make, line))
+                self.given.append(OneAnew(value, names, found, make, line))
             else:
                 self.stuck[id(value)] = _refusal(value, names[0] if names else labels[0], not names, case.namespace)
         return self
