@@ -36,7 +36,7 @@ from gpu_doctor.trials.side_effects.file_functions import (
     library_functions,
     opened,
 )
-from gpu_doctor.trials.side_effects.file_states import MARKS, path_of
+from gpu_doctor.trials.side_effects.file_states import MARKS, path_of, working_folder
 from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 
 _ELSEWHERE: Final = ("/dev/", "/proc/", "/sys/")
@@ -70,7 +70,7 @@ class WrittenFiles:
         self.kept = kept
         self._namespace = namespace
         self._patches = Patches()
-        self._folder = _folder()
+        self._folder = working_folder()
         self._temporary = _temporary_folder()  # asked now: the look for it opens files, under a lock of its own
         self._caches = caches(self._temporary, self._folder)
         self._ours = threading.local()
@@ -287,10 +287,3 @@ def _temporary_folder() -> str:
         return tempfile.gettempdir()
     except OSError:  # a machine with nowhere to write to
         return os.sep
-
-
-def _folder() -> Path | None:
-    try:
-        return Path.cwd()
-    except OSError:  # it was deleted
-        return None
