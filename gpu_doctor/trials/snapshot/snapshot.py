@@ -29,7 +29,7 @@ from gpu_doctor.trials.snapshot.tensors import ArrayStore, SnapshotTooLarge, Ten
 from gpu_doctor.trials.snapshot.undo import UNDOS, Undo, namespace_undo
 from gpu_doctor.trials.snapshot.walk import Walk, uncollected
 
-__all__ = ["Snapshot", "SnapshotTooLarge", "unrestorable"]
+__all__ = ["Snapshot", "SnapshotTooLarge"]
 
 FREE_SHARE: Final = 0.5
 """A snapshot may take at most this part of the memory that is free: the trial needs the rest."""
@@ -169,26 +169,6 @@ def _copy(tensors: TensorStore, arrays: ArrayStore, limit: int) -> None:
             f"made ({formatting.clean(str(error), 80)}): free some, or delete large variables that the cell does "
             "not need."
         ) from error
-
-
-def unrestorable(
-    namespace: dict[str, Any], extra: Iterable[object] = (), iterators: Container[int] | None = None
-) -> tuple[str, ...]:
-    """What a snapshot of now could not put back, by name, such as `it (generator)`; copies nothing and changes nothing.
-
-    Large data of a dataset is named too, with `if it is changed`: it is not copied, as training reads it.
-
-    Args:
-        namespace: the names that the cell runs with.
-        extra: further roots, as for `Snapshot.take`.
-        iterators: see `Walk`.
-    """
-    roots = list(extra)
-    walk = Walk(iterators)
-    walk.over([namespace, *_globals_of(roots)], roots)
-    tensors, arrays = walk.stores()
-    large = (f"{one}, if it is changed" for one in (*tensors.large, *arrays.large))
-    return (*walk.lost, *tensors.lost, *large)
 
 
 def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:

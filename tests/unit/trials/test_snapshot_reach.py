@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.trials.snapshot.snapshot import Snapshot, unrestorable
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.snapshot.walk import Walk
 from tests.support.snapshot_reach_parts import PARTS, comes_back, notebook
 
@@ -87,7 +87,7 @@ def test_that_a_bounded_cache_keeps_what_it_got_is_said_before() -> None:
     comes_back(empty, "parts(2)", "parts.cache_info().currsize")
     space = notebook(CACHED.format(cache="lru_cache") + "parts(1)")
     first = space["parts"](1)
-    assert unrestorable(space) == ("parts (lru_cache)",)
+    assert Snapshot.take(space).unrestorable == ("parts (lru_cache)",)
     snapshot = Snapshot.take(space)
     space["parts"](2)
     assert snapshot.restore() == ()
@@ -137,7 +137,7 @@ HOLDERS = (
 @pytest.mark.parametrize("holder", [*HOLDERS, *(f"[[{one}]]" for one in HOLDERS)])
 def test_what_cannot_be_put_back_is_named_by_the_variable_that_leads_to_it(holder: str) -> None:
     space = notebook(f"import functools, types, numpy as np\n{ONCE}held = {holder}\ndel once")
-    assert unrestorable(space) == ("held (generator)",)
+    assert Snapshot.take(space).unrestorable == ("held (generator)",)
 
 
 def test_so_is_what_hangs_on_a_tensor_or_lies_in_a_slot_or_in_this_threads_part() -> None:
@@ -147,10 +147,10 @@ def test_so_is_what_hangs_on_a_tensor_or_lies_in_a_slot_or_in_this_threads_part(
     local = "held = threading.local()\nheld.part = once"
     weak = "import weakref\nclass Own: pass\nown = Own()\nown.part = once\nheld = weakref.ref(own)"
     for setup in (weight, attribute, slots, local):
-        assert unrestorable(notebook(f"{ONCE}{setup}\ndel once")) == ("held (generator)",), setup
+        assert Snapshot.take(notebook(f"{ONCE}{setup}\ndel once")).unrestorable == ("held (generator)",), setup
     space = notebook(f"{ONCE}{weak}\ndel once")
     kept = space.pop("own")
-    assert unrestorable(space) == ("held (generator)",) and kept is not None
+    assert Snapshot.take(space).unrestorable == ("held (generator)",) and kept is not None
 
 
 def test_an_object_that_answers_for_its_dict_itself_hinders_nothing() -> None:
@@ -216,7 +216,7 @@ def test_what_lives_outside_of_memory_is_named(tmp_path: Path) -> None:
 
     with shelve.open(str(tmp_path / "runs")) as runs, mmap.mmap(-1, 16) as shared:
         space: dict[str, Any] = {"runs": runs, "shared": shared}
-        assert set(unrestorable(space)) == {"runs (DbfilenameShelf)"}
+        assert set(Snapshot.take(space).unrestorable) == {"runs (DbfilenameShelf)"}
 
 
 def test_a_search_of_a_library_that_does_not_know_torch_is_kept_where_it_holds_what_is_trained() -> None:
