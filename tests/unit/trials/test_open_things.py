@@ -321,10 +321,13 @@ def test_what_nobody_sees_is_said_before(folder: Path) -> None:
     assert said.endswith(NOT_UNDONE)
 
 
-def test_a_file_that_is_open_and_too_large_is_named_before_anything_runs(folder: Path) -> None:
+def test_a_file_that_is_open_and_too_large_is_named_before_anything_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Path("big.bin").open("wb") as big:
         big.write(b"x" * 3_000_000)
         with pytest.raises(SnapshotTooLarge, match=r"big.bin \(3 MiB\).* may copy only 2 MiB"):
             Snapshot.take({"big": big}, files=KeptFiles(room=lambda where: 2_000_000))
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.snapshot.room_bytes", lambda: 1_000_000)
     with pytest.raises(SnapshotTooLarge, match=r"copy of memory \(3 MiB\)"):
-        Snapshot.take({"memory": io.BytesIO(b"x" * 3_000_000)}, limit_bytes=1_000_000, files=KeptFiles())
+        Snapshot.take({"memory": io.BytesIO(b"x" * 3_000_000)}, files=KeptFiles())
