@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_doctor.diagnosis.rules import half_precision
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 
@@ -13,6 +13,18 @@ def both(vitals: Vitals) -> float | None:
     if vitals.forward_share is None or vitals.backward_share is None:
         return None
     return vitals.passes_share
+
+
+def computing(vitals: Vitals) -> float | None:
+    """Of that, what goes into numbers; None where it does not set the loop's pace.
+
+    On a CPU, without what it takes to go from operation to operation, however many numbers they have; both were timed
+    in this run.
+    """
+    spent = both(vitals)
+    if spent is None or not gpu_pace.kernels_set_it(vitals):
+        return None
+    return max(spent - (vitals.dispatch_share or 0.0), 0.0)
 
 
 def loss(vitals: Vitals) -> float | None:
