@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+
+BACKWARD_LEAST: Final = 0.8
+BACKWARD_USUAL: Final = 1.4
+BACKWARD_BY_PRODUCTS: Final = 2.0
+"""Plain backward over plain forward: 0.8 to 2.4 in 9 loops, in the middle 1.4 (a ratio of like work, which machines
+differ in less than loops do; more with a recomputed forward); and two products a weight to one (Kaplan et al. 2020,
+2.1)."""
 
 
 def both(vitals: Vitals) -> float | None:

@@ -22,6 +22,7 @@ When to leave it
 import math
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import passes
 from gpu_doctor.diagnosis.rules.evidence import widths
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -31,12 +32,9 @@ NEEDS = ("model", "inputs", "optimizer_share", "backward_share", "optimizer_fact
 
 TOUCHED = 0.1
 """A batch that looks up a larger part of the rows has a gradient that is hardly sparse."""
-BACKWARD_TIMES = 2.0
-"""A backward has two products a weight to one in the forward (Kaplan et al. 2020, 2.1). A look-up costs the forward
-next to nothing, so that what the backward takes beyond that goes into whole tables."""
 SLOWEST_BYTES_PER_S = 1e9
-"""Nor can more of it than writing a table takes on a slow machine: a single channel of DDR3-800 has 6.4 GB/s (JEDEC),
-and new pages are cleared first."""
+"""A table is written faster on any machine: a single channel of DDR3-800 has 6.4 GB/s (JEDEC), and new pages are
+cleared first."""
 ELEMENT_BYTES = 4.0
 """Of float32."""
 SAME = ("SGD", "Adagrad")
@@ -59,7 +57,8 @@ def check(vitals: Vitals) -> Finding | None:
     if touched > TOUCHED:
         return None
     stepping = share * min(model.table_elements / stepped, 1.0)
-    beyond = max(backward - BACKWARD_TIMES * vitals.together("forward", "loss"), 0.0)
+    # A look-up costs the forward next to nothing: what the backward takes beyond the usual goes into whole tables.
+    beyond = max(backward - passes.BACKWARD_BY_PRODUCTS * vitals.together("forward", "loss"), 0.0)
     writing = min(beyond, ELEMENT_BYTES * model.table_elements / SLOWEST_BYTES_PER_S / step_s)
     cost = (1.0 - touched) * (stepping + writing)
     written = f", and writing their gradients at least {formatting.seconds(writing * step_s)}" if writing else ""
