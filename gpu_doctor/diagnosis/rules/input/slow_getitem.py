@@ -53,7 +53,7 @@ SMALLER = Prescription(
     code="image = Image.open(path)\n"
     'image.draft("RGB", (2 * size, 2 * size))  # before convert() or resize(): a JPEG decodes at 1/2, 1/4 or 1/8',
 )
-"""Pillow's documentation of `Image.draft`; measured here (Pillow 13, 1024 x 1024 to 224 x 224): 2.4 times as fast."""
+"""Pillow's documentation of `Image.draft`; 1024 x 1024 to 224 x 224 came 2.4 times as fast (Pillow 13)."""
 
 
 def check(vitals: Vitals) -> Finding | None:
