@@ -146,8 +146,8 @@ class Replaying:
     def _reported(self, diagnosis: Diagnosis) -> Answer:
         notes = tuple(note for note in (self._message, self._screen.lost) if note)
         run = self._recording
-        html = report.html(diagnosis, (run,), title=run.name, notes=notes)
-        return Answer(report.text(diagnosis, run, notes=notes), html)
+        told = report.Reported(diagnosis, (run,), title=run.name, notes=notes)
+        return Answer(report.text(told), report.html(told))
 
     # ---- what is asked ------------------------------------------------------------------------------------------
 

@@ -29,9 +29,12 @@ def test_markup_in_names_and_messages_stays_text() -> None:
         case.run()
     case.trial({"batch_size": 64}, steps=3)
     from gpu_doctor.report import as_text
+    from gpu_doctor.report.sections import Reported
 
     assert case.diagnosis is not None
-    page = as_text.html(case.diagnosis, tuple(case.recordings), tuple(case.effects), title=SCRIPT, notes=(SCRIPT,))
+    page = as_text.html(
+        Reported(case.diagnosis, tuple(case.recordings), tuple(case.effects), title=SCRIPT, notes=(SCRIPT,))
+    )
     assert "alert(1)" in page
     assert "<script" not in page
     assert "<script" not in case.diagnosis._repr_html_()

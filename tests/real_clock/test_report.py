@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from gpu_doctor.report import as_text
+from gpu_doctor.report.sections import Reported
 from tests.support.page_parts import diagnosed
 from tests.support.report_parts import recording
 
@@ -17,6 +18,6 @@ def test_a_million_steps_are_quick_and_small() -> None:
     one = recording(n=1_000_000)
     diagnosis = diagnosed(one)
     begin = time.thread_time()  # of this thread only
-    html = as_text.html(diagnosis, (one,))
+    html = as_text.html(Reported(diagnosis, (one,)))
     assert time.thread_time() - begin < MOST_S
     assert len(html) < 120_000

@@ -22,6 +22,7 @@ from gpu_doctor.recording import LineCost, Recording, Steps
 from gpu_doctor.recording.setup import OptimizerFacts
 from gpu_doctor.recording.steps import INFERENCE
 from gpu_doctor.report import as_text as report
+from gpu_doctor.report.sections import Reported
 from tests.support.diagnosis_parts import CELL, SLEEPING, costly
 from tests.support.recordings import Loop, line, on_gpu
 
@@ -293,7 +294,11 @@ def test_a_name_that_no_rule_has_is_said_once(comment: str, note: str) -> None:
     diagnosis = diagnose(recording)
     assert diagnosis.findings[0].rule == "loader-without-workers"
     assert len(diagnosis.notes) == 1 and diagnosis.notes[0].startswith(note)
-    for said in (str(diagnosis), report.text(diagnosis, recording), report.html(diagnosis, [recording])):
+    for said in (
+        str(diagnosis),
+        report.text(Reported(diagnosis, (recording,))),
+        report.html(Reported(diagnosis, [recording])),
+    ):
         assert " ".join(said.split()).count(" ".join(note.split()[:6])) >= 1
     assert diagnosis.to_dict()["notes"] == list(diagnosis.notes)
 

@@ -32,8 +32,8 @@ def test_all_three_show_the_sections_in_the_order_of_the_list(monkeypatch: pytes
     marked = tuple(marked_as(section) for section in SECTIONS)
     monkeypatch.setattr(as_text, "SECTIONS", marked)
     names = "".join(f"<{section.name}>" for section in SECTIONS)
-    assert as_text.text(diagnose(one), one).replace("\n\n", "") == names
-    assert names in as_text.html(diagnose(one), (one,))
+    assert as_text.text(Reported(diagnose(one), (one,))).replace("\n\n", "") == names
+    assert names in as_text.html(Reported(diagnose(one), (one,)))
     monkeypatch.setattr(panel_state, "SECTIONS", marked)
     state(PanelInput(recordings=(one,), diagnosis=diagnose(one)), KNOBS)
     assert walked == [section.name for section in SECTIONS]
@@ -53,5 +53,5 @@ def test_the_panels_table_has_the_columns_of_the_report() -> None:
 def test_a_note_that_came_twice_is_said_once_in_both() -> None:
     one = recording(notes=("Seen twice.", "Seen twice."))
     diagnosis = diagnose(one)
-    assert as_text.text(diagnosis, one).count("Seen twice.") == 1
-    assert as_text.html(diagnosis, (one,)).count("Seen twice.") == 1
+    assert as_text.text(Reported(diagnosis, (one,))).count("Seen twice.") == 1
+    assert as_text.html(Reported(diagnosis, (one,))).count("Seen twice.") == 1

@@ -16,6 +16,7 @@ from gpu_doctor.report.fix import MOST_LINES, fix_shown
 from gpu_doctor.report.panel_parts import DARK, MOST_NOTES, footer
 from gpu_doctor.report.plots import plots
 from gpu_doctor.report.runs import rows
+from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.report.words import machine_facts
 from tests.support.panel_parts import shown, starved
@@ -76,7 +77,7 @@ def test_a_memory_that_nothing_was_in_has_no_line() -> None:
     assert "workers" in plots(_with_workers())
     given = shown(starved())
     assert given.diagnosis is not None
-    assert "peak 0 B" not in as_text.html(given.diagnosis, given.recordings)
+    assert "peak 0 B" not in as_text.html(Reported(given.diagnosis, given.recordings))
 
 
 def _with_workers() -> Recording:
