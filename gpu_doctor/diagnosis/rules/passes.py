@@ -60,6 +60,5 @@ def saved(vitals: Vitals, longer_s: tuple[float, ...] | None) -> tuple[float, fl
     step_s, most = vitals.host_step_s, both(vitals)
     if longer_s is None or len(longer_s) != 3 or not step_s or most is None:
         return None
-    rounds = max(vitals.micro_batches or 1.0, 1.0)
-    low, usual, high = (min(one * rounds / step_s, most) for one in longer_s)
+    low, usual, high = (min(one * vitals.rounds / step_s, most) for one in longer_s)
     return low, usual, high

@@ -307,6 +307,11 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         return None if self.batches_per_step is None else self.batches_per_step / max(self.loaders_pulled or 1.0, 1.0)
 
     @property
+    def rounds(self) -> float:
+        """The same, 1 where batches were not counted, and at least."""
+        return max(self.micro_batches or 1.0, 1.0)
+
+    @property
     def dispatch_share(self) -> float | None:
         """Part of the wall-clock in which a CPU goes from operation to operation, in forward, loss and backward.
 
@@ -318,7 +323,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         least, operations, backward = self.setup.operation_s, self.setup.graph_operations, self.backward_share
         if self.on_gpu or not least or not operations or not backward or not self.step_wall_s:
             return None
-        if round(self.micro_batches or 1.0, 1) > 1.0 or len(self.setup.optimizers) > 1:
+        if round(self.rounds, 1) > 1.0 or len(self.setup.optimizers) > 1:
             return None
         floor = least * operations / self.step_wall_s
         ahead = (self.forward_share or 0.0) - (self.no_grad_share or 0.0) + (self.loss_share or 0.0)

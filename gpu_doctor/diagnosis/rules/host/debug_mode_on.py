@@ -49,7 +49,7 @@ def check(vitals: Vitals) -> Finding | None:
     if step_s is None:
         return None
     taken = vitals.passes_share
-    layers = sum(vitals.setup.layers.values()) * max(vitals.micro_batches or 1.0, 1.0)
+    layers = sum(vitals.setup.layers.values()) * vitals.rounds
     slower = pace(vitals)
     costs: dict[str, float] = {}
     if vitals.backward_share and (on := _on_share(vitals, "anomaly_mode", "anomaly_on_s")) >= ON_SHARE:

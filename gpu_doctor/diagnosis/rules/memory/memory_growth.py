@@ -126,7 +126,7 @@ def _before_its_end(vitals: Vitals, left: float | None) -> bool:
     batches = vitals.loader.batches if vitals.loader is not None else None
     if not batches or left is None:
         return False
-    return left < batches / max(vitals.micro_batches or 1.0, 1.0) - vitals.steps
+    return left < batches / vitals.rounds - vitals.steps
 
 
 def _like_caching(vitals: Vitals, rate: float) -> bool:
