@@ -289,6 +289,11 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         return None if self.gpu_util_pct is None else min(self.gpu_util_pct / busy, 100.0)
 
     @property
+    def device_limits(self) -> bool:
+        """A GPU is the limit of its loop, as far as its queue tells: it hides what the host does. False on a CPU."""
+        return self.on_gpu and not self.gpu_outruns_host
+
+    @property
     def launches_limit(self) -> bool:
         """A GPU's loop is as fast as its host launches: the queue is empty, asked before any wait could empty it.
 

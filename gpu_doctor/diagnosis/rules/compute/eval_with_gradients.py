@@ -41,7 +41,7 @@ def check(vitals: Vitals) -> Finding | None:
     facts = vitals.evaluation_facts
     if facts is None or facts.with_gradients < FEWEST or vitals.forward_share is None:
         return None
-    if vitals.on_gpu and not vitals.gpu_outruns_host:
+    if vitals.device_limits:
         return None
     low, usual, high = FUSED_GAINS if vitals.setup.layers.get(ATTENTION) else GAINS
     trains = bool(vitals.setup.optimizers)

@@ -48,13 +48,12 @@ def check(vitals: Vitals) -> Finding | None:
     model, backward = vitals.model, vitals.backward_share
     if model is None or not model.unstepped or backward is None or READS.search(vitals.source):
         return None
-    hidden = vitals.on_gpu and not vitals.gpu_outruns_host
-    if hidden and vitals.gpu_busy_share is None:
+    if vitals.device_limits and vitals.gpu_busy_share is None:
         return None
-    spent = (vitals.gpu_busy_share or 0.0) * BACKWARD_OF_STEP if hidden else backward
+    spent = (vitals.gpu_busy_share or 0.0) * BACKWARD_OF_STEP if vitals.device_limits else backward
     least, most = model.spared_shares
     cost = spent * least
-    forward = 0.0 if hidden else vitals.forward_share or 0.0  # it records nothing more
+    forward = 0.0 if vitals.device_limits else vitals.forward_share or 0.0  # it records nothing more
     parts = zip((least / 2.0, least, most), eval_with_gradients.GAINS, strict=True)
     low, usual, high = (part * (spent + (1.0 - 1.0 / gain) * forward) for part, gain in parts)
     return Finding(
