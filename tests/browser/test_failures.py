@@ -17,7 +17,8 @@ from tests.browser.test_view import PANEL, rows
 from tests.support.classic import static
 from tests.support.lab import Lab, new_page
 from tests.support.open_notebook import Notebook, wait_until
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 from tests.support.repository import ARTIFACTS
 from tests.support.still import resize, serve, start
 

@@ -12,7 +12,8 @@ from gpu_doctor import report
 from gpu_doctor.diagnosis import diagnose
 from tests.support.front_ends import DARK, PAGES, contrasts
 from tests.support.lab import new_page
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 from tests.support.repository import ARTIFACTS
 from tests.support.still import resize, serve, show, start
 from tests.support.trial_parts import treated

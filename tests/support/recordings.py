@@ -53,6 +53,11 @@ class Loop:
     sync: float = NAN
     loss: float = 0.0
     other: float = 0.0
+    first: float = 3.0
+    """The first step takes so many times as long as the others: warm-up."""
+    jitter: float = 0.0
+    """Sigma of the log of how long a step takes."""
+    seed: int = 0
     edge: float = 0.0
     """Of `wait`, paid in the first step of each epoch (ms); added to that step's wait."""
     steps_per_epoch: int = 1000
@@ -138,7 +143,9 @@ class Loop:
         first = np.arange(n) % self.steps_per_epoch == 0
         edge = np.where(first, self.edge, 0.0)
         wait = np.full(n, self.wait) + edge
-        late = np.where(np.arange(n) == 0, 3.0, 1.0)  # the first step is warm-up: three times as long
+        late = np.where(np.arange(n) == 0, self.first, 1.0)
+        if self.jitter:
+            late *= np.random.default_rng(self.seed).lognormal(0.0, self.jitter, n)
         wall = (wait + self.own_ms) * late
         fetching = (self.fetch if self.fetch is not None else self.wait) if not self.workers else 0.0
         used = fetching if self.fetch_cpu is None else min(self.fetch_cpu, fetching)
@@ -211,7 +218,7 @@ class Loop:
         cpu = mean if self.fetch_cpu is None else self.fetch_cpu
         n = self.steps
         sums = (n * mean * 1e-3, n * cpu * 1e-3, n * min(self.collate, mean) * 1e-3)
-        return (Fetch(KEY, self.workers, n, *sums, self.batch_bytes, walls * 1e-3),)
+        return (Fetch(self.loader.get("key", KEY), self.workers, n, *sums, self.batch_bytes, walls * 1e-3),)
 
     def _series(self) -> tuple[Series, ...]:
         readings = {
@@ -229,6 +236,56 @@ class Loop:
             for name, pct in readings.items()
             if pct is not None
         )
+
+
+CPU = Metric("cpu_util_pct", "%", "CPU, all usable cores", "utilization")
+PROCESS = Metric("process_rss_bytes", "bytes", "process", "memory")
+WORKERS = Metric("workers_rss_bytes", "bytes", "workers (shared pages counted in each)", "memory")
+GPU = Metric("gpu_util_pct", "%", "GPU (NVML utilization)", "utilization", 0)
+
+
+def starved(gpu: bool = False, steps: int = 60, wait_s: float = 0.030, workers: int = 0, **told: Any) -> Recording:
+    """A loop whose steps last `wait_s` of data wait and 10 ms of the rest, as a panel or a report meets it.
+
+    Args:
+        told: further fields of Recording.
+    """
+    end_s = steps * (wait_s + 0.010)
+    times = np.arange(0.5, end_s, 0.5)
+    read_there = {CPU: 40.0, PROCESS: 2.0 * 2**30, WORKERS: 0.0, **({GPU: 24.0} if gpu else {})}
+    loop = Loop(
+        steps=steps,
+        batch=128,
+        steps_per_epoch=60,
+        first=1.0,
+        workers=workers,
+        gpu=gpu,
+        wait=wait_s * 1e3,
+        forward=3.0,
+        backward=5.0,
+        optimizer=1.0,
+        other=1.0,
+        fetch_cpu=3.0,
+        consumer_cpu=9.0,
+        collate=1.0,
+        batch_bytes=1e6,
+        gpu_work=9.0,
+        gpu_gap=20.0,
+        queue_empty=NAN,
+        transfers=NAN,
+        pageable=NAN,
+        syncs=NAN,
+        loader={"key": "rows", "dataset": "Rows"},
+        setup={"models": ("Linear",), "torch_threads": 2, "torch_version": "2.13.0+cpu"},
+        told={
+            "series": tuple(Series(one, times, np.full(len(times), value)) for one, value in read_there.items()),
+            "losses": Losses(),
+            "duration_s": end_s,
+            "overhead_s": 0.0,
+            **told,
+        },
+    )
+    return loop.recording()
 
 
 def on_gpu(**changes: Any) -> Loop:

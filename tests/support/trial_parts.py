@@ -12,7 +12,8 @@ from gpu_doctor.recording import Losses, Recording
 from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.results import Largest, Plan, Rung, Sweep
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 
 CELL: Final = """\
 from torch.utils.data import DataLoader

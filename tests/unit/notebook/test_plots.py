@@ -10,7 +10,8 @@ import pytest
 from gpu_doctor.notebook import plot_data, plots
 from gpu_doctor.notebook.plot_data import Layer, Tail, expected, line_of
 from gpu_doctor.recording import Metric, Replay, Steps
-from tests.support.panel_parts import Script, news, replaced, starved
+from tests.support.panel_parts import Script, news, replaced
+from tests.support.recordings import starved
 
 
 def test_a_tail_sends_increments_and_stays_bounded() -> None:

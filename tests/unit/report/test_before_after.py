@@ -17,7 +17,8 @@ from gpu_doctor.report.trials import Sides
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect, compare
 from tests.support.html_page import Page
-from tests.support.panel_parts import replaced, shown, starved
+from tests.support.panel_parts import replaced, shown
+from tests.support.recordings import starved
 from tests.support.trial_parts import WORKERS
 
 

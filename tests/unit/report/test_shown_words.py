@@ -18,7 +18,8 @@ from gpu_doctor.report.plots import plots
 from gpu_doctor.report.runs import rows
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.report.words import machine_facts
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 from tests.support.trial_parts import effects, fix, side, trials
 
 

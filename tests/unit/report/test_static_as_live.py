@@ -14,7 +14,8 @@ from gpu_doctor.report import as_text
 from gpu_doctor.report.panel import state
 from gpu_doctor.report.plots import plots
 from gpu_doctor.trials import knobs
-from tests.support.panel_parts import CPU, PROCESS, replaced, shown, starved
+from tests.support.panel_parts import replaced, shown
+from tests.support.recordings import CPU, PROCESS, starved
 
 
 def pictures(html: str) -> list[str]:
