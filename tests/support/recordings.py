@@ -288,6 +288,12 @@ def starved(gpu: bool = False, steps: int = 60, wait_s: float = 0.030, workers: 
     return loop.recording()
 
 
+def losses(steps: int = 50, factor: float = 1.0, batch: float = 128.0) -> Losses:
+    """A falling loss over samples seen."""
+    seen = np.arange(float(steps)) * batch
+    return Losses(np.arange(float(steps)), seen, factor * (2 * np.exp(-seen / 4000) + 0.3))
+
+
 def on_gpu(**changes: Any) -> Loop:
     """A healthy loop on a GPU: its queue is full, nothing is waited for."""
     loop = Loop(gpu=True, sync=0.0, gpu_util=98.0, tensor_active=40.0, gpu_gap=0.05, gpu_work=9.95, loader=PINNED)

@@ -16,10 +16,9 @@ from gpu_doctor.report.runs import rows
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
 from gpu_doctor.trials.results import Plan
-from tests.support.html_page import Page
+from tests.support.html_page import HOSTILE, Page
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
-from tests.support.report_parts import HOSTILE
 from tests.support.trial_parts import BOTH, WORKERS, effects, plan, trials
 
 FOUR = Effect(WORKERS, {}, 2.87, 2.71, 3.02, "faster", loss_verdict="equal", loss_drift=0.0)

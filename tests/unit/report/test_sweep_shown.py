@@ -18,11 +18,10 @@ from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.results import Largest, Sweep
 from gpu_doctor.trials.searches import SWEEP_TRIALS, no_largest
-from tests.support.html_page import Page
+from tests.support.html_page import HOSTILE, Page
 from tests.support.panel_parts import shown
 from tests.support.panel_visits import Loop, Visited, loop
 from tests.support.recordings import starved
-from tests.support.report_parts import HOSTILE
 from tests.support.trial_parts import GIVEN_UP, searched, side, swept, treated
 
 __all__ = ["loop"]

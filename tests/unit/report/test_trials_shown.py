@@ -35,9 +35,9 @@ from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.reaching_out import reaching_out
 from gpu_doctor.trials.results import Plan, Rung
 from gpu_doctor.trials.said_before import Beforehand
-from tests.support.html_page import Page
-from tests.support.report_parts import HOSTILE
-from tests.support.trial_parts import BOTH, CURED, WORKERS, WROTE, effects, fix, losses, plan, side, treated, trials
+from tests.support.html_page import HOSTILE, Page
+from tests.support.recordings import losses
+from tests.support.trial_parts import BOTH, CURED, WORKERS, WROTE, effects, fix, plan, side, treated, trials
 
 
 def drawn(given: PanelInput) -> dict[str, Any]:

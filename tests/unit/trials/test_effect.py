@@ -16,15 +16,13 @@ from gpu_doctor.trials.compare.effect import Effect, compare, verdict_of
 from gpu_doctor.trials.compare.losses import parity
 from gpu_doctor.trials.compare.ratio import MISSES, MIXING, PRIOR_PAIRS, RUN_TO_RUN, PairLog, Ratio, Stretch, ratio
 from gpu_doctor.trials.rounds import MOST_PAIRS, needs_more
-from tests.support.report_parts import losses, recording
+from tests.support.recordings import Loop, losses
 
 
 def run(step_s: float = 0.01, n: int = 50, *, jitter: float = 0.05, seed: int = 0, samples: float = 32.0) -> Recording:
-    rng = np.random.default_rng(seed)
-    wall = step_s * rng.lognormal(0, jitter, n)
-    wall[:1] *= 20
-    rows = Steps.of(wall_s=wall, samples=np.full(n, samples), data_wait_s=wall * 0.5)
-    return Recording(rows, outcome="budget-reached", duration_s=float(wall.sum()))
+    half = step_s * 500.0
+    loop = Loop(steps=n, wait=half, forward=half, backward=0.0, optimizer=0.0, first=20.0, jitter=jitter, seed=seed)
+    return loop.but(batch=samples, told={"outcome": "budget-reached"}).recording()
 
 
 def sides(speedup: float, pairs: int = 2, seed: int = 0, **given: float) -> tuple[list[Recording], list[Recording]]:
@@ -337,20 +335,18 @@ def test_as_plain_data() -> None:
 
 
 class TestLosses:
-    rows = recording(n=50).steps
-
     def test_equal_curves_do_not_drift(self) -> None:
-        found = parity(losses(self.rows), losses(self.rows))
+        found = parity(losses(), losses())
         assert found.drift == 0.0
         assert found.baseline == found.candidate
 
     def test_the_largest_relative_difference_counts(self) -> None:
-        other = losses(self.rows)
+        other = losses()
         other.value[10] *= 1.1
-        assert parity(losses(self.rows), other).drift == pytest.approx(0.1)
+        assert parity(losses(), other).drift == pytest.approx(0.1)
 
     def test_different_batch_sizes_are_compared_per_sample_seen(self) -> None:
-        ours = losses(self.rows)
+        ours = losses()
         theirs = Losses(ours.step[::4] / 4, ours.samples[::4], ours.value[::4])
         found = parity(ours, theirs)
         assert found.drift is not None
@@ -359,22 +355,22 @@ class TestLosses:
 
     @pytest.mark.parametrize("broken", [np.nan, np.inf])
     def test_only_the_candidates_breaking_is_told(self, broken: float) -> None:
-        other = losses(self.rows)
+        other = losses()
         other.value[20:] = broken
-        assert parity(losses(self.rows), other).drift == float("inf")
+        assert parity(losses(), other).drift == float("inf")
 
     def test_what_breaks_on_both_sides_is_no_drift(self) -> None:
-        ours, theirs = losses(self.rows), losses(self.rows)
+        ours, theirs = losses(), losses()
         ours.value[20:] = theirs.value[20:] = np.nan
         assert parity(ours, theirs).drift == 0.0
 
     def test_no_losses_is_nothing_to_compare(self) -> None:
-        assert parity(losses(self.rows), Losses()).drift is None
+        assert parity(losses(), Losses()).drift is None
         assert parity(Losses(), Losses()) == parity(Losses(), Losses())
 
     def test_without_samples_the_steps_are_lined_up(self) -> None:
-        ours = dataclasses.replace(losses(self.rows), samples=np.full(50, np.nan))
-        theirs = dataclasses.replace(losses(self.rows, 1.02), samples=np.full(50, np.nan))
+        ours = dataclasses.replace(losses(), samples=np.full(50, np.nan))
+        theirs = dataclasses.replace(losses(factor=1.02), samples=np.full(50, np.nan))
         assert parity(ours, theirs).drift == pytest.approx(0.02)
 
     def test_a_loss_near_zero_is_no_drift(self) -> None:
