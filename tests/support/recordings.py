@@ -8,8 +8,8 @@ that. Nothing here knows a rule; what a test changes is what its loop does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from gpu_doctor.recording import (
     Steps,
 )
 from gpu_doctor.recording.setup import Chore
+from gpu_doctor.recording.steps import STEP_COLUMNS
 
 KEY = "Images[10000] batch 32 RandomSampler #0"
 NAN = float("nan")
@@ -351,3 +352,26 @@ def calling(loop: Loop, kind: str, share: float, calls: int, nbytes: float = NAN
     seconds = share * float(recording.steps.wall_s.sum())
     chore = Chore(kind, calls, seconds, nbytes, "<cell>", 9, "<module>", f"{kind}()", seconds)
     return replace(recording, chores=(chore,))
+
+
+def full() -> Recording:
+    """A recording in which every field, and every field of its facts, has another value than it has by itself."""
+    made: Recording = _other_than(Recording)
+    return replace(made, steps=Steps(**{name: np.arange(3.0) + 10 * i for i, name in enumerate(STEP_COLUMNS)}))
+
+
+def _other_than(kind: Any, default: Any = None) -> Any:
+    """A value of a type, and not the default."""
+    of = [one for one in get_args(kind) if one is not type(None)]
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{one.name: _other_than(hints[one.name], one.default) for one in fields(kind)})
+    if get_origin(kind) is np.ndarray:
+        return np.array([0.5, NAN, 2.0])
+    if get_origin(kind) is tuple:
+        return tuple(_other_than(one) for one in of if one is not ...)
+    if get_origin(kind) is Mapping:
+        return {"zwei äöü": _other_than(of[1])}
+    if of:  # one of several types, or None
+        return _other_than(of[0], default)
+    return {bool: default is not True, int: 7, float: 1.5, str: "<x> & äöü"}.get(kind, False)
