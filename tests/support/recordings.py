@@ -120,8 +120,9 @@ class Loop:
 
     def recording(self) -> Recording:
         """What the loop would leave behind."""
+        steps = self._steps()
         made = Recording(
-            steps=self._steps(),
+            steps=steps,
             setup=self._setup(),
             settings=self.settings,
             series=self._series(),
@@ -129,7 +130,7 @@ class Loop:
             lines=self.lines,
             losses=Losses(np.arange(2.0), np.arange(2.0) * self.batch, np.asarray([2.0, 1.5])),
             source=self.source,
-            duration_s=float(self._steps().wall_s.sum()),
+            duration_s=float(steps.wall_s.sum()),
             overhead_s=0.001,
             peak_bytes=self.peak_share * 80e9 if self.gpu else 1e9,
         )
