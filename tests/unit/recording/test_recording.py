@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.recording import Recording, RecordingError, Steps, describe, load, npz
+from gpu_doctor.recording import LoaderSetup, Recording, RecordingError, Setup, Steps, describe, load, npz
 from gpu_doctor.recording.npz import SCHEMA
 from tests.support.recordings import full
 
@@ -197,3 +197,13 @@ def test_steps_of_some_columns_are_filled_honestly() -> None:
     assert np.isnan(steps.samples).all()
     with pytest.raises(ValueError, match="the same length"):
         Steps.of(wall_s=[1.0], samples=[1.0, 2.0])
+
+
+def test_a_loader_of_unknown_use_is_the_loops_own_only_where_nothing_trains() -> None:
+    passed = LoaderSetup(key="all #0", role="unknown")
+    trained = LoaderSetup(key="train #0", role="training")
+    evaluated = LoaderSetup(key="test #0", role="evaluation")
+    assert Setup(loaders=(passed,)).training_loader is passed
+    assert Setup(loaders=(evaluated, passed, trained)).training_loader is trained
+    assert Setup(loaders=(passed,), optimizers=("SGD",)).training_loader is None  # it trains from something else
+    assert Setup(loaders=(evaluated,)).training_loader is None

@@ -26,8 +26,8 @@ from gpu_doctor.trials.executors.parcel import Parcel, Unpackable, as_bytes, of_
 from gpu_doctor.trials.executors.remote import acting_as_main, one_round
 from gpu_doctor.trials.executors.resources import Request
 from gpu_doctor.trials.runner import Runner
-from tests.support.executors_parts import LOOP, namespace
 from tests.support.recordings import Loop, on_gpu
+from tests.support.small_loop import LOOP, namespace
 
 cloudpickle = pytest.importorskip("cloudpickle")
 
