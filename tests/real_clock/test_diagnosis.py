@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from gpu_doctor.diagnosis import diagnose
-from tests.support.diagnosis_parts import CELL, costly
+from tests.unit.diagnosis.test_diagnosis import CELL, costly
 
 REPEATS: Final = 5
 """The minimum counts, as `timeit` advises: higher ones are other programs' doing, not that of the code."""

@@ -36,8 +36,8 @@ for x, y in loader:
 """
 
 
-def namespace(*rows: small_loop.Rows, **given: Any) -> dict[str, Any]:
-    return small_loop.namespace(*rows, **{"pause": lambda: None, **given})
+def namespace(data: small_loop.Rows | None = None, workers: int = 0) -> dict[str, Any]:
+    return small_loop.namespace(data, workers=workers, pause=lambda: None)
 
 
 @pytest.fixture

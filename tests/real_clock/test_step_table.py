@@ -7,7 +7,7 @@ from typing import Final
 
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording.steps import STEP_COLUMNS
-from tests.support.steptable_parts import row
+from tests.unit.capture.test_step_table import row
 
 MOST_US: Final = 40.0
 """1 to 3 us on an idle core. A table that copied its rows at every step would take milliseconds: they are 30 MB."""

@@ -364,7 +364,7 @@ def full() -> Recording:
 def _other_than(kind: Any, default: Any = None) -> Any:
     """A value of a type, and not the default."""
     of = [one for one in get_args(kind) if one is not type(None)]
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
         return kind(**{one.name: _other_than(hints[one.name], one.default) for one in fields(kind)})
     if get_origin(kind) is np.ndarray:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import gpu_doctor
 from gpu_doctor.trials import race
+from gpu_doctor.trials.compare.effect import compare
+from gpu_doctor.trials.rounds import MOST_PAIRS
 from tests.support.rounds_parts import Cluster, out
 
 
@@ -75,3 +79,21 @@ def test_as_many_rounds_are_out_as_there_are_places_and_a_large_one_is_not_passe
     rounds.run(gpu_doctor.case("1 + 1", {}), entries, racing=False)
     assert most[:3] == [[0], [1], [2, 0]], "the whole cluster is waited for, then the small ones share it"
     assert all(sum(1.0 if one == 1 else 1 / 3 for one in tasks) <= 1.001 for tasks in most)
+
+
+class Wandering(Cluster):
+    """Its candidate is faster in one round and slower in the next: no interval becomes clear."""
+
+    def get(self, task: str) -> dict[str, Any]:
+        workers, _, number = task.partition("-")
+        self.wait_ms = {int(workers): 20.0 if int(number) % 2 else 45.0}
+        return super().get(task)
+
+
+def test_no_candidate_gets_more_pairs_than_were_asked_for() -> None:
+    case = gpu_doctor.case("1 + 1", {})
+    for pairs, sent in ((3, 3), (MOST_PAIRS, MOST_PAIRS)):
+        cluster, entry = Wandering({4: 1}, {}), race.Entry({"num_workers": 4})
+        out(cluster, [entry], pairs=pairs).run(case, [entry], racing=False)
+        assert len(cluster.sent) == len(entry.candidates) == sent
+    assert compare(entry.bases, entry.candidates).verdict == "inconclusive"

@@ -13,8 +13,7 @@ from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.executors import InKernel
 from gpu_doctor.trials.rounds import MOST_PAIRS
-from tests.support.training_worlds import World
-from tests.support.treatment_parts import DECODING, case_of
+from tests.support.training_worlds import DECODING, World, case_of
 
 COSTLY = World(computes=4, trains=2, updates=12)
 

@@ -27,8 +27,7 @@ from gpu_doctor.trials.run import Result
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.treat import TOGETHER, _changes
 from tests.support.recordings import Loop, on_gpu
-from tests.support.training_worlds import World, WorldCase, recorded
-from tests.support.treatment_parts import DECODING, SLOW_SERVER, WORLDS, case_of
+from tests.support.training_worlds import DECODING, SLOW_SERVER, WORLDS, World, WorldCase, case_of, recorded
 
 
 @pytest.mark.parametrize("ticked", [True, False])
