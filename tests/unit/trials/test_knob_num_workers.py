@@ -137,7 +137,6 @@ def test_allow_asks_before_anything_is_run() -> None:
     knobs.allow({"num_workers": 2}, Setup())
 
 
-@pytest.mark.core
 def test_with_batch_size_and_prefetch_at_once() -> None:
     loader = DataLoader(TensorDataset(torch.arange(10)), batch_size=2)
     setup = Setup(loaders=(loaders.describe(loader, role="training"),))
