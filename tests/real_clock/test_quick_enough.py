@@ -17,7 +17,6 @@ from torch import nn
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.machine import pace
 from gpu_doctor.recording import Recording, Steps, form, load
 from gpu_doctor.recording.steps import STEP_COLUMNS
 from gpu_doctor.report import as_text
@@ -99,8 +98,3 @@ def test_the_table_of_a_long_run_is_bounded_and_a_step_costs_the_same_at_its_end
     assert steps.wall_s.sum() == 300_000
     assert table.rows <= 1 << 17
     assert steps.wall_s.nbytes * len(STEP_COLUMNS) < 30e6
-
-
-def test_reading_the_machines_pace_takes_little_of_what_it_watches() -> None:
-    """It is read twice a second: 0.2 % of a core on the slowest machine."""
-    assert least_s(pace.round_ns, tries=50) < 1e-3
