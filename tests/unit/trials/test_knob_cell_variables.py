@@ -206,7 +206,7 @@ def test_a_trial_runs_the_cell_with_another_literal_and_leaves_the_cell_as_it_is
     case = gpu_doctor.case(BY_HAND, ns)
     baseline = case.run()
     assert len(baseline.steps) == 20
-    effect = case.trial({"vary.batch_size": 64}, steps=50)
+    effect = case.trial({"vary.batch_size": 64}, steps=50, pairs=1)
     assert effect.outcome == "completed", effect.reason
     assert (
         effect.speedup is not None and effect.speedup > 1.2
@@ -225,7 +225,7 @@ def test_the_magic_runs_the_cell_as_written_and_a_trial_with_another_value(shell
     case = gpu_doctor.last_case()
     assert case is not None and shell.user_ns["seen"] == [(1e-3, 16)]
     assert "vary.batch_size      as written 16" in repr(shell.run_line_magic("gpudoctor", "knobs"))
-    effect = case.trial({"vary.batch_size": 80}, steps=4)
+    effect = case.trial({"vary.batch_size": 80}, steps=4, pairs=1)
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
     assert case.trials[-1][1].steps.samples.max() == 80
     with capture_output():
