@@ -42,6 +42,7 @@ from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import Cursor, LoaderSetup, Metric, Recording, Steps, load
 from gpu_doctor.recording.steps import STEP_COLUMNS
 from gpu_doctor.report import as_text
+from gpu_doctor.report.sections import Reported
 
 MEMORY_MB = 200.0
 """Aim: resident memory of the whole process, Python and numpy included, but not torch."""
@@ -297,7 +298,9 @@ def reading_s(recording: Recording) -> dict[str, float]:
         timed["load"] = _took(lambda: load(path))
     timed["diagnose"] = _took(lambda: diagnose(recording))
     diagnosis = diagnose(recording)
-    timed["report"] = _took(lambda: (as_text.text(diagnosis, recording), as_text.html(diagnosis, (recording,))))
+    timed["report"] = _took(
+        lambda: (as_text.text(Reported(diagnosis, (recording,))), as_text.html(Reported(diagnosis, (recording,))))
+    )
     return {**timed, "MB": size}
 
 

@@ -126,11 +126,10 @@ class Log:
         *("marker", "note", "pulled", "steps", "thread", "trains", "waiting"),
     )
 
-    def __init__(
-        self, clock: Callable[[], int] = time.perf_counter_ns, cpu_clock: Callable[[], int] = time.process_time_ns
-    ) -> None:
-        """Args: clock: of the host, ns. cpu_clock: CPU ns of this process."""
-        self.clock, self.cpu_clock = clock, cpu_clock
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        """`clock`: of the host, ns."""
+        self.clock = clock
+        self.cpu_clock: Callable[[], int] = time.process_time_ns
         self.events: list[Event] = []
         """Always the same list: taps keep its `append`."""
         self.note = self.events.append
@@ -186,8 +185,10 @@ class Log:
         """Puts a mark into the device's queue for an event: after one that begins, before one that ends.
 
         Returns:
-            The mark; None where none can be put.
+            The mark; None where none can be put, or steps are not marked. Who is called in every step asks that first.
         """
+        if self.marker is None:
+            return None
         if code in (GRADIENT, STEP):
             # Soon after: a host that stood still meanwhile may have waited for it, unheard, or done other work.
             soon = self.clock() - self.last_ns <= max(BEHIND_NS, BEHIND_SHARE * (self.last_ns - self.began_ns))
@@ -212,7 +213,7 @@ class Log:
         a long kernel, launched last, is no queue.
         """
         launched, self.launched = self.launched, None
-        if launched is None:
+        if launched is None or self.marker is None:
             return
         early, self.early = self.early, False
         if not self.marker.ready():

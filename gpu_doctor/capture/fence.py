@@ -100,6 +100,7 @@ class Fence:
     def quietly(self, ours: Callable[..., Any]) -> Callable[..., Any]:
         """A hook that torch calls: what it raises ends our listening, and nothing else."""
 
+        @functools.wraps(ours)
         def hook(*args: Any, **kwargs: Any) -> Any:
             try:
                 return ours(*args, **kwargs)

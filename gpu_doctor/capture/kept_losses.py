@@ -24,9 +24,6 @@ class KeptLosses:
         self._kept: list[tuple[int, Any]] = []
         self._every = SPARSE_LOSSES
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
     def keep(self, step: int, loss: Any) -> None:
         """The detached loss of a step."""
         self._kept.append((step, loss))

@@ -14,7 +14,6 @@ import functools
 import threading
 import types
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final
 
 _MISSING: Final = object()
@@ -90,7 +89,7 @@ class Patches:
     def __enter__(self) -> Patches:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.restore()
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -148,8 +147,8 @@ class Patches:
                 self.notes.append(said)
 
 
-class Seam:
-    """Callable and descriptor: `call(self, *args, **kwargs)` runs instead of the method."""
+class StandIn:
+    """Runs `call` in the place of a function, and passes for it: it equals what it stands for and has its hash."""
 
     def __init__(self, original: Callable[..., Any], call: Callable[..., Any]) -> None:
         self._original, self._call = original, call
@@ -157,13 +156,18 @@ class Seam:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs what is to be called in its place."""
+        __tracebackhide__ = True
         return self._call(*args, **kwargs)
-
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
 
     def __eq__(self, other: object) -> bool:
         return other is self or other is self._original or self._original == other
 
     def __hash__(self) -> int:
         return hash(self._original)
+
+
+class Seam(StandIn):
+    """A method: `call(self, *args, **kwargs)` runs instead of it."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)

@@ -10,6 +10,7 @@ Pure: no torch, no thread, no clock. Events in, steps out; any cut of the events
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from operator import add
 from typing import Any, Final, NamedTuple
 
@@ -216,7 +217,7 @@ class StepClock:
     def _handlers(self) -> list[Callable[[int, Any], None]]:
         table: dict[int, Callable[[int, Any], None]] = {
             events.NEXT: self._next,
-            events.NEXT_BLIND: self._next_blind,
+            events.NEXT_BLIND: partial(self._next, blind=True),
             events.BATCH: self._batch,
             events.EXHAUSTED: self._exhausted,
             events.OPENING: self._opening,
@@ -236,7 +237,7 @@ class StepClock:
             events.WAITING: self._waiting,
             events.SYNCED: self._synced,
             events.CAME: self._came,
-            events.BATCH_AT: self._batch_at,
+            events.BATCH_AT: partial(self._came, code=events.BATCH_AT),
             events.COSTLY: self._costly,
             events.OURS: self._ours,
             events.CPU: lambda now, cpu_ns: self.read_cpu(cpu_ns),
@@ -245,7 +246,7 @@ class StepClock:
             events.RESTART: self._restart,
             events.PAUSED: self._paused,
             events.MARK: self._marked,
-            events.QUEUE: self._queue,
+            events.QUEUE: lambda now, empty: self.device.asked(empty),
             events.EVALUATES: self._evaluates,
             events.EVALUATED: self._evaluated,
         }
@@ -342,9 +343,6 @@ class StepClock:
     def _batches(self) -> int:
         """Of the open step, as far as is known."""
         return sum(span.batches for span in self._spans if not span.evaluation)
-
-    def _next_blind(self, now: int, source: Source) -> None:
-        self._next(now, source, blind=True)
 
     def _next(self, now: int, source: Source, blind: bool = False) -> None:
         phases = self._phases
@@ -820,9 +818,6 @@ class StepClock:
             place = Place(self.step_count, id(last), last.delivered if last is not None else 0)
             self.copies.append((code, now, arg, place))
 
-    def _batch_at(self, now: int, arg: Any) -> None:
-        self._came(now, arg, events.BATCH_AT)
-
     def _costly(self, now: int, call: tuple[str, Any, int, float]) -> None:
         kind, place, ns, nbytes = call
         span = self._span
@@ -854,9 +849,6 @@ class StepClock:
 
     def _marked(self, now: int, arg: tuple[int, Any]) -> None:
         self.device.put(self._span, *arg, self._spans[self._end if self._stepped else 0 :])
-
-    def _queue(self, now: int, empty: bool) -> None:
-        self.device.asked(empty)
 
     # ---- the begin --------------------------------------------------------------------------------------------------
 

@@ -214,9 +214,18 @@ class Cells:
         return found or [()]
 
 
-def is_of(kind: type, names: Collection[str], module: str) -> bool:
-    """Whether a class is one of some names of a module, or derives from it."""
-    return any(one.__name__ in names and one.__module__.startswith(module) for one in kind.__mro__)
+def is_of(meant: Any, names: Collection[str], module: str) -> bool:
+    """Whether a class, or the qualified name of one, has one of some names in a module; or a class derives from one.
+
+    Args:
+        meant: the class or its name, see `Cells.meant`.
+        names: of classes; one of them alone will do, where the text does not say whose it is.
+        module: how the names of its modules begin.
+    """
+    if inspect.isclass(meant):
+        return any(one.__name__ in names and one.__module__.startswith(module) for one in meant.__mro__)
+    told = isinstance(meant, str) and meant.rpartition(".")[2] in names
+    return told and (meant.startswith(module) or meant in names)
 
 
 def parameters_of(cell: CellSource, function: Function) -> tuple[str, ...]:

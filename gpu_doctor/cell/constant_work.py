@@ -68,18 +68,14 @@ _BLOCKS: Final = (ast.If, ast.For, ast.While, ast.With)
 _ASSIGNS: Final = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
 
-def constant_rows(texts: Sequence[str], plain: frozenset[str]) -> tuple[frozenset[int], ...]:
+@lru_cache(maxsize=16)
+def constant_rows(texts: tuple[str, ...], plain: frozenset[str]) -> tuple[frozenset[int], ...]:
     """Of each text, the lines of forwards, and of functions that these call, that make the same in every step.
 
     Args:
         texts: of all files that are known: what changes a value may stand in any of them.
         plain: names of plain values, as code reads them: `SIZE` for a global, `self.size` for what an object holds.
     """
-    return _rows(tuple(texts), plain)
-
-
-@lru_cache(maxsize=16)
-def _rows(texts: tuple[str, ...], plain: frozenset[str]) -> tuple[frozenset[int], ...]:
     trees = [parsed(one) for one in texts]
     if not any("def forward" in one for one in texts):
         return tuple(frozenset() for _ in texts)
@@ -105,7 +101,6 @@ class _Known:
         self.plain = plain - self.changed
         self.reached, self.given = {"forward"}, set[str]()
         """Functions that run whenever a forward does, and those of them that are only called with what is the same."""
-        self.touched = lru_cache(maxsize=None)(_touched)
         self._scopes: dict[tuple[int, bool], _Scope] = {}
         self._closed: dict[str, bool] = {}
 
@@ -318,12 +313,8 @@ def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _touched(statement: ast.stmt) -> frozenset[str]:
+def _touched(statement: ast.stmt) -> Iterator[str]:
     """Names that it binds, and of what it may change in place."""
-    return frozenset(_touching(statement))
-
-
-def _touching(statement: ast.stmt) -> Iterator[str]:
     if isinstance(statement, DEFINITIONS):
         yield statement.name
     alone = statement.value if isinstance(statement, ast.Expr) else None

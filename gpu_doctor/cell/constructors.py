@@ -43,26 +43,19 @@ FUSABLE: Final = ("Adam", "AdamW", "SGD", "Adagrad")
 
 def is_loader(meant: Any) -> bool:
     """Whether a class, or the qualified name of one, is torch's DataLoader or a subclass of it."""
-    if inspect.isclass(meant):
-        return is_of(meant, ("DataLoader",), "torch.")
-    return meant == "DataLoader" or (
-        isinstance(meant, str) and meant.startswith("torch") and _ends(meant, "DataLoader")
-    )
+    return is_of(meant, ("DataLoader",), "torch")
 
 
 def is_optimizer(meant: Any) -> bool:
     """Whether a class, or the qualified name of one, is an optimizer of torch that can be fused, or a subclass."""
-    if inspect.isclass(meant):
-        return is_of(meant, FUSABLE, "torch.optim")
-    named = isinstance(meant, str) and any(_ends(meant, one) for one in FUSABLE)
-    return named and (meant.startswith("torch.optim") or meant in FUSABLE)
+    return is_of(meant, FUSABLE, "torch.optim")
 
 
 def is_batch_sampler(meant: Any) -> bool:
     """Whether a class, or the qualified name of one, is torch's BatchSampler."""
     if inspect.isclass(meant):
         return meant.__name__ == "BatchSampler" and meant.__module__.startswith("torch.")
-    return isinstance(meant, str) and _ends(meant, "BatchSampler")
+    return isinstance(meant, str) and meant.rpartition(".")[2] == "BatchSampler"
 
 
 def loader_makers(cells: Cells, setup: LoaderSetup | None) -> list[Made]:
@@ -108,10 +101,6 @@ def newest_of(found: Iterable[Made]) -> list[Made]:
         last[key] = one
     newest = max((one.outermost.cell.index for one in last.values()), default=0)
     return [one for one in last.values() if one.targets or one.outermost.cell.index == newest]
-
-
-def _ends(qualified: str, name: str) -> bool:
-    return qualified.rpartition(".")[2] == name
 
 
 def _bound_as(cells: Cells, made: Made, setup: LoaderSetup | None) -> int:

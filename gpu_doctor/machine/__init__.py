@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from gpu_doctor.machine.host import memory as memory
     from gpu_doctor.machine.host import os_cores as os_cores
     from gpu_doctor.machine.host import physical_cores as physical_cores
+    from gpu_doctor.machine.host import shm_bytes as shm_bytes
+    from gpu_doctor.machine.host import start_method as start_method
     from gpu_doctor.machine.host import usable_cores as usable_cores
     from gpu_doctor.machine.nvml.probe import driver_version as driver_version
     from gpu_doctor.machine.probe import Probe as Probe
@@ -33,6 +35,8 @@ __all__ = [
     "memory",
     "os_cores",
     "physical_cores",
+    "shm_bytes",
+    "start_method",
     "torch_memory",
     "usable_cores",
 ]
@@ -49,6 +53,8 @@ _FACE: Final = {
     "memory": "host",
     "os_cores": "host",
     "physical_cores": "host",
+    "shm_bytes": "host",
+    "start_method": "host",
     "usable_cores": "host",
 }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -15,7 +13,6 @@ _MOUNTS: Final = {
     "cpuacct": ("sys/fs/cgroup/cpuacct", "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpuacct,cpu"),
     "memory": ("sys/fs/cgroup/memory",),
 }
-_COUNTED: Final = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _UNLIMITED_BYTES: Final = 1 << 60
 """v1 says 'no limit' with a number near 2**63."""
 
@@ -38,10 +35,9 @@ def quota_cores(root: Path = ROOT) -> float | None:
 def cpu_seconds(root: Path = ROOT) -> float | None:
     """CPU seconds that all processes of the group have used; None where it cannot be read."""
     for folder in _folders("v2", root):
-        for line in _text(folder / "cpu.stat").splitlines():
-            name, _, value = line.partition(" ")
-            if name == "usage_usec" and value.isdigit():
-                return int(value) * 1e-6
+        used = counted(folder / "cpu.stat", "usage_usec")
+        if used is not None:
+            return used * 1e-6
     for folder in _folders("cpuacct", root):
         usage = _text(folder / "cpuacct.usage")
         if usage.isdigit():
@@ -62,7 +58,7 @@ def memory_bytes(root: Path = ROOT) -> tuple[int, int] | None:
         for folder in _folders(kind, root):
             limit, used = _text(folder / limit_name), _text(folder / use_name)
             if limit.isdigit() and used.isdigit() and int(limit) < _UNLIMITED_BYTES:
-                found.append((int(limit), max(int(used) - _stat(folder / "memory.stat", cache), 0)))
+                found.append((int(limit), max(int(used) - (counted(folder / "memory.stat", cache) or 0), 0)))
     return min(found, key=lambda one: one[0] - one[1], default=None)
 
 
@@ -73,9 +69,9 @@ def oom_kills(root: Path = ROOT) -> int | None:
     """
     for kind, name in (("v2", "memory.events"), ("memory", "memory.oom_control")):
         for folder in _folders(kind, root)[:1]:
-            found = _COUNTED.search(_text(folder / name))
-            if found:
-                return int(found[1])
+            killed = counted(folder / name, "oom_kill")
+            if killed is not None:
+                return killed
     return None
 
 
@@ -87,13 +83,9 @@ def _folders(kind: str, root: Path) -> tuple[Path, ...]:
 @lru_cache(maxsize=16)
 def _found(kind: str, root: Path, groups: str) -> tuple[Path, ...]:
     """As `_folders`: looking for them took a quarter of what a reading of the host cost."""
-    return tuple(_existing(kind, root, groups))
-
-
-def _existing(kind: str, root: Path, groups: str) -> Iterator[Path]:
-    relative = _own_path(kind, groups)
+    relative, found = _own_path(kind, groups), list[Path]()
     if relative is None:
-        return
+        return ()
     for mount in _MOUNTS[kind]:
         top = root / mount
         if not top.is_dir():
@@ -101,10 +93,11 @@ def _existing(kind: str, root: Path, groups: str) -> Iterator[Path]:
         folder = top / relative.strip("/")
         while True:
             if folder.is_dir():
-                yield folder
+                found.append(folder)
             if folder == top or top not in folder.parents:
                 break
             folder = folder.parent
+    return tuple(found)
 
 
 def _own_path(kind: str, groups: str) -> str | None:
@@ -128,9 +121,10 @@ def _ratio(quota: str, period: str) -> float | None:
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) > 0 else None
 
 
-def _stat(path: Path, name: str) -> int:
+def counted(path: Path, name: str) -> int | None:
+    """The number behind a name in a file of the kernel's that has one a line; None where it is not there."""
     for line in _text(path).splitlines():
         key, _, value = line.partition(" ")
         if key == name and value.isdigit():
             return int(value)
-    return 0
+    return None

@@ -5,9 +5,9 @@ Shares of CPU are of the *usable* cores (affinity and container quota), so that 
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import platform
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -50,11 +50,14 @@ def os_cores() -> int:
     return os.cpu_count() or 1
 
 
+def allowed_cores() -> list[int]:
+    """Numbers of the logical cores that the scheduler may put this process on; none where the system does not tell."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
 def affinity_cores() -> int:
     """Logical cores that the scheduler may put this process on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os_cores()
+    return len(allowed_cores()) or os_cores()
 
 
 @lru_cache(maxsize=1)
@@ -91,10 +94,18 @@ def memory(root: Path = cgroup.ROOT) -> tuple[int, int]:
     return min(int(now.available), max(limited[0] - limited[1], 0)), limited[0]
 
 
-def shm_bytes(path: str = "/dev/shm") -> tuple[int, int] | None:
+def start_method() -> str:
+    """How processes are started here, read without fixing it.
+
+    Asking `get_start_method()` plainly would make a later `set_start_method` of the user fail.
+    """
+    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+
+
+def shm_bytes() -> tuple[int, int] | None:
     """Free and total bytes of the shared memory that workers hand their batches over in; None where there is none."""
     try:
-        found = os.statvfs(path)
+        found = os.statvfs("/dev/shm")
     except (OSError, AttributeError):
         return None
     return (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize) if found.f_blocks else None
@@ -119,11 +130,8 @@ def held_bytes(status: Path = Path("/proc/self/status")) -> tuple[int, int, int]
 
 def swapped_in_bytes(vmstat: Path = Path("/proc/vmstat")) -> int | None:
     """Bytes that the machine has read back from swap since it started; None where Linux' /proc is not there."""
-    try:
-        found = re.search(r"^pswpin (\d+)$", vmstat.read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return int(found[1]) * _PAGE_BYTES if found else None
+    pages = cgroup.counted(vmstat, "pswpin")
+    return None if pages is None else pages * _PAGE_BYTES
 
 
 def busy_and_total_s(times: Any) -> tuple[float, float]:
@@ -138,7 +146,7 @@ class _Machine:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._usable = clock, usable_cores()
-        self._cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self._cores = allowed_cores()
         quota = cgroup.quota_cores()
         # Under a quota the other cores' load is our neighbours': what is used of the quota is told by the group alone.
         self._group = quota is not None and quota < affinity_cores() and cgroup.cpu_seconds() is not None
@@ -267,11 +275,9 @@ def physical_cores(cpus: Iterable[int] | None = None, root: Path = CPUS) -> int 
     Returns:
         None where that cannot be read (macOS, Windows, a /sys that is not mounted).
     """
-    if cpus is None:
-        if not hasattr(os, "sched_getaffinity"):
-            return None
-        cpus = os.sched_getaffinity(0)
+    wanted = allowed_cores() if cpus is None else cpus
     try:
-        return len({(root / f"cpu{one}" / "topology" / "thread_siblings_list").read_text().strip() for one in cpus})
+        found = {(root / f"cpu{one}" / "topology" / "thread_siblings_list").read_text().strip() for one in wanted}
+        return len(found) or None
     except OSError:
         return None

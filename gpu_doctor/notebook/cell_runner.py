@@ -88,10 +88,7 @@ class Cell:
 
 def _cached(shell: InteractiveShell, code: str, raw: str) -> str:
     """The cell's file name, under which IPython and linecache know its text."""
-    try:
-        name = shell.compile.cache(code, shell.execution_count, raw_code=raw)
-    except TypeError:  # IPython before 7.22
-        name = shell.compile.cache(code, shell.execution_count)
+    name = shell.compile.cache(code, shell.execution_count, raw_code=raw)
     linecache.cache.setdefault(name, (len(raw), None, raw.splitlines(keepends=True), name))
     return str(name)
 

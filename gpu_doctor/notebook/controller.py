@@ -216,7 +216,7 @@ class Controller:
             output=self.output.shown(),
             trial_steps=case.trial_steps,
             trial_seconds=case.trial_seconds,
-            stop_live=bool(getattr(self._shell.kernel, "_supports_kernel_subshells", False)),
+            stop_live=self._screen.hears_stop,
         )
 
     def _progress(self, recorder: Recorder | None) -> Progress | None:
@@ -240,13 +240,20 @@ class Controller:
     def _reported(self, newest: Recording, diagnosis: Diagnosis | None) -> Answer:
         if diagnosis is None:  # it failed: why is the run's last note
             return plainly(newest.notes[-1] if newest.notes else "There is no diagnosis of this run.")
-        case, effects = self.case, tuple(self.case.effects)
-        notes = tuple(note for note in (self.message, self._screen.lost) if note)
-        found = {"plan": self.plan, "sweep": self.sweep, "largest": self.largest}
-        more: dict[str, Any] = {"trials": tuple(case.trials), "notes": notes, **found}
-        html = report.html(diagnosis, tuple(case.recordings), effects, title=case.name, **more)
+        case = self.case
+        told = report.Reported(
+            diagnosis,
+            tuple(case.recordings) or (newest,),
+            tuple(case.effects),
+            tuple(case.trials),
+            title=case.name,
+            notes=tuple(note for note in (self.message, self._screen.lost) if note),
+            plan=self.plan,
+            sweep=self.sweep,
+            largest=self.largest,
+        )
         text_after, html_after = self.output.static()
-        return Answer(report.text(diagnosis, newest, effects, **more) + text_after, html + html_after)
+        return Answer(report.text(told) + text_after, report.html(told) + html_after)
 
 
 def _followed(panel: Dashboard, recorder: Recorder, role: str) -> None:

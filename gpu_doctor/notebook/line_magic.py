@@ -81,35 +81,32 @@ def _report(arguments: list[str]) -> Any:
         exactly(arguments, 1, "%gpudoctor report [PATH] [PICTURE.png]")
     if saved:
         recording = load(path(saved[0]))
-        diagnosis = diagnose(recording)
-        if pictures:
-            return _picture(pictures[0], diagnosis, (recording,))
-        return Answer(report.text(diagnosis, recording), report.html(diagnosis, (recording,)))
+        told = report.Reported(diagnose(recording), (recording,))
+    else:
+        told = _of_the_last_case()
+    return _picture(pictures[0], told) if pictures else Answer(report.text(told), report.html(told))
+
+
+def _of_the_last_case() -> report.Reported:
     case = _case()
     if case.diagnosis is None:
         raise UsageError("The last cell has no result yet: run a cell with %%gpudoctor first.")
-    recordings = tuple(case.recordings)
-    newest = recordings[-1] if recordings else case.baseline
-    effects = tuple(case.effects)
-    found: dict[str, Any] = {
-        "trials": tuple(case.trials),
-        "plan": case.plans[-1] if case.plans else None,
-        "sweep": case.sweeps[-1] if case.sweeps else None,
-    }
-    if pictures:
-        del found["sweep"]
-        return _picture(pictures[0], case.diagnosis, recordings, effects, **found)
-    return Answer(
-        report.text(case.diagnosis, newest, effects, **found),
-        report.html(case.diagnosis, recordings, effects, title=case.name, **found),
+    return report.Reported(
+        case.diagnosis,
+        tuple(case.recordings) or ((case.baseline,) if case.baseline is not None else ()),
+        tuple(case.effects),
+        tuple(case.trials),
+        title=case.name,
+        plan=case.plans[-1] if case.plans else None,
+        sweep=case.sweeps[-1] if case.sweeps else None,
     )
 
 
-def _picture(where: str, *told: Any, **found: Any) -> Picture:
+def _picture(where: str, told: report.Reported) -> Picture:
     """The summary, written to a file and shown."""
     check_place(path(where))
     try:
-        drawn = report.png(*told, **found)
+        drawn = report.png(told)
     except ImportError:
         raise UsageError("A picture is drawn by Pillow: %pip install pillow, then ask again.") from None
     path(where).write_bytes(drawn)

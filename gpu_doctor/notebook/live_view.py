@@ -27,6 +27,8 @@ from gpu_doctor.recording import Feed, describe
 from gpu_doctor.report.panel import BUSY, STATUS, PanelInput, Points, as_json, checked_request, state
 from gpu_doctor.trials.knobs import KnobTable
 
+PERIOD_S: Final = 0.5
+"""Between two refreshes."""
 OWN_SHARE: Final = 0.01
 """Part of one core that refreshing may take: after one that took t, the next comes t / 0.01 later at the earliest."""
 NO_POINTS: Final = Points((), (), {}, 0.0, {}, (), ())
@@ -46,7 +48,6 @@ class Dashboard:
         request: Callable[[dict[str, Any]], None],
         knobs: KnobTable,
         *,
-        period_s: float = 0.5,
         note: Callable[[str], None] | None = None,
         gpus: Sequence[int] | None = None,
     ) -> None:
@@ -56,11 +57,10 @@ class Dashboard:
             look: gives the case as it stands; called on the refresher's thread.
             request: takes a checked request of the page; may be called on any thread, must only post.
             knobs: what the panel lets a person turn.
-            period_s: between two refreshes.
             gpus: indices of the GPUs to draw lines for at once; None = those that NVML sees.
             note: told in one sentence if the view fails; None = the notes of the run that is followed.
         """
-        self._look, self._request, self._knobs, self._period_s, self._note = look, request, knobs, period_s, note
+        self._look, self._request, self._knobs, self._note = look, request, knobs, note
         self._lines: tuple[Line, ...] = expected(_seen() if gpus is None else gpus)
         self.view = DoctorView(self._asked, document(self._lines))
         self._drawing_s = 0.0  # drawing the figures anew is rare and dear: it must not slow the refresher down
@@ -189,9 +189,9 @@ class Dashboard:
             self.push()
             usual = self.cpu_s - self._drawing_s - begin
             governor = getattr(self._feed, "governor", None)  # of a live run, which shares out what watching may cost
-            allowed = OWN_SHARE if governor is None else governor.allowed("refresher", usual / self._period_s)
-            later_s = min(usual / allowed, LATEST * self._period_s)
-            self._stopping.wait(max(self._period_s, later_s))
+            allowed = OWN_SHARE if governor is None else governor.allowed("refresher", usual / PERIOD_S)
+            later_s = min(usual / allowed, LATEST * PERIOD_S)
+            self._stopping.wait(max(PERIOD_S, later_s))
 
     def _push(self, shown: PanelInput | None = None) -> None:
         """One message with all that changed; the lock is held."""

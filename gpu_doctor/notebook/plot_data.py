@@ -149,7 +149,6 @@ class Layer:
         self.tails: dict[str, Tail] = {}
         self.marks = Marks()
         self.elapsed_s = 0.0
-        self.step_count = 0
         self._feed = feed
         self._cursor = Cursor()
         self._metrics: dict[str, Metric] = {}
@@ -160,7 +159,7 @@ class Layer:
         news = self._feed.news(self._cursor)
         steps = self._settled(news)
         self._cursor = replace(news.cursor, rows=news.cursor.rows - (len(news.steps) - len(steps)))
-        self.elapsed_s, self.step_count = news.elapsed_s, news.step_count
+        self.elapsed_s = news.elapsed_s
         if news.reset:
             self.tails.update({line.key: Tail() for line in (STEP, WAIT, HIDDEN) if line.key in self.tails})
             self.marks, self._last_epoch, self._evaluating = Marks(), 0.0, False

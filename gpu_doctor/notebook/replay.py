@@ -42,7 +42,7 @@ def replay(recording: Recording | str | Path, speed: float = SPEED) -> None:
     pace, played = _pace(speed), _loaded(recording)
     shell = _notebook()
     if shell is None:
-        sys.stdout.write(f"{report.text(diagnose(played), played)}\n")
+        sys.stdout.write(f"{report.text(report.Reported(diagnose(played), (played,)))}\n")
         return
     from gpu_doctor.notebook.replaying import Replaying
 

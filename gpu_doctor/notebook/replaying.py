@@ -57,7 +57,7 @@ class Replaying:
             clock: seconds.
             wait: waits for so many of them; None = as long, or until Stop.
         """
-        self._shell, self._recording, self._speed, self._clock = shell, recording, speed, clock
+        self._recording, self._speed, self._clock = recording, speed, clock
         self._stopped = threading.Event()
         self._wait = wait or self._stopped.wait
         self._feed = Replay(recording, 0.0)
@@ -140,14 +140,14 @@ class Replaying:
             before=(),
             replay_speed=self._speed,
             no_trials=NO_LOOP,
-            stop_live=bool(getattr(getattr(self._shell, "kernel", None), "_supports_kernel_subshells", False)),
+            stop_live=self._screen.hears_stop,
         )
 
     def _reported(self, diagnosis: Diagnosis) -> Answer:
         notes = tuple(note for note in (self._message, self._screen.lost) if note)
         run = self._recording
-        html = report.html(diagnosis, (run,), title=run.name, notes=notes)
-        return Answer(report.text(diagnosis, run, notes=notes), html)
+        told = report.Reported(diagnosis, (run,), title=run.name, notes=notes)
+        return Answer(report.text(told), report.html(told))
 
     # ---- what is asked ------------------------------------------------------------------------------------------
 

@@ -42,12 +42,17 @@ class Screen:
         try:
             panel_needs.check()
             self.panel = make()
-            opened(self, getattr(self._shell, "parent_header", {}).get("metadata") or {})
+            opened(self.close_panel, getattr(self._shell, "parent_header", {}).get("metadata") or {})
             self.panel.show()
         except Exception as error:
             self.panel = None
             with contextlib.suppress(Exception):  # a long run is not waited for in vain
                 display(plainly(panel_needs.no_panel(error)))
+
+    @property
+    def hears_stop(self) -> bool:
+        """The kernel has subshells: a click is heard while a cell runs."""
+        return bool(getattr(getattr(self._shell, "kernel", None), "_supports_kernel_subshells", False))
 
     def act(self, what: Callable[[Dashboard], Any]) -> None:
         """Has the panel do something; one that fails is let go of, and the run goes on."""

@@ -13,7 +13,6 @@ from math import ceil
 from typing import Any, Final, TypeVar
 
 from gpu_doctor.recording.recording import Losses, Recording, Series
-from gpu_doctor.recording.setup import Compilation
 
 T = TypeVar("T")
 
@@ -29,12 +28,13 @@ def until(recording: Recording, moment_s: float) -> Recording:
     if moment_s >= recording.duration_s:
         return recording
     setup, traffic, chores = recording.setup, recording.traffic, recording.chores
+    compilations = setup.compilations and tuple(one for one in setup.compilations if one.at_s <= moment_s)
     part = max(moment_s, 0.0) / recording.duration_s
     ended = recording.steps.start_s + recording.steps.wall_s <= moment_s
     return replace(
         recording,
         steps=recording.steps.rows(0, int(ended.sum())),
-        setup=replace(setup, compilations=_so_far(setup.compilations, moment_s)),
+        setup=replace(setup, compilations=compilations),
         series=tuple(_read(one, moment_s) for one in recording.series),
         fetches=tuple(_part(one, part, _FETCH_SUMS) for one in recording.fetches),
         chores=None if chores is None else tuple(_part(one, part, _CHORE_SUMS) for one in chores),
@@ -49,10 +49,6 @@ def until(recording: Recording, moment_s: float) -> Recording:
         overhead_s=recording.overhead_s * part,
         peak_bytes=float("nan"),
     )
-
-
-def _so_far(compilations: tuple[Compilation, ...] | None, moment_s: float) -> tuple[Compilation, ...] | None:
-    return None if compilations is None else tuple(one for one in compilations if one.at_s <= moment_s)
 
 
 def _read(series: Series, moment_s: float) -> Series:

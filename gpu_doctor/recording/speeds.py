@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Speeds:
-    """Timed when a run is over, the first time in its process; None = not timed, as what it tells of was not there."""
+    """Timed when a run is over, most of them once in a process; None = not timed, as what it tells of was not there."""
 
     message_s: float | None = None
     """Seconds that each side needs to hand a tensor over from one process to another, whatever it holds;"""
@@ -19,3 +19,5 @@ class Speeds:
     """Seconds an index of a random order of a dataset, drawn as a list;"""
     freed_index_s: float | None = None
     """and for freeing it."""
+    python_round_s: float | None = None
+    """CPU seconds of a round of a small Python loop."""

@@ -41,12 +41,9 @@ DATA_WAIT, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SYNC, EVALUATION, LOSS, NO_GR
 """The first seven stand in the order of `PHASES`. LOSS is the part of `other` between forward and backward,
 NO_GRAD that of `forward` in which a model in training mode records no gradients."""
 
-PHASE_COUNT: Final = 10
-PHASE_NAMES: Final = (
-    *("data_wait", "transfer", "forward", "backward", "optimizer", "sync", "evaluation"),
-    *("other", "forward", "other"),
-)
+PHASE_NAMES: Final = (*PHASES, "other", "forward", "other")
 """Code -> the phase's public name."""
+PHASE_COUNT: Final = len(PHASE_NAMES)
 
 TRAINING: Final = 0.0
 INFERENCE: Final = 1.0

@@ -8,6 +8,7 @@ from gpu_doctor.report.as_text import html, png, text
 from gpu_doctor.report.chart import thin
 from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.picture import WIDTH as PICTURE_WIDTH
+from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.svg import LINE_COLOURS, METRIC_COLOURS, ON_DARK, PHASE_COLOURS
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "ON_DARK",
     "PHASE_COLOURS",
     "PICTURE_WIDTH",
+    "Reported",
     "heading",
     "html",
     "png",

@@ -17,11 +17,11 @@ from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription, Vitals
 from gpu_doctor.formatting import BOTTLENECK_LABELS, PHASE_LABELS, clean
 from gpu_doctor.recording import LineCost, Recording
 from gpu_doctor.report.before_after import BeforeAfter, OneSide
+from gpu_doctor.report.contract import Result
 from gpu_doctor.report.elements import FIGURES, LINE, MONO, MUTED, TABLE, TOGETHER, details, folded, listed, section
 from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.plan import GAIN
 from gpu_doctor.report.plots import plots as plots
-from gpu_doctor.report.proved import Proved
 from gpu_doctor.report.runs import Row, columns
 from gpu_doctor.report.source_lines import body as line_bars
 from gpu_doctor.report.svg import anatomy as anatomy_bar
@@ -68,7 +68,7 @@ def header(diagnosis: Diagnosis, recording: Recording | None, title: str) -> str
     return f'<div style="{style}"><div style="margin-right:16px">{left}</div><div>{right}</div></div>'
 
 
-def result(found: Proved | None) -> str:
+def result(found: Result | None) -> str:
     """What the trials proved, above the verdict; '' where nothing is."""
     if found is None:
         return ""

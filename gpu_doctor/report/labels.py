@@ -38,5 +38,5 @@ LABELS: Final = Labels()
 
 
 def heading(label: str) -> str:
-    """A label that begins a line."""
+    """A label, or other words, that begin a line."""
     return label[:1].upper() + label[1:]

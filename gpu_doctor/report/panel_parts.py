@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from dataclasses import replace
+from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription, Vitals, every_rule, paragraphs
@@ -12,7 +13,7 @@ from gpu_doctor.report import before_after
 from gpu_doctor.report.contract import (
     Advice,
     Anatomy,
-    CellShown,
+    Cell,
     Compared,
     FindingShown,
     Footer,
@@ -26,14 +27,13 @@ from gpu_doctor.report.contract import (
     Silence,
     Spread,
     Table,
-    Tone,
     Verdict,
 )
 from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel_input import BUSY, SETTLED, STATUS, PanelInput, Progress, awaited, ended, failed
 from gpu_doctor.report.proved import proved
-from gpu_doctor.report.runs import Cell, columns, rows
-from gpu_doctor.report.svg import PHASE_COLOURS
+from gpu_doctor.report.runs import columns, rows
+from gpu_doctor.report.svg import PHASE_COLOURS, ink
 from gpu_doctor.report.trials import sides_of
 from gpu_doctor.report.words import (
     FEW_NAMES,
@@ -51,8 +51,6 @@ from gpu_doctor.report.words import (
 
 MOST_NOTES: Final = 12
 _NEUTRAL: Final = PHASE_COLOURS["other"]
-DARK: Final = ("backward",)
-"""Phases on whose colour white letters are read better than black ones (at least 4.5 to 1, as WCAG AA asks)."""
 
 
 def anatomy(shown: PanelInput) -> Anatomy:
@@ -76,7 +74,7 @@ def _segment(phase: str, part: float, took: float, share: float) -> Segment:
         percent=formatting.share(part),
         time=formatting.seconds(took),
         colour=PHASE_COLOURS[phase],
-        ink="#fff" if phase in DARK else "#111",
+        ink=ink(phase),
     )
 
 
@@ -109,10 +107,9 @@ def table(shown: PanelInput) -> Table:
     )
 
 
-def _cell(cell: Cell) -> CellShown:
+def _cell(cell: Cell) -> Cell:
     # A figure keeps its unit beside it where a narrow panel breaks its cells.
-    text = cell.text.replace(" ", "\u00a0") if len(cell.text) < 10 else cell.text
-    return CellShown(text, cast(Tone, cell.tone), cell.title, cell.small)
+    return replace(cell, text=cell.text.replace(" ", "\u00a0")) if len(cell.text) < 10 else cell
 
 
 def header(shown: PanelInput) -> Header:
@@ -146,8 +143,7 @@ def _progress(progress: Progress) -> ProgressShown:
 
 def result(shown: PanelInput) -> Result | None:
     """What the trials proved."""
-    found = proved(shown.effects, shown.plan, picking=shown.status in ("treating", "sweeping"))
-    return None if found is None else Result(**vars(found))
+    return proved(shown.effects, shown.plan, picking=shown.status in ("treating", "sweeping"))
 
 
 def verdict(shown: PanelInput) -> Verdict:

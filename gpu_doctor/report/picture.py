@@ -15,7 +15,7 @@ from typing import Any, Final
 from gpu_doctor import formatting
 from gpu_doctor.formatting import PHASE_LABELS
 from gpu_doctor.report.before_after import BeforeAfter
-from gpu_doctor.report.svg import PHASE_COLOURS
+from gpu_doctor.report.svg import PHASE_COLOURS, ink
 
 WIDTH: Final = 1000
 """Of the picture, in the pixels in which it is shown."""
@@ -122,8 +122,7 @@ def _bar(sheet: _Sheet, phases: Sequence[tuple[str, float, float]], part: float 
         sheet.box(at, sheet.y, max(length - 1, 1), _BAR, PHASE_COLOURS[phase])  # a white line between two
         for said in (f"{PHASE_LABELS[phase]} {formatting.share(share)}", PHASE_LABELS[phase]):
             if sheet.length(said, 12, True) + 10 < length:
-                ink = "#ffffff" if phase == "backward" else "#000000"
-                sheet.put(at + (length - sheet.length(said, 12, True)) / 2, sheet.y + 8, said, 12, True, ink)
+                sheet.put(at + (length - sheet.length(said, 12, True)) / 2, sheet.y + 8, said, 12, True, ink(phase))
                 break
         at += length
     sheet.y += _BAR + 6

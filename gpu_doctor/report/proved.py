@@ -7,30 +7,18 @@ last trial of a treatment or a sweep does, or by trying it once more; what was t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gpu_doctor import formatting
 from gpu_doctor.formatting import clean, sentence
-from gpu_doctor.recording import SettingValue, describe
+from gpu_doctor.recording import describe
+from gpu_doctor.report.contract import Result
+from gpu_doctor.report.labels import heading
 from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Plan
 from gpu_doctor.trials.compare import BREAKS, Effect
 
 
-@dataclass(frozen=True)
-class Proved:
-    """The fastest settings that trials left standing."""
-
-    text: str
-    """`2.87x faster with num_workers=4, verified (2.7-3.0)`; `At least 2.3x ...` where the interval is wide."""
-    more: str
-    """What became of the losses, and how it was measured again, in sentences."""
-    warns: bool
-    """The training is not the same."""
-    settings: dict[str, SettingValue]
-
-
-def proved(effects: Sequence[Effect], plan: Plan | None = None, picking: bool = False) -> Proved | None:
+def proved(effects: Sequence[Effect], plan: Plan | None = None, picking: bool = False) -> Result | None:
     """The result of a case's trials; None where none was clearly faster than the code as written.
 
     Args:
@@ -56,7 +44,7 @@ def _measured_before(effect: Effect, against: Sequence[Effect]) -> bool:
     return any(one is not effect and one.settings == effect.settings and _faster(one) for one in against)
 
 
-def _told(effect: Effect, sure: bool, tried: int) -> Proved:
+def _told(effect: Effect, sure: bool, tried: int) -> Result:
     gain = formatting.figure(effect.speedup, effect.low, effect.high)
     ends = formatting.interval(effect.low, effect.high, effect.speedup)
     of = f"the fastest of {formatting.grouped(tried)} tried, " if tried > 1 else ""
@@ -64,4 +52,4 @@ def _told(effect: Effect, sure: bool, tried: int) -> Proved:
     text = f"{gain} faster with {clean(describe(effect.settings), 200)}, {how} ({ends})"
     parts = [sentence(clean(one)) for one in (effect.loss_words, effect.way) if one]
     where = [f"Measured on {clean(effect.device)}."] if effect.elsewhere else []
-    return Proved(text[:1].upper() + text[1:], " ".join([*parts, *where]), effect.loss_changed, dict(effect.settings))
+    return Result(heading(text), " ".join([*parts, *where]), effect.loss_changed, dict(effect.settings))

@@ -9,7 +9,8 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.recording import Recording, SettingValue, describe
+from gpu_doctor.recording import Recording, describe
+from gpu_doctor.report.contract import Cell, Tone, Unfolded
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.remembered import Remembered
 from gpu_doctor.report.svg import address
@@ -24,34 +25,10 @@ VERDICTS: Final = {
     "inconclusive": "?\u00a0inconclusive",
 }
 
+TONES: Final[Mapping[str, Tone]] = {"faster": "good", "slower": "bad"}
+
 _pictures: Remembered[str] = Remembered()
 _measured: Remembered[Vitals] = Remembered()
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of the table."""
-
-    text: str
-    tone: str = ""
-    """`good`, `bad` or none."""
-    title: str = ""
-    """What it says when it is pointed at; reports that cannot be pointed at go without."""
-    small: str = ""
-    """Stands beside the text, smaller: what a step of a climb gave over the step before."""
-
-
-@dataclass(frozen=True)
-class Unfolded:
-    """What a trial's row unfolds."""
-
-    losses: str
-    """Both sides' losses as the address of an image; empty where there is nothing to draw."""
-    warns: bool
-    judged: tuple[str, ...]
-    notes: tuple[str, ...]
-    settings: Mapping[str, SettingValue]
-    measured: str
 
 
 @dataclass(frozen=True)
@@ -252,7 +229,7 @@ def _against(effect: Effect, over_written: float | None) -> Cell:
         outcome = "nothing was measured" if effect.outcome in CLEAN else outcome
         reason = formatting.clean(effect.reason, 200)
         return Cell(f"{outcome}: {reason}" if reason else outcome, "bad" if effect.outcome != "stopped" else "")
-    tone = {"faster": "good", "slower": "bad"}.get(effect.verdict, "")
+    tone = TONES.get(effect.verdict, "")
     verdict, why = VERDICTS.get(effect.verdict, effect.verdict), formatting.clean(effect.reason)
     measured = formatting.speedup(effect.speedup, effect.low, effect.high)
     if not effect.baseline_settings:

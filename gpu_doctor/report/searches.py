@@ -121,5 +121,4 @@ def largest_html(largest: Largest) -> str:
 
 def _largest_sentence(largest: Largest) -> str:
     """The answer as a sentence without its first words, which are its title."""
-    said = clean(largest.sentence, 600).removeprefix(TITLE)
-    return said[:1].upper() + said[1:]
+    return heading(clean(largest.sentence, 600).removeprefix(TITLE))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import Any, Final
 
 from gpu_doctor.diagnosis import Diagnosis
@@ -19,7 +21,7 @@ from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
 from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import Row, rows
 from gpu_doctor.report.searches import largest_html, largest_shown, sweep_html, sweep_shown
-from gpu_doctor.report.trials import Sides, sides_html, sides_text
+from gpu_doctor.report.trials import Sides, sides_html, sides_of, sides_text
 from gpu_doctor.report.words import footer, machine_facts, run_facts, silences, unjudged, verdict_words
 from gpu_doctor.trials import Largest, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
@@ -30,18 +32,33 @@ class Reported:
     """What is reported."""
 
     diagnosis: Diagnosis
-    run: Recording | None
-    """The recording that the diagnosis judges, where it is known."""
-    recordings: Sequence[Recording]
-    effects: Sequence[Effect]
-    sides: Sequence[Sides | None]
-    """The recordings of each effect."""
-    title: str
-    notes: Sequence[str]
-    """Beside those of the run and of the diagnosis."""
-    plan: Plan | None
-    sweep: Sweep | None
-    largest: Largest | None
+    recordings: Sequence[Recording] = ()
+    """The runs of the case, oldest first."""
+    effects: Sequence[Effect] = ()
+    """Of trials, oldest first."""
+    trials: Sequence[Sides] = ()
+    """The recordings that the effects left (`Case.trials`)."""
+    title: str = LABELS.product
+    """Of the case."""
+    notes: Sequence[str] = ()
+    """Sentences beside those of the run and of the diagnosis."""
+    plan: Plan | None = None
+    """Of a treatment."""
+    sweep: Sweep | None = None
+    largest: Largest | None = None
+
+    @property
+    def run(self) -> Recording | None:
+        """The one that was diagnosed, told by its setup and settings, else the newest."""
+        vitals = self.diagnosis.vitals
+        newest_first = self.recordings[::-1]
+        judged = (one for one in newest_first if one.setup is vitals.setup and one.settings == vitals.settings)
+        return next(chain(judged, newest_first), None)
+
+    @cached_property
+    def sides(self) -> Sequence[Sides | None]:
+        """The recordings of each effect."""
+        return sides_of(self.effects, self.trials)
 
     @property
     def all_notes(self) -> list[str]:

@@ -45,6 +45,8 @@ GREY: Final = "#808080"
 """Text and axes: legible on white (3.9 to 1) and on JupyterLab's dark (4.6 to 1)."""
 _HEIGHT: Final = re.compile(r"<svg[^>]* height='(\d+)'")
 FONT: Final = "font-family='system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif'"
+DARK: Final = ("backward",)
+"""Phases on whose colour white letters are read better than black ones (at least 4.5 to 1, as WCAG AA asks)."""
 _PATTERNS: Final[Mapping[str, str]] = {
     "data_wait": "<path d='M-1 1L1-1M0 6L6 0M5 7L7 5' stroke-width='1.1'/>",
     "transfer": "<circle cx='3' cy='3' r='.9' fill='#000' stroke='none'/>",
@@ -128,9 +130,13 @@ def _piece_label(phase: str, part: float, x: float, wide: float, height: int) ->
     text = next((t for t in (f"{name} {share(part)}", name) if 8.0 * len(t) + 10 < wide), "")
     if not text:
         return ""
-    ink = "#fff" if phase == "backward" else "#000"
-    style = f"font-size='13' font-weight='600' {FONT} text-anchor='middle' fill='{ink}'"
+    style = f"font-size='13' font-weight='600' {FONT} text-anchor='middle' fill='{ink(phase)}'"
     return f"<text x='{x + wide / 2:.1f}' y='{height / 2 + 4.5}' {style}>{escape(text)}</text>"
+
+
+def ink(phase: str) -> str:
+    """The colour of letters on a phase's."""
+    return "#ffffff" if phase in DARK else "#000000"
 
 
 def _patterns(phases: Mapping[str, float]) -> str:

@@ -10,8 +10,9 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription
 from gpu_doctor.formatting import PHASE_LABELS, clean
 from gpu_doctor.report.before_after import BeforeAfter
+from gpu_doctor.report.contract import Cell
 from gpu_doctor.report.labels import LABELS, heading
-from gpu_doctor.report.runs import Cell, Row, columns
+from gpu_doctor.report.runs import Row, columns
 from gpu_doctor.report.words import (
     RISK_MARK,
     SAFETY_WORDS,

@@ -28,7 +28,6 @@ from gpu_doctor.trials.cell_code import cells_entered
 from gpu_doctor.trials.origins import origin
 from gpu_doctor.trials.places import Place, places
 from gpu_doctor.trials.pure_calls import is_of, makes
-from gpu_doctor.trials.snapshot.walk import uncollected
 from gpu_doctor.trials.used_names import Coded, Reached
 
 _COPIED: Final = frozenset(
@@ -69,8 +68,7 @@ class Anew:
     @classmethod
     def of(cls, case: Coded) -> Anew:
         """The iterators as things stand; nothing is made or drawn."""
-        with uncollected():
-            reached = Reached.by(case) or Reached.every(case)
+        reached = Reached.of(case)
         self, cells = cls(), [text for text, _ in cells_entered(case.namespace)]
         for value, labels in reached.iterators.values():
             names = tuple(one for one in case.namespace if one in labels and case.namespace[one] is value)
@@ -79,9 +77,9 @@ class Anew:
             make, line = _copied(value), ""
             if make is None and len(names) == len(labels):  # else a container or an object led there too
                 make, line = _made(value, names, cells, case.namespace)
-            found = places(value, reached)
+            found = tuple(places(value, reached))
             if make is not None and len(found) == len(labels):
-                self.given.append(OneAnew(value, names, tuple(found), make, line))
+                self.given.append(OneAnew(value, names, found, make, line))
             else:
                 self.stuck[id(value)] = _refusal(value, names[0] if names else labels[0], not names, case.namespace)
         return self

@@ -82,7 +82,7 @@ def fix_of(
     for name in settings:
         knobs.known(name)
     if callable(code):
-        source = _source_of(code)
+        source = source_of(code)
     earlier = cells_entered(namespace, until) if history is None else [(text, "") for text in history]
     # The cell itself is in the history too, as it is now and as it was before it was edited.
     cells = [(text, label) for text, label in earlier if text.strip() != source.strip()]
@@ -96,10 +96,11 @@ def fix_of(
     )
 
 
-def _source_of(code: Callable[[], Any]) -> str:
+def source_of(function: Callable[..., Any]) -> str:
+    """The text of a function, of the one behind its decorators; empty where there is none."""
     try:
-        return textwrap.dedent(inspect.getsource(code))
-    except (OSError, TypeError):
+        return textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError, ValueError):
         return ""
 
 

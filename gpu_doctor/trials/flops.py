@@ -107,7 +107,7 @@ class FlopMeter:
         """Operations so far."""
         return float(self._mode.get_total_flops())
 
-    def step_ended(self, now: int = 0) -> None:
+    def step_ended(self) -> None:
         """A step ended: what was counted since the one before was its own."""
         if self._mode is not None:
             self.totals.append(self.total())

@@ -31,15 +31,15 @@ _insisting: list[Recorder] = []
 _lock: Final = threading.Lock()
 
 
-def stop(recorder: Recorder, patience_s: float = STOP_PATIENCE_S) -> None:
-    """Ends a run from any thread: at its next step, or by an interrupt if it reaches none within `patience_s`.
+def stop(recorder: Recorder) -> None:
+    """Ends a run from any thread: at its next step, or by an interrupt if it reaches none in STOP_PATIENCE_S.
 
     However often Stop is clicked meanwhile, the run is interrupted once: a second interrupt would meet the code that
     ends the loader's workers, or the user's own `finally`.
     """
     recorder.stop()
     if _claimed(recorder):
-        threading.Thread(target=_insist, args=(recorder, patience_s), name="gpu_doctor-stop", daemon=True).start()
+        threading.Thread(target=_insist, args=(recorder,), name="gpu_doctor-stop", daemon=True).start()
 
 
 class StepGuard:
@@ -66,7 +66,7 @@ class StepGuard:
             self.reason = f"no training step within {formatting.countdown(given_s)}"
         self.ended, recorder.log.ending = True, recorder.ending or "budget-reached"
         if _claimed(recorder):
-            _insist(recorder, STOP_PATIENCE_S)
+            _insist(recorder)
 
 
 def _claimed(recorder: Recorder) -> bool:
@@ -78,15 +78,15 @@ def _claimed(recorder: Recorder) -> bool:
         return True
 
 
-def _insist(recorder: Recorder, patience_s: float) -> None:
+def _insist(recorder: Recorder) -> None:
     try:
-        if recorder.over.wait(patience_s) or recorder.thread != threading.main_thread().ident:
+        if recorder.over.wait(STOP_PATIENCE_S) or recorder.thread != threading.main_thread().ident:
             return
         with _lock:  # the run cannot become over between the question and the signal: see `end`
             if recorder.over.is_set():
                 return
             interrupt_main()
-        recorder.over.wait(patience_s)  # the interrupt is on its way
+        recorder.over.wait(STOP_PATIENCE_S)  # the interrupt is on its way
     finally:
         with _lock:
             _insisting.remove(recorder)

@@ -7,7 +7,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.said_before import Beforehand
-from gpu_doctor.trials.snapshot.snapshot import room_bytes
+from gpu_doctor.trials.snapshot.snapshot import no_room, room_bytes
 from gpu_doctor.trials.snapshot.walk import Walk, uncollected
 
 KEPT: Final = "restores model, optimizer, loaders, random generators and your variables"
@@ -29,12 +29,7 @@ def kept_state(case: Runner) -> Beforehand:
     needed, whole = tensors.host_bytes + arrays.bytes, tensors.bytes + arrays.bytes
     limit = room_bytes()
     if needed > limit:
-        return Beforehand(
-            (
-                f"A copy of the state needs {formatting.size(needed)}, and only {formatting.size(limit)} may be used "
-                "for it: free memory, or delete large variables that the cell does not need.",
-            )
-        )
+        return Beforehand((no_room(needed, limit),))
     kept = f"A trial {KEPT} (a copy of {formatting.size(whole)}), and the files that your cell writes. {NOT_UNDONE}"
     refused = {f"{name} ({type(value).__name__})" for value, name, _ in walk.closed_to_us}  # which is said of its own
     lost = (*(one for one in walk.lost if one not in refused), *tensors.lost)

@@ -33,12 +33,8 @@ class Place:
             (list if isinstance(self.holder, list) else dict).__setitem__(self.holder, self.key, value)
 
 
-def places(value: Any, reached: Reached) -> list[Place]:
+def places(value: Any, reached: Reached) -> Iterator[Place]:
     """Every place that holds `value` itself; one in a tuple, a closure or a slot is none."""
-    return list(_places(value, reached))
-
-
-def _places(value: Any, reached: Reached) -> Iterator[Place]:
     for space, names in reached.taken():
         yield from (Place(space, name) for name in names if space[name] is value)
     dicts = (*reached.kept["dict"], *map(dict_of, reached.kept["instance"]))

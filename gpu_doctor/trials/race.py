@@ -191,6 +191,8 @@ def _raced(case: Runner, entries: list[Entry], against: Settings, steps: int, se
 
 def drop_the_worse(entries: Sequence[Entry]) -> None:
     """Gives up what is clearly worse than the best so far."""
+    if len(entries) < 2:
+        return
     best, worse = clearly_worse([entry.effect for entry in entries])
     for entry in (entries[at] for at in worse):
         if entry.going:

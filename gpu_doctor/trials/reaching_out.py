@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import textwrap
 import types
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import SENDS, STARTS, CellSource, Reach, called_names, reaches
+from gpu_doctor.trials.cell_code import source_of
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.said_before import Beforehand
 from gpu_doctor.trials.snapshot.parts import dict_of, is_users
@@ -43,26 +43,22 @@ def _named(reach: Reach, place: str) -> str:
 
 def _sources(case: Runner) -> Iterator[tuple[str, CellSource, Mapping[str, Any]]]:
     """The cell, and the user's functions and methods that it calls: ` of bot.send()`, text, names that it reads."""
-    begin = case.made_of if not isinstance(case.made_of, str) else None
-    own = CellSource(case.source) if begin is None else _source_of(begin)
-    waiting: list[tuple[str, CellSource, Mapping[str, Any], int]] = []
-    if own is not None:
-        waiting.append(("", own, case.namespace, 0))
+    own = case.source if isinstance(case.made_of, str) else source_of(case.made_of)
+    waiting: list[tuple[str, str, Mapping[str, Any], int]] = [("", own, case.namespace, 0)]
     seen: set[int] = set()
     while waiting:
-        place, source, namespace, depth = waiting.pop(0)
+        place, text, namespace, depth = waiting.pop(0)
+        source = CellSource(text)
         yield place, source, namespace
         for names in called_names(source) if depth < DEEPEST else ():
             function, holder = _called(names, namespace)
             if function is None or id(function) in seen or not is_users(function.__module__ or "__main__"):
                 continue
             seen.add(id(function))
-            text = _source_of(function)
-            if text is not None:
-                space: Mapping[str, Any] = function.__globals__
-                if holder is not None and function.__code__.co_argcount:
-                    space = ChainMap({function.__code__.co_varnames[0]: holder}, function.__globals__)  # its `self`
-                waiting.append((f" of {'.'.join(names)}()", text, space, depth + 1))
+            space: Mapping[str, Any] = function.__globals__
+            if holder is not None and function.__code__.co_argcount:
+                space = ChainMap({function.__code__.co_varnames[0]: holder}, function.__globals__)  # its `self`
+            waiting.append((f" of {'.'.join(names)}()", source_of(function), space, depth + 1))
 
 
 def _called(names: Sequence[str], namespace: Mapping[str, Any]) -> tuple[types.FunctionType | None, Any]:
@@ -81,10 +77,3 @@ def _called(names: Sequence[str], namespace: Mapping[str, Any]) -> tuple[types.F
     if isinstance(value, (staticmethod, classmethod)):
         value, holder = value.__func__, None
     return (value, holder) if isinstance(value, types.FunctionType) else (None, None)
-
-
-def _source_of(function: Any) -> CellSource | None:
-    try:
-        return CellSource(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
-    except (OSError, TypeError, ValueError):
-        return None

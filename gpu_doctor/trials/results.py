@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -23,6 +23,12 @@ def places(effects: Sequence[Effect]) -> tuple[str, ...]:
     """A sentence on where trials were measured, if that is not this machine."""
     found = dict.fromkeys(one.device for one in effects if one.elsewhere)
     return (f"Measured on {'; '.join(found)}.",) if found else ()
+
+
+def training_changes(names: Iterable[str]) -> tuple[str, ...]:
+    """A sentence for each of some knobs that changes the training: how, such as the learning rate to scale."""
+    changing = (knob for knob in map(knobs.known, names) if knob.safety is Safety.CHANGES_TRAINING)
+    return tuple(f"{knob.name} changes the training: {knob.changes}" for knob in changing)
 
 
 @dataclass(frozen=True)
@@ -79,11 +85,6 @@ class Plan(Shown):
     verified: str = ""
     """`as pasted`: the last trial ran the cell's text with the settings written in, as `fix` has it. `by settings`: it
     turned knobs. Empty where nothing was kept, or the treatment ended before that trial."""
-
-    @property
-    def left_by_hand(self) -> tuple[str, ...]:
-        """The same as `by_hand`: what is left that no knob can do, dearest first."""
-        return self.by_hand
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data (strings, numbers, lists, dicts, None), ready for JSON."""
@@ -207,21 +208,15 @@ class Sweep:
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the trials left, what was not told apart from the best, and what changes the training."""
         every = self.effects if self.again is None else (*self.effects, self.again)
-        written = (path for one in every for path in one.written)
-        left = [clause for one in every for clause in one.not_restored]
-        left += [formatting.from_start(one.from_start) for one in every if one.from_start]
-        notes = [*places(every), *formatting.left_behind(written, left)]
+        notes = [*places(every), *Behind().told(every)]
         if self.fastest is not None and self.again is not None and self.found is None:
             notes.append(f"Measured again: {self.again}")
         if self.ties:
             notes.append(
                 "Not clearly slower than the best: " + "; ".join(formatting.clean(describe(one)) for one in self.ties)
             )
-        for name in dict.fromkeys(name for effect in self.effects for name in effect.settings):
-            knob = knobs.known(name)
-            if knob.safety is Safety.CHANGES_TRAINING:
-                notes.append(f"{name} changes the training: {knob.changes}")
-        return tuple(notes)
+        turned = dict.fromkeys(name for effect in self.effects for name in effect.settings)
+        return (*notes, *training_changes(turned))
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """What IPython shows of it."""

@@ -106,24 +106,22 @@ class Rounds:
         for role, side, into in sides:
             self.say(f"{what}: {role}")
             left_s = min(BLOCK_SHARE * seconds, max(seconds - self.spent_s, 1.0))
-            goes_on = not self.stopped() and self.side(side, role, steps, left_s, into)
+            went_on = not self.stopped() and self.side(side, role, steps, left_s, into)
             self.took_s = earlier_s + time.monotonic() - begin
-            if not goes_on:
+            if not went_on:
                 return False
         now_s = self.took_s - self.spent_s
         room = now_s + (now_s - around_s) <= AROUND_S  # another pair is set up as long as this one
+        effect = compare(self.bases, self.candidates)
         if room:
-            self._by_itself(what, against, steps, seconds)
+            self._by_itself(effect, what, against, steps, seconds)
             self.took_s = earlier_s + time.monotonic() - begin
         more = not self.stopped() and self.spent_s < seconds and room
-        return more and needs_more(self.bases, self.candidates)
+        return more and goes_on(effect, min(len(self.bases), len(self.candidates)))
 
-    def _by_itself(self, what: str, against: Settings, steps: int, seconds: float) -> None:
+    def _by_itself(self, effect: Effect, what: str, against: Settings, steps: int, seconds: float) -> None:
         """Where the losses differ: what this loop's do by themselves, run once."""
-        if self.nudged is None or self.alone:
-            return
-        effect = compare(self.bases, self.candidates)
-        if not differs(effect):
+        if self.nudged is None or self.alone or not differs(effect):
             return
         self.say(f"{what}: baseline again, for its losses")
         nudge = Nudge(effect.loss_dtype, draws_anew(effect, self.bases[0].setup), steps)

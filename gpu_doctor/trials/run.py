@@ -11,13 +11,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from inspect import unwrap
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Final
 
 from gpu_doctor.capture import Busy, Recorder, RunEnded, recorded, running
 from gpu_doctor.recording import Recording, Settings, Setup
-from gpu_doctor.trials import knobs
+from gpu_doctor.trials import arguments, knobs
 from gpu_doctor.trials.interrupts import Interrupts, StepGuard, end, ends_on_threads, noted
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from gpu_doctor.trials.side_budget import SideBudget
@@ -200,13 +199,10 @@ def check_budget(steps: int | None, seconds: float | None) -> None:
     Raises:
         ValueError: if it leaves no step to measure, or is no number.
     """
-    odd = [one for one, kind in ((steps, Integral), (seconds, Real)) if one is not None and not _is_number(one, kind)]
-    if not odd and (steps is None or steps >= 1) and (seconds is None or 0 < seconds < float("inf")):
-        return
-    given = f", not {odd[0]!r:.60}" if odd else ""
-    raise ValueError(
-        f"A budget is a whole number of steps from 1 and more than 0 seconds, such as steps=50, seconds=60{given}."
-    )
+    if steps is not None:
+        arguments.whole(steps, "steps", 50)
+    if seconds is not None:
+        arguments.seconds(seconds, "seconds", 60)
 
 
 def check_start(steps: int | None, seconds: float | None, then: str) -> None:
@@ -224,10 +220,6 @@ def check_start(steps: int | None, seconds: float | None, then: str) -> None:
     check_budget(steps, seconds)
     if running() is not None:
         raise Busy(f"A run is being recorded in this process: wait for its end, then {then}.")
-
-
-def _is_number(value: Any, kind: type) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def baseline_ended(ended: Recording) -> str:

@@ -26,7 +26,7 @@ from gpu_doctor.trials.results import Plan, Sweep
 from gpu_doctor.trials.rounds import Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.side_effects.kept_files import KeptFiles
-from gpu_doctor.trials.snapshot.snapshot import Snapshot, unrestorable
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 TRIAL_STEPS: Final = 50
 """Of one side of one round, the warm-up among them, where nobody says otherwise."""
@@ -218,10 +218,6 @@ class Runner:
         if any(ref() is not None and id(ref()) not in named for ref in self._met):
             gc.collect()  # a model that only a circle keeps is nobody's: keeping its state would cost memory
         return (self.made_of, *(one for ref in self._met if (one := ref()) is not None))
-
-    def unrestorable(self) -> tuple[str, ...]:
-        """What a trial could not put back as things stand, by name, such as `it (generator)`; changes nothing."""
-        return unrestorable(self.namespace, extra=self.roots(), iterators=Anew.of(self).stuck)
 
     @contextmanager
     def aside(self, to_host: bool = False) -> Iterator[Aside]:

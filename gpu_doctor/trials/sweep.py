@@ -52,10 +52,10 @@ def sweep(
     budget: dict[str, Any] = {"steps": steps, "seconds": seconds, "against": {}}
     effects, again = list[Effect](), list[Effect]()
     try:
-        effects = tried(executor, case, candidates, racing=True, **budget)
+        effects = tried(executor, case, candidates, **budget)
         fastest = Sweep(tuple(effects)).fastest
         if fastest is not None and not case.stopped:
-            again = tried(executor, case, [dict(fastest.settings)], racing=False, **budget)
+            again = tried(executor, case, [dict(fastest.settings)], **budget)
     except KeyboardInterrupt:
         case.sweeps.append(Sweep(tuple(effects or case.effects[before:]), stopped=True))
         raise

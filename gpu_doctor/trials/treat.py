@@ -9,13 +9,13 @@ from gpu_doctor import formatting
 from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import Diagnosis, Safety, diagnose
 from gpu_doctor.recording import Settings, SettingValue, describe
-from gpu_doctor.trials import executors, knobs, loss_reasons, run
+from gpu_doctor.trials import executors, loss_reasons, run
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.candidates import WORTH, Move, Tried, joined, moves
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
 from gpu_doctor.trials.executors import Executor
 from gpu_doctor.trials.interrupts import uninterrupted
-from gpu_doctor.trials.results import Behind, Plan, Rung, places
+from gpu_doctor.trials.results import Behind, Plan, Rung, places, training_changes
 from gpu_doctor.trials.rounds import MOST_PAIRS
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
@@ -115,16 +115,10 @@ def _plan(case: Runner, climb: _Climb, diagnosis: Diagnosis) -> Plan:
             *places(climb.effects),
             *climb.notes,
             *climb.by_settings(),
-            *_changes(climb.kept),
+            *training_changes(climb.kept),
             *climb.behind.told(climb.effects),
         ),
     )
-
-
-def _changes(kept: Settings) -> tuple[str, ...]:
-    """A sentence for each setting that is kept and changes the training: how, such as the learning rate to scale."""
-    changing = (knobs.known(name) for name in kept if knobs.known(name).safety is Safety.CHANGES_TRAINING)
-    return tuple(f"{knob.name} changes the training: {knob.changes}" for knob in changing)
 
 
 @dataclass
@@ -224,8 +218,7 @@ class _Climb:
         workers = max(int(one.get("num_workers", 0)) for one in candidates)
         steps = times * max(self.steps, WAVES * workers)
         asked: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "against": against, "pairs": pairs}
-        racing = len(candidates) > 1
-        return executors.tried(self.executor, self.case, candidates, racing=racing, pasted=pasted, **asked)
+        return executors.tried(self.executor, self.case, candidates, pasted=pasted, **asked)
 
     def _keep(self, gain: float, candidate: dict[str, Any], effect: Effect) -> None:
         added: dict[str, SettingValue] = {

@@ -47,16 +47,6 @@ class Coded(Protocol):
     namespace: dict[str, Any]
 
 
-def used_names(case: Coded) -> frozenset[str] | None:
-    """The names of the case's namespace that its code can reach; None where that cannot be told, as with `eval`.
-
-    Names that IPython or the interpreter owns are left out.
-    """
-    with uncollected():
-        walk = Reached.by(case)
-    return None if walk is None else frozenset(walk.names)
-
-
 class Reached(Walk):
     """What the code of a case can reach, through its names and those that functions of earlier cells read."""
 
@@ -64,7 +54,7 @@ class Reached(Walk):
         """Nothing is reached yet of the names in `space`."""
         super().__init__()
         self.names: set[str] = set()
-        """Of the namespace."""
+        """Of the namespace; those that IPython or the interpreter owns are left out."""
         self.iterators: dict[int, tuple[Any, list[str]]] = {}
         """What going through uses up, by id, with the variable of every way that leads there."""
         self._namespace = space
@@ -79,8 +69,14 @@ class Reached(Walk):
         """Some code takes names that do not stand in it."""
 
     @classmethod
+    @uncollected()
+    def of(cls, case: Coded) -> Reached:
+        """What the code of a case reaches; all that is there, where that cannot be told."""
+        return cls.by(case) or cls.every(case)
+
+    @classmethod
     def by(cls, case: Coded) -> Reached | None:
-        """What the code of a case reaches; None where that cannot be told."""
+        """What the code of a case reaches; None where that cannot be told, as with `eval`."""
         self = cls(case.namespace)
         if callable(case.made_of):
             self.over([], [case.made_of])

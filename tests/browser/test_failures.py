@@ -12,12 +12,14 @@ from playwright.sync_api import Browser, Page
 
 from gpu_doctor import report
 from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.report.sections import Reported
 from tests.browser.test_classic import PREPARED, WATCHED
 from tests.browser.test_view import PANEL, rows
 from tests.support.classic import static
 from tests.support.lab import Lab, new_page
 from tests.support.open_notebook import Notebook, wait_until
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 from tests.support.repository import ARTIFACTS
 from tests.support.still import resize, serve, start
 
@@ -159,7 +161,7 @@ def test_a_loader_that_is_broken(lab: Lab, page: Page) -> None:
 def test_a_page_that_evaluates_no_text(blank: Page) -> None:
     """Its policy lets the panel's script run, but not BokehJS, which comes as text."""
     resize(blank, 1000)
-    static_result = report.html(diagnose(starved()), (starved(),), (), title="run")
+    static_result = report.html(Reported(diagnose(starved()), (starved(),), (), title="run"))
     serve(blank, "light", more=static_result, policy="script-src 'self' 'unsafe-inline'")
     blank.goto("http://localhost/still")
     blank.evaluate(IN_AN_OUTPUT)
@@ -174,7 +176,7 @@ def test_half_a_minute_without_news(blank: Page) -> None:
     """As in nbclassic, whose kernel was killed: a message can still be sent, and nothing comes."""
     blank.clock.install()
     blank.set_viewport_size({"width": 1020, "height": 1200})
-    serve(blank, "light", more=report.html(diagnose(starved()), (starved(),), (), title="run"))
+    serve(blank, "light", more=report.html(Reported(diagnose(starved()), (starved(),), (), title="run")))
     blank.goto("http://localhost/still")
     blank.evaluate(IN_AN_OUTPUT)
     start(blank, shown(starved(), status="recording", recordings=()))

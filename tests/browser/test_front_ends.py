@@ -10,9 +10,11 @@ from playwright.sync_api import Browser, Frame, Page
 
 from gpu_doctor import report
 from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.report.sections import Reported
 from tests.support.front_ends import DARK, PAGES, contrasts
 from tests.support.lab import new_page
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 from tests.support.repository import ARTIFACTS
 from tests.support.still import resize, serve, show, start
 from tests.support.trial_parts import treated
@@ -138,7 +140,7 @@ def test_where_clicks_wait_for_the_end_of_the_cell_the_panel_says_so(blank: Page
 def test_a_notebook_that_is_reopened_shows_the_static_result_legibly(blank: Page, name: str) -> None:
     """No script runs then: the result is all there is."""
     resize(blank, 1000)
-    static = report.html(diagnose(starved()), (starved(),), (), title="reopened")
+    static = report.html(Reported(diagnose(starved()), (starved(),), (), title="reopened"))
     serve(blank, name, more=static)
     blank.goto("http://localhost/still")
     assert illegible(blank, ".gpu-doctor-static") == []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Page
 
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 from tests.support.still import show
 from tests.support.trial_parts import treated
 

@@ -17,7 +17,8 @@ from gpu_doctor.report.words import forecast_words
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import BY_SETTINGS, compare
 from gpu_doctor.trials.results import Rung
-from tests.support.panel_parts import replaced, shown, starved
+from tests.support.panel_parts import replaced, shown
+from tests.support.recordings import starved
 from tests.support.repository import ARTIFACTS
 from tests.support.still import resize, show
 from tests.support.trial_parts import BOTH, effects, plan, side, treated, trials

@@ -21,7 +21,8 @@ from gpu_doctor.trials import knobs
 from gpu_doctor.recording.feed import Replay
 from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.report.panel import PanelInput
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 
 recording = starved(gpu=True, steps=1500)
 feed = Replay(recording, 0.0)

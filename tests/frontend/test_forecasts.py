@@ -15,7 +15,8 @@ from gpu_doctor.report.panel import PanelInput, state
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
 from tests.support.frontend import FRONTEND
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 
 ASKS = """
 import { readFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 """What watching costs a GPU loop with steps of 5 ms: bare and watched in turns, the figure printed (pytest -s).
 
-GPU: not yet run on one. The arithmetic is tested in tests/unit/trials/test_turns.py.
+GPU: not yet run on one. The arithmetic is tested in tests/unit/test_turns.py.
 """
 
 from __future__ import annotations

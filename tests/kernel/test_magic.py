@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import gpu_doctor
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.trials.case import Case
+from tests.support import patched_cells
 from tests.support.shells import one_shell as one_shell
 from tests.support.shells import ran
 from tests.support.shells import shell as shell
@@ -373,3 +374,20 @@ def test_unload_takes_the_magics_away(one_shell: InteractiveShell) -> None:
     one_shell.run_line_magic("load_ext", "gpu_doctor")
     one_shell.run_line_magic("unload_ext", "gpu_doctor")
     assert "gpudoctor" not in one_shell.magics_manager.magics["cell"]
+
+
+def test_in_a_notebook_the_earlier_cells_are_those_that_ipython_remembers(shell: InteractiveShell) -> None:
+    shell.reset(new_session=True)
+    loop = patched_cells.LOOP
+    for cell in (
+        "here = %pwd\n" + patched_cells.PRELUDE,
+        "%matplotlib?\nloader = DataLoader(ds, batch_size=16)",
+        "%%gpudoctor --no-view\n# typo\n" + loop,
+        "%%gpudoctor --no-view\n" + loop,
+    ):
+        ran(shell, cell, kept=True)
+    fix = last_case().fix({"num_workers": 2, "threads": 1})
+    assert fix.complete, str(fix)
+    assert [cell.label for cell in fix.cells] == ["cell [2]", "this cell"]
+    assert fix.cells[0].after == "%matplotlib?\nloader = DataLoader(ds, batch_size=16, num_workers=2)"
+    assert fix.cells[1].after.startswith("%%gpudoctor --no-view\ntorch.set_num_threads(1)\nfor x in loader")

@@ -6,6 +6,7 @@ The quickstart runs whole, beside a stand-in for Colab's own package: what anywi
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -247,7 +248,8 @@ def test_the_quickstart_runs_whole_and_its_panel_has_been_told_all(quickstart: K
     assert len(quickstart.numbers) >= 4, "news came while the cell ran"
     assert quickstart.numbers == list(range(1, len(quickstart.numbers) + 1)), "no number is missing"
     assert quickstart.statuses[0] == "recording" and quickstart.statuses[-1] == "idle"
-    assert "waits for data" in quickstart.shown["verdict"]["text"]
+    # Of the last cell, which has two workers: whether more of them would help depends on how busy the machine is.
+    assert re.search("wait(s|ing) for data", quickstart.shown["verdict"]["text"])
     written = quickstart.shown["traits"]
     assert written["state"]["status"] == "idle" and written["rows"]["seq"] == quickstart.numbers[-1]
     assert "source" not in written["bokeh"], "the loader carries it"

@@ -13,27 +13,15 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 import gpu_doctor
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.knobs.knob import Refused
+from tests.support import small_loop
+from tests.support.small_loop import Rows
 
 pytestmark = pytest.mark.core
-
-
-class Slow(Dataset[Any]):
-    """Sleeps for each item, as a disk or a network would."""
-
-    def __init__(self, n: int = 960, sleep_s: float = 2e-3) -> None:
-        self.x, self.y, self.sleep_s = torch.randn(n, 64), torch.randint(0, 4, (n,)), sleep_s
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, index: int) -> Any:
-        time.sleep(self.sleep_s)
-        return self.x[index], self.y[index]
 
 
 CELL = """
@@ -50,20 +38,12 @@ last = "reached"
 
 
 def namespace() -> dict[str, Any]:
-    torch.manual_seed(0)
-    model = nn.Linear(64, 4)
-    return {
-        "__name__": "__main__",
-        "nn": nn,
-        "np": np,
-        "random": random,
-        "torch": torch,
-        "model": model,
-        "optimizer": torch.optim.Adam(model.parameters()),
-        "loader": DataLoader(Slow(), batch_size=32, shuffle=True, generator=torch.Generator().manual_seed(1)),
-        "losses": [],
-        "seen": {"n": 0},
-    }
+    rows = Rows(960, 64, 4, sleep_s=2e-3)
+    found = small_loop.namespace(rows, np=np, random=random, torch=torch, losses=[], seen={"n": 0})
+    generator = torch.Generator().manual_seed(1)
+    found["loader"] = DataLoader(rows, batch_size=32, shuffle=True, generator=generator)
+    found["optimizer"] = torch.optim.Adam(found["model"].parameters())
+    return found
 
 
 def state(ns: dict[str, Any]) -> list[Any]:
@@ -196,7 +176,7 @@ def test_a_knob_that_cannot_act_is_refused_with_a_reason() -> None:
 
 def test_stop_from_another_thread_ends_a_run_soon() -> None:
     ns = namespace()
-    ns["loader"] = DataLoader(Slow(100_000), batch_size=32)
+    ns["loader"] = DataLoader(Rows(100_000, 64, 4, sleep_s=2e-3), batch_size=32)
     case = gpu_doctor.case(CELL, ns)
     timer = threading.Timer(0.5, case.stop)
     timer.start()
@@ -273,7 +253,7 @@ def test_treat_climbs_to_workers_and_says_what_to_paste() -> None:
 
 
 def test_a_plan_is_written_into_the_cell() -> None:
-    ns = namespace() | {"DataLoader": DataLoader, "Slow": Slow}
+    ns = namespace() | {"DataLoader": DataLoader, "Slow": lambda n: Rows(n, 64, 4, sleep_s=2e-3)}
     cell = "loader = DataLoader(Slow(480), batch_size=32)\n" + CELL
     plan = gpu_doctor.case(cell, ns).treat(max_trials=1, steps=10)
     workers = plan.settings["num_workers"]

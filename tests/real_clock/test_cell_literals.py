@@ -14,6 +14,7 @@ from IPython.utils.capture import capture_output
 import gpu_doctor
 from gpu_doctor.recording import describe
 from gpu_doctor.report import as_text
+from gpu_doctor.report.sections import Reported
 
 LOOP = """
 import torch
@@ -83,7 +84,7 @@ def test_a_literal_of_any_form_is_tried_saved_and_written_into_the_cell(
 def test_a_sweep_takes_collections_and_its_words_are_escaped() -> None:
     case = gpu_doctor.case("a = (16, '<b>')\nsize = a[0]" + LOOP)
     recording = case.run({"vary.a": (32, "<i>")}, steps=3)  # type: ignore[dict-item]
-    html = as_text.html(gpu_doctor.diagnose(recording), (recording,))
+    html = as_text.html(Reported(gpu_doctor.diagnose(recording), (recording,)))
     assert "vary.a=(32, &#x27;&lt;i&gt;&#x27;)" in html and "<i>" not in html
     found = case.sweep({"vary.a": [(16, "<b>"), (64, "<b>")]}, steps=3, seconds=2)  # type: ignore[list-item]
     assert [one.settings for one in found.effects] == [{"vary.a": "(16, '<b>')"}, {"vary.a": "(64, '<b>')"}]

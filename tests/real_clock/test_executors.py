@@ -1,19 +1,16 @@
-"""Trials in the kernel run one after another, and a treatment hands its trials to its executor."""
+"""Trials in the kernel take turns, and a treatment hands its trials to its executor."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
 import gpu_doctor
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.executors import Executor, InKernel
-from tests.support.executors_parts import LOOP, namespace
+from tests.support.small_loop import LOOP, Rows, namespace
 
 
-def test_in_the_kernel_trials_run_one_after_another() -> None:
+def test_in_the_kernel_trials_take_turns() -> None:
     case = gpu_doctor.case(LOOP, namespace())
     executor: Executor = InKernel()
     found = executor.trials(case, [{"batch_size": 8}, {"batch_size": 16}], steps=5, seconds=5, against={})
@@ -23,7 +20,7 @@ def test_in_the_kernel_trials_run_one_after_another() -> None:
 
 
 def test_treat_hands_its_trials_to_the_executor() -> None:
-    space = namespace(loader=DataLoader(Sleeping(), batch_size=8))
+    space = namespace(Rows(4000, sleep_s=2e-3), batch=8)
     handed: list[Any] = []
 
     class Counting(InKernel):
@@ -33,14 +30,3 @@ def test_treat_hands_its_trials_to_the_executor() -> None:
 
     plan = gpu_doctor.case(LOOP, space).treat(max_trials=1, steps=10, seconds=10, executor=Counting())
     assert handed == [dict(effect.settings) for effect in plan.effects] != []
-
-
-class Sleeping(TensorDataset):
-    def __init__(self) -> None:
-        super().__init__(torch.randn(4000, 4), torch.zeros(4000, dtype=torch.long))
-
-    def __getitem__(self, index: int) -> Any:
-        import time
-
-        time.sleep(2e-3)
-        return super().__getitem__(index)

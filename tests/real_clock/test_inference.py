@@ -11,7 +11,6 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
-from gpu_doctor.recording import LoaderSetup, Setup
 
 pytestmark = pytest.mark.core
 
@@ -50,13 +49,3 @@ def test_its_loader_is_named_and_its_cure_is_forecast_and_tried() -> None:
     assert len(space["embeddings"]) == 30
     effect = case.trial({"num_workers": 2}, steps=15)
     assert effect.outcome in ("completed", "budget-reached") and len(space["embeddings"]) == 30
-
-
-def test_a_loader_of_unknown_use_is_the_loops_own_only_where_nothing_trains() -> None:
-    passed = LoaderSetup(key="all #0", role="unknown")
-    trained = LoaderSetup(key="train #0", role="training")
-    evaluated = LoaderSetup(key="test #0", role="evaluation")
-    assert Setup(loaders=(passed,)).training_loader is passed
-    assert Setup(loaders=(evaluated, passed, trained)).training_loader is trained
-    assert Setup(loaders=(passed,), optimizers=("SGD",)).training_loader is None  # it trains from something else
-    assert Setup(loaders=(evaluated,)).training_loader is None

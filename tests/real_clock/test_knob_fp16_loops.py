@@ -12,7 +12,7 @@ from gpu_doctor.trials.knobs.amp.autocast import mixed_precision
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from tests.support.knob_programs import PROGRAMS
 
-REFUSED: Final = {"two optimizers": "More than one optimizer steps", "LBFGS": "LBFGS evaluates the loss several times"}
+REFUSED: Final = {"two optimizers": "More than one optimizer steps", "LBFGS": "The optimizer steps with a closure"}
 
 
 LEFT_OUT: Final = ("a model that returns a tuple",)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import gpu_doctor
 from gpu_doctor.capture import record
@@ -24,6 +23,7 @@ from gpu_doctor.trials import interrupts as stopping
 from gpu_doctor.trials import run
 from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
+from tests.support import small_loop
 
 pytestmark = pytest.mark.core
 
@@ -36,24 +36,8 @@ for x, y in loader:
 """
 
 
-class Slow(Dataset[Any]):
-    """Each item takes most of a second: a worker cannot end any sooner."""
-
-    def __len__(self) -> int:
-        return 100
-
-    def __getitem__(self, index: int) -> Any:
-        time.sleep(0.4)
-        return torch.zeros(4), 0
-
-
-def namespace(workers: int = 0, data: Dataset[Any] | None = None) -> dict[str, Any]:
-    model = nn.Linear(4, 2)
-    loader = DataLoader(data or TensorDataset(torch.randn(400, 4), torch.zeros(400, dtype=torch.long)), 4)
-    if workers:
-        loader = DataLoader(data or loader.dataset, 4, num_workers=workers)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return {"nn": nn, "model": model, "optimizer": optimizer, "loader": loader, "pause": lambda: None}
+def namespace(data: small_loop.Rows | None = None, workers: int = 0) -> dict[str, Any]:
+    return small_loop.namespace(data, workers=workers, pause=lambda: None)
 
 
 @pytest.fixture
@@ -100,7 +84,8 @@ def test_an_interrupt_while_a_run_begins_leaves_no_run_behind(monkeypatch: pytes
 
 
 def test_a_late_stop_does_not_interrupt_the_end_of_the_workers(capfd: pytest.CaptureFixture[str]) -> None:
-    space = namespace(workers=1, data=Slow())
+    slow = small_loop.Rows(sleep_s=0.4)  # a worker cannot end any sooner
+    space = namespace(slow, workers=1)
     case = gpu_doctor.case(LOOP, space)
     space["pause"] = case.stop  # the loop asks for its next batch at once; its worker needs 1.6 s to end
     assert case.run().outcome == "stopped"

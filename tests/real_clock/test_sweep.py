@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from typing import Any, Final
 
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
 from gpu_doctor.report.searches import places
@@ -19,37 +16,13 @@ from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.results import Sweep
 from gpu_doctor.trials.searches import combinations
 from tests.support.recordings import Loop
+from tests.support.small_loop import LOOP, Rows, namespace
 
-CELL = """
-for x, y in loader:
-    optimizer.zero_grad()
-    nn.functional.cross_entropy(model(x), y).backward()
-    optimizer.step()
-    seen.append(len(x))
-"""
+CELL = LOOP + "    seen.append(len(x))\n"
 
 
-class Slow(Dataset[Any]):
-    """Sleeps for each item, as a disk or a network would."""
-
-    def __len__(self) -> int:
-        return 4000
-
-    def __getitem__(self, index: int) -> Any:
-        time.sleep(1e-2)
-        return torch.ones(8), 0
-
-
-def namespace() -> dict[str, Any]:
-    torch.manual_seed(0)
-    model = nn.Linear(8, 2)
-    return {
-        "nn": nn,
-        "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
-        "loader": DataLoader(Slow(), batch_size=8),
-        "seen": [],
-    }
+def slow() -> dict[str, Any]:
+    return namespace(Rows(4000, sleep_s=1e-2), batch=8, seen=[])
 
 
 FASTER: Final = 2.0
@@ -58,7 +31,7 @@ FASTER: Final = 2.0
 
 @pytest.mark.quiet
 def test_a_sweep_finds_the_best_and_gives_the_worse_up_early() -> None:
-    space = namespace()
+    space = slow()
     case = gpu_doctor.case(CELL, space)
     before = space["model"].weight.clone()
     found = case.sweep({"num_workers": [0, 4]}, steps=12, seconds=20)
@@ -215,7 +188,7 @@ def test_a_value_given_twice_counts_once() -> None:
 
 
 def test_a_stop_ends_the_sweep_and_keeps_what_it_has() -> None:
-    space = namespace()
+    space = slow()
     case = gpu_doctor.case(CELL, space)
     rounds: list[str] = []
     say = case.say
@@ -236,7 +209,7 @@ def test_a_stop_ends_the_sweep_and_keeps_what_it_has() -> None:
 
 
 def test_an_interrupt_passes_on_and_leaves_the_sweep_so_far() -> None:
-    space = namespace()
+    space = slow()
     case = gpu_doctor.case(CELL, space)
     say = case.say
 

@@ -9,7 +9,7 @@ import pytest
 from gpu_doctor.recording import Settings, SettingValue
 from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.compare.effect import Effect
-from tests.support.treatment_parts import DECODING, WORLDS, case_of
+from tests.support.training_worlds import DECODING, WORLDS, case_of
 
 GRID: dict[str, tuple[SettingValue, ...]] = {
     "num_workers": (0, 1, 2, 4, 8, 16),
@@ -56,7 +56,6 @@ class Wide:
         steps: int,
         seconds: float,
         against: Settings,
-        racing: bool = False,
     ) -> list[Effect]:
         self.batches.append([dict(one) for one in candidates])
         return [case.trial(one, steps=steps, seconds=seconds, against=against) for one in candidates]

@@ -12,7 +12,7 @@ from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.recording import Replay
 from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials import knobs
-from tests.support.panel_parts import starved
+from tests.support.recordings import starved
 
 
 class Bench:

@@ -11,6 +11,8 @@ VOID = {"img", "br", "hr"}
 
 TAGS = {"div", "span", "b", "img", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "ul", "li", "pre"}
 
+HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>&amp;\"'\x1b[31m\x00\u202e\ud800"
+
 
 class Page(HTMLParser):
     """Reads HTML strictly: every tag allowed and closed, no event handlers; keeps the text and the images' SVG."""

@@ -1,8 +1,8 @@
-"""One tap on its own, on a recorder whose clock can be virtual."""
+"""One tap on its own, on a recorder whose clock can be virtual; or all taps on a loop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
 from gpu_doctor.capture.taps.tap import Tap, TapScope
+from gpu_doctor.recording import Setup
 
 
 class Ticking:
@@ -55,3 +57,18 @@ def model() -> nn.Module:
 def standing(*places: tuple[Any, str]) -> list[Any]:
     """What stands on the attributes now."""
     return [vars(owner).get(name) for owner, name in places]
+
+
+def run(loop: Callable[..., None], **namespace: Any) -> Setup:
+    """What all taps together find in a loop, which gets the names of its namespace as arguments."""
+    recorder = Recorder()
+    with listening(recorder, namespace, accelerated=False):
+        loop(**namespace)
+    recording = recorder.close()
+    told = [one for one in recording.notes if not one.startswith("Recording takes")]  # of a machine that is busy
+    assert not told, told
+    return recording.setup
+
+
+def sgd(*nets: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD([p for net in nets for p in net.parameters()], lr=0.01)

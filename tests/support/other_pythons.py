@@ -137,7 +137,7 @@ def types(version: str) -> str:
 
 
 def _starved(path: Path) -> Path:
-    from tests.support.panel_parts import starved
+    from tests.support.recordings import starved
 
     return starved().save(path)
 

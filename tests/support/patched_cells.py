@@ -6,7 +6,7 @@ from typing import Any
 
 import gpu_doctor
 from gpu_doctor.cell.fix import Fix
-from gpu_doctor.recording import Recording
+from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.trials.knobs import KNOBS
 
 assert KNOBS  # the knobs are imported here, before a test's time is counted
@@ -32,30 +32,68 @@ opt = optim.SGD(net.parameters(), lr=0.1)
 """
 
 
+IMAGES = """import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 3))
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)  # the usual
+loader = DataLoader(TensorDataset(torch.randn(32, 3, 8, 8), torch.randint(0, 3, (32,))), batch_size=8)
+device = "cpu"
+"""
+"""An earlier cell for loops that train on images."""
+
+TRAIN = """%s
+for epoch in range(2):
+    for images, targets in loader:
+        images, targets = images.to(device), targets.to(device)
+        optimizer.zero_grad()
+
+        # the forward
+        output = model(
+            images  # all of them
+        )
+        note = '''a text
+over lines'''
+        loss = criterion(output, targets)
+
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()  # once
+"""
+"""A loop of them."""
+
 LOOP = "for x in loader:\n    opt.zero_grad()\n    loss = net(x).sum()\n    loss.backward()\n    opt.step()\n"
 
 
 WANTED = {"num_workers": 1, "batch_size": 8}
 
 
-def ran(cells: list[str], entered: bool = False) -> tuple[gpu_doctor.Case, Recording]:
+def ran(cells: list[str], entered: bool = False, earlier: str = PRELUDE) -> tuple[gpu_doctor.Case, Recording]:
     """Runs cells one after another in a namespace of their own; the last one is recorded.
 
     `entered`: the namespace remembers them as IPython's does.
     """
     namespace: dict[str, Any] = {"__name__": "__main__"}
     if entered:
-        namespace["In"] = ["", PRELUDE, *cells]
-    for cell in [PRELUDE, *cells[:-1]]:
+        namespace["In"] = ["", earlier, *cells]
+    for cell in [earlier, *cells[:-1]]:
         exec(compile(cell, "<cell>", "exec"), namespace)
     case = gpu_doctor.case(cells[-1], namespace)
     return case, case.run()
 
 
-def fixed(cells: list[str], settings: dict[str, Any]) -> tuple[Fix, list[str]]:
+def fixed(cells: list[str], settings: dict[str, Any], earlier: str = PRELUDE) -> tuple[Fix, list[str]]:
     """The fix of some cells, and the cells with it."""
-    case, _ = ran(cells)
-    fix = case.fix(settings, [PRELUDE, *cells[:-1]])
+    case, _ = ran(cells, earlier=earlier)
+    fix = case.fix(settings, [earlier, *cells[:-1]])
     after = {one.before: one.after for one in fix.cells}
-    assert PRELUDE not in after
+    assert earlier not in after
     return fix, [after.get(cell, cell) for cell in cells]
+
+
+def fixed_loop(cell: str, settings: dict[str, Any], earlier: str = IMAGES) -> tuple[Fix, str, Setup]:
+    """The fix of a loop that trains on images, its cell with it, and the setup that a run of that found."""
+    fix, cells = fixed([earlier, cell], settings, earlier="")
+    return fix, cells[-1], ran(cells, earlier="")[1].setup

@@ -8,8 +8,8 @@ that. Nothing here knows a rule; what a test changes is what its loop does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from gpu_doctor.recording import (
     Steps,
 )
 from gpu_doctor.recording.setup import Chore
+from gpu_doctor.recording.steps import STEP_COLUMNS
 
 KEY = "Images[10000] batch 32 RandomSampler #0"
 NAN = float("nan")
@@ -53,6 +54,11 @@ class Loop:
     sync: float = NAN
     loss: float = 0.0
     other: float = 0.0
+    first: float = 3.0
+    """The first step takes so many times as long as the others: warm-up."""
+    jitter: float = 0.0
+    """Sigma of the log of how long a step takes."""
+    seed: int = 0
     edge: float = 0.0
     """Of `wait`, paid in the first step of each epoch (ms); added to that step's wait."""
     steps_per_epoch: int = 1000
@@ -114,8 +120,9 @@ class Loop:
 
     def recording(self) -> Recording:
         """What the loop would leave behind."""
+        steps = self._steps()
         made = Recording(
-            steps=self._steps(),
+            steps=steps,
             setup=self._setup(),
             settings=self.settings,
             series=self._series(),
@@ -123,7 +130,7 @@ class Loop:
             lines=self.lines,
             losses=Losses(np.arange(2.0), np.arange(2.0) * self.batch, np.asarray([2.0, 1.5])),
             source=self.source,
-            duration_s=float(self._steps().wall_s.sum()),
+            duration_s=float(steps.wall_s.sum()),
             overhead_s=0.001,
             peak_bytes=self.peak_share * 80e9 if self.gpu else 1e9,
         )
@@ -138,7 +145,9 @@ class Loop:
         first = np.arange(n) % self.steps_per_epoch == 0
         edge = np.where(first, self.edge, 0.0)
         wait = np.full(n, self.wait) + edge
-        late = np.where(np.arange(n) == 0, 3.0, 1.0)  # the first step is warm-up: three times as long
+        late = np.where(np.arange(n) == 0, self.first, 1.0)
+        if self.jitter:
+            late *= np.random.default_rng(self.seed).lognormal(0.0, self.jitter, n)
         wall = (wait + self.own_ms) * late
         fetching = (self.fetch if self.fetch is not None else self.wait) if not self.workers else 0.0
         used = fetching if self.fetch_cpu is None else min(self.fetch_cpu, fetching)
@@ -211,7 +220,7 @@ class Loop:
         cpu = mean if self.fetch_cpu is None else self.fetch_cpu
         n = self.steps
         sums = (n * mean * 1e-3, n * cpu * 1e-3, n * min(self.collate, mean) * 1e-3)
-        return (Fetch(KEY, self.workers, n, *sums, self.batch_bytes, walls * 1e-3),)
+        return (Fetch(self.loader.get("key", KEY), self.workers, n, *sums, self.batch_bytes, walls * 1e-3),)
 
     def _series(self) -> tuple[Series, ...]:
         readings = {
@@ -229,6 +238,62 @@ class Loop:
             for name, pct in readings.items()
             if pct is not None
         )
+
+
+CPU = Metric("cpu_util_pct", "%", "CPU, all usable cores", "utilization")
+PROCESS = Metric("process_rss_bytes", "bytes", "process", "memory")
+WORKERS = Metric("workers_rss_bytes", "bytes", "workers (shared pages counted in each)", "memory")
+GPU = Metric("gpu_util_pct", "%", "GPU (NVML utilization)", "utilization", 0)
+
+
+def starved(gpu: bool = False, steps: int = 60, wait_s: float = 0.030, workers: int = 0, **told: Any) -> Recording:
+    """A loop whose steps last `wait_s` of data wait and 10 ms of the rest, as a panel or a report meets it.
+
+    Args:
+        told: further fields of Recording.
+    """
+    end_s = steps * (wait_s + 0.010)
+    times = np.arange(0.5, end_s, 0.5)
+    read_there = {CPU: 40.0, PROCESS: 2.0 * 2**30, WORKERS: 0.0, **({GPU: 24.0} if gpu else {})}
+    loop = Loop(
+        steps=steps,
+        batch=128,
+        steps_per_epoch=60,
+        first=1.0,
+        workers=workers,
+        gpu=gpu,
+        wait=wait_s * 1e3,
+        forward=3.0,
+        backward=5.0,
+        optimizer=1.0,
+        other=1.0,
+        fetch_cpu=3.0,
+        consumer_cpu=9.0,
+        collate=1.0,
+        batch_bytes=1e6,
+        gpu_work=9.0,
+        gpu_gap=20.0,
+        queue_empty=NAN,
+        transfers=NAN,
+        pageable=NAN,
+        syncs=NAN,
+        loader={"key": "rows", "dataset": "Rows"},
+        setup={"models": ("Linear",), "torch_threads": 2, "torch_version": "2.13.0+cpu"},
+        told={
+            "series": tuple(Series(one, times, np.full(len(times), value)) for one, value in read_there.items()),
+            "losses": Losses(),
+            "duration_s": end_s,
+            "overhead_s": 0.0,
+            **told,
+        },
+    )
+    return loop.recording()
+
+
+def losses(steps: int = 50, factor: float = 1.0, batch: float = 128.0) -> Losses:
+    """A falling loss over samples seen."""
+    seen = np.arange(float(steps)) * batch
+    return Losses(np.arange(float(steps)), seen, factor * (2 * np.exp(-seen / 4000) + 0.3))
 
 
 def on_gpu(**changes: Any) -> Loop:
@@ -288,3 +353,26 @@ def calling(loop: Loop, kind: str, share: float, calls: int, nbytes: float = NAN
     seconds = share * float(recording.steps.wall_s.sum())
     chore = Chore(kind, calls, seconds, nbytes, "<cell>", 9, "<module>", f"{kind}()", seconds)
     return replace(recording, chores=(chore,))
+
+
+def full() -> Recording:
+    """A recording in which every field, and every field of its facts, has another value than it has by itself."""
+    made: Recording = _other_than(Recording)
+    return replace(made, steps=Steps(**{name: np.arange(3.0) + 10 * i for i, name in enumerate(STEP_COLUMNS)}))
+
+
+def _other_than(kind: Any, default: Any = None) -> Any:
+    """A value of a type, and not the default."""
+    of = [one for one in get_args(kind) if one is not type(None)]
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{one.name: _other_than(hints[one.name], one.default) for one in fields(kind)})
+    if get_origin(kind) is np.ndarray:
+        return np.array([0.5, NAN, 2.0])
+    if get_origin(kind) is tuple:
+        return tuple(_other_than(one) for one in of if one is not ...)
+    if get_origin(kind) is Mapping:
+        return {"zwei äöü": _other_than(of[1])}
+    if of:  # one of several types, or None
+        return _other_than(of[0], default)
+    return {bool: default is not True, int: 7, float: 1.5, str: "<x> & äöü"}.get(kind, False)

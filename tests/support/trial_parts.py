@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
-import numpy as np
-
 from gpu_doctor.cell.fix import Fix, FixedCell
-from gpu_doctor.recording import Losses, Recording
+from gpu_doctor.recording import Recording
 from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.results import Largest, Plan, Rung, Sweep
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import losses, starved
 
 CELL: Final = """\
 from torch.utils.data import DataLoader
@@ -32,12 +31,6 @@ WORKERS: Final[dict[str, Any]] = {"num_workers": 4}
 BOTH: Final[dict[str, Any]] = {"num_workers": 4, "amp": "bf16"}
 GIVEN_UP: Final = "stopped after 1 pair of runs: num_workers=2, amp=bf16 is clearly faster"
 WROTE: Final = "What your cell wrote during the trial was put back: runs/x.pt."
-
-
-def losses(steps: int = 50, factor: float = 1.0, batch: float = 128.0) -> Losses:
-    """A falling loss over samples seen."""
-    seen = np.arange(float(steps)) * batch
-    return Losses(np.arange(float(steps)), seen, factor * (2 * np.exp(-seen / 4000) + 0.3))
 
 
 def side(gpu: bool = True, factor: float = 1.0, **fields: Any) -> Recording:

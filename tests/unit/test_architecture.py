@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from gpu_doctor.capture.frameworks import FRAMEWORKS
-from tests.support.panel_parts import starved
+from tests.support.recordings import starved
 from tests.support.repository import ROOT
 
 PACKAGE = ROOT / "gpu_doctor"

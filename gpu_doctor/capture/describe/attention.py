@@ -30,18 +30,18 @@ TABLES: Final = (nn.Embedding, nn.EmbeddingBag)
 class Attention:
     """Attention that is computed product by product, in all modules together."""
 
-    places: tuple[str, ...]
+    places: tuple[str, ...] = ()
     """Where, such as `blocks.0.attn: CausalSelfAttention`."""
-    width: int
+    width: int = 0
     """Length of all their values (heads times head size), added up."""
-    asks_weights: bool
+    asks_weights: bool = False
     """It is `nn.MultiheadAttention`, called without `need_weights=False`, that computes it so."""
     batch_first: bool | None = None
     """Whether the first of them takes (sample, token, width) and not (token, sample, width); None = cannot be told."""
 
 
-def attention(modules: Iterable[nn.Module]) -> Attention | None:
-    """Attention by hand in outermost modules; None where there is none, or its width is not known.
+def attention(modules: Iterable[nn.Module]) -> Attention:
+    """Attention by hand in outermost modules; no places where there is none, or its width is not known.
 
     It is told by a function with two products, a softmax and a scale, in a class (or called from it) that names no
     fused attention. Models of transformers say it themselves: `config._attn_implementation`.
@@ -65,8 +65,6 @@ def attention(modules: Iterable[nn.Module]) -> Attention | None:
                 asked = asked or weights
                 first = first if found else _batch_first(part)
                 found.append((f"{name or 'model'}: {kind.__name__}", width))
-    if not found:
-        return None
     return Attention(tuple(place for place, _ in found), sum(width for _, width in found), asked, first)
 
 

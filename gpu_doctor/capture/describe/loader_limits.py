@@ -21,6 +21,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from gpu_doctor.capture.describe.forked import FORKED_THREADS
 from gpu_doctor.capture.describe.sharding import OBJECT_DEPTH, can_be_read, draws_at_random, parts
 from gpu_doctor.capture.describe.sharding import shards_itself as shards_itself
+from gpu_doctor.machine import start_method
 
 KNOBS_ON_LOADERS: Final = (
     *("num_workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers", "worker_threads"),
@@ -68,15 +69,9 @@ def refusal(loader: Any, knob: str, value: Any = None) -> str:
 
 
 def start_method_of(loader: Any) -> str:
-    """How workers of this loader are started: its own multiprocessing context's way, else the process' default.
-
-    The default is read without fixing it: asking `get_start_method()` plainly would make a later
-    `set_start_method` of the user fail.
-    """
+    """How workers of this loader are started: its own multiprocessing context's way, else the process' default."""
     context = vars(loader).get(MULTIPROCESSING_CONTEXT)
-    if context is not None:
-        return str(context.get_start_method())
-    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    return start_method() if context is None else str(context.get_start_method())
 
 
 def _held_iterator(values: dict[str, Any]) -> str:

@@ -42,7 +42,7 @@ def describe(loader: AnyLoader, role: str = "unknown", ordinal: int = 0) -> Load
         pin_memory=bool(loader.pin_memory),
         prefetch_factor=None if loader.prefetch_factor is None else int(loader.prefetch_factor),
         persistent_workers=bool(loader.persistent_workers),
-        drop_last=bool(_drops_last(loader)),
+        drop_last=bool(loader.drop_last or getattr(values.get("batch_sampler"), "drop_last", False)),
         sampler=_sampler_name(loader),
         dataset=type(dataset).__name__,
         dataset_kind="iterable" if iterable else "map",
@@ -91,10 +91,6 @@ def _sampler_name(loader: AnyLoader) -> str:
     if batch_sampler is not None and type(batch_sampler) is not BatchSampler:
         return type(batch_sampler).__name__
     return type(getattr(batch_sampler, "sampler", values.get("sampler"))).__name__
-
-
-def _drops_last(loader: AnyLoader) -> bool:
-    return bool(loader.drop_last or getattr(vars(loader).get("batch_sampler"), "drop_last", False))
 
 
 def _batches(loader: AnyLoader, samples: int | None) -> int | None:

@@ -13,7 +13,16 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from gpu_doctor.capture.describe.nodes import dimension, dtype_of, factor_of, is_view, name_of, shape_of, users_of
+from gpu_doctor.capture.describe.nodes import (
+    dimension,
+    dtype_of,
+    factor_of,
+    is_view,
+    name_of,
+    only_user,
+    shape_of,
+    users_of,
+)
 from gpu_doctor.recording.setup import LossByHand
 
 SOFTMAXES: Final = {"SoftmaxBackward": "softmax", "LogSoftmaxBackward": "log_softmax"}
@@ -66,8 +75,7 @@ def _from(start: Any, users: Mapping[Any, list[Any]]) -> LossByHand | None:
     at = dimension(int(getattr(start, "_saved_dim", -1)), len(shape))
     classes = shape[at]
     done, labels, node = [SOFTMAXES[name_of(start)]], "", start
-    while len(using := users.get(node, [])) == 1:
-        node = using[0]
+    while (node := only_user(node, users)) is not None:
         name = name_of(node)
         if name in PICKS or name in SUMS:
             done.append(PICKS.get(name) or SUMS[name])
@@ -116,8 +124,7 @@ def _loss(start: Any, done: list[str], labels: str, classes: int) -> LossByHand 
 
 def _logged(node: Any, users: Mapping[Any, list[Any]]) -> bool:
     """Whether the logarithm is taken of what was picked."""
-    while len(using := users.get(node, [])) == 1:
-        node = using[0]
+    while (node := only_user(node, users)) is not None:
         name = name_of(node)
         if name == "LogBackward":
             return True

@@ -55,13 +55,14 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
         channels_last=sum(channels_last(getattr(part, "weight", None)) for part in convolutions),
         unaligned=_unaligned(places.values(), elements),
         compiled=any(compiles_itself(part) for _, part in places.values()) or _calls_compiled(namespace or {}),
-        attention=hand.places[:MOST_PLACES] if hand is not None else (),
-        attention_width=hand.width if hand is not None else 0,
-        asks_weights=hand is not None and hand.asks_weights,
-        attention_batch_first=hand.batch_first if hand is not None else None,
+        attention=hand.places[:MOST_PLACES],
+        attention_width=hand.width,
+        asks_weights=hand.asks_weights,
+        attention_batch_first=hand.batch_first,
         product_weights=attention.product_weights(outer),
         tables=tuple(
-            f"{name or 'model'}: {type(one).__name__} {_rows_and_width(one)}" for name, one in tables[:MOST_TABLES]
+            f"{name or 'model'}: {type(one).__name__} {one.num_embeddings} x {one.embedding_dim}"
+            for name, one in tables[:MOST_TABLES]
         ),
         table_elements=sum(size_of(one.weight)[0] for _, one in tables),
         wrapper=next((found for _, part in places.values() if (found := _wrapper(part))), ""),
@@ -81,10 +82,6 @@ def _dense_tables(places: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn
         if isinstance(part, attention.TABLES) and not part.sparse and part.weight.requires_grad
     ]
     return sorted((one for one in found if held[id(one[1].weight)] == 1), key=lambda one: -size_of(one[1].weight)[0])
-
-
-def _rows_and_width(table: nn.Embedding | nn.EmbeddingBag) -> str:
-    return f"{table.num_embeddings} x {table.embedding_dim}"
 
 
 def optimizer_facts(optimizer: torch.optim.Optimizer) -> OptimizerFacts:

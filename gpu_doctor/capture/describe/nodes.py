@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import torch
@@ -92,6 +92,12 @@ def users_of(nodes: Collection[Any]) -> dict[Any, list[Any]]:
             if further is not None:
                 users[further].append(node)
     return users
+
+
+def only_user(node: Any, users: Mapping[Any, list[Any]]) -> Any | None:
+    """The only operation that takes a result; None where none does, or more than one."""
+    using = users.get(node, [])
+    return using[0] if len(using) == 1 else None
 
 
 def dimension(told: int, dimensions: int) -> int:

@@ -21,6 +21,7 @@ from gpu_doctor.capture.describe.nodes import (
     factor_of,
     is_view,
     name_of,
+    only_user,
     saved,
     shape_of,
     users_of,
@@ -86,9 +87,9 @@ def _from(layer: Any, users: Mapping[Any, list[Any]]) -> Layer | None:
     if len(shape) != 2 or len(sizes) != 2 or min(shape) < 2:
         return None
     rows, classes = shape
-    node = _next(layer, users)
+    node = only_user(layer, users)
     while node is not None and name_of(node) != SOFTMAX:
-        node = _next(node, users) if _row_by_row(node) else None
+        node = only_user(node, users) if _row_by_row(node) else None
     if node is None or not (inside := shape_of(node)):
         return None
     at = dimension(int(node._saved_dim), len(inside))
@@ -98,12 +99,6 @@ def _from(layer: Any, users: Mapping[Any, list[Any]]) -> Layer | None:
     sides = sum(one is not None for one, _ in layer.next_functions[-2:])
     bias, behind = name_of(layer) == BIASED, math.prod(inside[at + 1 :])
     return Layer(rows, classes, int(sizes[0]), dtype_of(layer), sides, bias, behind, limits)
-
-
-def _next(node: Any, users: Mapping[Any, list[Any]]) -> Any | None:
-    """The only operation that takes a result."""
-    using = users.get(node, [])
-    return using[0] if len(using) == 1 else None
 
 
 def _row_by_row(node: Any) -> bool:
@@ -122,7 +117,7 @@ def _of_the_loss(softmax: Any, users: Mapping[Any, list[Any]], rows: int, classe
     node = losses[0] if len(losses) == 1 else None
     while node is not None and is_view(node):
         yield from _picked("index", math.prod(shape_of(node)) // classes, rows)
-        node = _next(node, users)
+        node = only_user(node, users)
     if node is None:
         return
     if name_of(node) in FUSED:
@@ -134,14 +129,14 @@ def _of_the_loss(softmax: Any, users: Mapping[Any, list[Any]], rows: int, classe
     elif name_of(node) not in PICKS or math.prod(shape_of(node)) > rows:
         return
     yield from _picked("index", math.prod(shape_of(node)), rows)
-    before, node = node, _next(node, users)
+    before, node = node, only_user(node, users)
     while node is not None and _row_by_row(node):
         left = math.prod(shape_of(node))
         yield from _picked("index", left, rows)
         mask = _mask(node, before)
         if mask is not None:
             yield from _counted("mask", mask, left)
-        before, node = node, _next(node, users)
+        before, node = node, only_user(node, users)
 
 
 def _mask(node: Any, before: Any) -> Tensor | None:

@@ -17,7 +17,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
@@ -65,7 +64,7 @@ class FetchBook:
         parts["lines"] = lambda: self._with_own(before()) + self.lines()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.meter.counters.close()
         for tally in self._own.values():
             if tally.lines is not None:

@@ -98,11 +98,6 @@ class MarkReader:
         self._anchor_spent = False
         """Nothing else needs it any more."""
 
-    @property
-    def pending(self) -> bool:
-        """Whether there is something to read."""
-        return bool(self._pending)
-
     def ended(self, row: int, found: StepMarks, number: int) -> None:
         """The step of this number has ended and stands in `row` of the table."""
         marks = found.marks

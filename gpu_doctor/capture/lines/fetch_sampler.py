@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import threading
 import time
@@ -76,7 +77,7 @@ class FetchLines:
         self._wake.acquire()
         self._quick = QuickLooks(threads)
         self._looker: threading.Thread | None = None
-        self._dice = 12345
+        self._random = random.Random()  # an own one: the user's random state must not move
         self.cpu_s = 0.0
         """CPU seconds that the looking thread used."""
 
@@ -119,8 +120,7 @@ class FetchLines:
             while not self._over:
                 self._quick.mind()
                 # A fixed period would beat with a fetch of the same period and see the same line each time.
-                self._dice = (self._dice * 1103515245 + 12345) & 0x7FFFFFFF
-                wait_s = period_s * (0.8 + 0.4 * self._dice / 0x7FFFFFFF)
+                wait_s = period_s * self._random.uniform(0.8, 1.2)
                 due_s = clock() + wait_s
                 self._wake.acquire(True, wait_s)
                 begin_s = time.thread_time()  # Python's garbage collection may have run here while we waited

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dis
 import sys
 import sysconfig
+from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
-_DEEPEST: Final = 200
+from gpu_doctor.capture.lines.stacks import outwards
+
 MOST_THROUGH: Final = 12
 _LIBRARIES: Final = tuple(
     {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -44,37 +46,26 @@ class Places:
 
     def of(self, frame: FrameType | None) -> Place | None:
         """The innermost user frame's place; None if there is none above the floor."""
-        in_torch, floor, innermost = False, self._floor, frame
-        for _ in range(_DEEPEST):
-            if frame is None or frame.f_code is floor:
-                return None
-            name = frame.f_code.co_filename
-            if self._is_user(name, frame):
-                line = frame.f_lineno or self._led_to(frame)
-                return Place(name, line, frame.f_code.co_name, in_torch, frame is innermost)
-            in_torch = in_torch or (_TORCH in name and not _takes_apart(name, frame.f_code.co_name))
-            frame = frame.f_back
+        in_torch, floor = False, self._floor
+        for one in outwards(frame):
+            if one.f_code is floor:
+                break
+            name = one.f_code.co_filename
+            if self._is_user(name, one):
+                line = one.f_lineno or self._led_to(one)
+                return Place(name, line, one.f_code.co_name, in_torch, one is frame)
+            in_torch = in_torch or (_TORCH in name and not _takes_apart(name, one.f_code.co_name))
         return None
 
     def through(self, frame: FrameType | None) -> tuple[tuple[str, int], ...]:
         """File and line of every user frame on a stack, the innermost ones first, MOST_THROUGH at most."""
-        found: list[tuple[str, int]] = []
-        for _ in range(_DEEPEST):
-            if frame is None or len(found) == MOST_THROUGH:
-                break
-            name = frame.f_code.co_filename
-            if self._is_user(name, frame):
-                found.append((name, frame.f_lineno or self._led_to(frame)))
-            frame = frame.f_back
-        return tuple(found)
+        users = (one for one in outwards(frame) if self._is_user(one.f_code.co_filename, one))
+        found = islice(users, MOST_THROUGH)
+        return tuple((one.f_code.co_filename, one.f_lineno or self._led_to(one)) for one in found)
 
     def above(self, frame: FrameType | None) -> bool:
         """Whether the stack stands on the floor."""
-        for _ in range(_DEEPEST):
-            if frame is None or frame.f_code is self._floor:
-                break
-            frame = frame.f_back
-        return frame is not None and frame.f_code is self._floor
+        return any(one.f_code is self._floor for one in outwards(frame))
 
     def _led_to(self, frame: FrameType) -> int:
         key = frame.f_code, frame.f_lasti

@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import operator
 import sys
+from collections.abc import Iterator
 from functools import partial
 from itertools import accumulate, chain, compress, repeat
 from types import FrameType
@@ -21,6 +22,8 @@ from typing import Any, Final
 
 DEEPEST: Final = 1000
 """Frames of a stack at most."""
+LOOKED_THROUGH: Final = 200
+"""Frames in which something is looked for."""
 _COLLECTS: Final = sys.version_info[:2] == (3, 11)
 
 
@@ -32,15 +35,14 @@ def stack_of(thread: int) -> list[FrameType]:
     Args:
         thread: its `threading.get_ident()`.
     """
-    return _without_collecting(thread) if _COLLECTS else _walked(sys._current_frames().get(thread))
+    return _without_collecting(thread) if _COLLECTS else list(outwards(sys._current_frames().get(thread), DEEPEST))
 
 
-def _walked(frame: FrameType | None) -> list[FrameType]:
-    found: list[FrameType] = []
-    while frame is not None and len(found) < DEEPEST:
-        found.append(frame)
-        frame = frame.f_back
-    return found
+def outwards(frame: FrameType | None, most: int = LOOKED_THROUGH) -> Iterator[FrameType]:
+    """A frame and those that led to it, so many at most."""
+    while frame is not None and most > 0:
+        yield frame
+        frame, most = frame.f_back, most - 1
 
 
 def _without_collecting(thread: int) -> list[FrameType]:

@@ -19,6 +19,7 @@ from gpu_doctor.capture.taps import (
     order_cost,
     pairs_cost,
     pinning_cost,
+    python_cost,
 )
 from gpu_doctor.recording import Speeds
 
@@ -37,6 +38,7 @@ SPEEDS: Final[Timings] = (
     ("handing over of a batch", handing_cost.timed),
     ("drawing of an order", order_cost.timed),
     ("copying of memory", pinning_cost.timed),
+    ("pace of Python", python_cost.timed),
 )
 """For all runs; the figures are fields of `Speeds`."""
 

@@ -261,16 +261,13 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
         if not recorder.started():
             return None
         learning = not log.trains and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
-        if log.marker is not None:
-            log.boundary()
+        log.boundary()
         recorder.event(GRADIENT if learning else DIFFERENTIATE)
-        if log.marker is not None:
-            log.mark(GRADIENT)
+        log.mark(GRADIENT)
         return True
 
     def ends(token: bool, result: Any) -> None:
-        if log.marker is not None:
-            log.mark(BACKED)
+        log.mark(BACKED)
         log.note((BACKED, log.clock(), None))
 
     return recorder.fence.around(original, begins, ends, anyone=False)

@@ -131,12 +131,7 @@ def hear(scope: TapScope, book: CompileBook) -> None:
         return
     for calls, ours in pairs:
         if not any(getattr(one, "__wrapped__", None) == ours for one in calls):
-            _put(scope, calls, _marked(fence.quietly(ours), ours))
-
-
-def _marked(call: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    call.__wrapped__ = ours  # type: ignore[attr-defined]
-    return call
+            _put(scope, calls, fence.quietly(ours))
 
 
 def _put(scope: TapScope, calls: list[Any], call: Callable[..., Any]) -> None:

@@ -34,6 +34,7 @@ LEFT_OUT: Final = (
     "describe.loss_by_hand",
     "describe.nodes",
     "describe.unused_logits",
+    "lines.stacks",
     "fence",
     "recorder",
     "events",

@@ -23,6 +23,8 @@ import torch
 from gpu_doctor.capture.events import COSTLY
 from gpu_doctor.capture.fence import Fence, FencedContext
 from gpu_doctor.capture.lines.places import installed
+from gpu_doctor.capture.lines.stacks import outwards
+from gpu_doctor.capture.patching import StandIn
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import Chore
@@ -33,7 +35,6 @@ COLLECT_GARBAGE: Final = "collect-garbage"
 
 MOST_PLACES: Final = 256
 """Lines told apart; calls from further ones are counted without a place."""
-_DEEPEST: Final = 200
 _NAN: Final = float("nan")
 _FILES: Final = (io.BytesIO, io.BufferedWriter, io.BufferedRandom)
 
@@ -113,30 +114,20 @@ def _chore(kind: str, places: Mapping[Place, Sequence[float]]) -> Chore:
 
 def _users_place(frame: FrameType | None) -> Place:
     """The innermost frame outside of installed libraries and of ours."""
-    for _ in range(_DEEPEST):
-        if frame is None:
-            break
-        code = frame.f_code
-        name = code.co_filename
+    for one in outwards(frame):
+        name = one.f_code.co_filename
         if not (installed(name) or name.startswith("<frozen")):
-            return name, frame.f_lineno, code.co_name
-        frame = frame.f_back
+            return name, one.f_lineno, one.f_code.co_name
     return NOWHERE
 
 
-class Stand:
-    """Stands in for a function; a copy or a pickle of it is the function itself and needs no gpu_doctor."""
+class Stand(StandIn):
+    """Stands in for a function, and times it; a copy or a pickle is the function itself and needs no gpu_doctor."""
 
     def __init__(self, fence: Fence, book: CallBook, kind: str, where: str, original: Callable[..., Any]) -> None:
         """`where` names the function for `pkgutil.resolve_name`, such as `gc:collect`."""
-        self._where, self._original = where, original
-        self._call = timed(fence, book, kind, original)
-        update_wrapper(self, original)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls what it stands for, and notes what that cost."""
-        __tracebackhide__ = True
-        return self._call(*args, **kwargs)
+        super().__init__(original, timed(fence, book, kind, original))
+        self._where = where
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pkgutil.resolve_name, (self._where,)
@@ -146,12 +137,6 @@ class Stand:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self._original
-
-    def __eq__(self, other: object) -> bool:
-        return other is self or other is self._original
-
-    def __hash__(self) -> int:
-        return hash(self._original)
 
 
 def timed(fence: Fence, book: CallBook, kind: str, original: Callable[..., Any]) -> Callable[..., Any]:

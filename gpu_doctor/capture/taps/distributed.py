@@ -24,7 +24,7 @@ from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.taps import peers
 from gpu_doctor.capture.taps.costly_calls import CallBook, Stand, book_of, timed
 from gpu_doctor.capture.taps.tap import TapScope
-from gpu_doctor.machine import cgroup
+from gpu_doctor.machine import cgroup, shm_bytes
 from gpu_doctor.recording.setup import World
 
 COMMUNICATION: Final = "communication"
@@ -34,7 +34,6 @@ COLLECTIVES: Final = (
     *("barrier", "monitored_barrier", "broadcast", "broadcast_object_list", "gather", "gather_object", "recv"),
     *("reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send"),
 )
-_SHM: Final = "/dev/shm"
 _NAN: Final = float("nan")
 
 
@@ -44,7 +43,7 @@ class Listening:
     def __init__(self, scope: TapScope, book: CallBook) -> None:
         self._scope, self._book = scope, book
         self._run = peers.run_number()
-        self._shm_free_bytes, self._visible_gpus = _shm_free_bytes(), _visible_gpus()
+        self._shm_free_bytes, self._visible_gpus = float((shm_bytes() or (_NAN,))[0]), _visible_gpus()
         self._size, self._rank, self._local = 1, 0, 1
         self._killed_before, self._killed = cgroup.oom_kills(), _NAN
         self._models: list[weakref.ref[DistributedDataParallel]] = []
@@ -169,12 +168,3 @@ def _unsynced(fence: Fence, state: Listening, original: Callable[..., Any]) -> C
 
 def _visible_gpus() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
-def _shm_free_bytes() -> float:
-    """Free bytes of the shared memory that workers hand batches over in, NaN where the machine has none."""
-    try:
-        found = os.statvfs(_SHM)
-    except (AttributeError, OSError):
-        return _NAN
-    return float(found.f_bavail * found.f_frsize)

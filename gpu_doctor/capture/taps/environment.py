@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import platform
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 import torch
 
 from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.machine import start_method
 from gpu_doctor.recording import DeviceSetup
 
 
@@ -89,7 +89,7 @@ def tap(scope: TapScope) -> None:
         cuda_version=torch.version.cuda or "",
         devices=devices(),
         torch_threads=torch.get_num_threads(),
-        start_method=multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0],
+        start_method=start_method(),
         flags=lambda: dict(flags),
     )
 

@@ -77,8 +77,7 @@ class EvaluationMode:
 
     def _begins(self) -> None:
         self._evaluates = True
-        if self._recorder.log.marker is not None:
-            self._recorder.log.boundary()
+        self._recorder.log.boundary()
         self._recorder.event(EVALUATES)
 
     def _trains(self, known: weakref.ref[nn.Module]) -> Callable[..., None]:
@@ -86,8 +85,7 @@ class EvaluationMode:
             if not mode or module is not known():
                 return
             if self._evaluates:
-                if self._recorder.log.marker is not None:
-                    self._recorder.log.mark(EVALUATED)
+                self._recorder.log.mark(EVALUATED)
                 self._recorder.event(EVALUATED)
             self._off()
 

@@ -22,7 +22,6 @@ from gpu_doctor.capture.events import CALL, CALLED
 from gpu_doctor.capture.taps.copies import Call
 from gpu_doctor.capture.taps.tap import Listeners, TapScope
 
-_NAN = float("nan")
 SEAM: Final = models.CALL
 _tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
 _dynamo: Callable[[], bool] = torch.compiler.is_dynamo_compiling

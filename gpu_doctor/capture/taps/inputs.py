@@ -126,7 +126,7 @@ class Looker:
             self.open()
 
     def settle(self) -> None:
-        """The step has ended: no later backward can use its evaluation forwards but through their outputs."""
+        """The step has ended, or trains: no later backward uses its evaluation forwards but through their outputs."""
         for watch in self.pending:
             watch.open = False
         self.pending.clear()
@@ -167,9 +167,7 @@ class Looker:
             self.trained.add(id(module))
         learns = module.training and torch.is_grad_enabled()
         if learns:
-            for watch in self.pending:  # the backward to come is that of this forward
-                watch.open = False
-            self.pending.clear()
+            self.settle()  # the backward to come is that of this forward
         if self.room <= 0:
             if not self.pending:
                 self.close()

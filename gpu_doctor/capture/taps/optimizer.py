@@ -8,7 +8,6 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from threading import get_ident
-from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -16,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.events import ABANDONED, CPU, CPU_EVERY_NS, DONE, OURS, PHASE, STEP, STEPPED, ZERO
+from gpu_doctor.capture.lines.stacks import DEEPEST, outwards
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import foreign
 from gpu_doctor.capture.taps.in_backward import StepsInBackward, on_autograds_thread
@@ -31,21 +31,15 @@ _OPTIMIZER_FILE: Final = torch.optim.Optimizer.profile_hook_step.__code__.co_fil
 
 def _within_a_step() -> bool:
     """Whether the step that begins is called by another optimizer's step (a wrapper, or a closure)."""
-    frame: FrameType | None = sys._getframe(1)
-    steps = 0
-    while frame is not None:
-        steps += frame.f_code.co_filename == _OPTIMIZER_FILE and frame.f_code.co_name == "wrapper"
-        frame = frame.f_back
-    return steps > 1
+    codes = (frame.f_code for frame in outwards(sys._getframe(1), DEEPEST))
+    return sum(one.co_filename == _OPTIMIZER_FILE and one.co_name == "wrapper" for one in codes) > 1
 
 
 def _within_a_scaler() -> bool:
     """Whether the step that begins is taken by a GradScaler that scales."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame in outwards(sys._getframe(1), DEEPEST):
         if frame.f_code.co_filename == _SCALER_FILE and frame.f_code.co_name == "step":
             return bool(getattr(frame.f_locals.get("self"), "_enabled", False))
-        frame = frame.f_back
     return False
 
 
@@ -243,11 +237,9 @@ class Steps:
         """`zero_grad` of a module: where no optimizer steps, it is the begin of a step."""
 
         def begins(module: Any, /, *args: Any, **kwargs: Any) -> bool:
-            log = self._log
-            if log.marker is not None:
-                if not log.trains:
-                    log.boundary()
-                log.mark(ZERO)
+            if not self._log.trains:
+                self._log.boundary()
+            self._log.mark(ZERO)
             self._recorder.event(ZERO)
             return True
 

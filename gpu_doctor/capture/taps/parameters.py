@@ -31,7 +31,3 @@ class Parameters:
     def ids(self) -> set[int]:
         """Of those alive; good for as long as nothing is freed."""
         return {id(one) for one in self.alive()}
-
-    def clear(self) -> None:
-        """Knows none."""
-        self._refs.clear()

@@ -47,17 +47,16 @@ def own_step_s(steps: Steps, communication_s: float) -> float | None:
     return max(float(own.sum()) - communication_s, 0.0) / float(rows.count.sum())
 
 
-def exchanged(run: int, own_s: float, patience_s: float = PATIENCE_S) -> tuple[float, ...]:
-    """Every rank's seconds in the order of ranks, or nothing where one of them has not told within `patience_s`.
+def exchanged(run: int, own_s: float) -> tuple[float, ...]:
+    """Every rank's seconds in the order of ranks, or nothing where one of them has not told within PATIENCE_S.
 
     Args:
         run: from `run_number`.
         own_s: of this rank.
-        patience_s: how long the others are waited for.
     """
     store: Any = dist.distributed_c10d._get_default_store()
     size, rank = dist.get_world_size(), dist.get_rank()
     keys = [f"gpu_doctor/{run}/step_s/{one}" for one in range(size)]
     store.set(keys[rank], repr(own_s))
-    store.wait(keys, timedelta(seconds=patience_s))
+    store.wait(keys, timedelta(seconds=PATIENCE_S))
     return tuple(float(store.get(key)) for key in keys)

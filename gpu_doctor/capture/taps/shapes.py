@@ -47,7 +47,7 @@ class Shapes:
         self.indices = max(self.indices, indices)
         shape = tuple(int(length) for length in given.shape)
         new = shape not in self.counts and self.looked_at > 0
-        if shape not in self.counts and self.looked_at > 0:
+        if new:
             self._new_at.append(self.looked_at)
         self.looked_at += 1
         if shape in self.counts or len(self.counts) < MOST_SHAPES:

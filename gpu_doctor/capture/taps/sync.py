@@ -80,7 +80,6 @@ def tap(scope: TapScope) -> None:
         after = fetched if name in COPIES else ends
         return Seam(original, around(original, begins, after, lambda tensor, error: ends(tensor, None)))
 
-    traffic.book_of(scope)
     for name in METHODS:
         scope.patches.wrap(torch.Tensor, name, functools.partial(standing_in, name=name))
     for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):

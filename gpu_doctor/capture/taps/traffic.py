@@ -13,7 +13,6 @@ import torch
 
 from gpu_doctor.capture.events import CAME, COPIED, COPYING
 from gpu_doctor.capture.step_clock import Place
-from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import Traffic
 
 SMALL_BYTES: Final = 64 * 1024
@@ -141,15 +140,6 @@ class CopyBook:
         """Whether the loop has taken another batch, or ended a step, since the last copy to the host."""
         moved, self._place = place != self._place, place
         return moved
-
-
-def book_of(scope: TapScope) -> CopyBook:
-    """The one book of a run, opened by whichever tap asks first."""
-    book = scope.recorder.parts.get("traffic")
-    if not isinstance(book, CopyBook):
-        book = scope.recorder.parts["traffic"] = CopyBook()
-        scope.recorder.copied = book.heard
-    return book
 
 
 def _address(tensor: torch.Tensor) -> int:

@@ -35,7 +35,8 @@ def tap(scope: TapScope) -> None:
     """Stand-ins for the methods; without an accelerator nothing is put anywhere (there is nothing to hear)."""
     if not scope.accelerated:
         return
-    recorder = scope.recorder
+    recorder, book = scope.recorder, traffic.CopyBook()
+    recorder.parts["traffic"], recorder.copied = book, book.heard
     log, around, event = recorder.log, recorder.fence.around_in_graphs, recorder.event
     inside = False
 
@@ -52,7 +53,7 @@ def tap(scope: TapScope) -> None:
             event(phase)
         if phase == WAITING and log.marker is not None:
             log.waits(of_current(source))
-        if phase == COPYING and log.marker is not None:
+        if phase == COPYING:
             log.mark(WAITING if blocking else COPYING)
         inside = True
         return Copy(source, blocking, phase)
@@ -71,8 +72,7 @@ def tap(scope: TapScope) -> None:
             pinned = _pinned(source)
             left = source.numel() * source.element_size(), not pinned, traffic.left(source, pinned, copy.blocking)
         if copy.phase == COPYING or left is not None:
-            if log.marker is not None:
-                log.mark(SYNCED if copy.blocking else COPIED)
+            log.mark(SYNCED if copy.blocking else COPIED)
             event(COPIED, left)
         elif copy.phase == WAITING:
             log.waited()
@@ -113,8 +113,7 @@ def tap(scope: TapScope) -> None:
 
         return around(original, lambda iterator: True, answered, lambda token, error: None)
 
-    traffic.book_of(scope)
-    for name, asked in (("to", _asked), ("cuda", _always)):
+    for name, asked in (("to", _asked), ("cuda", lambda args, kwargs: "cuda")):
         scope.patches.wrap(torch.Tensor, name, functools.partial(copies, asked))
     scope.patches.wrap(torch.Tensor, "copy_", copies_in)
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", pulling)
@@ -132,11 +131,6 @@ def _asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     if isinstance(given, int):  # the number of a device is one of an accelerator
         return "cuda"
     return given.device.type if isinstance(given, torch.Tensor) else ""
-
-
-def _always(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """As `_asked`, of `.cuda`."""
-    return "cuda"
 
 
 def _non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -29,9 +29,6 @@ looked at; the third tells what became of the gradients."""
 MOST_STEPS: Final = 40
 """Nobody looks longer: a critic of a GAN steps up to 10 times as often as the generator."""
 MOST_OPTIMIZERS: Final = 16
-WORTH: Final = 0.05
-"""For a smaller part of the weights nobody asks for the optimizers of the whole process, which takes some 60 ms: they
-are asked for when the first optimizer is met, in the step that is left out as warm-up anyway."""
 ASKED, UNMET, NOBODY = 1, 2, 4
 """Bits of leaves that are no parameters, that an optimizer owns which has not been met, and that none owns."""
 FIRST: Final = 8
@@ -103,7 +100,8 @@ class Unstepped:
         self._owners: list[Owner] = []
         self._bits: dict[int, int] = {}
         self._everyones: set[int] | None = None
-        """Parameters of all optimizers of the process; None = nobody asked."""
+        """Parameters of all optimizers of the process, a scan of all its objects: asked for once a backward reaches a
+        parameter of which none that was met is the owner; None = nobody asked."""
         self._seen: list[Backward] = []
         self._found: dict[str, Any] = {}
 
@@ -118,8 +116,6 @@ class Unstepped:
                 hears.join(hear)
             # Besides those that hold what is stepped: a backbone of its own. Names alone; no scan of the process.
             self._modules.update({id(one): one for one in models.outermost(self._scope.namespace)})
-            if self._worth({id(p) for p in owned}):
-                self._everyones = models.owned()
         if not owned:
             return
         bit = FIRST << len(self._owners)
@@ -188,13 +184,11 @@ class Unstepped:
     def _bit_of(self, leaf: torch.Tensor) -> int:
         if not isinstance(leaf, nn.Parameter):
             return ASKED
-        return self._bits.get(id(leaf)) or (UNMET if self._everyones and id(leaf) in self._everyones else NOBODY)
-
-    def _worth(self, owned: set[int]) -> bool:
-        """Whether so much is not the first optimizer's that it is worth a scan for others."""
-        parameters = {id(p): p for one in self._modules.values() for p in one.parameters() if p.requires_grad}
-        whole = sum(size_of(p)[0] for p in parameters.values())
-        return sum(size_of(p)[0] for key, p in parameters.items() if key not in owned) >= WORTH * whole > 0
+        if id(leaf) in self._bits:
+            return self._bits[id(leaf)]
+        if self._everyones is None:
+            self._everyones = models.owned()
+        return UNMET if id(leaf) in self._everyones else NOBODY
 
     def _judge(self) -> None:
         """Of the backwards that an optimizer stepped by and whose gradients have all come to an end."""

@@ -16,6 +16,7 @@ import torch
 
 from gpu_doctor.capture.events import DONE, PHASE
 from gpu_doctor.capture.frameworks import FRAMEWORKS
+from gpu_doctor.capture.lines.stacks import outwards
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.steps import BACKWARD, OTHER
 
@@ -70,15 +71,12 @@ def tap(scope: TapScope) -> None:
 
 def _around(frame: FrameType | None) -> type | None:
     """The class whose `step`, unheard by torch's hooks, runs on a stack below some optimizer's; None if none does."""
-    for _ in range(_DEEPEST):
-        if frame is None:
-            break
-        if frame.f_code.co_name == "step":
-            owner = frame.f_locals.get("self")
-            kind = next((one for one in type(owner).__mro__ if "step" in vars(one)), object)
+    for one in outwards(frame, _DEEPEST):
+        if one.f_code.co_name == "step":
+            owner = one.f_locals.get("self")
+            kind = next((each for each in type(owner).__mro__ if "step" in vars(each)), object)
             passes_on = kind.__module__.partition(".")[0] in _PASSES_ON
             heard = passes_on or getattr(vars(kind).get("step"), "hooked", False)
             if isinstance(owner, torch.optim.Optimizer) and not heard:
                 return kind
-        frame = frame.f_back
     return None

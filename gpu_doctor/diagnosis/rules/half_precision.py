@@ -7,6 +7,7 @@ from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.vitals.arithmetic import CONVOLUTIONS, convolutions_in_tf32, has_tf32, matrices_in_tf32
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
+HALVES = ("float16", "bfloat16")
 CUBLAS = ("Linear", "MultiheadAttention", "Bilinear", "NonDynamicallyQuantizableLinear")
 """Layers of matrix products, which `set_float32_matmul_precision` is about."""
 CUDNN = (*CONVOLUTIONS, "LSTM", "GRU")

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from gpu_doctor.diagnosis.rules import half_precision
+from typing import Final
+
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+
+BACKWARD_LEAST: Final = 0.8
+BACKWARD_USUAL: Final = 1.4
+BACKWARD_BY_PRODUCTS: Final = 2.0
+"""Plain backward over plain forward: 0.8 to 2.4 in 9 loops, in the middle 1.4 (a ratio of like work, which machines
+differ in less than loops do; more with a recomputed forward); and two products a weight to one (Kaplan et al. 2020,
+2.1)."""
 
 
 def both(vitals: Vitals) -> float | None:
@@ -13,6 +22,18 @@ def both(vitals: Vitals) -> float | None:
     if vitals.forward_share is None or vitals.backward_share is None:
         return None
     return vitals.passes_share
+
+
+def computing(vitals: Vitals) -> float | None:
+    """Of that, what goes into numbers; None where it does not set the loop's pace.
+
+    On a CPU, without what it takes to go from operation to operation, however many numbers they have; both were timed
+    in this run.
+    """
+    spent = both(vitals)
+    if spent is None or not gpu_pace.kernels_set_it(vitals):
+        return None
+    return max(spent - (vitals.dispatch_share or 0.0), 0.0)
 
 
 def loss(vitals: Vitals) -> float | None:
@@ -39,6 +60,5 @@ def saved(vitals: Vitals, longer_s: tuple[float, ...] | None) -> tuple[float, fl
     step_s, most = vitals.host_step_s, both(vitals)
     if longer_s is None or len(longer_s) != 3 or not step_s or most is None:
         return None
-    rounds = max(vitals.micro_batches or 1.0, 1.0)
-    low, usual, high = (min(one * rounds / step_s, most) for one in longer_s)
+    low, usual, high = (min(one * vitals.rounds / step_s, most) for one in longer_s)
     return low, usual, high

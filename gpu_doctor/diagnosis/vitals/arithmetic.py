@@ -17,7 +17,7 @@ from gpu_doctor.machine.cards import AMPERE, peak_flops_per_s
 from gpu_doctor.recording import DeviceSetup, Recording, Setup, Steps
 
 CORE_FLOPS: Final = 10e9
-"""Float32 operations a second that one core sustains in matrix products: a third of what a core with AVX2 at 2 GHz
+"""Float32 operations a second that one core sustains in matrix products: a sixth of what a core with AVX2 at 2 GHz
 does at its peak (2 units x 8 lanes x 2 operations), so that nobody is told too early that a CPU is as fast."""
 FLOPS_PER_WEIGHT: Final = 6.0
 """Of one position in one training step: 2 in the forward, 4 in the backward."""

@@ -12,7 +12,8 @@ from gpu_doctor.recording.steps import ratio
 
 SPIN_S: Final = 0.01
 """So long each thread of torch's pool spins after its work before it sleeps: libgomp's default of 300 000 rounds
-(GOMP_SPINCOUNT in its manual), measured 8.5 ms on two cores."""
+(GOMP_SPINCOUNT in its manual), each a PAUSE: 14 ms at 3 GHz with the 140 cycles of Intel's optimization manual (since
+Skylake), 8.5 ms on one machine."""
 BESIDE_SHARE: Final = 0.25
 """Less than this part of a fetch on other threads may as well be the error of two clocks."""
 

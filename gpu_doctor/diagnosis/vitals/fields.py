@@ -287,6 +287,11 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         return None if self.gpu_util_pct is None else min(self.gpu_util_pct / busy, 100.0)
 
     @property
+    def device_limits(self) -> bool:
+        """A GPU is the limit of its loop, as far as its queue tells: it hides what the host does. False on a CPU."""
+        return self.on_gpu and not self.gpu_outruns_host
+
+    @property
     def launches_limit(self) -> bool:
         """A GPU's loop is as fast as its host launches: the queue is empty, asked before any wait could empty it.
 
@@ -305,6 +310,11 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         return None if self.batches_per_step is None else self.batches_per_step / max(self.loaders_pulled or 1.0, 1.0)
 
     @property
+    def rounds(self) -> float:
+        """The same, 1 where batches were not counted, and at least."""
+        return max(self.micro_batches or 1.0, 1.0)
+
+    @property
     def dispatch_share(self) -> float | None:
         """Part of the wall-clock in which a CPU goes from operation to operation, in forward, loss and backward.
 
@@ -316,7 +326,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         least, operations, backward = self.setup.operation_s, self.setup.graph_operations, self.backward_share
         if self.on_gpu or not least or not operations or not backward or not self.step_wall_s:
             return None
-        if round(self.micro_batches or 1.0, 1) > 1.0 or len(self.setup.optimizers) > 1:
+        if round(self.rounds, 1) > 1.0 or len(self.setup.optimizers) > 1:
             return None
         floor = least * operations / self.step_wall_s
         ahead = (self.forward_share or 0.0) - (self.no_grad_share or 0.0) + (self.loss_share or 0.0)

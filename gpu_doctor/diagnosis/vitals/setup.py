@@ -54,6 +54,11 @@ class SetupVitals:
         return self.setup.parameters
 
     @property
+    def dtype(self) -> str:
+        """The number format of its products, such as `bfloat16`: of the autocast that was on, else of its weights."""
+        return self.setup.autocast or self.setup.dtype
+
+    @property
     def optimizer_facts(self) -> tuple[OptimizerFacts, ...] | None:
         """The make of the optimizers."""
         return self.setup.optimizer_facts

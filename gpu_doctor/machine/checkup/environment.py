@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gpu_doctor.machine.checkup.facts import Facts
+from gpu_doctor.machine.checkup.host import THREADS_PER_CORE
 from gpu_doctor.machine.checkup.result import LOOK, WRONG, CheckLine
 
 THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-THREADS_PER_CORE: Final = 1.25
-"""As for torch's threads (host_lines)."""
 SWITCHES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "CUDA_LAUNCH_BLOCKING": (("1",), "the CPU waits for every GPU kernel, which is meant for debugging"),
     "PYTORCH_NO_CUDA_MEMORY_CACHING": (

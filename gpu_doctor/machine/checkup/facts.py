@@ -92,7 +92,7 @@ class Facts:
     affinity_cores: int = 1
     shm: tuple[int, int] | None = None
     """/dev/shm: free and total bytes."""
-    ram: tuple[int, int] | None = None
+    ram: tuple[int, int] = field(kw_only=True)
     """Available and total bytes, within the container's limit."""
     start_method: str = "fork"
     environment: Mapping[str, str] = field(default_factory=dict)

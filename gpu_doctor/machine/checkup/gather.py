@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import warnings
 from pathlib import Path
@@ -13,7 +12,6 @@ from gpu_doctor.machine import host
 from gpu_doctor.machine.cards import served_cuda
 from gpu_doctor.machine.checkup.environment import READ
 from gpu_doctor.machine.checkup.facts import CardFacts, Facts, TorchFacts
-from gpu_doctor.machine.host import physical_cores
 from gpu_doctor.machine.nvml import probe
 from gpu_doctor.machine.nvml.neighbours import others
 from gpu_doctor.machine.nvml.visible import Gpu, ask, device_setup, look, text
@@ -36,12 +34,12 @@ def gathered() -> Facts:
         **found,
         usable_cores=host.usable_cores(),
         os_cores=host.os_cores(),
-        physical_cores=physical_cores(),
+        physical_cores=host.physical_cores(),
         affinity_cores=host.affinity_cores(),
         shm=host.shm_bytes(),
         ram=host.memory(),
         environment={name: os.environ[name] for name in READ if name in os.environ},
-        start_method=multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0],
+        start_method=host.start_method(),
     )
 
 

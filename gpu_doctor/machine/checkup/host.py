@@ -101,8 +101,6 @@ def start_method(facts: Facts) -> CheckLine:
 
 def ram(facts: Facts) -> CheckLine:
     """Host memory, within the container's limit."""
-    if facts.ram is None:
-        return CheckLine("RAM", UNKNOWN, "psutil could not read the host's memory.")
     available, total = facts.ram
     found = f"{formatting.size(available)} of {formatting.size(total)} available."
     to_do = "Free memory first (shut down other kernels): every worker needs its own."

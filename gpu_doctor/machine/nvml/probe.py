@@ -103,7 +103,7 @@ class _Device:
     """The readings of one GPU."""
 
     def __init__(self, vendor: Any, gpu: Gpu, clock: Callable[[], float]) -> None:
-        self.gpu, self._vendor = gpu, vendor
+        self.gpu = gpu
         self._often, self._rarely = _often(vendor, gpu), _rarely(vendor, gpu)
         self._gpm: Gpm | None = None
         if supported(vendor, gpu):

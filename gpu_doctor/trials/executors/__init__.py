@@ -1,4 +1,4 @@
-"""Where trials run: in the kernel one after another, or on the machines of a cluster side by side."""
+"""Where trials run: in the kernel, which takes turns, or on the machines of a cluster side by side."""
 
 from __future__ import annotations
 
@@ -32,21 +32,20 @@ class Executor(Protocol):
         steps: int,
         seconds: float,
         against: Settings,
-        racing: bool = False,
         pairs: int = MOST_PAIRS,
     ) -> list[Effect]:
         """Tries each candidate against `against`; the kernel's namespace is afterwards as it was.
 
         Args:
             case: a `Case`, whose code.
-            candidates: knob values to try.
+            candidates: knob values to try. Of several one is wanted: what is clearly worse than the best of them may be
+                given up, with that as the effect's `reason`.
             against: those of the baseline side.
             steps: of one side of one round.
             seconds: of one candidate's trial.
-            racing: give up what is clearly worse than the best of them (one of them is wanted).
             pairs: of runs, at most, of one candidate.
-            An executor of your own may leave the last two out: it is asked without them then. One that takes `pasted`
-            as well, as `Case.trial` does, is asked to run the changed cell in the last trial of a treatment.
+            An executor of your own may leave the last one out: it is asked without it then. One that takes `pasted` as
+            well, as `Case.trial` does, is asked to run the changed cell in the last trial of a treatment.
 
         Returns:
             An effect for each candidate, in order, each kept in `case.effects` and `case.trials` as by `case.trial`.
@@ -59,7 +58,7 @@ class Executor(Protocol):
 
 
 class InKernel:
-    """The default: trials in the kernel's own process, one at a time, from the same state."""
+    """The default: trials in the kernel's own process, in turns, from the same state."""
 
     width = 1
 
@@ -71,24 +70,12 @@ class InKernel:
         steps: int,
         seconds: float,
         against: Settings,
-        racing: bool = False,
         pairs: int = MOST_PAIRS,
         pasted: bool = False,
     ) -> list[Effect]:
-        """One trial after another; racing, they take turns and the clearly worse ones are given up."""
-        budget: dict[str, Any] = {"steps": steps, "seconds": seconds, "pairs": pairs, "against": against}
-        if pasted:
-            budget["pasted"] = True
-        if racing:
-            return race.tried(case, candidates, **budget)
-        effects: list[Effect] = []
-        for candidate in candidates:
-            if effects and case.stopped:  # each trial begins by forgetting the Stop of the one before
-                case.effects.append(Effect(dict(candidate), dict(against), outcome="stopped"))
-                effects.append(case.effects[-1])
-            else:
-                effects.append(case.trial(candidate, **budget))
-        return effects
+        """Several take turns, and the clearly worse ones are given up."""
+        how: dict[str, Any] = {"against": against, "pairs": pairs, "pasted": pasted}
+        return race.tried(case, candidates, steps=steps, seconds=seconds, **how)
 
 
 def width_for(executor: Executor, case: Runner) -> int:
@@ -102,7 +89,6 @@ def tried(
     case: Runner,
     candidates: Sequence[Settings],
     *,
-    racing: bool,
     pairs: int = MOST_PAIRS,
     pasted: bool = False,
     **budget: Any,
@@ -110,6 +96,6 @@ def tried(
     """See `Executor.trials`; one of somebody's own is asked without the parameters that it does not know."""
     known = inspect.signature(executor.trials).parameters
     every = any(one.kind is one.VAR_KEYWORD for one in known.values())
-    asked = {"racing": racing, "pairs": pairs, **({"pasted": True} if pasted else {})}
+    asked = {"pairs": pairs, **({"pasted": True} if pasted else {})}
     budget |= {name: value for name, value in asked.items() if every or name in known}
     return executor.trials(case, candidates, **budget)

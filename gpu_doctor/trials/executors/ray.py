@@ -63,7 +63,7 @@ class RoundsOut:
     out: dict[Any, tuple[race.Entry, float]] = field(default_factory=dict)
     """Task -> its candidate, and when it was sent (monotonic seconds)."""
 
-    def run(self, case: Runner, entries: Sequence[race.Entry], racing: bool) -> None:
+    def run(self, case: Runner, entries: Sequence[race.Entry]) -> None:
         """Sends rounds until every candidate is decided, Stop comes, or it is interrupted; leaves no task behind."""
         try:
             while not case.stopped:
@@ -83,7 +83,7 @@ class RoundsOut:
                 for one in ready:
                     self._back(one)
                 self._overdue()
-                if racing and ready:
+                if ready:
                     race.drop_the_worse(entries)
                     self._cancel([one for one, (entry, _) in self.out.items() if not entry.going])
         finally:
@@ -264,7 +264,6 @@ class RayExecutor:
         steps: int,
         seconds: float,
         against: Settings,
-        racing: bool = False,
         pairs: int = MOST_PAIRS,
     ) -> list[Effect]:
         """Tries each candidate on the cluster; see `Executor.trials`.
@@ -281,7 +280,7 @@ class RayExecutor:
         undos = process_undos(reporting=False)  # what is packed may draw random numbers
         try:
             if going:
-                self._run(case, going, against, steps, seconds, racing, pairs)
+                self._run(case, going, against, steps, seconds, pairs)
         except KeyboardInterrupt:
             with uninterrupted():  # what came back until then is not lost
                 for entry in entries:
@@ -300,7 +299,6 @@ class RayExecutor:
         against: Settings,
         steps: int,
         seconds: float,
-        racing: bool,
         pairs: int,
     ) -> None:
         said = ""
@@ -329,7 +327,7 @@ class RayExecutor:
             part = 1.0 / (self._width or request.room(machines))
             places[id(entry)] = round_.options(**{**asked, **self._options}), part
         limit_s = 4 * (BLOCK_SHARE * seconds + SETUP_S) + self._patience_s  # two sides, one to warm up, one for losses
-        RoundsOut(self._ray, places, luggage, against, steps, seconds, limit_s, pairs).run(case, entries, racing)
+        RoundsOut(self._ray, places, luggage, against, steps, seconds, limit_s, pairs).run(case, entries)
 
     def _connect(self) -> None:
         if self._ray.is_initialized():

@@ -10,7 +10,7 @@ from gpu_doctor.cell import Edit, Edits
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.framework_fix import handed_model
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.knob import TrialScope
+from gpu_doctor.trials.knobs.knob import NO_MODEL, TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
 
 WRAPPERS: Final = ("FullyShardedDataParallel", "DistributedDataParallel")
@@ -45,7 +45,7 @@ class ChannelsLast(OnOffKnob):
     def why_not(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
         if not setup.optimizers:
-            return "No torch optimizer stepped, so the trained model is not known."
+            return NO_MODEL
         if not value:
             found = self.found(setup)
             return "Your code stores the weights channels last itself: change it there." if found else ""

@@ -18,7 +18,7 @@ from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.framework_fix import handed_model
 from gpu_doctor.trials.knobs.compiler import forgotten_afterwards, is_compilers, unsupported, weakly
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.knobs.knob import NO_MODEL, Refused, TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
 from gpu_doctor.trials.knobs.this_machine import torch_of
 
@@ -55,7 +55,7 @@ class Compile(OnOffKnob):
         if not value:
             return ""
         if not setup.optimizers:
-            return "No torch optimizer stepped, so the trained model is not known."
+            return NO_MODEL
         wrapper = setup.model.wrapper if setup.model is not None else ""
         if wrapper:
             return _wrapped(wrapper)

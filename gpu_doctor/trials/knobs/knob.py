@@ -6,12 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gpu_doctor.cell import Edits
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
+
+NO_MODEL: Final = "No torch optimizer stepped, so the trained model is not known."
+"""Why no knob acts on it."""
 
 
 class Refused(Exception):

@@ -67,7 +67,7 @@ class LoaderLines:
             return [[self.setup.training_loader]]
         groups: dict[str, list[LoaderSetup | None]] = {}
         for one in loaders:
-            groups.setdefault(one.key.rpartition(" #")[0] or one.key, []).append(one)
+            groups.setdefault(one.stem, []).append(one)
         return list(groups.values())
 
     def _fitting(self, settings: Settings, first: LoaderSetup | None, this: LoaderSetup | None) -> Settings:

@@ -21,6 +21,7 @@ from gpu_doctor.trials.knobs.this_machine import torch_of
 CAPABILITY: Final = 8
 """TF32 came with compute capability 8.0 (Ampere; NVIDIA's Ampere tuning guide)."""
 NO_CARD: Final = "TF32 needs an NVIDIA card with compute capability 8.0 or more, and the loop trains on {0}."
+TOO_OLD: Final = "{0} (compute capability {1}.{2}) has no TF32, which needs 8.0 or more."
 NEWER: Final = "The precision was set by torch's newer names (fp32_precision = ...): set it to 'tf32' there."
 
 
@@ -49,8 +50,7 @@ class TF32(OnOffKnob):
             return NO_CARD.format("an AMD card")
         device = setup.card
         if device is not None and device.capability is not None and device.capability[0] < CAPABILITY:
-            major, minor = device.capability
-            return f"{device.name} (compute capability {major}.{minor}) has no TF32, which needs 8.0 or more."
+            return TOO_OLD.format(device.name, *device.capability)
         if value and setup.dtype not in ("float32", ""):
             return f"The parameters are {setup.dtype}: TF32 is for products in float32."
         return ""
@@ -106,5 +106,4 @@ def _refuse_without_card() -> None:
         raise Refused("No GPU: TF32 needs an NVIDIA card with compute capability 8.0 or more.")
     capability = torch.cuda.get_device_capability()
     if capability[0] < CAPABILITY:
-        name, (major, minor) = torch.cuda.get_device_name(), capability
-        raise Refused(f"{name} (compute capability {major}.{minor}) has no TF32, which needs 8.0 or more.")
+        raise Refused(TOO_OLD.format(torch.cuda.get_device_name(), *capability))

@@ -78,15 +78,10 @@ def _connected(database: Any = "", *args: Any, **named: Any) -> Iterator[Touched
             yield from ((path + behind, CONTENT, None) for behind in ("", "-journal", "-wal", "-shm"))
 
 
-def _mode_of(at: int, reads: tuple[Any, ...], default: Any = None, name: str = "mode") -> Reads:
-    """The first argument is the path, another one says whether it is written to."""
-
-    def touched(path: Any = None, *args: Any, **named: Any) -> Iterator[Touched]:
-        mode = named.get(name, args[at - 1] if len(args) >= at else default)
-        if mode not in reads:
-            yield path, CONTENT, None
-
-    return touched
+def _hdf5_opened(path: Any = None, flags: Any = 0, *args: Any, **named: Any) -> Iterator[Touched]:
+    """Of `h5py.h5f.open`: the file, where the flags are not those for reading."""
+    if flags not in (0, None):
+        yield path, CONTENT, None
 
 
 def _mapped(path: Any = None, shared: Any = None, *args: Any, **named: Any) -> Iterator[Touched]:
@@ -134,7 +129,7 @@ LIBRARIES: Final[tuple[tuple[str, str, Reads], ...]] = (
     ("_dbm", "open", _dbm_opened),
     ("cv2", "imwrite", _by(Argument(0, "filename", CONTENT))),
     ("h5py.h5f", "create", _by(Argument(0, "name", CONTENT))),
-    ("h5py.h5f", "open", _mode_of(1, (0, None), 0, "flags")),
+    ("h5py.h5f", "open", _hdf5_opened),
     ("pyarrow.parquet.core", "ParquetWriter.__init__", _by(Argument(1, "where", CONTENT))),
     ("pyarrow.feather", "write_feather", _by(Argument(1, "dest", CONTENT))),
     ("pyarrow.csv", "write_csv", _by(Argument(1, "output_file", CONTENT))),

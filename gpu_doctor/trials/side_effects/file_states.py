@@ -108,3 +108,11 @@ def path_of(place: int) -> str | None:
         return os.fsdecode(fcntl.fcntl(place, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
     path = str(Path(f"/proc/self/fd/{place}").readlink()) if Path("/proc/self/fd").is_dir() else ""
     return path if path.startswith(os.sep) and not path.endswith(" (deleted)") else None
+
+
+def working_folder() -> Path | None:
+    """The folder that relative paths begin in; None where it was deleted."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None

@@ -36,7 +36,7 @@ from gpu_doctor.trials.side_effects.file_functions import (
     library_functions,
     opened,
 )
-from gpu_doctor.trials.side_effects.file_states import MARKS, path_of
+from gpu_doctor.trials.side_effects.file_states import MARKS, path_of, working_folder
 from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 
 _ELSEWHERE: Final = ("/dev/", "/proc/", "/sys/")
@@ -70,7 +70,7 @@ class WrittenFiles:
         self.kept = kept
         self._namespace = namespace
         self._patches = Patches()
-        self._folder = _folder()
+        self._folder = working_folder()
         self._temporary = _temporary_folder()  # asked now: the look for it opens files, under a lock of its own
         self._caches = caches(self._temporary, self._folder)
         self._ours = threading.local()
@@ -143,7 +143,10 @@ class WrittenFiles:
         stand_ins = self._stand_ins
         for module, one in list(sys.modules.items()):
             space = getattr(one, "__dict__", None)
-            if type(space) is dict and module not in _BELOW and not module.startswith("gpu_doctor."):
+            if type(space) is not dict or module in _BELOW or module.startswith("gpu_doctor."):
+                continue
+            # Most modules have none: asked without a loop of Python's, as some 100 000 values are looked at.
+            if not stand_ins.keys().isdisjoint(map(id, list(space.values()))):
                 for name in [name for name, value in list(space.items()) if id(value) in stand_ins]:
                     self._named(space, name, stand_ins[id(space[name])][1], module)
         if self._namespace is not None:
@@ -284,10 +287,3 @@ def _temporary_folder() -> str:
         return tempfile.gettempdir()
     except OSError:  # a machine with nowhere to write to
         return os.sep
-
-
-def _folder() -> Path | None:
-    try:
-        return Path.cwd()
-    except OSError:  # it was deleted
-        return None

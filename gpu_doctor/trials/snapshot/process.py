@@ -14,13 +14,13 @@ import os
 import random
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
 
 from gpu_doctor.trials.matmul_precision import precisions, put_back
+from gpu_doctor.trials.side_effects.file_states import working_folder
 from gpu_doctor.trials.snapshot.reporting import reporting_undos
 from gpu_doctor.trials.snapshot.switches import Switch, attribute
 from gpu_doctor.trials.snapshot.undo import Undo
@@ -109,7 +109,7 @@ def _switches_of_python() -> Iterator[Switch]:
     A start method that was set cannot be set again without force: the cell's own next run would fail at it.
     """
     shares: Any = torch.multiprocessing
-    yield Switch("the working directory", _folder, lambda folder: None if folder is None else os.chdir(folder))
+    yield Switch("the working directory", working_folder, lambda folder: None if folder is None else os.chdir(folder))
     yield Switch("where modules are looked for", lambda: list(sys.path), lambda places: _fill(sys.path, places))
     yield Switch(
         "the multiprocessing start method",
@@ -148,10 +148,3 @@ def _builtins_undo() -> Undo:
                 setattr(builtins, name, value)
 
     return undo
-
-
-def _folder() -> Path | None:
-    try:
-        return Path.cwd()
-    except OSError:  # it was deleted
-        return None

@@ -29,7 +29,7 @@ from gpu_doctor.trials.snapshot.tensors import ArrayStore, SnapshotTooLarge, Ten
 from gpu_doctor.trials.snapshot.undo import UNDOS, Undo, namespace_undo
 from gpu_doctor.trials.snapshot.walk import Walk, uncollected
 
-__all__ = ["Snapshot", "SnapshotTooLarge", "unrestorable"]
+__all__ = ["Snapshot", "SnapshotTooLarge"]
 
 FREE_SHARE: Final = 0.5
 """A snapshot may take at most this part of the memory that is free: the trial needs the rest."""
@@ -38,6 +38,14 @@ FREE_SHARE: Final = 0.5
 def room_bytes() -> int:
     """Bytes that the copies may take: half of what is free, of the machine's memory and of the container's."""
     return int(memory()[0] * FREE_SHARE)
+
+
+def no_room(needed: int, limit: int) -> str:
+    """Why a state of so many bytes is not copied, in one sentence."""
+    return (
+        f"A trial needs a copy of the state, {formatting.size(needed)}, and only {formatting.size(limit)} may be used "
+        "for it: free memory, or delete large variables that the cell does not need."
+    )
 
 
 class Snapshot:
@@ -63,7 +71,6 @@ class Snapshot:
         cls,
         namespace: dict[str, Any],
         extra: Iterable[object] = (),
-        limit_bytes: int | None = None,
         to_host: bool = False,
         iterators: Container[int] | None = None,
         files: KeptFiles | None = None,
@@ -74,7 +81,6 @@ class Snapshot:
             namespace: the names that the cell runs with; IPython's own names are left alone.
             extra: further roots, such as optimizers that were seen but that no name leads to; of a function of the
                 user's, the globals of its module count as a namespace too.
-            limit_bytes: what the copies may take of the CPU's memory; None = `room_bytes()`.
             to_host: nothing is kept on a device, whose memory is to be measured.
             iterators: see `Walk`.
             files: keeps the files that the cell touches, which are put back with the rest.
@@ -85,7 +91,7 @@ class Snapshot:
         roots, walk = list(extra), Walk(iterators)
         spaces = {id(space): space for space in [namespace, *_globals_of(roots)]}
         walk.over(list(spaces.values()), roots)
-        limit = room_bytes() if limit_bytes is None else limit_bytes
+        limit = room_bytes()
         self = cls()
         tensors, arrays = walk.stores(to_host)
         _copy(tensors, arrays, limit)
@@ -154,10 +160,7 @@ def _copy(tensors: TensorStore, arrays: ArrayStore, limit: int) -> None:
     """Copies what was planned, within so many bytes of the CPU's memory; else says what is too large."""
     needed = tensors.host_bytes + arrays.bytes
     if needed > limit:
-        raise SnapshotTooLarge(
-            f"A trial needs a copy of the state, {formatting.size(needed)}, and only {formatting.size(limit)} may "
-            "be used for it: free memory, or delete large variables that the cell does not need."
-        )
+        raise SnapshotTooLarge(no_room(needed, limit))
     try:
         tensors.copy()
         arrays.copy()
@@ -169,26 +172,6 @@ def _copy(tensors: TensorStore, arrays: ArrayStore, limit: int) -> None:
             f"made ({formatting.clean(str(error), 80)}): free some, or delete large variables that the cell does "
             "not need."
         ) from error
-
-
-def unrestorable(
-    namespace: dict[str, Any], extra: Iterable[object] = (), iterators: Container[int] | None = None
-) -> tuple[str, ...]:
-    """What a snapshot of now could not put back, by name, such as `it (generator)`; copies nothing and changes nothing.
-
-    Large data of a dataset is named too, with `if it is changed`: it is not copied, as training reads it.
-
-    Args:
-        namespace: the names that the cell runs with.
-        extra: further roots, as for `Snapshot.take`.
-        iterators: see `Walk`.
-    """
-    roots = list(extra)
-    walk = Walk(iterators)
-    walk.over([namespace, *_globals_of(roots)], roots)
-    tensors, arrays = walk.stores()
-    large = (f"{one}, if it is changed" for one in (*tensors.large, *arrays.large))
-    return (*walk.lost, *tensors.lost, *large)
 
 
 def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:

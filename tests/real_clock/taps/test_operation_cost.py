@@ -28,6 +28,11 @@ for _ in range(40):
 """
 
 
+@pytest.fixture(autouse=True)
+def _first_time() -> None:
+    operation_s.cache_clear()
+
+
 def recorded(width: int, rows: int, depth: int = 6) -> gpu_doctor.Recording:
     namespace: dict[str, Any] = {"torch": torch, "x": torch.rand(rows, width)}
     return gpu_doctor.case(LOOP.format(width=width, depth=depth), namespace).run()
@@ -45,6 +50,7 @@ def test_nothing_of_the_users_is_moved() -> None:
     before = torch.get_rng_state()
     with torch.inference_mode():
         operation_s()
+        operation_s.cache_clear()
         assert torch.is_inference_mode_enabled()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         operation_s()

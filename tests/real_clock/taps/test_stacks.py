@@ -53,7 +53,7 @@ def test_the_innermost_frame_is_first_and_all_are_there() -> None:
 def test_of_a_thread_that_is_none_there_is_nothing_and_of_a_very_deep_one_not_all() -> None:
     assert stack_of(-1) == []
     with standing() as thread:
-        plain = stacks._walked(sys._current_frames()[thread])
+        plain = list(stacks.outwards(sys._current_frames()[thread], stacks.DEEPEST))
         assert stack_of(thread) == plain
         limit, stacks.DEEPEST = stacks.DEEPEST, 50  # type: ignore[misc]
         try:

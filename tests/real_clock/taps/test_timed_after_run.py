@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor.capture.taps import both_ways, fused_cost, handing_cost, order_cost, pinning_cost
+from gpu_doctor.capture.taps import both_ways, fused_cost, handing_cost, order_cost, pinning_cost, python_cost
 
 LOOP = """
 opt = torch.optim.{optimizer}
@@ -96,6 +96,16 @@ def test_memory_is_copied_for_a_run_on_a_gpu_alone() -> None:
     ticks = iter([0.0, 4.0, 0.0, 2.0, 0.0, 3.0])
     assert pinning_cost.copying(lambda: next(ticks)) == {"copied_bytes_per_s": pinning_cost.SIZE / 2.0}
     assert 1e8 < pinning_cost.timed({"device": "cuda:0"})["copied_bytes_per_s"] < 1e12 or True
+
+
+def test_a_round_of_python_is_cpu_time_of_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = run().setup.speeds
+    assert speeds.python_round_s is not None and 5e-9 < speeds.python_round_s < 2e-6
+    took = [90, 60, 70]  # cold at first
+    ticks = iter([at for one in took for at in (5_000, 5_000 + one * python_cost.ROUNDS)])
+    assert python_cost.round_s(lambda: next(ticks)) == pytest.approx(60e-9)
+    monkeypatch.setattr(python_cost, "round_s", lambda: 0.0)
+    assert python_cost.timed({}) == {}, "a clock that does not move is no reading"
 
 
 def test_a_step_of_a_fused_optimizer_is_timed_below_the_users_hooks() -> None:

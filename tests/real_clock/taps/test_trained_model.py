@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.makes_parts import run, sgd
+from tests.support.one_tap import run, sgd
 
 SLOW_S: Final = 0.02
 """Many times what a step of this model takes on a busy machine."""

@@ -149,7 +149,7 @@ class Stopping:
 def test_the_refresher_draws_less_often_where_drawing_is_dear(taps: float, push_s: float) -> None:
     run = Run(taps)
     drawn = view.Dashboard.__new__(view.Dashboard)
-    drawn.cpu_s, drawn._drawing_s, drawn._period_s = 0.0, 0.0, 0.5
+    drawn.cpu_s, drawn._drawing_s = 0.0, 0.0
     drawn._feed = run  # type: ignore[assignment]  # what it asks of a live run is its governor
 
     def push(wait: bool = False) -> None:

@@ -62,7 +62,7 @@ class Played(Noted):
         self.device.synchronize()
         steps = self.close().steps
         marks = self.recorder.marks
-        assert marks is not None and not marks.pending
+        assert marks is not None and not marks._pending
         assert all(mark.freed for mark in self.device.marks[self.begun : self.whole])
         return steps.rows(1)
 

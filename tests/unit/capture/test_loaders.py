@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import sys
 import types
@@ -15,7 +16,17 @@ from gpu_doctor.capture.describe import loaders
 from gpu_doctor.capture.describe.loader_limits import refusal
 from gpu_doctor.trials.knobs import loader_change
 from gpu_doctor.trials.side_effects.leftover_workers import shut_down
-from tests.support.loaders_parts import Numbers
+
+
+class Numbers(torch.utils.data.Dataset[int]):
+    def __init__(self, n: int = 10) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> int:
+        return i
 
 
 class Stream(IterableDataset[int]):
@@ -274,3 +285,10 @@ def test_a_persistent_iterator_in_use_is_refused() -> None:
 def test_tensor_dataset_is_described() -> None:
     setup = loaders.describe(DataLoader(TensorDataset(torch.zeros(6, 2)), batch_size=3))
     assert (setup.dataset, setup.dataset_len, setup.sampler) == ("TensorDataset", 6, "SequentialSampler")
+
+
+def test_loaders_made_inside_are_not_kept_alive() -> None:
+    with loader_change.changing({"num_workers": 1}, None, lambda *_: None):
+        DataLoader(Numbers(77))
+        gc.collect()
+        assert not [one for one in loaders.alive() if getattr(one.dataset, "n", 0) == 77]

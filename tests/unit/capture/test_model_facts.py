@@ -116,3 +116,12 @@ def test_groups_that_differ_say_nothing() -> None:
     groups: list[dict[str, Any]] = [{"params": one.parameters(), "foreach": False}, {"params": two.parameters()}]
     assert optimizer_facts(torch.optim.SGD(groups, lr=0.1)).foreach is None
     assert optimizer_facts(torch.optim.SGD(one.parameters(), lr=0.1, foreach=False)).foreach is False
+
+
+def test_compiled_models_and_steps_are_told() -> None:
+    net = nn.Linear(8, 8)
+    assert model_facts([torch.compile(net, backend="eager")]).compiled  # type: ignore[list-item]
+    step = torch.compile(lambda x: net(x), backend="eager")
+    assert model_facts([net], {"step": step}).compiled and not model_facts([net], {"net": net}).compiled
+    net.compile(backend="eager")
+    assert model_facts([net]).compiled

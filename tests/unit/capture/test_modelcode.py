@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpu_doctor.capture.describe.attention import attention, product_weights
+from gpu_doctor.capture.describe.attention import Attention, attention, product_weights
 
 
 class Causal(nn.Module):
@@ -142,7 +142,7 @@ class NotAsking(Asking):
 )
 def test_attention_by_hand_and_its_width(module: nn.Module, width: int) -> None:
     found = attention([nn.Sequential(module)])
-    assert found is not None and found.width == width
+    assert found.width == width
     assert found.asks_weights == isinstance(module, Asking)
 
 
@@ -191,12 +191,12 @@ class AskingBatchFirst(Asking):
 )
 def test_samples_first_or_tokens_first(module: nn.Module, said: bool | None) -> None:
     found = attention([nn.Sequential(module)])
-    assert found is not None and found.batch_first is said
+    assert found.batch_first is said
 
 
 def test_where_it_stands_is_named() -> None:
     found = attention([nn.ModuleDict({"block": nn.ModuleDict({"attn": Causal()})})])
-    assert found is not None and found.places == ("block.attn: Causal",)
+    assert found.places == ("block.attn: Causal",)
 
 
 @pytest.mark.parametrize(
@@ -212,15 +212,15 @@ def test_where_it_stands_is_named() -> None:
     ],
 )
 def test_all_else_is_left_alone(module: nn.Module) -> None:
-    assert attention([nn.Sequential(module)]) is None
+    assert attention([nn.Sequential(module)]) == Attention()
 
 
 def test_a_model_of_transformers_says_itself_what_it_uses() -> None:
     module: Any = Causal()
     module.config = SimpleNamespace(_attn_implementation="sdpa")
-    assert attention([module]) is None
+    assert attention([module]) == Attention()
     module.config = SimpleNamespace(_attn_implementation="eager")
-    assert attention([module]) is not None
+    assert attention([module]).places
 
 
 def test_weights_that_are_multiplied_with() -> None:

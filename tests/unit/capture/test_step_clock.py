@@ -137,6 +137,29 @@ def test_a_plain_epoch_is_accounted_to_the_nanosecond() -> None:
     np.testing.assert_allclose(steps.cpu_s, steps.wall_s / 2)
 
 
+def test_predictions_from_one_batch_of_each_loader_are_a_step_each() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.pull(Source())  # `next(iter(loader))`: nobody asks it again
+        bench.forward(training=False)
+    steps = bench.close()
+    assert (steps.kind.tolist(), steps.batches.tolist()) == ([INFERENCE] * 3, [1, 1, 1])
+
+
+def test_a_training_batch_that_is_only_looked_at_leaves_the_epoch_as_it_is() -> None:
+    bench, loader = Bench(), [0]
+    for _ in range(2):
+        pull = Source(loader)
+        bench.pull(pull)
+        bench.train()
+        bench.pull(pull)
+        bench.forward(training=False)
+        bench.pull(pull)
+        bench.train()
+        bench.exhaust(pull)
+    assert bench.close().epoch.tolist() == [0, 0, 1, 1]
+
+
 def test_a_forward_that_records_no_gradients_is_told_apart() -> None:
     bench, pull = Bench(), Source()
     for _ in range(3):

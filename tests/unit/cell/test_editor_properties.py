@@ -97,7 +97,7 @@ def asked(text: str) -> None:
     room.waiting_lines(text, costs), room.moved_lines(text, costs)
     for of_text in (room.one_by_one_rows, room.gradient_rows, room.barred_rows, room.loop_rows, room.operator_rows):
         of_text(text)
-    room.saving_rows(text), room.kept_graphs(text), room.constant_rows([text], frozenset({"x", "self.seen"}))
+    room.saving_rows(text), room.kept_graphs(text), room.constant_rows((text,), frozenset({"x", "self.seen"}))
     room.trains_nothing(text, 2, (text + "\n",)), room.hushed(text, {"slow-python"})
     source = CellSource(text)
     room.reaches(source, {}), room.called_names(source)

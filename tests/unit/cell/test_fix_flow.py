@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import gpu_doctor
-from tests.support.fixed_flows import fixed
-from tests.support.image_cells import IMAGES
+from tests.support.patched_cells import IMAGES, fixed_loop
 
 COPIES = """kept = []
 for x, y in loader:
@@ -34,7 +33,7 @@ for x, y in loader:
     ],
 )
 def test_copies_that_are_read_on_the_host_and_outputs_still_wait(copy: str) -> None:
-    fix, cell = fixed(COPIES.format(copy), {"non_blocking": True})
+    fix, cell, _ = fixed_loop(COPIES.format(copy), {"non_blocking": True})
     assert fix.complete and copy in cell and cell.count("non_blocking=True") == 2, str(fix)
 
 
@@ -62,9 +61,9 @@ IN_A_FUNCTION = "def train():\n" + "".join(f"    {line}\n" for line in OF_BATCHE
 
 @pytest.mark.parametrize("cell", [OF_BATCHES, IN_A_FUNCTION])
 def test_a_batch_of_the_users_own_that_takes_no_such_keyword_is_left(cell: str) -> None:
-    fix, after = fixed(cell, {"non_blocking": True}, IMAGES + BATCH.format(more=""))
+    fix, after, _ = fixed_loop(cell, {"non_blocking": True}, IMAGES + BATCH.format(more=""))
     assert not fix.complete and after == cell and "`to` of Batch takes no non_blocking" in fix.notes[0]
-    fix, after = fixed(cell, {"non_blocking": True}, IMAGES + BATCH.format(more=", **how"))
+    fix, after, _ = fixed_loop(cell, {"non_blocking": True}, IMAGES + BATCH.format(more=", **how"))
     assert fix.complete and "batch.to(device, non_blocking=True)" in after
 
 
@@ -81,7 +80,7 @@ for x, y in loader:
 @pytest.mark.parametrize("guess", ["with torch.no_grad():\n        guess = teacher(x)", "guess = teacher(x).detach()"])
 def test_the_model_that_is_trained_and_not_its_teacher(guess: str) -> None:
     cell = TEACHER.format(guess=guess)
-    fix, after = fixed(cell, {"channels_last": True})
+    fix, after, _ = fixed_loop(cell, {"channels_last": True})
     assert fix.complete and "\nmodel.to(memory_format" in after and "teacher.to(" not in after
     namespace: dict[str, Any] = {}
     exec(IMAGES + cell, namespace)
@@ -103,7 +102,7 @@ for x, y in loader:
 
 
 def test_two_trained_models_are_compiled_both_and_laid_out_by_hand() -> None:
-    fix, after = fixed(TWO, {"channels_last": True})
+    fix, after, _ = fixed_loop(TWO, {"channels_last": True})
     assert not fix.complete and after == TWO and "Several models are trained (model and generator)" in fix.notes[0]
     namespace: dict[str, Any] = {}
     exec(IMAGES + TWO, namespace)
@@ -128,13 +127,13 @@ def test_an_optimizer_in_an_object_or_container_tells_what_is_trained(held: str)
 def test_only_what_comes_from_the_loader_is_laid_out() -> None:
     noise = "for x, y in loader:\n    z = torch.randn(len(x), 3, 8, 8)\n    loss = criterion(model(z), y)\n"
     noise += "    loss.backward()\n    optimizer.step()\n"
-    fix, after = fixed(noise, {"channels_last": True})
+    fix, after, _ = fixed_loop(noise, {"channels_last": True})
     assert not fix.complete and after == noise and "is not the loader's batch" in fix.notes[0]
     moved = noise.replace("torch.randn(len(x), 3, 8, 8)", "x.to(device) / 2")
-    fix, after = fixed(moved, {"channels_last": True})
+    fix, after, _ = fixed_loop(moved, {"channels_last": True})
     assert fix.complete and "z = z.to(memory_format=torch.channels_last)" in after
     drawn = noise.replace(
         "for x, y in loader:\n", "batches = iter(loader)\nfor _ in range(3):\n    x, y = next(batches)\n"
     )
-    fix, after = fixed(drawn.replace("model(z)", "model(x)"), {"channels_last": True})
+    fix, after, _ = fixed_loop(drawn.replace("model(z)", "model(x)"), {"channels_last": True})
     assert fix.complete and "x = x.to(memory_format=torch.channels_last)" in after

@@ -11,13 +11,11 @@ import gpu_doctor
 from gpu_doctor.recording import LoaderSetup, Setup
 from gpu_doctor.trials import fix as fixing
 from gpu_doctor.trials.knobs.knob import Refused
-from tests.support.fix_loop_parts import images
-from tests.support.image_cells import IMAGES
-from tests.support.patched_cells import LOOP, PRELUDE, fixed, ran
+from tests.support.patched_cells import IMAGES, LOOP, PRELUDE, TRAIN, fixed, fixed_loop, ran
 
 
 def test_bf16_is_an_autocast_around_the_forward_whose_output_is_float32_again() -> None:
-    fix, cell, setup = images({"amp": "bf16"})
+    fix, cell, setup = fixed_loop(TRAIN % "# a cell", {"amp": "bf16"})
     assert fix.complete and setup.autocast == "bfloat16", str(fix)
     assert (
         '        with torch.autocast("cpu", dtype=torch.bfloat16):\n'
@@ -30,7 +28,7 @@ def test_bf16_is_an_autocast_around_the_forward_whose_output_is_float32_again() 
 
 
 def test_fp16_scales_the_loss_and_unscales_before_clipping() -> None:
-    fix, cell, setup = images({"amp": "fp16"})
+    fix, cell, setup = fixed_loop(TRAIN % "# a cell", {"amp": "fp16"})
     assert fix.complete and setup.autocast == "float16", str(fix)
     assert '\nscaler = torch.amp.GradScaler("cpu")\nfor epoch in range(2):' in cell
     assert (
@@ -54,7 +52,7 @@ def test_fp16_scales_the_loss_and_unscales_before_clipping() -> None:
 @pytest.mark.parametrize("amp", ["bf16", "fp16"])
 def test_forwards_of_many_forms_are_computed_in_the_autocast(forward: str, amp: str) -> None:
     loop = f"for x, y in loader:\n    optimizer.zero_grad()\n{forward}    optimizer.step()\n"
-    fix, _, setup = images({"amp": amp}, loop)
+    fix, _, setup = fixed_loop(loop, {"amp": amp})
     assert fix.complete and setup.autocast == ("bfloat16" if amp == "bf16" else "float16"), str(fix)
 
 
@@ -76,7 +74,7 @@ def test_forwards_of_many_forms_are_computed_in_the_autocast(forward: str, amp: 
     ],
 )
 def test_a_loop_of_another_form_gets_the_lines_to_paste(loop: str, said: str) -> None:
-    fix, cell, _ = images({"amp": "fp16"}, loop)
+    fix, cell, _ = fixed_loop(loop, {"amp": "fp16"})
     assert not fix.complete and not fix.cells and cell == loop
     assert said in " ".join(fix.notes) and "torch.autocast" in fix.paste
 
@@ -84,7 +82,7 @@ def test_a_loop_of_another_form_gets_the_lines_to_paste(loop: str, said: str) ->
 def test_a_compiled_model(monkeypatch: pytest.MonkeyPatch) -> None:
     written = torch.compile
     monkeypatch.setattr(torch, "compile", lambda model, **how: written(model, **{**how, "backend": "eager"}))
-    fix, cell, setup = images({"compile": True})
+    fix, cell, setup = fixed_loop(TRAIN % "# a cell", {"compile": True})
     assert fix.complete and setup.model is not None and setup.model.compiled
     assert "\nmodel.compile()  # the first steps are slow\nfor epoch" in cell
 
@@ -105,7 +103,9 @@ for epoch in range(2):
 def test_a_loop_in_a_function_gets_its_model_where_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     written = torch.compile
     monkeypatch.setattr(torch, "compile", lambda model, **how: written(model, **{**how, "backend": "eager"}))
-    fix, cell, setup = images({"amp": "fp16", "channels_last": True, "compile": True, "num_workers": 1}, IN_A_FUNCTION)
+    fix, cell, setup = fixed_loop(
+        IN_A_FUNCTION, {"amp": "fp16", "channels_last": True, "compile": True, "num_workers": 1}
+    )
     assert fix.complete, str(fix)
     assert setup.autocast == "float16" and setup.model is not None and setup.model.channels_last == 1
     assert setup.model.compiled and setup.training_loader is not None and setup.training_loader.num_workers == 1
@@ -129,7 +129,7 @@ def test_torch_is_imported_where_it_is_not_yet() -> None:
         IMAGES.replace("import torch\n", "import torch as T\n").replace("torch.opt", "T.opt").replace("torch.r", "T.r")
     )
     earlier = earlier.replace("torch.set_", "T.set_")
-    fix, cell, _ = images({"threads": 1}, "'''Trains.'''\nimport os\n" + LOOP_OF_IMAGES, earlier)
+    fix, cell, _ = fixed_loop("'''Trains.'''\nimport os\n" + LOOP_OF_IMAGES, {"threads": 1}, earlier)
     assert "import os\nT.set_num_threads(1)\n" in cell
     fix = fixing.fix([LOOP], {"threads": 3}, Setup(), str)
     assert fix.cells[0].after.startswith("import torch\ntorch.set_num_threads(3)\nfor x")
@@ -143,7 +143,7 @@ def test_own_autocast_is_switched_off_where_it_stands() -> None:
         "import torch\nfor x, y in loader:\n    with torch.autocast('cpu', dtype=torch.bfloat16):\n"
         "        loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
     )
-    fix, cell, setup = images({"amp": "off"}, loop)
+    fix, cell, setup = fixed_loop(loop, {"amp": "off"})
     assert fix.complete and "dtype=torch.bfloat16, enabled=False):" in cell and setup.autocast == ""
 
 
@@ -258,3 +258,74 @@ def test_a_function_is_fixed_in_its_own_source() -> None:
 def test_an_unknown_knob_is_refused() -> None:
     with pytest.raises(Refused, match="Did you mean num_workers"):
         gpu_doctor.case(LOOP).fix({"num_wokers": 1})
+
+
+def test_without_workers_goes_what_needs_them() -> None:
+    cells = ["loader = DataLoader(ds, 16, num_workers=1, prefetch_factor=4, persistent_workers=True,\n"
+             "                    multiprocessing_context='fork', timeout=30)\n" + LOOP]  # fmt: skip
+    fix, after = fixed(cells, {"num_workers": 0})
+    _, recording = ran(after)
+    loader = recording.setup.training_loader
+    assert fix.complete and loader is not None
+    assert (loader.num_workers, loader.prefetch_factor, loader.persistent_workers) == (0, None, False)
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (["from tests.unit.cell.test_fix_loop import made\nloader = made()\n" + LOOP], "was not found"),
+        (["args = (ds, 16)\nloader = DataLoader(*args)\n" + LOOP], "in a way that cannot be read here"),
+        (
+            [
+                "def pair():\n    return [DataLoader(ds, 16), DataLoader(ds, 16)]\nfor loader in pair():\n    pass\n"
+                + LOOP
+            ],
+            "Several calls may have made the training loader: 2 on line 2 of this cell",
+        ),
+    ],
+)
+def test_what_cannot_be_placed_is_said_with_the_lines_to_paste(cells: list[str], said: str) -> None:
+    fix, after = fixed(cells, {"num_workers": 1})
+    assert not fix.complete and after == cells
+    assert said in " ".join(fix.notes) and fix.paste == "DataLoader(..., num_workers=1)"
+    assert fix.paste in str(fix) and fix.paste in fix.copied
+
+
+def test_all_settings_at_once_meet_in_one_cell() -> None:
+    settings = {
+        "num_workers": 1,
+        "amp": "fp16",
+        "channels_last": True,
+        "non_blocking": True,
+        "fused_optimizer": True,
+        "tf32": True,
+        "cudnn_benchmark": True,
+        "threads": 2,
+    }
+    fix, cell, setup = fixed_loop(TRAIN % "# a cell", settings)
+    assert fix.complete, str(fix)
+    assert setup.model is not None and setup.model.channels_last == setup.model.convolutions == 1
+    assert setup.inputs is not None and setup.inputs.channels_last
+    assert setup.optimizer_facts is not None and setup.optimizer_facts[0].fused
+    assert setup.training_loader is not None and setup.training_loader.num_workers == 1
+    assert (setup.autocast, setup.torch_threads) == ("float16", 2)
+    assert setup.flags["cudnn_benchmark"] is True and setup.flags["matmul_precision"] == "high"
+    assert cell.count("non_blocking=True") == 2
+    assert fix.diff.count("--- ") == 2
+
+
+def test_the_cells_own_switches_are_changed_where_they_stand() -> None:
+    own = "torch.set_num_threads(1)\ntorch.backends.cudnn.benchmark = False\n"
+    own += "torch.set_float32_matmul_precision('highest')"
+    fix, cell, setup = fixed_loop(TRAIN % own, {"threads": 2, "cudnn_benchmark": True, "tf32": True})
+    assert fix.complete and setup.torch_threads == 2 and setup.flags["cudnn_benchmark"] is True
+    assert 'set_float32_matmul_precision("high")' in cell and cell.count("cudnn.benchmark") == 1
+    assert cell.startswith("torch.backends.cudnn.allow_tf32 = True\n")
+
+
+def test_a_cell_variable() -> None:
+    cell = "size: int = 16  # rows\nlr = 1e-1\nloader = DataLoader(ds, size)\n" + LOOP
+    fix, after = fixed([cell], {"vary.size": 8, "vary.lr": 0.5})
+    assert fix.complete and after[0].startswith("size: int = 8  # rows\nlr = 0.5\nloader")
+    loader = ran(after)[1].setup.training_loader
+    assert loader is not None and loader.batch_size == 8

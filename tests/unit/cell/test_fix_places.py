@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import torch
 
 from gpu_doctor.trials import fix as fixing
 from gpu_doctor.trials import knobs
-from tests.support.fix_places_parts import ZIPPED
 from tests.support.patched_cells import LOOP, PRELUDE, fixed, ran
+
+ZIPPED = "a, b = DataLoader(ds, 16), DataLoader(val_ds, batch_size=4)\nc = DataLoader(val_ds, 2)\n" + LOOP.replace(
+    "for x in loader", "for x, y in zip(a, b)"
+)
 
 
 def test_every_choice_of_every_knob_is_written_or_said() -> None:
@@ -38,3 +44,51 @@ def test_loaders_that_nothing_tells_apart_and_that_all_train() -> None:
     cell = "a = DataLoader(ds, 16)\nb = DataLoader(ds, 16)\n" + LOOP.replace("for x in loader", "for x, y in zip(a, b)")
     fix, cells = fixed([cell], {"num_workers": 1})
     assert fix.complete and cells[0].count("num_workers=1") == 2, str(fix)
+
+
+def test_loaders_drawn_from_together_are_changed_together() -> None:
+    fix, cells = fixed([ZIPPED], {"num_workers": 1})
+    assert fix.complete, str(fix)
+    assert "DataLoader(ds, 16, num_workers=1), DataLoader(val_ds, batch_size=4, num_workers=1)\n" in cells[0]
+    assert "c = DataLoader(val_ds, 2)\n" in cells[0]
+    assert [one.num_workers for one in ran(cells)[1].setup.loaders] == [1, 1]
+
+
+OWN = """torch.backends.cudnn.benchmark = True
+torch.set_float32_matmul_precision("high")
+opt = optim.Adam(net.parameters(), lr=1e-3, fused=True)
+loader = DataLoader(ds, 16, num_workers=1, persistent_workers=True, prefetch_factor=4, pin_memory=True)
+for x in loader:
+    opt.zero_grad()
+    x = x.to("cpu", non_blocking=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = net(x).sum()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_every_setting_can_be_written_off_again() -> None:
+    precision, benchmark = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
+    try:
+        off: dict[str, Any] = {
+            "persistent_workers": False,
+            "pin_memory": False,
+            "prefetch_factor": 2,
+            "amp": "off",
+            "non_blocking": False,
+            "fused_optimizer": False,
+            "tf32": False,
+            "cudnn_benchmark": False,
+        }
+        fix, cells = fixed([OWN], off)
+        assert fix.complete, str(fix)
+        setup = ran(cells)[1].setup
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.benchmark = benchmark
+    loader, facts = setup.training_loader, setup.optimizer_facts
+    assert loader is not None and facts
+    assert (loader.persistent_workers, loader.pin_memory, loader.prefetch_factor) == (False, False, 2)
+    assert (setup.autocast, facts[0].fused, setup.flags["cudnn_benchmark"]) == ("", False, False)
+    assert setup.flags["matmul_precision"] == "highest" and "non_blocking=False" in cells[0]

@@ -10,9 +10,10 @@ from gpu_doctor.notebook import actions
 from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.report.panel import PanelInput, state
 from gpu_doctor.trials import knobs
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
 from tests.support.panel_visits import Loop, Visited
 from tests.support.panel_visits import loop as loop
+from tests.support.recordings import starved
 
 
 def test_an_interrupted_treatment_shows_the_plan_so_far(loop: Loop) -> None:

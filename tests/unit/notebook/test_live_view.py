@@ -16,7 +16,8 @@ from gpu_doctor.recording import Replay
 from gpu_doctor.trials import knobs
 from tests.support.dashboard_parts import Bench
 from tests.support.dashboard_parts import bench as bench
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 
 
 def test_rows_go_to_the_page_in_increments(bench: Bench) -> None:

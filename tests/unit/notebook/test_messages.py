@@ -13,7 +13,8 @@ from tests.support.dashboard_parts import Bench
 from tests.support.dashboard_parts import bench as bench
 from tests.support.declared import differences
 from tests.support.fake_page import FakePage, Line
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 
 
 class Scene:

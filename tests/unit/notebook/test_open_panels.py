@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from gpu_doctor.notebook import open_panels
 from gpu_doctor.notebook.open_panels import MOST_OPEN, opened
-
-
-class Panel:
-    """A panel that writes down that it was closed."""
-
-    def __init__(self, closed: list[str], name: str) -> None:
-        self.closed, self.name = closed, name
-
-    def close_panel(self) -> None:
-        self.closed.append(self.name)
 
 
 @pytest.fixture
@@ -27,26 +19,25 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_cell_that_is_run_again_closes_its_panel_and_no_other(closed: list[str]) -> None:
     for name, cell in (("one", "a"), ("two", "b"), ("three", "a")):
-        opened(Panel(closed, name), {"cellId": cell})
+        opened(partial(closed.append, name), {"cellId": cell})
     assert closed == ["one"]
 
 
 def test_a_deleted_cell_closes_its_panel_with_the_next(closed: list[str]) -> None:
-    opened(Panel(closed, "one"), {"cellId": "a"})
-    opened(Panel(closed, "two"), {"cellId": "b", "deletedCells": ["a", "never a panel"]})
+    opened(partial(closed.append, "one"), {"cellId": "a"})
+    opened(partial(closed.append, "two"), {"cellId": "b", "deletedCells": ["a", "never a panel"]})
     assert closed == ["one"]
 
 
 def test_a_cell_without_a_name_replaces_none(closed: list[str]) -> None:
-    panels = [Panel(closed, str(number)) for number in range(3)]
-    for one in panels:
-        opened(one, {})
+    for number in range(3):
+        opened(partial(closed.append, str(number)), {})
     assert closed == []
 
 
 def test_the_oldest_go_where_many_are_open(closed: list[str]) -> None:
     for number in range(MOST_OPEN + 2):
-        opened(Panel(closed, str(number)), {"cellId": str(number)})
+        opened(partial(closed.append, str(number)), {"cellId": str(number)})
     assert closed == ["0", "1"] and len(open_panels._open) == MOST_OPEN
-    opened(Panel(closed, "2 again"), {"cellId": "2"})
+    opened(partial(closed.append, "2 again"), {"cellId": "2"})
     assert closed == ["0", "1", "2"], "its own place is free: nobody else has to go"

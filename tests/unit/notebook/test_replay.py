@@ -17,7 +17,7 @@ from gpu_doctor.notebook import replay as face
 from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.notebook.replaying import IN_PROPORTION, NO_LOOP, PERIOD_S, Replaying
 from gpu_doctor.recording import Recording
-from tests.support.panel_parts import starved
+from tests.support.recordings import starved
 from tests.support.repository import ROOT
 
 SAVED = ROOT / "tests" / "unit" / "recording" / "saved" / "starved-on-a-cpu.npz"

@@ -10,7 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import gpu_doctor
 from gpu_doctor.notebook.representations import WRITERS
-from tests.support.panel_parts import starved
+from tests.support.recordings import starved
 from tests.support.trial_parts import effects, plan, trials
 
 

@@ -11,7 +11,7 @@ from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import Losses, Recording, Replay
 from gpu_doctor.recording.cut import until
 from gpu_doctor.recording.setup import Chore, Compilation, Traffic
-from tests.support.panel_parts import starved
+from tests.support.recordings import starved
 
 
 def whole() -> Recording:

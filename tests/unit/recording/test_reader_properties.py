@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gpu_doctor.recording import Recording, RecordingError, load, npz
 from tests.support.properties import examples
-from tests.support.recording_parts import full
+from tests.support.recordings import full
 from tests.unit.recording.test_recording import same
 
 CHECK: Final = examples(60)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.recording import Fetch, LoaderSetup, Recording, RecordingError, Setup, Steps, describe, load, npz
+from gpu_doctor.recording import LoaderSetup, Recording, RecordingError, Setup, Steps, describe, load, npz
 from gpu_doctor.recording.npz import SCHEMA
-from tests.support.recording_parts import full
+from tests.support.recordings import full
 
 
 def same(one: Any, other: Any) -> None:
@@ -35,19 +35,6 @@ def same(one: Any, other: Any) -> None:
     else:
         assert type(one) is type(other)
         assert one == other
-
-
-def test_the_full_recording_sets_every_field() -> None:
-    whole, blank = full(), Recording(steps=Steps.of(wall_s=[1.0]))
-    for kind, one, plain in (
-        (Recording, whole, blank),
-        (Setup, whole.setup, Setup()),
-        (LoaderSetup, whole.setup.loaders[0], LoaderSetup("")),
-        (Fetch, whole.fetches[0], Fetch("", 0, 0, 0.0, 0.0, 0.0, 0.0, np.empty(0))),
-    ):
-        for item in dataclasses.fields(kind):
-            if item.name not in ("steps", "losses", "walls_s", "ready", "ready_after"):
-                assert getattr(one, item.name) != getattr(plain, item.name), f"{kind.__name__}.{item.name} is not tried"
 
 
 def test_every_field_survives_a_file(tmp_path: Path) -> None:
@@ -210,3 +197,13 @@ def test_steps_of_some_columns_are_filled_honestly() -> None:
     assert np.isnan(steps.samples).all()
     with pytest.raises(ValueError, match="the same length"):
         Steps.of(wall_s=[1.0], samples=[1.0, 2.0])
+
+
+def test_a_loader_of_unknown_use_is_the_loops_own_only_where_nothing_trains() -> None:
+    passed = LoaderSetup(key="all #0", role="unknown")
+    trained = LoaderSetup(key="train #0", role="training")
+    evaluated = LoaderSetup(key="test #0", role="evaluation")
+    assert Setup(loaders=(passed,)).training_loader is passed
+    assert Setup(loaders=(evaluated, passed, trained)).training_loader is trained
+    assert Setup(loaders=(passed,), optimizers=("SGD",)).training_loader is None  # it trains from something else
+    assert Setup(loaders=(evaluated,)).training_loader is None

@@ -13,11 +13,13 @@ from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_text as report
 from gpu_doctor.report.before_after import FEWEST, newest
 from gpu_doctor.report.panel import state
+from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.trials import Sides
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect, compare
 from tests.support.html_page import Page
-from tests.support.panel_parts import replaced, shown, starved
+from tests.support.panel_parts import replaced, shown
+from tests.support.recordings import starved
 from tests.support.trial_parts import WORKERS
 
 
@@ -118,10 +120,10 @@ def test_text_and_static_result_show_both() -> None:
     pair = sides()
     tried = (compare([pair[0]], [pair[1]]),)
     diagnosis = diagnose(pair[0])
-    told = report.text(diagnosis, pair[0], tried, trials=(pair,))
+    told = report.text(Reported(diagnosis, (pair[0],), tried, trials=(pair,)))
     assert "Before and after, trial 1" in told and "as written: 40.0 ms" in told and "num_workers=4: 12.0 ms" in told
     bars = [line.count("█") for line in told[told.index("Before and after") :].splitlines()[:5] if "█" in line]
     assert bars == [40, 12]
-    page = Page(report.html(diagnosis, (pair[0],), tried, trials=(pair,)))
+    page = Page(report.html(Reported(diagnosis, (pair[0],), tried, trials=(pair,))))
     assert "Before and after" in page.text and "median 12.0 ms" in page.text
-    assert "Before and after" not in Page(report.html(diagnosis, (pair[0],))).text
+    assert "Before and after" not in Page(report.html(Reported(diagnosis, (pair[0],)))).text

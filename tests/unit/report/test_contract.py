@@ -15,7 +15,8 @@ from gpu_doctor.report.panel import Output, PanelInput, Progress, Said, fix_show
 from gpu_doctor.trials import knobs
 from tests.support import typescript
 from tests.support.declared import differences
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 from tests.support.trial_parts import BOTH, fix, searched, swept, treated
 from tests.support.trouble import laid
 from tests.support.troubles import TROUBLES

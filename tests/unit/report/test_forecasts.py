@@ -22,8 +22,9 @@ from gpu_doctor.report.panel.controls import checked_request, controls
 from gpu_doctor.report.words import NO_FORECAST, forecast_words
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
 from tests.support.panel_visits import Visited
+from tests.support.recordings import starved
 
 
 def said(given: PanelInput, settings: Settings) -> str:

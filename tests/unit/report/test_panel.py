@@ -18,7 +18,8 @@ from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, 
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 
 
 def drawn(given: PanelInput) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from PIL import Image, ImageFont
 
 from gpu_doctor import report
 from gpu_doctor.report import picture
+from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.report.words import anatomy_rows
 from tests.support.html_page import Page
@@ -24,7 +25,7 @@ DIAGNOSIS = TOLD.diagnosis
 
 def png(**other: Any) -> bytes:
     given = {"effects": TOLD.effects, "trials": TOLD.trials, "plan": TOLD.plan, **other}
-    return report.png(DIAGNOSIS, TOLD.recordings, given.pop("effects"), **given)
+    return report.png(Reported(DIAGNOSIS, TOLD.recordings, given.pop("effects"), **given))
 
 
 def opened(drawn: bytes) -> Any:
@@ -48,8 +49,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_it_says_what_the_static_result_says(written: list[str]) -> None:
     png()
-    html = report.html(DIAGNOSIS, TOLD.recordings, TOLD.effects, trials=TOLD.trials, plan=TOLD.plan)
-    text = report.text(DIAGNOSIS, TOLD.recordings[-1], TOLD.effects, trials=TOLD.trials, plan=TOLD.plan)
+    html = report.html(Reported(DIAGNOSIS, TOLD.recordings, TOLD.effects, trials=TOLD.trials, plan=TOLD.plan))
+    text = report.text(Reported(DIAGNOSIS, (TOLD.recordings[-1],), TOLD.effects, trials=TOLD.trials, plan=TOLD.plan))
     labels = " ".join(re.findall(">([^<>]+)</text>", "".join(pictures(html))))
     there = set(f"{Page(html).text} {text} {labels}".split())
     assert {word for one in written for word in one.split()} <= there

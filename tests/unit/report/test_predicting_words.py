@@ -11,6 +11,7 @@ from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.diagnosis.diagnosis import NO_OPTIMIZER
 from gpu_doctor.recording.setup import Chore, InputFacts, ModelFacts, World
 from gpu_doctor.report import text
+from gpu_doctor.report.sections import Reported
 from tests.support.recordings import Loop, line, on_gpu
 
 TRAINING_WORDS = re.compile(r"backward|optimizer|loss|gradient scaler|GradScaler|learning rate", re.IGNORECASE)
@@ -60,7 +61,7 @@ def test_no_word_of_training(name: str) -> None:
     diagnosis = diagnose(replace(LOOPS[name].recording(), chores=COPIED))
     said = [one.replace(NO_OPTIMIZER, "") for one in told(diagnosis)]
     assert [one for one in said if TRAINING_WORDS.search(one)] == []
-    assert text(diagnosis)
+    assert text(Reported(diagnosis))
 
 
 def test_each_of_them_is_told_something() -> None:

@@ -13,12 +13,13 @@ from gpu_doctor.report import as_text as report
 from gpu_doctor.report.panel import state
 from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import rows
+from gpu_doctor.report.sections import Reported
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
 from gpu_doctor.trials.results import Plan
-from tests.support.html_page import Page
-from tests.support.panel_parts import shown, starved
-from tests.support.report_parts import HOSTILE
+from tests.support.html_page import HOSTILE, Page
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 from tests.support.trial_parts import BOTH, WORKERS, effects, plan, trials
 
 FOUR = Effect(WORKERS, {}, 2.87, 2.71, 3.02, "faster", loss_verdict="equal", loss_drift=0.0)
@@ -96,16 +97,19 @@ def test_the_line_stands_before_the_verdict_everywhere() -> None:
     assert state(given, knobs.KNOBS)["result"]["text"] == text(FOUR)
     assert state(shown(run), knobs.KNOBS)["result"] is None
     diagnosis = diagnose(run)
-    told, page = report.text(diagnosis, run, (FOUR,)), Page(report.html(diagnosis, (run,), (FOUR,))).text
+    told, page = (
+        report.text(Reported(diagnosis, (run,), (FOUR,))),
+        Page(report.html(Reported(diagnosis, (run,), (FOUR,)))).text,
+    )
     for one in (told, page):
         assert 0 < one.index(text(FOUR)) < one.index("The loop waits for data")
-    assert "verified" not in report.text(diagnosis, run)
+    assert "verified" not in report.text(Reported(diagnosis, (run,)))
 
 
 def test_hostile_settings_are_text() -> None:
     odd = replace(FOUR, settings={"amp": HOSTILE}, device=HOSTILE, elsewhere=True)
     run = starved()
-    assert "<script>" not in report.html(diagnose(run), (run,), (odd,))
+    assert "<script>" not in report.html(Reported(diagnose(run), (run,), (odd,)))
 
 
 # ---- one baseline in the table --------------------------------------------------------------------------------------
@@ -121,8 +125,8 @@ def test_a_step_of_a_climb_is_told_against_the_code_as_written_with_its_own_gain
     assert (second[4].text, second[4].title) == ("x1.20", "over num_workers=4")
     assert third[3].text.startswith("did not fit into memory") and third[3].small == ""
     for words in (
-        report.text(diagnose(starved()), starved(), effects(trials())),
-        Page(report.html(diagnose(starved()), (starved(),), effects(trials()))).text,
+        report.text(Reported(diagnose(starved()), (starved(),), effects(trials()))),
+        Page(report.html(Reported(diagnose(starved()), (starved(),), effects(trials())))).text,
     ):
         assert "x1.24 (1.18-1.31) over num_workers=4" in words.replace("\u00a0", " ")
 

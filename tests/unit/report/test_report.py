@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,24 +16,65 @@ from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import DeviceSetup, LineCost, Metric, Recording, Series, Setup, Steps
 from gpu_doctor.report import as_text, source_lines
 from gpu_doctor.report.runs import rows
+from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.words import anatomy_rows
 from gpu_doctor.trials.compare.effect import Effect, compare
-from tests.support.html_page import Page
-from tests.support.page_parts import diagnosed
-from tests.support.report_parts import HOSTILE, SOURCE, recording, steps
+from tests.support.html_page import HOSTILE, Page
+from tests.support.recordings import CPU, starved
 from tests.support.trouble import laid
 from tests.support.troubles import TROUBLES
 
+SOURCE = """\
+loader = DataLoader(dataset, batch_size=128, shuffle=True)
+for step, (x, y) in enumerate(loader):
+    x, y = x.to(device), y.to(device)
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    running += loss.item()
+    if step % 100 == 0:
+        print(step, running)
+"""
+LINES = (
+    LineCost("<cell>", 2, "<module>", "for step, (x, y) in enumerate(loader):", "data_wait", 0.12),
+    LineCost("/home/me/data.py", 41, "__getitem__", "image = decode(path)", "data_wait", 0.59),
+    LineCost("<cell>", 5, "<module>", "loss = criterion(model(x), y)", "forward", 0.08),
+    LineCost("<cell>", 6, "<module>", "loss.backward()", "backward", 0.12),
+    LineCost("<cell>", 7, "<module>", "optimizer.step()", "optimizer", 0.05),
+)
+
+
+def recording(gpu: bool = False, steps: int = 400, wait_s: float = 0.0293, workers: int = 0, **told: Any) -> Recording:
+    return starved(gpu, steps, wait_s, workers, **{"lines": LINES, "source": SOURCE, "peak_bytes": 3.1 * 2**30, **told})
+
+
+def diagnosed(one: Recording, **changes: object) -> Diagnosis:
+    finding = Finding(
+        "loader-without-workers",
+        "The GPU waits for data 71 % of the time: num_workers=0 loads batches in the loop's own process.",
+        0.71,
+        ("A batch takes 29.3 ms to fetch.",),
+        (
+            Prescription(
+                "Load with 4 workers.", Safety.SAFE, {"num_workers": 4}, "DataLoader(..., num_workers=4)", 2.9, 2.6, 3.1
+            ),
+        ),
+    )
+    made = Diagnosis("input", finding.headline, (finding,), (Silence("host-sync", "no GPU"),), measure(one))
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+
 
 def test_the_verdict_comes_first_and_everything_is_said() -> None:
-    one = recording(gpu=True, notes=("One tap took itself off.",))
-    effects = (compare(recording(gpu=True, n=50), recording(gpu=True, n=50, wait_s=0.001, workers=4), predicted=2.9),)
-    page = Page(as_text.html(diagnosed(one), (one,), effects, title="my cell", notes=("Wrote runs/x.pt.",)))
-    plain = as_text.text(diagnosed(one), one, effects)
+    one = recording(gpu=True, overhead_s=0.06, notes=("One tap took itself off.",))
+    fast = recording(gpu=True, steps=50, wait_s=0.001, workers=4)
+    effects = (compare(recording(gpu=True, steps=50), fast, predicted=2.9),)
+    page = Page(as_text.html(Reported(diagnosed(one), (one,), effects, title="my cell", notes=("Wrote runs/x.pt.",))))
+    plain = as_text.text(Reported(diagnosed(one), (one,), effects))
     for said in (page.text, plain):
         for words in (
             "NVIDIA H200",
-            "16 cores",
+            "4 cores",
             "torch 2.13.0",
             "completed",
             "400 steps",
@@ -41,8 +83,8 @@ def test_the_verdict_comes_first_and_everything_is_said() -> None:
             "predicted 2.9x (2.6-3.1)",
             "DataLoader(..., num_workers=4)",
             "data wait",
-            "29.2 ms",
-            "71 %",
+            "29.3 ms",
+            "75 %",
             "num_workers=4",
             "faster",
             "3.1 GiB",
@@ -58,12 +100,12 @@ def test_the_verdict_comes_first_and_everything_is_said() -> None:
     assert "Wrote runs/x.pt." in page.text
     assert "utilization %" in page.text
     assert "memory GiB" in page.text
-    assert any(alt.startswith("loader latency and step time, ms: step mean 41.1 ms") for alt in page.alts)
+    assert any(alt.startswith("loader latency and step time, ms: step mean 39.3 ms") for alt in page.alts)
 
 
 def test_it_is_found_by_its_class_and_holds_nothing_a_sanitizer_strips() -> None:
     one = recording()
-    html = as_text.html(diagnosed(one), (one,))
+    html = as_text.html(Reported(diagnosed(one), (one,)))
     assert html.startswith('<div class="gpu-doctor-static"')
     assert not re.search(r"<(style|script|svg|iframe|link)|data-[a-z]+=|\son[a-z]+=|https?://", html)
     assert len(html) < 120_000
@@ -72,19 +114,19 @@ def test_it_is_found_by_its_class_and_holds_nothing_a_sanitizer_strips() -> None
 def test_without_a_gpu_none_is_invented() -> None:
     one = recording()
     diagnosis = diagnosed(one)
-    for said in (Page(as_text.html(diagnosis, (one,))).text, as_text.text(diagnosis, one)):
+    for said in (Page(as_text.html(Reported(diagnosis, (one,)))).text, as_text.text(Reported(diagnosis, (one,)))):
         assert "no GPU: judging the CPU as the device" in said
         assert "H200" not in said
-    head, row = re.findall(r"<tr.*?</tr>", as_text.html(diagnosis, (one,)))[:2]
+    head, row = re.findall(r"<tr.*?</tr>", as_text.html(Reported(diagnosis, (one,))))[:2]
     assert re.findall(r"<th.*?>([^<>]+)<", head)[6] == "CPU"
-    assert re.findall(r"<td.*?>([^<>]+)<", row)[6] == "62 %"
-    said = as_text.text(diagnose(one), one, (Effect({"num_workers": 2}, outcome="refused", reason="No."),))
+    assert re.findall(r"<td.*?>([^<>]+)<", row)[6] == "40 %"
+    said = as_text.text(Reported(diagnose(one), (one,), (Effect({"num_workers": 2}, outcome="refused", reason="No."),)))
     assert "GPU" not in said.replace("gpu_doctor", "").replace("no GPU", "")
 
 
 def test_a_gpu_that_is_not_used_is_named() -> None:
     setup = Setup(device="cpu", devices=(DeviceSetup(0, "NVIDIA T4"),))
-    said = as_text.text(diagnosed(recording(setup=setup)))
+    said = as_text.text(Reported(diagnosed(recording(setup=setup))))
     assert "an NVIDIA T4, but the loop does not use it" in said
 
 
@@ -113,10 +155,10 @@ def test_hostile_text_stays_text() -> None:
         one, bottleneck=HOSTILE, verdict=HOSTILE, findings=(finding,), silent=(Silence(HOSTILE, HOSTILE),)
     )
     effects = (Effect({HOSTILE: HOSTILE}, {HOSTILE: 1}, outcome="failed", reason=HOSTILE), Effect(outcome=HOSTILE))
-    html = as_text.html(diagnosis, (one,), effects, title=HOSTILE, notes=(HOSTILE,))
+    html = as_text.html(Reported(diagnosis, (one,), effects, title=HOSTILE, notes=(HOSTILE,)))
     page = Page(html)
     assert "<script>alert('x')</script>" in page.text
-    for said in (html, as_text.text(diagnosis, one, effects)):
+    for said in (html, as_text.text(Reported(diagnosis, (one,), effects))):
         said.encode()
         assert not re.search("[\x00\x1b\u202e\ud800]", said)
 
@@ -128,14 +170,14 @@ def test_hostile_text_stays_text() -> None:
         Recording(Steps.of(wall_s=[]), outcome="failed", reason="KeyError: 'x'"),
         Recording(Steps.of(wall_s=[0.01])),
         Recording(Steps.of(wall_s=np.full(30, np.nan))),
-        Recording(steps(5), series=(Series(Metric("x_pct", "%", "x", "utilization"), np.empty(0), np.empty(0)),)),
+        starved(steps=5, series=(Series(CPU, np.empty(0), np.empty(0)),)),
     ],
     ids=["no steps", "failed", "one step", "nothing measured", "no readings"],
 )
 def test_a_poor_recording_is_reported_without_inventing(one: Recording) -> None:
     diagnosis = Diagnosis("unknown", "No training step was seen.", (), (), measure(one), early=True)
-    page = Page(as_text.html(diagnosis, (one,)))
-    plain = as_text.text(diagnosis, one)
+    page = Page(as_text.html(Reported(diagnosis, (one,))))
+    plain = as_text.text(Reported(diagnosis, (one,)))
     for said in (page.text, plain):
         assert "No training step was seen." in said
         assert "nan" not in said.lower().replace("nan or", "")
@@ -145,27 +187,37 @@ def test_a_poor_recording_is_reported_without_inventing(one: Recording) -> None:
 
 def test_a_diagnosis_alone_is_enough() -> None:
     diagnosis = diagnosed(recording())
-    assert "Anatomy of a step" in Page(as_text.html(diagnosis)).text
-    assert "Anatomy of a step" in as_text.text(diagnosis)
+    assert "Anatomy of a step" in Page(as_text.html(Reported(diagnosis))).text
+    assert "Anatomy of a step" in as_text.text(Reported(diagnosis))
 
 
 def test_the_diagnosed_run_is_the_one_that_is_drawn() -> None:
-    first, second = recording(n=100), recording(n=60, wait_s=0.001, workers=4)
-    page = Page(as_text.html(diagnosed(first), (first, second)))
+    first, second = recording(steps=100), recording(steps=60, wait_s=0.001, workers=4)
+    page = Page(as_text.html(Reported(diagnosed(first), (first, second))))
     assert "100 steps" in page.text
     assert "num_workers=4" in page.text
     assert "fetch in a worker" not in page.text
-    assert "fetch in a worker" in Page(as_text.html(diagnosed(second), (first, second))).text
+    assert "fetch in a worker" in Page(as_text.html(Reported(diagnosed(second), (first, second)))).text
+
+
+def test_text_and_page_have_the_same_runs_in_their_table() -> None:
+    first, second = recording(), recording(settings={"num_workers": 2})
+    told = Reported(diagnosed(second), (first, second), (Effect({"num_workers": 4}, outcome="refused", reason="No."),))
+    for said in (as_text.text(told), Page(as_text.html(told)).text):
+        assert said.index("baseline") < said.index("run 1") < said.index("trial 1")
 
 
 def test_lines_stand_beside_the_source_only_where_they_are_its_lines() -> None:
     one = recording()
-    page = Page(as_text.html(diagnosed(one), (one,)))
+    page = Page(as_text.html(Reported(diagnosed(one), (one,))))
     assert re.search(r"██ *data wait *for step, \(x, y\)", page.text)
     assert re.search(r"Elsewhere: data.py *41 *59 % *█+ *data wait *image = decode\(path\) in __getitem__", page.text)
     moved = dataclasses.replace(one, source="import torch\n" + SOURCE)
     assert (
-        "██" not in Page(as_text.html(diagnosed(moved), (moved,))).text.split("line by line")[1].split("Elsewhere")[0]
+        "██"
+        not in Page(as_text.html(Reported(diagnosed(moved), (moved,))))
+        .text.split("line by line")[1]
+        .split("Elsewhere")[0]
     )
 
 
@@ -193,11 +245,11 @@ def test_many_silent_rules_are_one_line_a_reason() -> None:
     many = tuple(Silence(f"rule-{n}", "no GPU") for n in range(25))
     silent = (Silence("alone", "no step was timed"), *many, Silence("broken", "failed: KeyError: 'x'"))
     diagnosis = diagnosed(recording(), silent=silent)
-    lines = as_text.text(diagnosis).split("Not judged: 27 rules\n")[1].split("\n\n")[0].splitlines()
+    lines = as_text.text(Reported(diagnosis)).split("Not judged: 27 rules\n")[1].split("\n\n")[0].splitlines()
     assert [line.split(":")[0].strip() for line in lines] == ["failed", "no GPU", "no step was timed"]
     assert re.search(r"no GPU: 25 rules, rule-0, .* and \d+ more$", lines[1])
     assert all(len(line) <= as_text.WIDTH for line in lines)
-    html = as_text.html(diagnosis)
+    html = as_text.html(Reported(diagnosis))
     assert "<summary>no GPU: 25 rules</summary>" in html
     assert "rule-24" in Page(html).text
 
@@ -211,18 +263,18 @@ def test_a_risk_is_marked_with_what_will_happen_and_has_no_price_of_nothing() ->
     one = recording()
     both = diagnosed(one)
     both = dataclasses.replace(both, findings=(*both.findings, GROWTH))
-    for said in (Page(as_text.html(both, (one,))).text, as_text.text(both, one)):
+    for said in (Page(as_text.html(Reported(both, (one,)))).text, as_text.text(Reported(both, (one,)))):
         assert re.search(r"2\.? memory-growth.{1,3}⚠ risk", said)
         assert "⚠ The memory is full after 340 more steps." in said
         assert not re.search(r"memory-growth\W+0 %", said)
     dear = dataclasses.replace(GROWTH, cost_share=0.12)
-    assert "12 % ⚠ risk" in as_text.text(diagnosed(one, findings=(dear,)), one)
+    assert "12 % ⚠ risk" in as_text.text(Reported(diagnosed(one, findings=(dear,)), (one,)))
 
 
 def test_a_run_that_ended_is_no_risk_any_more() -> None:
     one = recording(outcome="out-of-memory", reason="CUDA out of memory.")
     ended = Finding("out-of-memory", "The GPU ran out of memory.", 0.0, risk="The same settings will fail again.")
-    assert "out-of-memory, ⚠ ended the run" in as_text.text(diagnosed(one, findings=(ended,)), one)
+    assert "out-of-memory, ⚠ ended the run" in as_text.text(Reported(diagnosed(one, findings=(ended,)), (one,)))
 
 
 @pytest.mark.parametrize("outcome", ["failed", "refused", "out-of-memory"])
@@ -233,41 +285,41 @@ def test_a_side_that_failed_has_no_loss_beside_another(outcome: str) -> None:
 
 def test_the_overhead_of_a_run_without_steps_is_not_told() -> None:
     one = Recording(Steps.of(wall_s=[]), duration_s=0.1, overhead_s=0.05)
-    assert "overhead" not in as_text.text(diagnose(one), one)
+    assert "overhead" not in as_text.text(Reported(diagnose(one), (one,)))
 
 
 def test_a_refused_trial_shows_why() -> None:
     one = recording()
     refused = Effect({"batch_size": 512}, outcome="refused", reason="A batch_sampler owns the batches.")
     for said in (
-        Page(as_text.html(diagnosed(one), (one,), (refused,))).text,
-        as_text.text(diagnosed(one), one, (refused,)),
+        Page(as_text.html(Reported(diagnosed(one), (one,), (refused,)))).text,
+        as_text.text(Reported(diagnosed(one), (one,), (refused,))),
     ):
         assert "refused: A batch_sampler owns the batches." in said
 
 
 def test_an_early_verdict_is_called_early() -> None:
-    one = recording(n=12)
-    assert "(early: 11 measured steps)" in " ".join(as_text.text(diagnosed(one, early=True), one).split())
+    one = recording(steps=12)
+    assert "(early: 11 measured steps)" in " ".join(as_text.text(Reported(diagnosed(one, early=True), (one,))).split())
 
 
 def test_an_interrupted_run_says_so() -> None:
     one = recording(outcome="interrupted")
-    assert "interrupted · " in as_text.text(diagnosed(one), one)
+    assert "interrupted · " in as_text.text(Reported(diagnosed(one), (one,)))
 
 
 def test_the_first_thing_to_try_is_written_out_once() -> None:
     diagnosis = diagnose(laid(next(one for one in TROUBLES if one.name == "cold files" and one.gpu)))
-    said = as_text.text(diagnosis)
+    said = as_text.text(Reported(diagnosis))
     first, second = diagnosis.findings[0].prescriptions
     assert said.count(first.code) == 1 and said.count(second.text) == 1
     assert f"> {first.text} (see above)" in said
     assert said.count(diagnosis.verdict) == 1 and "1. loader-without-workers, 50 %\n" in said
-    shown = as_text.html(diagnosis)
+    shown = as_text.html(Reported(diagnosis))
     assert shown.count(first.code) == 1 and f"<b>{first.text}</b> (see above)" in shown
 
 
 def test_what_rounding_leaves_of_other_is_no_phase() -> None:
     diagnosis = diagnose(laid(next(one for one in TROUBLES if one.name == "no workers" and one.gpu)))
-    assert "e-1" not in as_text.text(diagnosis)
+    assert "e-1" not in as_text.text(Reported(diagnosis))
     assert min(share for _, share, _ in anatomy_rows(diagnosis.vitals)) > 1e-3

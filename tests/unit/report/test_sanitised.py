@@ -12,6 +12,7 @@ import pytest
 
 from gpu_doctor import report
 from gpu_doctor.report.panel import PanelInput, state
+from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.trials import MOST_DRAWN
 from gpu_doctor.trials import knobs
 from tests.support.html_page import Page
@@ -36,7 +37,7 @@ def static(told: PanelInput) -> str:
 def of(told: PanelInput, **other: Any) -> str:
     assert told.diagnosis is not None
     given: dict[str, Any] = {"trials": told.trials, "plan": told.plan, "sweep": told.sweep, "largest": told.largest}
-    return report.html(told.diagnosis, told.recordings, told.effects, **{**given, **other})
+    return report.html(Reported(told.diagnosis, told.recordings, told.effects, **{**given, **other}))
 
 
 def words(html: str) -> str:

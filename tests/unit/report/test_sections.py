@@ -12,7 +12,7 @@ from gpu_doctor.report.panel import PanelInput, panel_state, state
 from gpu_doctor.report.runs import columns
 from gpu_doctor.report.sections import SECTIONS, Reported, Section
 from gpu_doctor.trials.knobs import KNOBS
-from tests.support.report_parts import recording
+from tests.support.recordings import starved
 
 
 def test_all_three_show_the_sections_in_the_order_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,12 +28,12 @@ def test_all_three_show_the_sections_in_the_order_of_the_list(monkeypatch: pytes
 
         return Section(section.name, draw, draw, piece)
 
-    one = recording()
+    one = starved()
     marked = tuple(marked_as(section) for section in SECTIONS)
     monkeypatch.setattr(as_text, "SECTIONS", marked)
     names = "".join(f"<{section.name}>" for section in SECTIONS)
-    assert as_text.text(diagnose(one), one).replace("\n\n", "") == names
-    assert names in as_text.html(diagnose(one), (one,))
+    assert as_text.text(Reported(diagnose(one), (one,))).replace("\n\n", "") == names
+    assert names in as_text.html(Reported(diagnose(one), (one,)))
     monkeypatch.setattr(panel_state, "SECTIONS", marked)
     state(PanelInput(recordings=(one,), diagnosis=diagnose(one)), KNOBS)
     assert walked == [section.name for section in SECTIONS]
@@ -45,13 +45,13 @@ def test_no_section_stands_twice_in_the_list() -> None:
 
 
 def test_the_panels_table_has_the_columns_of_the_report() -> None:
-    one = recording()
+    one = starved()
     shown = PanelInput(status="idle", setup=one.setup, recordings=(one,), diagnosis=diagnose(one))
     assert state(shown, KNOBS)["table"]["head"] == list(columns(one.setup.on_gpu))
 
 
 def test_a_note_that_came_twice_is_said_once_in_both() -> None:
-    one = recording(notes=("Seen twice.", "Seen twice."))
+    one = starved(notes=("Seen twice.", "Seen twice."))
     diagnosis = diagnose(one)
-    assert as_text.text(diagnosis, one).count("Seen twice.") == 1
-    assert as_text.html(diagnosis, (one,)).count("Seen twice.") == 1
+    assert as_text.text(Reported(diagnosis, (one,))).count("Seen twice.") == 1
+    assert as_text.html(Reported(diagnosis, (one,))).count("Seen twice.") == 1

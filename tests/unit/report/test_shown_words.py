@@ -13,12 +13,14 @@ from gpu_doctor.notebook.output import as_a_terminal_shows
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_text
 from gpu_doctor.report.fix import MOST_LINES, fix_shown
-from gpu_doctor.report.panel_parts import DARK, MOST_NOTES, footer
+from gpu_doctor.report.panel_parts import MOST_NOTES, footer
 from gpu_doctor.report.plots import plots
 from gpu_doctor.report.runs import rows
-from gpu_doctor.report.svg import PHASE_COLOURS
+from gpu_doctor.report.sections import Reported
+from gpu_doctor.report.svg import PHASE_COLOURS, ink
 from gpu_doctor.report.words import machine_facts
-from tests.support.panel_parts import shown, starved
+from tests.support.panel_parts import shown
+from tests.support.recordings import starved
 from tests.support.trial_parts import effects, fix, side, trials
 
 
@@ -59,8 +61,8 @@ def _luminance(colour: str) -> float:
 @pytest.mark.parametrize("phase", PHASE_COLOURS)
 def test_letters_on_a_phases_colour_can_be_read(phase: str) -> None:
     """WCAG 2.1 AA: 4.5 to 1."""
-    ground, ink = sorted(_luminance(one) for one in (PHASE_COLOURS[phase], "#ffffff" if phase in DARK else "#111111"))
-    assert (ink + 0.05) / (ground + 0.05) >= 4.5
+    darker, lighter = sorted(_luminance(one) for one in (PHASE_COLOURS[phase], ink(phase)))
+    assert (lighter + 0.05) / (darker + 0.05) >= 4.5
 
 
 def test_the_wait_of_a_run_and_of_a_trial_is_the_same_measure() -> None:
@@ -76,7 +78,7 @@ def test_a_memory_that_nothing_was_in_has_no_line() -> None:
     assert "workers" in plots(_with_workers())
     given = shown(starved())
     assert given.diagnosis is not None
-    assert "peak 0 B" not in as_text.html(given.diagnosis, given.recordings)
+    assert "peak 0 B" not in as_text.html(Reported(given.diagnosis, given.recordings))
 
 
 def _with_workers() -> Recording:

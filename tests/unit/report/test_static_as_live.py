@@ -13,8 +13,10 @@ from gpu_doctor.notebook.plot_data import line_of
 from gpu_doctor.report import as_text
 from gpu_doctor.report.panel import state
 from gpu_doctor.report.plots import plots
+from gpu_doctor.report.sections import Reported
 from gpu_doctor.trials import knobs
-from tests.support.panel_parts import CPU, PROCESS, replaced, shown, starved
+from tests.support.panel_parts import replaced, shown
+from tests.support.recordings import CPU, PROCESS, starved
 
 
 def pictures(html: str) -> list[str]:
@@ -28,7 +30,7 @@ def test_the_bar_beside_the_verdict_has_one_colour() -> None:
     unfused = replace(waits, bottleneck="compute", findings=(replace(waits.findings[0], rule="unfused-optimizer"),))
     for diagnosis in (waits, unfused, replace(waits, bottleneck="compute", findings=())):
         live = state(shown(one, diagnosis=diagnosis), knobs.KNOBS)["verdict"]["accent"]
-        assert f"border-left:4px solid {live}" in as_text.html(diagnosis, (one,))
+        assert f"border-left:4px solid {live}" in as_text.html(Reported(diagnosis, (one,)))
 
 
 def test_a_reading_has_one_colour() -> None:

@@ -14,14 +14,15 @@ from gpu_doctor.report import as_text as report
 from gpu_doctor.report.panel import PanelInput, state
 from gpu_doctor.report.panel.controls import UNKNOWN, checked_request
 from gpu_doctor.report.searches import FIRST, largest_html, places, sizes, sweep_html
+from gpu_doctor.report.sections import Reported
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.results import Largest, Sweep
 from gpu_doctor.trials.searches import SWEEP_TRIALS, no_largest
-from tests.support.html_page import Page
-from tests.support.panel_parts import shown, starved
+from tests.support.html_page import HOSTILE, Page
+from tests.support.panel_parts import shown
 from tests.support.panel_visits import Loop, Visited, loop
-from tests.support.report_parts import HOSTILE
+from tests.support.recordings import starved
 from tests.support.trial_parts import GIVEN_UP, searched, side, swept, treated
 
 __all__ = ["loop"]
@@ -160,9 +161,9 @@ def test_every_size_says_its_memory_its_speed_and_what_it_is() -> None:
 
 def test_the_static_result_keeps_both() -> None:
     recording = side()
-    page = Page(report.html(diagnose(recording), (recording,), sweep=swept(), largest=searched()))
+    page = Page(report.html(Reported(diagnose(recording), (recording,), sweep=swept(), largest=searched())))
     assert "num_workers=2, amp=bf16 is best" in page.text and "best for samples/s" in page.text
-    text = report.text(diagnose(recording), recording, sweep=swept(), largest=searched())
+    text = report.text(Reported(diagnose(recording), (recording,), sweep=swept(), largest=searched()))
     assert "Sweep of 6 combinations" in text and "Largest batch that fits: 704" in text
 
 

@@ -29,15 +29,16 @@ from gpu_doctor.report.fix import MOST_LINES, fix_html, fix_shown
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.panel import PanelInput, Said, as_json, state
 from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
+from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
 from gpu_doctor.trials import Case, knobs
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.reaching_out import reaching_out
 from gpu_doctor.trials.results import Plan, Rung
 from gpu_doctor.trials.said_before import Beforehand
-from tests.support.html_page import Page
-from tests.support.report_parts import HOSTILE
-from tests.support.trial_parts import BOTH, CURED, WORKERS, WROTE, effects, fix, losses, plan, side, treated, trials
+from tests.support.html_page import HOSTILE, Page
+from tests.support.recordings import losses
+from tests.support.trial_parts import BOTH, CURED, WORKERS, WROTE, effects, fix, plan, side, treated, trials
 
 
 def drawn(given: PanelInput) -> dict[str, Any]:
@@ -87,7 +88,9 @@ def test_losses_that_differ_are_marked_in_words_picture_and_table() -> None:
     found = drawn(treated(effects=(effect,), trials=((pairs[0][0], apart),), plan=None))["table"]
     assert found["details"][1]["warns"]
     assert found["rows"][1][-1]["text"].endswith("⚠") and found["rows"][1][-1]["tone"] == "bad"
-    assert "differs from step 1" in report.text(diagnose(pairs[0][0]), None, (effect,), trials=((pairs[0][0], apart),))
+    assert "differs from step 1" in report.text(
+        Reported(diagnose(pairs[0][0]), (), (effect,), trials=((pairs[0][0], apart),))
+    )
 
 
 def test_another_batch_is_compared_per_sample_with_a_word_on_the_learning_rate() -> None:
@@ -240,7 +243,7 @@ def test_a_treatment_that_kept_nothing_says_so() -> None:
 def test_the_static_result_tells_the_same() -> None:
     given = treated()
     assert given.diagnosis is not None
-    html = report.html(given.diagnosis, given.recordings, given.effects, trials=given.trials, plan=given.plan)
+    html = report.html(Reported(given.diagnosis, given.recordings, given.effects, trials=given.trials, plan=given.plan))
     page = Page(html)
     for said in (
         "+ num_workers=4",
@@ -254,15 +257,17 @@ def test_the_static_result_tells_the_same() -> None:
     assert "shuffle=True, num_workers=4)  # mine" in page.text, "the person's own line, changed"
     assert any(alt.startswith("Losses of trial 1") for alt in page.alts)
     assert "24 %" in page.text
-    text = report.text(given.diagnosis, given.recordings[0], given.effects, trials=given.trials, plan=given.plan)
+    text = report.text(
+        Reported(given.diagnosis, (given.recordings[0],), given.effects, trials=given.trials, plan=given.plan)
+    )
     assert "Treatment: 4.13x faster" in text and "████" in text and WROTE in text
     assert "+                    batch_size=128, shuffle=True, num_workers=4)  # mine" in text
 
 
 def test_a_static_result_without_trials_is_as_before() -> None:
     recording = side()
-    assert "Treatment" not in report.html(diagnose(recording), (recording,))
-    assert "Trials" not in report.html(diagnose(recording), (recording,))
+    assert "Treatment" not in report.html(Reported(diagnose(recording), (recording,)))
+    assert "Trials" not in report.html(Reported(diagnose(recording), (recording,)))
 
 
 def test_hostile_text_is_escaped_in_the_static_result() -> None:
@@ -282,7 +287,7 @@ def test_hostile_text_is_escaped_in_the_static_result() -> None:
         assert "<script>" in page.text, "as text"
         plan_text(one).encode("utf-8")
     recording = side()
-    html = report.html(diagnose(recording), (recording,), tried, trials=pairs, plan=cure)
+    html = report.html(Reported(diagnose(recording), (recording,), tried, trials=pairs, plan=cure))
     Page(html)
     html.encode("utf-8")
 

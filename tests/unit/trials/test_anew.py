@@ -125,7 +125,7 @@ def test_a_side_gets_what_the_line_gives_and_the_users_goes_on_as_if_there_had_b
     assert space["it"] is theirs and torch.equal(torch.get_rng_state(), state)
     assert case.effects[-1].from_start == ("it",) and case.effects[-1].not_restored == ()
     assert "`it` began at the start of its data, yours stayed where it was" in str(case.effects[-1])
-    assert case.unrestorable() == ()
+    assert case.beforehand().lost == ()
     assert len(got) >= 6, "both sides trained"
     assert got[:3] == got[3:6], "and saw the same"
     torch.set_rng_state(state)
@@ -240,7 +240,6 @@ def test_what_holds_an_iterator_is_named(lines: str) -> None:
     space.pop("it", None)
     (sentence,) = beforehand(gpu_doctor.case(f"x = {name}", space)).refusals
     assert sentence.startswith(f"`{name}` holds a") and sentence.endswith("use it up: create it in the cell.")
-    assert gpu_doctor.case(f"x = {name}", space).unrestorable() != ()
 
 
 ANY_KIND = (
@@ -315,7 +314,7 @@ def test_iterators_of_the_users_own_classes_are_put_back_like_any_object() -> No
 def test_only_what_the_cell_can_touch_counts() -> None:
     space = notebook("it = made(); reader.it = made(); names = ['it']", "def f(): return next(it)")
     case = gpu_doctor.case("print(numbers)", space)
-    assert beforehand(case).refusals == () and case.unrestorable() == ()
+    assert beforehand(case).refusals == () and case.beforehand().lost == ()
     assert len(beforehand(gpu_doctor.case("f()", space)).refusals) == 1
     assert len(beforehand(gpu_doctor.case("eval(names[0])", space)).refusals) == 2, "any name may be meant"
     assert beforehand(gpu_doctor.case("it = cycle(loader)\nnext(it)", space)).refusals == ()

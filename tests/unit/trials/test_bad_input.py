@@ -10,15 +10,18 @@ from typing import Any, cast
 import pytest
 import torch
 from IPython.core.error import UsageError
+from torch import nn
 from torch.utils.data import DataLoader
 
 import gpu_doctor
 from gpu_doctor.capture import patching
 from gpu_doctor.notebook.options import parsed_cell_line
 from gpu_doctor.recording import LoaderSetup, Setup
+from gpu_doctor.report import as_text
+from gpu_doctor.report.sections import Reported
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.knobs.knob import Refused
-from tests.support.bad_input_parts import LOOP, namespace
+from tests.support.small_loop import LOOP, namespace
 
 
 @pytest.mark.parametrize(
@@ -80,7 +83,7 @@ def test_a_budget_that_measures_nothing(budget: Any) -> None:
     asks += [lambda **given: case.trial({}, **given), lambda **given: case.sweep(grid, **given)]
     asks += [case.largest_batch] if "seconds" in budget else []
     for attempt in asks:
-        with pytest.raises(ValueError, match="such as steps=50, seconds=60"):
+        with pytest.raises(ValueError, match=r"such as (steps=50|seconds=60), not "):
             attempt(**budget)
     assert case.trials == [] and case.effects == []
 
@@ -198,7 +201,7 @@ def test_functions_that_need_no_argument_are_cases() -> None:
 
 
 def test_a_trial_of_code_that_fails_as_written_does_not_blame_the_setting() -> None:
-    effect = gpu_doctor.case(LOOP + "1 / 0", namespace()).trial({"batch_size": 64})
+    effect = gpu_doctor.case(LOOP + "1 / 0", namespace(batch=32)).trial({"batch_size": 64})
     assert effect.outcome == "failed"
     assert effect.reason == "also without the change: ZeroDivisionError: division by zero"
 
@@ -212,12 +215,11 @@ class FailsInWorker(torch.utils.data.Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         if torch.utils.data.get_worker_info() is not None:
             raise OSError("no such image")
-        return torch.zeros(8), 1
+        return torch.zeros(4), 1
 
 
 def test_a_loader_that_fails_in_a_worker_is_told_by_the_workers_own_error() -> None:
-    names = namespace()
-    names["loader"] = DataLoader(FailsInWorker(), batch_size=32)
+    names = namespace(loader=DataLoader(FailsInWorker(), batch_size=32))
     effect = gpu_doctor.case(LOOP, names).trial({"num_workers": 1}, steps=3)
     assert effect.outcome == "failed"
     assert effect.reason == "OSError: no such image (in a DataLoader worker)"
@@ -303,3 +305,36 @@ def test_a_bad_budget_is_answered_in_plain_words(line: str, says: str) -> None:
     with pytest.raises(UsageError) as error:
         parsed_cell_line(line)
     assert str(error.value).startswith(says)
+
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.mark.parametrize(("code", "says"), [("1 / 0", "fails with ZeroDivisionError"), ("x = 1", "No training step")])
+def test_a_treatment_with_nothing_to_try_says_why(code: str, says: str) -> None:
+    plan = gpu_doctor.case(code).treat(steps=3, seconds=3)
+    assert says in str(plan)
+    assert plan.effects == ()
+
+
+def test_markup_in_names_and_messages_stays_text() -> None:
+    names = namespace()
+    names["Bad"] = type(SCRIPT, (nn.Linear,), {})
+    code = f"model = Bad(4, 2)\n{LOOP}\n# {SCRIPT}\nraise RuntimeError({SCRIPT!r})"
+    case = gpu_doctor.case(code, names, name=SCRIPT)
+    with pytest.raises(RuntimeError):
+        case.run()
+    case.trial({"batch_size": 64}, steps=3, pairs=3)
+    assert case.diagnosis is not None
+    page = as_text.html(
+        Reported(case.diagnosis, tuple(case.recordings), tuple(case.effects), title=SCRIPT, notes=(SCRIPT,))
+    )
+    assert "alert(1)" in page
+    assert "<script" not in page
+    assert "<script" not in case.diagnosis._repr_html_()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="pins on a GPU")
+def test_pinning_without_a_gpu_is_noted_on_the_first_run() -> None:
+    recording = gpu_doctor.case(LOOP, namespace()).run({"pin_memory": True})
+    assert any("pin_memory=True changed nothing" in note for note in recording.notes)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import pytest
 
-from gpu_doctor.recording import Metric, Recording, Series, Steps
+from gpu_doctor.recording import Recording
 from gpu_doctor.trials.compare.effect import BUSY_FROM, compare, others_share
+from tests.support.recordings import Loop, read
 
 
 def recorded(every: list[float], own: list[float]) -> Recording:
-    def series(name: str, values: list[float]) -> Series:
-        return Series(Metric(name, "%", name, "detail"), np.arange(float(len(values))), np.array(values))
-
-    steps = Steps.of(wall_s=np.full(50, 0.01), samples=np.full(50, 32.0))
-    return Recording(steps, series=(series("cpu_util_pct", every), series("process_cpu_pct", own)))
+    return read(Loop(steps=50).recording(), None, cpu_util_pct=every, process_cpu_pct=own)
 
 
 @pytest.mark.parametrize(

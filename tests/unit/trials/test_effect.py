@@ -13,18 +13,15 @@ import pytest
 
 from gpu_doctor.recording import Losses, Recording, Steps
 from gpu_doctor.trials.compare.effect import Effect, compare, verdict_of
-from gpu_doctor.trials.compare.losses import parity
 from gpu_doctor.trials.compare.ratio import MISSES, MIXING, PRIOR_PAIRS, RUN_TO_RUN, PairLog, Ratio, Stretch, ratio
 from gpu_doctor.trials.rounds import MOST_PAIRS, needs_more
-from tests.support.report_parts import losses, recording
+from tests.support.recordings import Loop
 
 
 def run(step_s: float = 0.01, n: int = 50, *, jitter: float = 0.05, seed: int = 0, samples: float = 32.0) -> Recording:
-    rng = np.random.default_rng(seed)
-    wall = step_s * rng.lognormal(0, jitter, n)
-    wall[:1] *= 20
-    rows = Steps.of(wall_s=wall, samples=np.full(n, samples), data_wait_s=wall * 0.5)
-    return Recording(rows, outcome="budget-reached", duration_s=float(wall.sum()))
+    half = step_s * 500.0
+    loop = Loop(steps=n, wait=half, forward=half, backward=0.0, optimizer=0.0, first=20.0, jitter=jitter, seed=seed)
+    return loop.but(batch=samples, told={"outcome": "budget-reached"}).recording()
 
 
 def sides(speedup: float, pairs: int = 2, seed: int = 0, **given: float) -> tuple[list[Recording], list[Recording]]:
@@ -334,53 +331,6 @@ def test_as_plain_data() -> None:
     assert plain["settings"] == {"amp": "bf16"}
     assert plain["speedup"] == 1.5
     assert set(plain) == {one.name for one in dataclasses.fields(Effect)}
-
-
-class TestLosses:
-    rows = recording(n=50).steps
-
-    def test_equal_curves_do_not_drift(self) -> None:
-        found = parity(losses(self.rows), losses(self.rows))
-        assert found.drift == 0.0
-        assert found.baseline == found.candidate
-
-    def test_the_largest_relative_difference_counts(self) -> None:
-        other = losses(self.rows)
-        other.value[10] *= 1.1
-        assert parity(losses(self.rows), other).drift == pytest.approx(0.1)
-
-    def test_different_batch_sizes_are_compared_per_sample_seen(self) -> None:
-        ours = losses(self.rows)
-        theirs = Losses(ours.step[::4] / 4, ours.samples[::4], ours.value[::4])
-        found = parity(ours, theirs)
-        assert found.drift is not None
-        assert found.drift < 0.01
-        assert found.baseline == pytest.approx(found.candidate, rel=0.01)
-
-    @pytest.mark.parametrize("broken", [np.nan, np.inf])
-    def test_only_the_candidates_breaking_is_told(self, broken: float) -> None:
-        other = losses(self.rows)
-        other.value[20:] = broken
-        assert parity(losses(self.rows), other).drift == float("inf")
-
-    def test_what_breaks_on_both_sides_is_no_drift(self) -> None:
-        ours, theirs = losses(self.rows), losses(self.rows)
-        ours.value[20:] = theirs.value[20:] = np.nan
-        assert parity(ours, theirs).drift == 0.0
-
-    def test_no_losses_is_nothing_to_compare(self) -> None:
-        assert parity(losses(self.rows), Losses()).drift is None
-        assert parity(Losses(), Losses()) == parity(Losses(), Losses())
-
-    def test_without_samples_the_steps_are_lined_up(self) -> None:
-        ours = dataclasses.replace(losses(self.rows), samples=np.full(50, np.nan))
-        theirs = dataclasses.replace(losses(self.rows, 1.02), samples=np.full(50, np.nan))
-        assert parity(ours, theirs).drift == pytest.approx(0.02)
-
-    def test_a_loss_near_zero_is_no_drift(self) -> None:
-        at = np.arange(3.0)
-        ours, theirs = Losses(at, at, np.array([1.0, 1e-9, 1.0])), Losses(at, at, np.array([1.0, 3e-9, 1.0]))
-        assert parity(ours, theirs).drift == pytest.approx(0.0, abs=1e-6)
 
 
 def test_losses_that_differ_take_no_further_pair() -> None:

@@ -26,8 +26,8 @@ from gpu_doctor.trials.executors.parcel import Parcel, Unpackable, as_bytes, of_
 from gpu_doctor.trials.executors.remote import acting_as_main, one_round
 from gpu_doctor.trials.executors.resources import Request
 from gpu_doctor.trials.runner import Runner
-from tests.support.executors_parts import LOOP, namespace
 from tests.support.recordings import Loop, on_gpu
+from tests.support.small_loop import LOOP, namespace
 
 cloudpickle = pytest.importorskip("cloudpickle")
 
@@ -37,20 +37,17 @@ def travelled(code: Any, space: dict[str, Any]) -> Parcel:
     return unpack(pack(gpu_doctor.case(code, space), cloudpickle.CloudPickler))
 
 
-def test_after_a_stop_no_further_trial_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = gpu_doctor.case(LOOP, namespace())
-    tried: list[Any] = []
+def test_after_a_stop_no_further_trial_begins() -> None:
+    case, began = gpu_doctor.case(LOOP, namespace()), list[str]()
 
-    def stopping(settings: Any, **given: Any) -> Effect:
-        tried.append(settings)
-        case.stopped = True
-        case.effects.append(Effect(settings, outcome="stopped"))
-        return case.effects[-1]
+    def stopping(recorder: Any, role: str) -> None:
+        began.append(role)
+        case.stop()
 
-    monkeypatch.setattr(case, "trial", stopping)
+    case.on_begin = stopping
     found = InKernel().trials(case, [{"batch_size": 8}, {"batch_size": 16}], steps=5, seconds=5, against={})
     assert [one.outcome for one in found] == ["stopped", "stopped"]
-    assert len(tried) == 1 and len(case.effects) == 2
+    assert began == ["baseline"] and len(case.effects) == 2
 
 
 @pytest.mark.parametrize(
@@ -217,7 +214,6 @@ def test_a_round_gives_recordings_of_both_sides_and_touches_nothing_here() -> No
 def test_what_the_copy_cannot_put_back_is_said_of_its_run_alone() -> None:
     """The kernel's own state is not touched by a trial elsewhere: nothing of it is lost."""
     case = gpu_doctor.case("next(ticket)" + LOOP, namespace(ticket=zip([1, 2, 3])))
-    assert case.unrestorable() == ("ticket (zip)",)
     back = one_round(pack(case, cloudpickle.CloudPickler), "c", {}, {"batch_size": 8}, 6, 10.0)
     [base], [candidate] = ([of_bytes(one) for one in back[side]] for side in ("bases", "candidates"))
     assert "On the cluster's machine: a trial cannot put back: ticket (zip)" in candidate.notes
@@ -314,7 +310,7 @@ class Sent:
     def __init__(self, ray: Any, places: dict[int, tuple[Any, float]], *given: Any) -> None:
         Sent.parts, Sent.pairs = [part for _, part in places.values()], given[-1]
 
-    def run(self, case: Any, entries: Any, racing: bool) -> None: ...
+    def run(self, case: Any, entries: Any) -> None: ...
 
 
 def executor_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, **given: Any) -> Any:

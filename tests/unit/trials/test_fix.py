@@ -118,6 +118,60 @@ WAYS: dict[str, list[str]] = {
     "prefetch and workers to none": [
         "loader = DataLoader(ds, 16, prefetch_factor=None, num_workers=0, timeout=0)\n" + LOOP
     ],
+    "class config": [
+        "class Config:\n    batch_size = 16\n    num_workers = 0\n"
+        "loader = DataLoader(ds, batch_size=Config.batch_size, num_workers=Config.num_workers)\n" + LOOP
+    ],
+    "dict config": [
+        "cfg = {'bs': 16, 'workers': 0}\nloader = DataLoader(ds, batch_size=cfg['bs'], num_workers=cfg['workers'])\n"
+        + LOOP
+    ],
+    "class attribute, instance": [
+        "class T:\n    loader = DataLoader(ds, 16)\n    def go(self):\n"
+        + "".join("        " + line + "\n" for line in LOOP.replace("loader", "self.loader").splitlines())
+        + "T().go()\n"
+    ],
+    "tutorial comprehension": [
+        "sets = {'train': ds, 'val': val_ds}\n"
+        "loaders = {x: DataLoader(sets[x], batch_size=16, shuffle=True, num_workers=0)\n"
+        "              for x in ['train', 'val']}\n" + LOOP.replace("loader:", "loaders['train']:")
+    ],
+    "list comprehension": [
+        "loaders = [DataLoader(one, batch_size=16) for one in (ds, val_ds)]\n" + LOOP.replace("loader:", "loaders[0]:")
+    ],
+    "staticmethod": [
+        "class D:\n    @staticmethod\n    def make(size):\n"
+        "        return DataLoader(ds, batch_size=size)\nloader = D.make(16)\n" + LOOP
+    ],
+    "classmethod": [
+        "class D:\n    @classmethod\n    def make(cls, size=16):\n"
+        "        return DataLoader(ds, batch_size=size)\nloader = D.make()\n" + LOOP
+    ],
+    "property": [
+        "class D:\n    @property\n    def loader(self):\n        return DataLoader(ds, batch_size=16)\nd = D()\n"
+        + LOOP.replace("loader:", "d.loader:")
+    ],
+    "dataclass field": [
+        "from dataclasses import dataclass\n@dataclass\nclass C:\n    bs: int = 16\n"
+        "    workers: int = 0\nc = C()\n"
+        "loader = DataLoader(ds, batch_size=c.bs, num_workers=c.workers)\n" + LOOP
+    ],
+    "tqdm": [
+        "def tqdm(x, **k): return x\nloader = DataLoader(ds, 16)\n"
+        + LOOP.replace("in loader:", "in tqdm(loader, desc='x'):")
+    ],
+    "iter/next": [
+        "loader = DataLoader(ds, 16)\nit = iter(loader)\nfor i in range(3):\n    x = next(it)\n"
+        + "".join(LOOP.splitlines(True)[1:])
+    ],
+    "while": [
+        "loader = DataLoader(ds, 16)\ndone = False\nwhile not done:\n    for x in loader:\n"
+        + "".join("    " + line for line in LOOP.splitlines(True)[1:])
+        + "    done = True\n"
+    ],
+    "lambda factory": ["make = lambda rows: DataLoader(rows, batch_size=16)\nloader = make(ds)\n" + LOOP],
+    "backslash": ["loader = \\\n    DataLoader(ds,\\\n    batch_size=16)\n" + LOOP],
+    "nested call": ["loader = list([DataLoader(ds, batch_size=16)])[0]\n" + LOOP],
 }
 
 

@@ -21,6 +21,7 @@ from gpu_doctor.machine.cards import CARDS, peak_flops_per_s, peaks_of
 from gpu_doctor.recording import DeviceSetup
 from gpu_doctor.recording.setup import Flops
 from gpu_doctor.report import as_text
+from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.words import efficiency
 from gpu_doctor.trials.flops import FlopMeter, NotCounted, counted
 from tests.support.recordings import Loop, on_gpu
@@ -425,13 +426,13 @@ def test_what_was_not_counted_is_none() -> None:
 def test_the_report_says_what_was_measured_and_nothing_else() -> None:
     loop = on_gpu(setup={"autocast": "bfloat16"})
     plain = loop.recording()
-    assert "FLOP/s" not in as_text.text(diagnose(plain), plain)
-    assert "J/sample" not in as_text.text(diagnose(plain), plain)
+    assert "FLOP/s" not in as_text.text(Reported(diagnose(plain), (plain,)))
+    assert "J/sample" not in as_text.text(Reported(diagnose(plain), (plain,)))
     counted = dataclasses.replace(plain, flops=Flops(32e10, 1e10, 3))
-    said = as_text.text(diagnose(counted), counted)
+    said = as_text.text(Reported(diagnose(counted), (counted,)))
     assert "TFLOP/s" in said
     assert "of the card's dense bfloat16 peak" in said
-    assert "FLOP/s" in as_text.html(diagnose(counted), (counted,))
+    assert "FLOP/s" in as_text.html(Reported(diagnose(counted), (counted,)))
     energetic = dataclasses.replace(measure(counted), energy_per_sample_j=0.314)
     assert efficiency(energetic)[1] == "0.314 J/sample"
     on_cpu = Loop().recording()

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+import gpu_doctor
 from gpu_doctor.capture import patching
 from gpu_doctor.recording import DeviceSetup, Setup
 from gpu_doctor.trials import knobs
@@ -19,8 +20,26 @@ from gpu_doctor.trials.knobs.amp.autocast import in_fp32, mixed_precision
 from gpu_doctor.trials.knobs.amp.knob import KNOB, _names_amp, lstm_in_bf16
 from gpu_doctor.trials.knobs.amp.loss_scaling import LossScaling, loss_scaling
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
-from tests.support.knob_amp_parts import Net
-from tests.support.knob_amp_parts import data as data
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 1)
+        self.dtypes: list[torch.dtype] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.inner(x)
+        self.dtypes.append(out.dtype)
+        return torch.sigmoid(out)
+
+
+@pytest.fixture
+def data() -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    x = torch.randn(64, 8)
+    return x, (x[:, :1] > 0).float()
+
 
 SEEN = Setup(optimizers=("SGD",), models=("Net",), dtype="float32", parameters=10)
 
@@ -201,10 +220,13 @@ def test_fp16_scaling_is_what_gradscaler_gives_bit_for_bit(clip: str, accumulate
 
 
 @pytest.mark.parametrize("clip", ["", "norm", "value"])
-def test_a_step_with_infinite_gradients_changes_nothing_and_halves_the_scale(clip: str) -> None:
+def test_a_step_with_infinite_gradients_changes_nothing_and_halves_the_scale(
+    clip: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu_doctor.trials.knobs.amp.loss_scaling.GROWTH_INTERVAL", 2)
     w = nn.Linear(1, 1)
     opt = torch.optim.SGD(w.parameters(), lr=1.0, weight_decay=0.5)
-    scaling = LossScaling(growth_interval=2)
+    scaling = LossScaling()
     scaling.meet(opt)
     before = w.weight.detach().clone()
     with loss_scaling(scaling):
@@ -346,3 +368,53 @@ def test_an_lstm_is_refused_exactly_where_torch_cannot_run_it() -> None:
     setup = Setup(optimizers=("SGD",), dtype="float32", layers={"LSTM": 1})
     assert bool(KNOB.refusal("bf16", setup)) == (not runs)
     assert not KNOB.refusal("bf16", Setup(optimizers=("SGD",), dtype="float32", layers={"GRU": 1}))
+
+
+SCALED = """
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", enabled=ENABLED)
+for x in data:
+    opt.zero_grad()
+    loss = net(x).mean()  # no autocast: it was forgotten
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+"""
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_scaler_without_an_autocast_is_shown_as_yours_and_can_be_switched_off(enabled: bool) -> None:
+    names = {"torch": torch, "Net": Net, "data": list(torch.randn(30, 4, 8)), "ENABLED": enabled}
+    case = gpu_doctor.case(SCALED, names)
+    found = case.run().setup
+    assert found.grad_scaler is enabled and found.autocast == "" and KNOB.found(found) == "off"
+    assert KNOB.choices(found)[0].label == ("off (your GradScaler)" if enabled else "off")
+    if not enabled:
+        return
+    on_a_card = Setup(**{**vars(found), "device": "cuda:0"})
+    assert "has its own GradScaler" in KNOB.refusal("fp16", on_a_card) and KNOB.refusal("bf16", on_a_card) == ""
+    effect = case.trial({"amp": "off"}, steps=10, seconds=5, pairs=3)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    baseline, candidate = case.trials[-1]
+    assert (baseline.setup.grad_scaler, candidate.setup.grad_scaler) == (True, False)
+
+
+def test_a_trial_without_the_users_own_autocast() -> None:
+    code = """
+net, scaler = Net(), torch.amp.GradScaler("cpu", enabled=True)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x in data:
+    opt.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = net(x).float().mean()
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+"""
+    case = gpu_doctor.case(code, {"torch": torch, "Net": Net, "data": list(torch.randn(30, 4, 8))})
+    assert case.run().setup.autocast == "bfloat16"
+    effect = case.trial({"amp": "off"}, steps=10, seconds=5, pairs=3)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    baseline, candidate = case.trials[-1]
+    assert (baseline.setup.autocast, candidate.setup.autocast) == ("bfloat16", "")

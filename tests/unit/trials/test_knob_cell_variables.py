@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 
 import gpu_doctor
 from gpu_doctor.cell.source import CellSource
@@ -15,7 +17,25 @@ from gpu_doctor.report.panel.controls import checked_request, controls
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.knobs.cell_variables import knobs_of, parse_variations, replaced, variables_of
 from gpu_doctor.trials.knobs.knob import Refused
-from tests.support.knob_cell_variables_parts import BY_HAND
+from tests.support.shells import one_shell as one_shell
+from tests.support.shells import shell as shell
+
+BY_HAND = """import torch
+from torch import nn
+lr = 1e-3  # the learning rate
+batch_size = 16
+name: str = "plain"
+shuffle = True
+down = -2
+x, y = torch.randn(320, 8), torch.randint(0, 2, (320,))
+model = nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+seen.append((lr, batch_size))
+for i in range(0, len(x), batch_size):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x[i:i + batch_size]), y[i:i + batch_size]).backward()
+    optimizer.step()
+"""
 
 
 def test_literals_at_the_top_are_variables() -> None:
@@ -179,3 +199,42 @@ for xb, yb in batches():
 def test_a_value_of_another_kind_is_answered_with_the_value(text: str) -> None:
     with pytest.raises(ValueError, match=r"^lr must be a number, as in the cell \(0\.001\), not .*\.$"):
         knobs_of(BY_HAND, {"lr": [text]})
+
+
+def test_a_trial_runs_the_cell_with_another_literal_and_leaves_the_cell_as_it_is() -> None:
+    ns: dict[str, Any] = {"__name__": "__main__", "seen": []}
+    case = gpu_doctor.case(BY_HAND, ns)
+    baseline = case.run()
+    assert len(baseline.steps) == 20
+    effect = case.trial({"vary.batch_size": 64}, steps=50)
+    assert effect.outcome == "completed", effect.reason
+    assert (
+        effect.speedup is not None and effect.speedup > 1.2
+    )  # four times the samples in a step of about the same time
+    assert (ns["batch_size"], ns["seen"]) == (16, [(1e-3, 16)])  # a trial leaves no trace
+    other = case.run({"vary.batch_size": 80, "vary.lr": 1})
+    assert len(other.steps) == 4 and ns["seen"][-1] == (1.0, 80)
+    assert case.code({"vary.lr": 1.0}) == "lr = 1.0"
+
+
+def test_the_magic_runs_the_cell_as_written_and_a_trial_with_another_value(shell: InteractiveShell) -> None:
+    shell.user_ns["seen"] = []
+    with capture_output() as said:
+        shell.run_cell("%%gpudoctor --no-view --vary batch_size=16,80\nhere = %pwd\n" + BY_HAND)
+    assert not said.stderr, said.stderr
+    case = gpu_doctor.last_case()
+    assert case is not None and shell.user_ns["seen"] == [(1e-3, 16)]
+    assert "vary.batch_size      as written 16" in repr(shell.run_line_magic("gpudoctor", "knobs"))
+    effect = case.trial({"vary.batch_size": 80}, steps=4)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    assert case.trials[-1][1].steps.samples.max() == 80
+    with capture_output():
+        shell.run_cell("%%gpudoctor --no-view --set vary.batch_size=80\n" + BY_HAND)
+    assert shell.user_ns["seen"][-1] == (1e-3, 80)
+
+
+def test_the_magic_refuses_before_the_cell_runs(shell: InteractiveShell) -> None:
+    shell.user_ns["seen"] = []
+    with capture_output() as said:
+        shell.run_cell("%%gpudoctor --no-view --vary model=3\n" + BY_HAND)
+    assert "assign it a plain value" in said.stderr + said.stdout and shell.user_ns["seen"] == []

@@ -10,12 +10,42 @@ import pytest
 import torch
 from torch import nn
 
+import gpu_doctor
 from gpu_doctor.recording import Setup
 from gpu_doctor.recording.setup import ModelFacts
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.knobs.channels_last import KNOB
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
-from tests.support.knob_channels_last_parts import LAST, Net, adam, train
+
+LAST = torch.channels_last
+
+
+class Net(nn.Module):
+    def __init__(self, flatten: str = "flatten") -> None:
+        super().__init__()
+        # no bias before the norm: its gradient is rounding alone, which Adam would blow up
+        self.a, self.b = nn.Conv2d(3, 8, 3, bias=False), nn.Conv2d(8, 4, 3)
+        self.norm, self.head = nn.BatchNorm2d(8), nn.Linear(4 * 4 * 4, 2)
+        self.flatten, self.last = flatten, []  # type: ignore[var-annotated]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last.append(x.is_contiguous(memory_format=LAST))
+        x = self.b(torch.relu(self.norm(self.a(x))))
+        flat = x.view(len(x), -1) if self.flatten == "view" else x.flatten(1)
+        return self.head(flat)  # type: ignore[no-any-return]
+
+
+def train(net: nn.Module, opt: torch.optim.Optimizer, steps: int) -> None:
+    torch.manual_seed(1)
+    for x in torch.randn(steps, 4, 3, 8, 8):
+        opt.zero_grad()
+        net(x).pow(2).mean().backward()
+        opt.step()
+
+
+def adam(net: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(net.parameters(), lr=0.01)
+
 
 SEEN = Setup(optimizers=("SGD",), layers={"Conv2d": 2, "Linear": 1}, model=ModelFacts(convolutions=2))
 
@@ -107,3 +137,30 @@ def test_refusals_found_and_code() -> None:
     assert [one.value for one in KNOB.choices(SEEN)] == [False, True]
     for value in (True, False):
         compile(KNOB.code(value, SEEN), "<code>", "exec")
+
+
+LOOP = """
+for x in data:
+    opt.zero_grad()
+    net(x).pow(2).mean().backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("steps_before", [0, 2])
+def test_a_trial_leaves_everything_bit_for_bit(steps_before: int) -> None:
+    net = Net()
+    opt = adam(net)
+    train(net, opt, steps_before)
+    weights, state = copy.deepcopy(net.state_dict()), copy.deepcopy(opt.state_dict())
+    case = gpu_doctor.case(LOOP, {"net": net, "opt": opt, "data": list(torch.randn(40, 4, 3, 8, 8))})
+    effect = case.trial({"channels_last": True}, steps=10, seconds=3, pairs=3)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    for name, value in net.state_dict().items():
+        assert torch.equal(value, weights[name]) and value.stride() == weights[name].stride()
+    now = opt.state_dict()
+    assert now["param_groups"] == state["param_groups"] and now["state"].keys() == state["state"].keys()
+    for key, entry in now["state"].items():
+        for name, value in entry.items():
+            kept = state["state"][key][name]
+            assert torch.equal(value, kept) and value.stride() == kept.stride()

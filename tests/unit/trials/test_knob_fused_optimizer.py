@@ -10,13 +10,22 @@ import pytest
 import torch
 from torch import nn
 
+import gpu_doctor
 from gpu_doctor.recording import Setup
 from gpu_doctor.recording.setup import OptimizerFacts
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.knobs.fused_optimizer import KNOB
 from gpu_doctor.trials.knobs.fusing import why_not
 from gpu_doctor.trials.knobs.knob import TrialScope
-from tests.support.knob_fused_optimizer_parts import train
+
+
+def train(net: nn.Module, opt: torch.optim.Optimizer, steps: int) -> None:
+    torch.manual_seed(1)
+    for x in torch.randn(steps, 8, 6):
+        opt.zero_grad()
+        net(x).pow(2).mean().backward()
+        opt.step()
+
 
 SEEN = Setup(optimizers=("Adam",), optimizer_facts=(OptimizerFacts("Adam", 4, 100, can_fuse=True),))
 
@@ -142,3 +151,27 @@ def test_the_users_own_is_switched_off_and_on_again() -> None:
         assert options(opt) == [(False, None, "absent")]
     assert options(opt) == [(True, None, True)]
     train(net, opt, 1)
+
+
+LOOP = """
+for x in data:
+    opt.zero_grad()
+    net(x).pow(2).mean().backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("steps_before", [0, 2])
+def test_a_trial_leaves_everything_bit_for_bit(steps_before: int) -> None:
+    net = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 2))
+    opt = torch.optim.Adam(net.parameters())
+    train(net, opt, steps_before)
+    weights, state = copy.deepcopy(net.state_dict()), copy.deepcopy(opt.state_dict())
+    case = gpu_doctor.case(LOOP, {"net": net, "opt": opt, "data": list(torch.randn(40, 8, 6))})
+    effect = case.trial({"fused_optimizer": True}, steps=10, seconds=3, pairs=3)
+    assert effect.outcome in ("completed", "budget-reached"), effect.reason
+    assert all(torch.equal(value, weights[name]) for name, value in net.state_dict().items())
+    now = opt.state_dict()
+    assert now["param_groups"] == state["param_groups"] and now["state"].keys() == state["state"].keys()
+    for key, entry in now["state"].items():
+        assert all(torch.equal(value, state["state"][key][name]) for name, value in entry.items())

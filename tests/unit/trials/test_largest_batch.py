@@ -286,3 +286,15 @@ def test_the_fit_of_two_runs_is_what_the_forecast_says_and_a_cpu_has_none() -> N
     assert said.peak_bytes == pytest.approx(fit.peak_bytes(128))
     assert fit_of_runs((Loop(batch=32).vitals(), Loop(batch=64).vitals())) is None
     assert fit_of_runs((measure(on_gpu(batch=32).recording()),)) is None
+
+
+def test_a_batch_that_ran_out_of_memory_is_never_the_answer() -> None:
+    case = SimulatedCase(Card(4.0, 100.0), batch=800)
+    ran_out(case)
+    found = largest_batch(case, memory=case.card)
+    assert case.asked[0] == 400
+    assert found.batch_size is not None and 600 <= found.batch_size < 800
+    assert found.batch_size in case.asked and 800 not in case.asked
+    case = SimulatedCase(Card(79.0, 100.0), batch=64)
+    ran_out(case)
+    assert largest_batch(case, memory=case.card).batch_size is None, "nothing ran within the limit"

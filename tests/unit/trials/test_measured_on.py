@@ -20,7 +20,7 @@ from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.results import Sweep
 from tests.support.recordings import Loop, on_gpu
 from tests.support.rounds_parts import Cluster, out
-from tests.support.treatment_parts import DECODING, case_of
+from tests.support.training_worlds import DECODING, case_of
 from tests.unit.recording.test_saved import SAVED
 
 H100 = (DeviceSetup(0, "NVIDIA H100"),)
@@ -165,7 +165,7 @@ def test_a_round_that_came_back_names_its_machine(monkeypatch: pytest.MonkeyPatc
     there = {"host": "node-7", "cpu": EPYC}
     monkeypatch.setattr(Loop, "recording", lambda self: made(self.but(setup=there)))
     case, entry = gpu_doctor.case("x = 1", {}), race.Entry({"num_workers": 2})
-    out(cluster, [entry]).run(case, [entry], racing=False)
+    out(cluster, [entry]).run(case, [entry])
     effect = race.concluded(case, entry, {})
     assert effect.device == f"CPU, 4 cores ({EPYC}) on node-7" and effect.elsewhere
 

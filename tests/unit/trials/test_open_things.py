@@ -12,6 +12,7 @@ import mmap
 import os
 import shelve
 import sqlite3
+import sys
 import tarfile
 import tempfile
 import types
@@ -300,15 +301,33 @@ def test_what_cannot_be_kept_refuses_by_name_where_the_cell_can_reach_it(folder:
         thing.close()
 
 
+def test_what_is_open_in_a_module_refuses_where_the_cell_reads_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = types.ModuleType("my_pipes")
+    module.__file__ = str(folder / "my_pipes.py")
+    monkeypatch.setitem(sys.modules, "my_pipes", module)
+    module.thing, _ = _piped()
+    exec("def step(): return thing\ndef other(): return 1", vars(module))
+    try:
+        refusals = [beforehand(Runner(f"my_pipes.{one}()", {"my_pipes": module})).refusals for one in ("step", "other")]
+        assert len(refusals[0]) == 1 and refusals[1] == ()
+    finally:
+        module.thing.close()
+
+
 def test_what_nobody_sees_is_said_before(folder: Path) -> None:
     (said,) = everything(Runner("print(1)", {})).notes
     assert said.endswith(NOT_UNDONE)
 
 
-def test_a_file_that_is_open_and_too_large_is_named_before_anything_runs(folder: Path) -> None:
+def test_a_file_that_is_open_and_too_large_is_named_before_anything_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Path("big.bin").open("wb") as big:
         big.write(b"x" * 3_000_000)
         with pytest.raises(SnapshotTooLarge, match=r"big.bin \(3 MiB\).* may copy only 2 MiB"):
             Snapshot.take({"big": big}, files=KeptFiles(room=lambda where: 2_000_000))
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.snapshot.room_bytes", lambda: 1_000_000)
     with pytest.raises(SnapshotTooLarge, match=r"copy of memory \(3 MiB\)"):
-        Snapshot.take({"memory": io.BytesIO(b"x" * 3_000_000)}, limit_bytes=1_000_000, files=KeptFiles())
+        Snapshot.take({"memory": io.BytesIO(b"x" * 3_000_000)}, files=KeptFiles())

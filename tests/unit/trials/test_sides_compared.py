@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pytest
 
-from gpu_doctor.recording import Losses, Recording, Setup, Steps
+from gpu_doctor.recording import Losses
 from gpu_doctor.trials.compare.effect import Effect, compare
-from gpu_doctor.trials.compare.losses import coarsest, parity, varies
+from gpu_doctor.trials.compare.losses import parity
 from gpu_doctor.trials.compare.pairs import pair_of
 from tests.unit.trials.test_effect import run
 from tests.unit.trials.test_stock import run as fed
@@ -52,43 +51,3 @@ def test_what_was_made_meanwhile_counts_the_batches_of_the_last_step() -> None:
     gathered = dataclasses.replace(gathered, steps=rows)
     (one, _), (other, _) = pair_of(plain, plain, True), pair_of(gathered, gathered, True)
     assert one.made == pytest.approx(other.made, rel=1e-6) and one.made < 0.7
-
-
-def computed(amp: str = "", **setup: Any) -> Recording:
-    rows = Steps.of(wall_s=np.full(50, 0.01), samples=np.full(50, 32.0))
-    settings = {"amp": amp} if amp else {}
-    return Recording(rows, settings=settings, setup=Setup(dtype="float32", **setup))
-
-
-@pytest.mark.parametrize(
-    ("one", "named"),
-    [
-        (computed(), "float32"),
-        (computed("bf16"), "bfloat16"),
-        (computed("fp16"), "float16"),
-        (computed("off", autocast="bfloat16"), "bfloat16"),
-        (computed(autocast="float16"), "float16"),
-        (computed(device="cuda:0"), "float32"),
-        (computed(device="cuda:0", flags={"matmul_precision": "high"}), "tf32"),
-        (computed(device="cuda:0", flags={"matmul_precision": "highest"}, layers={"Conv2d": 2}), "tf32"),
-        (computed(device="cpu", flags={"matmul_precision": "high"}), "float32"),
-    ],
-)
-def test_the_coarsest_format_of_both_sides(one: Recording, named: str) -> None:
-    assert coarsest(computed(), one) == named
-
-
-@pytest.mark.parametrize(
-    ("since", "apart", "excused"),
-    [(9, 0.03, True), (9, -0.03, True), (8, 0.03, False), (5, 0.03, False), (9, 0.05, False)],
-)
-def test_a_side_may_differ_when_the_baselines_do_and_by_four_times_as_much(
-    since: int, apart: float, excused: bool
-) -> None:
-    """The runs of the baseline agree for eight steps, and differ by a hundredth from then on."""
-
-    def from_step(first: int, by: float) -> Losses:
-        same = curve()
-        return dataclasses.replace(same, value=np.where(same.step + 1 >= first, same.value * (1.0 + by), same.value))
-
-    assert varies([curve(), from_step(9, 0.01)], from_step(since, apart), "float32") == excused

@@ -9,7 +9,7 @@ from gpu_doctor.notebook.line_magic import WIDTH, answer, knob_list
 from gpu_doctor.notebook.options import parsed_cell_line
 from gpu_doctor.recording import Setup
 from gpu_doctor.trials import knobs
-from tests.support.panel_parts import starved
+from tests.support.recordings import starved
 
 
 @pytest.mark.parametrize(

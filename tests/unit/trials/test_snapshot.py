@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from gpu_doctor.machine import torch_memory
 from gpu_doctor.machine.torch_memory import held_bytes
-from gpu_doctor.trials.snapshot.snapshot import Snapshot, room_bytes, unrestorable
+from gpu_doctor.trials.snapshot.snapshot import Snapshot, room_bytes
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge, TensorStore, on_host
 
 
@@ -413,10 +413,12 @@ def test_workers_started_in_the_trial_are_stopped() -> None:
     assert not any(worker.is_alive() for worker in workers)
 
 
-def test_too_large_is_refused_with_the_figures() -> None:
+def test_too_large_is_refused_with_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.snapshot.room_bytes", lambda: 100)
     with pytest.raises(SnapshotTooLarge, match=r"needs a copy of the state, 4 KiB, and only 100 B"):
-        Snapshot.take({"x": torch.zeros(1000)}, limit_bytes=100)
-    assert Snapshot.take({"x": torch.zeros(1000)}, limit_bytes=4000).bytes >= 4000
+        Snapshot.take({"x": torch.zeros(1000)})
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.snapshot.room_bytes", lambda: 4000)
+    assert Snapshot.take({"x": torch.zeros(1000)}).bytes >= 4000
 
 
 def test_a_container_may_have_less_room_than_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,14 +482,15 @@ def test_big_data_in_a_scripted_part_of_a_dataset_is_named(monkeypatch: pytest.M
     table.register_buffer("rows", torch.zeros(512))
     data = TensorDataset(torch.zeros(2))
     data.table = torch.jit.script(table)  # type: ignore[attr-defined]
-    assert unrestorable({"train": data}) == ("train (a tensor of 2 KiB), if it is changed",)
+    assert Snapshot.take({"train": data}).large == ("train (a tensor of 2 KiB)",)
 
 
 def test_big_numbers_that_processes_share_are_named_by_the_name_that_holds_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gpu_doctor.trials.snapshot.walk.BIG_DATA_BYTES", 1000)
-    named = unrestorable({"counts": multiprocessing.Array("d", 512), "few": multiprocessing.Array("d", 3)})
+    space = {"counts": multiprocessing.Array("d", 512), "few": multiprocessing.Array("d", 3)}
+    named = Snapshot.take(space).unrestorable
     assert len(named) == 1 and named[0].startswith("counts (large ")
 
 
@@ -507,7 +510,6 @@ def test_big_data_is_named_before_the_trial(monkeypatch: pytest.MonkeyPatch) -> 
     snapshot = Snapshot.take(space)
     assert snapshot.large == ("train (a tensor of 2 KiB)", "train (an array of 4 KiB)")
     assert snapshot.unrestorable == ()
-    assert unrestorable(space) == tuple(f"{one}, if it is changed" for one in snapshot.large)
     data.table[3:20] = 1  # type: ignore[attr-defined]
     assert "array of 4 KiB was changed in place" in snapshot.restore()[0]
 
@@ -620,10 +622,10 @@ def test_what_lives_outside_is_named(tmp_path: Path) -> None:
 
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         space: dict[str, Any] = {"db": db, "waiting": queue.Queue(), "errors": [sqlite3.Error()]}
-        assert set(unrestorable(space)) == {"waiting (Queue)"}
+        assert set(Snapshot.take(space).unrestorable) == {"waiting (Queue)"}
         db.execute("create table t (v)")
         db.execute("insert into t values (1)")  # a transaction is open
-        assert set(unrestorable(space)) == {"db (Connection)", "waiting (Queue)"}
+        assert set(Snapshot.take(space).unrestorable) == {"db (Connection)", "waiting (Queue)"}
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # pandas: deprecated, and still what cells do

@@ -12,9 +12,57 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.trials.snapshot.snapshot import Snapshot, unrestorable
+from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.snapshot.walk import Walk
-from tests.support.snapshot_reach_parts import PARTS, comes_back, notebook
+
+START = """
+import collections, contextlib, functools, multiprocessing, queue, threading, weakref
+import torch
+from torch import nn
+ones = nn.init.ones_
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+    def forward(self, x, seen=[]):
+        return self.layer(x)
+"""
+
+
+def notebook(setup: str) -> dict[str, Any]:
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(START + setup, "<earlier>", "exec"), space)
+    return space
+
+
+def said(space: dict[str, Any], look: str) -> str:
+    return repr(eval(look, space))
+
+
+def comes_back(space: dict[str, Any], cell: str, look: str, lost: tuple[str, ...] = ()) -> None:
+    """What `look` says is, after the cell and a restore, what it was before; twice. Named as lost is `lost`."""
+    before = said(space, look)
+    snapshot = Snapshot.take(space)
+    assert snapshot.unrestorable == lost
+    assert said(space, look) == before
+    for _ in range(2):
+        exec(compile(cell, "<cell>", "exec"), space)
+        assert said(space, look) != before, "the cell changes nothing"
+        assert snapshot.restore() == ()
+        assert said(space, look) == before
+
+
+PARTS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+loader = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=4, shuffle=True, generator=torch.Generator())
+def train():
+    for (x,) in loader:
+        opt.zero_grad(); model(x).square().mean().backward(); opt.step()
+"""
 
 
 @pytest.mark.parametrize(
@@ -87,7 +135,7 @@ def test_that_a_bounded_cache_keeps_what_it_got_is_said_before() -> None:
     comes_back(empty, "parts(2)", "parts.cache_info().currsize")
     space = notebook(CACHED.format(cache="lru_cache") + "parts(1)")
     first = space["parts"](1)
-    assert unrestorable(space) == ("parts (lru_cache)",)
+    assert Snapshot.take(space).unrestorable == ("parts (lru_cache)",)
     snapshot = Snapshot.take(space)
     space["parts"](2)
     assert snapshot.restore() == ()
@@ -137,7 +185,7 @@ HOLDERS = (
 @pytest.mark.parametrize("holder", [*HOLDERS, *(f"[[{one}]]" for one in HOLDERS)])
 def test_what_cannot_be_put_back_is_named_by_the_variable_that_leads_to_it(holder: str) -> None:
     space = notebook(f"import functools, types, numpy as np\n{ONCE}held = {holder}\ndel once")
-    assert unrestorable(space) == ("held (generator)",)
+    assert Snapshot.take(space).unrestorable == ("held (generator)",)
 
 
 def test_so_is_what_hangs_on_a_tensor_or_lies_in_a_slot_or_in_this_threads_part() -> None:
@@ -147,10 +195,10 @@ def test_so_is_what_hangs_on_a_tensor_or_lies_in_a_slot_or_in_this_threads_part(
     local = "held = threading.local()\nheld.part = once"
     weak = "import weakref\nclass Own: pass\nown = Own()\nown.part = once\nheld = weakref.ref(own)"
     for setup in (weight, attribute, slots, local):
-        assert unrestorable(notebook(f"{ONCE}{setup}\ndel once")) == ("held (generator)",), setup
+        assert Snapshot.take(notebook(f"{ONCE}{setup}\ndel once")).unrestorable == ("held (generator)",), setup
     space = notebook(f"{ONCE}{weak}\ndel once")
     kept = space.pop("own")
-    assert unrestorable(space) == ("held (generator)",) and kept is not None
+    assert Snapshot.take(space).unrestorable == ("held (generator)",) and kept is not None
 
 
 def test_an_object_that_answers_for_its_dict_itself_hinders_nothing() -> None:
@@ -216,7 +264,7 @@ def test_what_lives_outside_of_memory_is_named(tmp_path: Path) -> None:
 
     with shelve.open(str(tmp_path / "runs")) as runs, mmap.mmap(-1, 16) as shared:
         space: dict[str, Any] = {"runs": runs, "shared": shared}
-        assert set(unrestorable(space)) == {"runs (DbfilenameShelf)"}
+        assert set(Snapshot.take(space).unrestorable) == {"runs (DbfilenameShelf)"}
 
 
 def test_a_search_of_a_library_that_does_not_know_torch_is_kept_where_it_holds_what_is_trained() -> None:

@@ -174,7 +174,7 @@ def test_a_run_that_is_open_stays_open_and_gets_nothing(wandb: Any, sent: list[s
     taken, log = wandb.init, wandb.log
     assert open_runs() == ("wandb.run (Run)",)
     case = gpu_doctor.case("1", {"run": run})
-    assert case.unrestorable() == () and "wandb.run (Run)" in case.beforehand().notes[1]
+    assert case.beforehand().lost == () and "wandb.run (Run)" in case.beforehand().notes[1]
     sent.clear()
     with unlogged([]):
         wandb.log({"loss": 1.0})

@@ -1,4 +1,4 @@
-"""What a treatment asks of an executor: pairs, a race among moves tried at once, and what was given up in one."""
+"""What a treatment asks of an executor: pairs, moves tried at once, and what was given up among these."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from gpu_doctor.recording import Settings
-from gpu_doctor.trials import treat
+from gpu_doctor.trials import race, treat
 from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.executors import InKernel
 from gpu_doctor.trials.rounds import MOST_PAIRS
-from tests.support.training_worlds import World
-from tests.support.treatment_parts import DECODING, case_of
+from gpu_doctor.trials.runner import Runner
+from tests.support.training_worlds import DECODING, World, case_of
 
 COSTLY = World(computes=4, trains=2, updates=12)
 
@@ -24,15 +24,15 @@ class Asked(InKernel):
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self.batches: list[tuple[int, bool, int]] = []
+        self.batches: list[tuple[int, int]] = []
 
     def trials(self, case: Any, candidates: Sequence[Settings], **asked: Any) -> list[Effect]:
-        self.batches.append((len(candidates), asked["racing"], asked["pairs"]))
+        self.batches.append((len(candidates), asked["pairs"]))
         return super().trials(case, candidates, **asked)
 
 
 class Plain:
-    """Somebody's own, which knows no race and no bound of pairs."""
+    """Somebody's own, which knows no bound of pairs."""
 
     width = 3
 
@@ -43,30 +43,29 @@ class Plain:
 
 
 @pytest.mark.parametrize("width", [1, 4])
-def test_its_trials_take_six_pairs_at_most_and_moves_tried_at_once_race(width: int) -> None:
+def test_its_trials_take_six_pairs_at_most(width: int) -> None:
     executor = Asked(width)
     plan = case_of(COSTLY).treat(8, steps=50, executor=executor)
     assert plan.speedup > 1.5
-    assert all(pairs == treat.PAIRS == 6 for _, _, pairs in executor.batches[:-1])
-    assert executor.batches[-1] == (1, False, MOST_PAIRS), "the last one goes on until it is clear"
-    assert all(racing == (count > 1) for count, racing, _ in executor.batches)
-    assert (max(count for count, _, _ in executor.batches) > 1) == (width > 1)
+    assert all(pairs == treat.PAIRS == 6 for _, pairs in executor.batches[:-1])
+    assert executor.batches[-1] == (1, MOST_PAIRS), "the last one goes on until it is clear"
+    assert (max(count for count, _ in executor.batches) > 1) == (width > 1)
 
 
 def test_without_an_executor_they_take_six_too(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    trial = Case.trial
+    tried = race.tried
 
-    def watched(self: Case, settings: Settings, **given: Any) -> Effect:
+    def watched(case: Runner, candidates: Sequence[Settings], **given: Any) -> list[Effect]:
         asked.append(given["pairs"])
-        return trial(self, settings, **given)
+        return tried(case, candidates, **given)
 
-    monkeypatch.setattr(Case, "trial", watched)
+    monkeypatch.setattr(race, "tried", watched)
     case_of(DECODING).treat(3, steps=50)
     assert asked == [6, 6, MOST_PAIRS]
 
 
-def test_an_executor_that_knows_neither_is_asked_without() -> None:
+def test_an_executor_that_knows_no_bound_is_asked_without() -> None:
     plan = case_of(COSTLY).treat(8, steps=50, executor=Plain())  # type: ignore[arg-type]
     assert plan.speedup > 1.5 and len(plan.effects) > 1
     found = case_of(COSTLY).sweep({"fused_optimizer": [True, False]}, steps=50, executor=Plain())  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import dataclasses
 import html
 import json
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,13 @@ from gpu_doctor.report.plan import plan_html, plan_text
 from gpu_doctor.trials import loss_reasons
 from gpu_doctor.trials.candidates import Move, Tried, moves
 from gpu_doctor.trials.compare.effect import BY_SETTINGS, Effect
-from gpu_doctor.trials.results import Plan
+from gpu_doctor.trials.executors import InKernel
+from gpu_doctor.trials.results import Plan, training_changes
 from gpu_doctor.trials.run import Result
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
-from gpu_doctor.trials.treat import TOGETHER, _changes
+from gpu_doctor.trials.treat import TOGETHER
 from tests.support.recordings import Loop, on_gpu
-from tests.support.training_worlds import World, WorldCase, recorded
-from tests.support.treatment_parts import DECODING, SLOW_SERVER, WORLDS, case_of
+from tests.support.training_worlds import DECODING, SLOW_SERVER, WORLDS, World, WorldCase, case_of, recorded
 
 
 @pytest.mark.parametrize("ticked", [True, False])
@@ -143,6 +143,13 @@ def test_one_trial_is_always_put_by_for_the_last_and_comes_on_top_of_a_single_on
     assert len(slower.effects) == 1, "where nothing was kept, nothing is measured again"
 
 
+class OneByOne(InKernel):
+    """Asks a case for one trial after another."""
+
+    def trials(self, case: Any, candidates: Sequence[Settings], **asked: Any) -> list[Effect]:
+        return [case.trial(one, **asked) for one in candidates]
+
+
 class Scripted(WorldCase):
     """A case whose trials end as told: settings and baseline -> (speed-up, verdict)."""
 
@@ -150,6 +157,9 @@ class Scripted(WorldCase):
         super().__init__(world)
         self.says = says
         self.recordings.append(recorded(world, {}, 100, self.rng))
+
+    def treat(self, *given: Any, **asked: Any) -> Plan:
+        return super().treat(*given, executor=OneByOne(), **asked)
 
     def trial(self, settings: Settings, **given: Any) -> Effect:
         against = dict(given.get("against") or {})
@@ -329,7 +339,7 @@ def test_what_changes_the_training_is_tried_only_when_ticked() -> None:
 
 
 def test_what_is_kept_and_changes_the_training_is_said_in_the_plan() -> None:
-    said = _changes({"num_workers": 2, "batch_size": 64})
+    said = training_changes({"num_workers": 2, "batch_size": 64})
     assert len(said) == 1 and said[0].startswith("batch_size changes the training: ") and "learning rate" in said[0]
 
 
@@ -452,7 +462,6 @@ def test_a_plan_is_plain_data_and_says_what_is_left_by_hand() -> None:
         "verified": "",
     }
     assert told["verified"] == plan.verified
-    assert plan.left_by_hand == plan.by_hand
     assert "<" in plan._repr_html_()
     assert Plan({}, 1.0, (), "").waterfall == ()
 

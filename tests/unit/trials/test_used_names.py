@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpu_doctor.trials.runner import Runner
-from gpu_doctor.trials.used_names import Reached, used_names
+from gpu_doctor.trials.used_names import Reached
 
 EARLIER = """
 import functools
@@ -48,8 +48,8 @@ def names(cell: str, space: dict[str, Any] | None = None) -> set[str] | None:
     if space is None:
         space = {"__name__": "__main__"}
         exec(EARLIER, space)
-    found = used_names(Runner(cell, space, execute=print))
-    return None if found is None else set(found)
+    found = Reached.by(Runner(cell, space, execute=print))
+    return None if found is None else found.names
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,8 @@ def test_a_callable_reaches_what_its_code_and_closure_read() -> None:
         ("trainer.fit", {"twice", "draw", "stream", "spare"}),
         ("functools.partial(twice)", {"draw", "stream"}),
     ):
-        assert used_names(Runner(eval(made, space), space)) == found
+        reached = Reached.by(Runner(eval(made, space), space))
+        assert reached is not None and reached.names == found
 
 
 def test_of_a_module_of_the_users_only_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

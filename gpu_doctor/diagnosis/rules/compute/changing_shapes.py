@@ -48,7 +48,7 @@ def check(vitals: Vitals) -> Finding | None:
         code="length = -(-max(len(item) for item in items) // 64) * 64  # the next multiple of 64",
     )
     cures = [padded.saving_at_most(cost) if cost < 1.0 else padded]
-    if model is not None and model.compiled:
+    if vitals.compiled:
         cures.append(
             Prescription(
                 text="Compile for sizes that vary",

@@ -18,7 +18,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import gpu_pace
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.rules.compute import cudnn_not_tuned
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -33,18 +33,16 @@ GAIN = 1.08
 """Price only: the low end of the 8 to 35 % that PyTorch's channels-last tutorial reports."""
 STORED = 0.5
 """From this share of convolutions on the model has been converted: those with one input channel cannot be told."""
-OTHERS = (*cudnn_not_tuned.PRODUCTS, "Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose3d", "LSTM", "GRU")
+OTHERS = (*half_precision.CUBLAS, "Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose3d", "LSTM", "GRU")
 """Layers of the heavy kind whose kernels are the same in either layout."""
 
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires on a busy GPU with tensor cores that runs mostly half-precision 2D convolutions channels first."""
-    setup, busy = vitals.setup, vitals.gpu_busy_share
-    model, inputs = vitals.model, vitals.inputs
+    busy, model, inputs = vitals.gpu_busy_share, vitals.model, vitals.inputs
     if busy is None or model is None or not vitals.at_least(TENSOR_CORES):
         return None
-    dtype = setup.autocast or setup.dtype
-    if dtype not in ("float16", "bfloat16") or model.convolutions <= vitals.layers(*OTHERS):
+    if vitals.dtype not in half_precision.HALVES or model.convolutions <= vitals.layers(*OTHERS):
         return None
     if model.channels_last >= STORED * model.convolutions or (inputs is not None and inputs.channels_last):
         return None
@@ -57,8 +55,8 @@ def check(vitals: Vitals) -> Finding | None:
         "the time.",
         cost_share=cost,
         evidence=(
-            f"{model.convolutions - model.channels_last} of {model.convolutions} 2D convolutions in {dtype} have "
-            "weights stored channels first",
+            f"{model.convolutions - model.channels_last} of {model.convolutions} 2D convolutions in {vitals.dtype} "
+            "have weights stored channels first",
             f"the GPU is busy {formatting.share(busy)} of the time; estimated for a GPU step "
             f"{formatting.forecast(GAIN)} as fast, the low end of what is reported: measure it",
         ),

@@ -16,6 +16,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace
+from gpu_doctor.diagnosis.rules.half_precision import CUBLAS
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.arithmetic import CONVOLUTIONS
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -26,7 +27,6 @@ ASSUMED_GAIN = 1.1
 """Price only: PyTorch's tuning guide recommends it without a figure; a tenth is what such reports begin with."""
 LOOKED_AT = 5
 """Fewer inputs looked at do not say that the shape is fixed."""
-PRODUCTS = ("Linear", "MultiheadAttention")
 TIMED = Prescription(
     text="Let cuDNN time its algorithms once",
     safety=Safety.SAFE,
@@ -43,7 +43,7 @@ def check(vitals: Vitals) -> Finding | None:
     if setup.flags.get("cudnn_benchmark") is not False or setup.flags.get("deterministic"):
         return None
     convolutions = vitals.layers(*CONVOLUTIONS)
-    if convolutions <= vitals.layers(*PRODUCTS) or not gpu_pace.kernels_set_it(vitals):
+    if convolutions <= vitals.layers(*CUBLAS) or not gpu_pace.kernels_set_it(vitals):
         return None
     cost = gpu_pace.at_most(vitals, busy * (1.0 - 1.0 / ASSUMED_GAIN))
     return Finding(

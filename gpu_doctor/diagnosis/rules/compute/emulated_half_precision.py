@@ -36,13 +36,12 @@ SCALED = re.compile(r"scaler|GradScaler|\.scale\(|\bscale_loss\b|\*\s*loss_scale
 def check(vitals: Vitals) -> Finding | None:
     """Fires on emulated bfloat16, and names float16 that nothing scales as a risk."""
     setup = vitals.setup
-    used = setup.autocast or setup.dtype
     if vitals.step_wall_s is None or not setup.on_gpu or "amp" in vitals.settings:
         return None
-    if used == "bfloat16" and setup.flags.get("bf16_native") is False:
+    if vitals.dtype == "bfloat16" and setup.flags.get("bf16_native") is False:
         return _emulated(vitals)
     scaled = SCALED.search(vitals.source) or not BACKWARD.search(vitals.source)
-    return None if used != "float16" or scaled else _unscaled(vitals)
+    return None if vitals.dtype != "float16" or scaled else _unscaled(vitals)
 
 
 def _emulated(vitals: Vitals) -> Finding | None:

@@ -17,6 +17,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import passes
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -26,12 +27,11 @@ NEEDS = ("forward_share", "evaluation_facts")
 FEWEST = 3
 """Forwards that must have been seen to record in vain: the first batch of a run may be a try."""
 GAINS = (1.0, 1.2, 1.7)
-"""Low, usual, high: evaluation with gradients over evaluation without (measured here on a CPU, torch 2.13, 1 thread:
-1.13x to 1.41x for linear and recurrent layers, 1.1x to 1.4x for convolutions)."""
+"""Low, usual, high: evaluation with gradients over evaluation without. Never faster; the rest is of one machine's CPU
+(torch 2.13, 1 thread: 1.13x to 1.41x for linear and recurrent layers, 1.1x to 1.4x for convolutions), and where
+another one's allocator is quicker the price is too high by some hundredths of what evaluation takes."""
 FUSED_GAINS = (1.1, 1.4, 2.0)
-"""As above, for transformer encoder layers, whose fused path torch takes only without gradients (measured: 1.68x)."""
-BACKWARD_LEAST, BACKWARD_USUAL = 0.8, 1.4
-"""Plain backward over plain forward: 0.8 to 2.4 in 9 loops on one CPU core (see debug-mode-on), in the middle 1.4."""
+"""As above, for transformer encoder layers, whose fused path torch takes only without gradients (1.68x there)."""
 ATTENTION = "NonDynamicallyQuantizableLinear"
 """The output layer of nn.MultiheadAttention, as layers are counted."""
 
@@ -41,7 +41,7 @@ def check(vitals: Vitals) -> Finding | None:
     facts = vitals.evaluation_facts
     if facts is None or facts.with_gradients < FEWEST or vitals.forward_share is None:
         return None
-    if vitals.on_gpu and not vitals.gpu_outruns_host:
+    if vitals.device_limits:
         return None
     low, usual, high = FUSED_GAINS if vitals.setup.layers.get(ATTENTION) else GAINS
     trains = bool(vitals.setup.optimizers)
@@ -79,5 +79,5 @@ def _forwards_alone(vitals: Vitals) -> float:
     """
     if not vitals.backward_share or vitals.setup.flags.get("anomaly_mode"):
         return 0.0
-    ratio = BACKWARD_LEAST if vitals.setup.layers.get(ATTENTION) else BACKWARD_USUAL
+    ratio = passes.BACKWARD_LEAST if vitals.setup.layers.get(ATTENTION) else passes.BACKWARD_USUAL
     return max(vitals.together("forward", "loss") - vitals.backward_share / ratio, 0.0)

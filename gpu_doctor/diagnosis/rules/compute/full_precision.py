@@ -37,8 +37,9 @@ TF32_GAIN = 1.15
 NVIDIA's figures of training with TF32 and with mixed precision on A100 (DeepLearningExamples) lie between 1.05 and 1.17
 for FastPitch, at 1.34 for wav2vec 2.0, and between 1.74 and 2.3 for image classifiers, with a tuned layout as well."""
 TF32_WHY = ", the low end of what is reported where products run in TF32 already, as they do here (2x at most)"
-PRODUCTS = ("Linear", "Conv1d", "Conv2d", "Conv3d", "MultiheadAttention", "LSTM", "GRU")
-"""Layers that multiply; a look-up in a table (Embedding) makes no product."""
+PRODUCTS = ("Linear", "MultiheadAttention", "Bilinear", *half_precision.CUDNN)
+"""Layers that multiply; a look-up in a table (Embedding) makes no product. The output layer of an attention is counted
+with it."""
 
 
 def check(vitals: Vitals) -> Finding | None:

@@ -68,9 +68,10 @@ FUSED: Final = {"indices": (2, 4), "one-hot": (2, 4), "smoothed": (3, 6)}
 DENSE_TARGETS = 5
 """Passes over float32 that `F.one_hot(y, classes).float()` makes: 8 bytes a number written, read, and 4 written."""
 GAINS: Final = (0.7, 0.9)
-"""Low, usual: so many times what the passes say was saved (CPU, torch 2.13, 1 thread: 0.78 to 1.13 times for five
-losses of 384 x 8000 and 256 x 2000 logits alone, by CPU seconds). The most is no factor: a fused loss cannot save more
-than the one by hand takes, forth and back, and nears that where memory is slow beside arithmetic."""
+"""Low, usual: so many times what the passes say was saved (one machine's CPU, torch 2.13, 1 thread: 0.78 to 1.13 times
+for five losses of 384 x 8000 and 256 x 2000 logits alone, by CPU seconds). Where the passes say the truth, the
+price is a tenth too low. The most is no factor: a fused loss cannot save more than the one by hand takes, forth and
+back, and nears that where memory is slow beside arithmetic."""
 MAKES = re.compile(r"\bone_hot\b|\.scatter_?\(|\beye\(")
 """In the text of a cell that makes dense targets from class numbers."""
 BY_NUMBERS: Final = (

@@ -50,7 +50,7 @@ def check(vitals: Vitals) -> Finding | None:
 
     Or where it asks for its gradients of one sample at a time.
     """
-    if vitals.on_gpu and not vitals.gpu_outruns_host:
+    if vitals.device_limits:
         return None
     return _of_gradients(vitals) or _of_the_loss(vitals)
 

@@ -16,14 +16,11 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.evidence import taking
+from gpu_doctor.diagnosis.rules.hardware import cpu_only_torch
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("step_wall_s", "forward_share", "backward_share", "model")
-
-TINY_S = 5e-3
-"""Computing of a step below which a GPU may be no faster: some hundred launches of 5 to 10 us each (forward, backward
-and optimizer of a dozen layers; launch cost as in NVIDIA's CUDA guides) are 1 to 5 ms."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -35,7 +32,7 @@ def check(vitals: Vitals) -> Finding | None:
     if model is None or not model.device_bytes or set(model.device_bytes) != {"cpu"}:
         return None
     share = vitals.computing_share
-    if share * wall < TINY_S:
+    if cpu_only_torch.computing_share(vitals) is None:
         return None
     fed = f", its inputs on {setup.inputs.device}" if setup.inputs is not None and setup.inputs.device else ""
     before = "" if vitals.predicts else " before its optimizer is created"

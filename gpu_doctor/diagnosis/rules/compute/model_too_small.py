@@ -47,7 +47,7 @@ def check(vitals: Vitals) -> Finding | None:
     if batch < LARGE_BATCH and not whole:
         return None
     flops = flops_at_most(setup) or 0.0
-    cpu_s = flops * max(vitals.micro_batches or 1.0, 1.0) / (CORE_FLOPS * max(vitals.usable_cores, 1.0))
+    cpu_s = flops * vitals.rounds / (CORE_FLOPS * max(vitals.usable_cores, 1.0))
     if cpu_s > wall:
         return None
     compiled = vitals.compiled

@@ -30,8 +30,10 @@ NEEDS = (
 CPU_NEEDS = ("forward_share", "backward_share", "run_s", "host_memory_available_bytes", "host_memory_total_bytes")
 
 KEPT = 2.0
-"""What autograd keeps is this many times the results of all operations, at most: 0.5 to 1.3 times was measured on
-models of linear layers, attention and convolutions (CPU, torch 2.13)."""
+"""What autograd keeps is this many times the results of all operations, at most. It keeps inputs and results of an
+operation, an input is another one's result, and a tensor is kept once: so all results, and as much again for what an
+operation makes for itself (masks, statistics, copies in one piece). Models of linear layers, attention and convolutions
+kept 0.5 to 1.3 times (torch 2.13)."""
 FREE_AFTERWARDS = 0.1
 """Of the memory, that shall stay free: above 90 % near-out-of-memory warns."""
 MOST_SHAPES = 2
@@ -39,8 +41,9 @@ MOST_SHAPES = 2
 RECURRENT = ("LSTM", "GRU", "RNN")
 """Layers that keep much more than their results (17 times was measured)."""
 GAINS = (0.8, 1.2, 1.6)
-"""Low, usual, high: so many times the price was saved (CPU, torch 2.13: 0.85 to 1.5 times). Random states are kept and
-put back as well, and memory is asked for twice; with parts of a few microseconds that takes the most (2.7 times)."""
+"""Low, usual, high: so many times the price was saved (one machine's CPU, torch 2.13: 0.85 to 1.5 times). Random states
+are kept and put back as well, and memory is asked for twice; with parts of a few microseconds that takes the most (2.7
+times). What is expected of the cure rests on this, not the price, which is of the run's own seconds."""
 
 
 def check(vitals: Vitals) -> Finding | None:

@@ -26,7 +26,7 @@ When to leave it
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import gpu_pace, passes
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision, passes
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.machine.cards import AMPERE
@@ -36,7 +36,6 @@ NEEDS = ("forward_share", "backward_share")
 
 MOST_HEAD_SIZE = 256
 """Of the flash kernel (`check_head_dim_size_flash` in torch's sdp_utils)."""
-HALVES = ("float16", "bfloat16")
 TIMES_AS_LONG: Final = {"efficient": (1.0, 1.8, 1.9), "math": (1.5, 2.5, 8.4)}
 """Kernel of a GPU -> times as long as flash, low, usual, high: 4.20 and 19.2 to 2.30 ms, 4.38 to 2.28 in two editions
 of the tutorial of the page; 7.00 to 2.83 on an A100, which is also what nanoGPT's step says (see attention-by-hand). A
@@ -132,8 +131,8 @@ def _cause(vitals: Vitals, one: AttentionCalls) -> str:
         return next((cause for cause, is_it in by_inputs if is_it), UNKNOWN)
     if one.kernel != "efficient" or not vitals.at_least(AMPERE):  # below, it is the fastest there is
         return ""
-    if one.dtype not in HALVES:  # a whole model in float32 is full-precision's
-        return DTYPE if vitals.setup.autocast or vitals.setup.dtype in HALVES else ""
+    if one.dtype not in half_precision.HALVES:  # a whole model in float32 is full-precision's
+        return DTYPE if vitals.setup.autocast or vitals.setup.dtype in half_precision.HALVES else ""
     return SIZE if _too_wide(one) else UNKNOWN if one.masked is False else MASK
 
 

@@ -19,7 +19,7 @@ When to leave it
 import math
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import gpu_pace
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.rules.evidence import widths
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -31,7 +31,6 @@ ALIGNED = 8
 ASSUMED_GAIN = 2.0
 """Price only: padding GPT-2's vocabulary from 50257 to 50304, a third of its weights, is reported to save a fifth to a
 quarter of the step (A. Karpathy, nanoGPT): such a layer took more than twice as long as it had to."""
-HALF = ("float16", "bfloat16")
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -39,8 +38,7 @@ def check(vitals: Vitals) -> Finding | None:
     setup, busy, model = vitals.setup, vitals.gpu_busy_share, vitals.setup.model
     if busy is None or not setup.on_gpu or model is None or not model.unaligned or not setup.parameters:
         return None
-    used = setup.autocast or setup.dtype
-    if used not in HALF or not gpu_pace.kernels_set_it(vitals):
+    if vitals.dtype not in half_precision.HALVES or not gpu_pace.kernels_set_it(vitals):
         return None
     layers = [found for text in model.unaligned if (found := widths(text))]
     odd = max((width for one in layers for width in one if width % ALIGNED), default=0)
@@ -57,8 +55,8 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             *model.unaligned[:3],
-            f"{used} products, the GPU is busy {formatting.share(busy)} of the time; estimated for products that take "
-            f"{formatting.average(ASSUMED_GAIN)} times as long as padded ones: measure it",
+            f"{vitals.dtype} products, the GPU is busy {formatting.share(busy)} of the time; estimated for products "
+            f"that take {formatting.average(ASSUMED_GAIN)} times as long as padded ones: measure it",
             *((f"batches of {rows} are no multiple of {ALIGNED} either",) if rows % ALIGNED else ()),
         ),
         prescriptions=(

@@ -38,18 +38,17 @@ OPTIMIZER_SHARE = 0.10
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where a step's seconds go to an optimizer that torch could fuse, and fusing it was measured to help."""
-    device_limits = vitals.on_gpu and not vitals.gpu_outruns_host
-    share = vitals.gpu_optimizer_share if device_limits else vitals.optimizer_share
+    share = vitals.gpu_optimizer_share if vitals.device_limits else vitals.optimizer_share
     found = fusing(vitals)
     if share is None or share < OPTIMIZER_SHARE or found is None:
         return None
     one, theirs, low, gain = found.largest, found.share, found.least, found.gain
     cost = theirs * (1.0 - 1.0 / low)
-    waited = 0.0 if device_limits else hidden_sync.waited_share(vitals)
+    waited = 0.0 if vitals.device_limits else hidden_sync.waited_share(vitals)
     if waited and vitals.gpu_gap_share is not None:  # without the wait the queue would hide the rest
         cost = min(cost, max(vitals.gpu_gap_share - waited, 0.0))
     cost = gpu_pace.at_most(vitals, cost)
-    whose = "GPU's " if device_limits else ""
+    whose = "GPU's " if vitals.device_limits else ""
     now = "one parameter at a time" if one.foreach is False or not vitals.on_gpu else "in groups of operations"
     return Finding(
         rule="unfused-optimizer",

@@ -24,6 +24,7 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.compute import eval_with_gradients
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording.setup import ModelFacts
@@ -35,9 +36,6 @@ BACKWARD_OF_STEP = 2.0 / 3.0
 al. 2020, 2.1)."""
 READS = re.compile(r"\.grad\b(?!_)")
 """Text that reads gradients itself."""
-FORWARD_GAINS = (0.0, 0.17, 0.3)
-"""Low, usual, high part of the forward that goes as well, since it records nothing more (eval-with-gradients: forwards
-without gradients were 1.1 to 1.4 times as fast, in the middle 1.2)."""
 BY_TURNS_TEXT = "Leave the model out of the backward that this step does not train"
 BY_TURNS = """\
 with torch.no_grad():
@@ -50,16 +48,14 @@ def check(vitals: Vitals) -> Finding | None:
     model, backward = vitals.model, vitals.backward_share
     if model is None or not model.unstepped or backward is None or READS.search(vitals.source):
         return None
-    hidden = vitals.on_gpu and not vitals.gpu_outruns_host
-    if hidden and vitals.gpu_busy_share is None:
+    if vitals.device_limits and vitals.gpu_busy_share is None:
         return None
-    spent = (vitals.gpu_busy_share or 0.0) * BACKWARD_OF_STEP if hidden else backward
+    spent = (vitals.gpu_busy_share or 0.0) * BACKWARD_OF_STEP if vitals.device_limits else backward
     least, most = model.spared_shares
     cost = spent * least
-    forward = 0.0 if hidden else vitals.forward_share or 0.0
-    low, usual, high = (
-        part * (spent + gain * forward) for part, gain in zip((least / 2.0, least, most), FORWARD_GAINS, strict=True)
-    )
+    forward = 0.0 if vitals.device_limits else vitals.forward_share or 0.0  # it records nothing more
+    parts = zip((least / 2.0, least, most), eval_with_gradients.GAINS, strict=True)
+    low, usual, high = (part * (spent + (1.0 - 1.0 / gain) * forward) for part, gain in parts)
     return Finding(
         rule="unused-gradients",
         headline=f"The backward computes gradients that no optimizer uses, for about {formatting.share(cost)} of the "

@@ -61,7 +61,7 @@ TO_LONGEST = (
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where the model is handed rows that are padded, and much of them is padding."""
-    one, spent = _handed_on(vitals), _spent(vitals)
+    one, spent = _handed_on(vitals), passes.computing(vitals)
     if one is None or spent is None or vitals.setup.graph_packed or UNPADS.search(vitals.source):
         return None
     part = one.batches / one.looked_at
@@ -101,17 +101,6 @@ def _handed_on(vitals: Vitals) -> Padding | None:
         if usual and full and one.shortest < one.longest:
             return one
     return None
-
-
-def _spent(vitals: Vitals) -> float | None:
-    """Share of the wall-clock that grows with the length of rows, 0..1; None where it does not set the loop's pace.
-
-    On a CPU, without what it takes to go from operation to operation, however long their rows are.
-    """
-    spent = passes.both(vitals)
-    if spent is None or not gpu_pace.kernels_set_it(vitals):
-        return None
-    return max(spent - (vitals.dispatch_share or 0.0), 0.0)
 
 
 def _cure(cure: tuple[str, str], vitals: Vitals, spent: float, less: float, at_most: bool = False) -> Prescription:

@@ -68,8 +68,8 @@ def exchanging_share(vitals: Vitals) -> float:
 
 def _reducing_s(vitals: Vitals) -> float:
     """Seconds of a step in which gradients are reduced: once a micro-batch, or once where `no_sync()` is in use."""
-    world, batches = vitals.setup.world, vitals.micro_batches or 1.0
-    return (vitals.reduce_exposed_s or 0.0) * (1.0 if world is None or world.unsynced else max(batches, 1.0))
+    world = vitals.setup.world
+    return (vitals.reduce_exposed_s or 0.0) * (1.0 if world is None or world.unsynced else vitals.rounds)
 
 
 def _for_the_late(vitals: Vitals) -> float:

@@ -21,8 +21,9 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("cards_seen", "step_wall_s")
 
-SMALL_STEP_S = 2e-3
-"""Computing of a step that takes less on a CPU is about what launching its kernels takes (hundreds of 5 to 10 us)."""
+SMALL_STEP_S = 5e-3
+"""Computing of a step below which a GPU may be no faster: some hundred launches of 5 to 10 us each (forward, backward
+and optimizer of a dozen layers; launch cost as in NVIDIA's CUDA guides) are 1 to 5 ms."""
 _WHEELS = {11: "cu118", 12: "cu126", 13: "cu130"}
 """Major version of CUDA that a driver serves -> torch's wheels that run on it (minor version compatibility)."""
 

@@ -29,7 +29,8 @@ NEEDS = ("step_wall_s", "backward_share", "torch_threads")
 LEAST_SLOWER = 1.2
 TWICE = 2.0
 """With twice as many threads as cores a loop took 1.2 times as long at least, with 8 times as many 2.4 times (see Why
-it costs you: the least of five models on 2 cores, torch 2.13, quiet machine): 1.2 times the root of the ratio/2."""
+it costs you: the least of five models on 2 cores, torch 2.13, quiet machine): 1.2 times the root of the ratio/2. Of one
+machine: the price may be off by as much as another one's threads wait otherwise; what fewer gain a trial shows."""
 LEAST_LOST = 0.2
 """Where workers are in the way on a full machine, one of torch's threads stands in the queue all the time: priced as
 twice as many threads as cores, whatever the ratio (rounded up from 1.2 times)."""

@@ -10,7 +10,7 @@ Why it costs you
     a small convolutional net, 49 % of 8 layers of 256, 66 % of two transformer layers, 81 % of 4 layers of 64. It costs
     about 0.15 ms a layer, and a pass over every gradient. The profiler took 1 to 8 %, 32 % of the smallest. What it
     costs in this loop cannot be read off a recording, but the least of it can: the stack is written down in the
-    forward, so that a forward that takes longer than its backward allows was slowed by it (see BACKWARD_LEAST). Only
+    forward, so that a forward that takes longer than its backward allows was slowed by it. Only
     operations that record gradients pay: predictions under `torch.no_grad()` and frozen layers cost nothing more, and
     a forward that is long beside its backward says nothing where part of the model is frozen.
 
@@ -23,7 +23,8 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import gpu_idle
+from gpu_doctor.diagnosis.rules import gpu_idle, passes
+from gpu_doctor.diagnosis.rules.python_pace import pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -32,12 +33,12 @@ EXCLUDES = ("launch-bound", "not-compiled", "model-too-small", "small-batch", "n
 """Each launch takes longer while such an aid is on: how much of the idling is left can be judged without it only."""
 
 ANOMALY_SHARE = 0.19
-"""Of forward and backward: the least of the 5 loops on this page."""
-BACKWARD_LEAST = 0.8
-"""Plain backward over plain forward: 0.8 to 2.4 in 9 loops on one CPU core; more with a recomputed forward."""
+"""Of forward and backward: the least of the 5 loops on this page, which had one machine. Where another one's Python is
+faster beside its arithmetic, less is lost than is said."""
 ANOMALY_LAYER_S = 1.5e-4
 PROFILER_LAYER_S = 2e-5
-"""Seconds a layer and step, the least of 4 of the loops on this page (Python's stack there was five calls deep)."""
+"""Seconds a layer and step, the least of 4 of the loops on this page (Python's stack there was five calls deep); on
+another machine as many more or fewer as its Python takes."""
 ON_SHARE = 0.02
 """On for less than this part of the run, it is looked at on purpose (`profile(schedule=...)`)."""
 
@@ -47,15 +48,16 @@ def check(vitals: Vitals) -> Finding | None:
     step_s, flags = vitals.step_wall_s, vitals.setup.flags
     if step_s is None:
         return None
-    passes = vitals.passes_share
-    layers = sum(vitals.setup.layers.values()) * max(vitals.micro_batches or 1.0, 1.0)
+    taken = vitals.passes_share
+    layers = sum(vitals.setup.layers.values()) * vitals.rounds
+    slower = pace(vitals)
     costs: dict[str, float] = {}
     if vitals.backward_share and (on := _on_share(vitals, "anomaly_mode", "anomaly_on_s")) >= ON_SHARE:
-        trained = min(passes, (1.0 + 1.0 / BACKWARD_LEAST) * vitals.backward_share)
-        usual = on * min(max(ANOMALY_SHARE * trained, layers * ANOMALY_LAYER_S / step_s), trained)
+        trained = min(taken, (1.0 + 1.0 / passes.BACKWARD_LEAST) * vitals.backward_share)
+        usual = on * min(max(ANOMALY_SHARE * trained, layers * slower * ANOMALY_LAYER_S / step_s), trained)
         costs["anomaly"] = max(usual, _slowed_share(vitals))
     if (on := _on_share(vitals, "profiler", "profiler_on_s")) >= ON_SHARE:
-        costs["profiler"] = on * min(layers * PROFILER_LAYER_S / step_s, passes)
+        costs["profiler"] = on * min(layers * slower * PROFILER_LAYER_S / step_s, taken)
     if vitals.on_gpu and flags.get("launch_blocking") and (launching := gpu_idle.launching(vitals)) is not None:
         # Launches and kernels take turns now. Side by side they take as long as the longer of the two: half at least.
         costs["blocking"] = launching / 2.0
@@ -70,7 +72,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             *(f"{_NAMES[name].lower() if name != 'blocking' else _NAMES[name]}" for name in costs if name != dearest),
-            f"forward and backward take {formatting.share(passes)} of the time",
+            f"forward and backward take {formatting.share(taken)} of the time",
             *(("torch.use_deterministic_algorithms(True) is set as well",) if flags.get("deterministic") else ()),
             *(("torch.cuda.set_sync_debug_mode is set as well",) if flags.get("sync_debug") in _WARNS else ()),
         ),
@@ -106,7 +108,7 @@ def _slowed_share(vitals: Vitals) -> float:
     """
     if not _all_trained(vitals):
         return 0.0
-    return max(vitals.together("forward", "loss") - (vitals.backward_share or 0.0) / BACKWARD_LEAST, 0.0)
+    return max(vitals.together("forward", "loss") - (vitals.backward_share or 0.0) / passes.BACKWARD_LEAST, 0.0)
 
 
 def _all_trained(vitals: Vitals) -> bool:

@@ -31,6 +31,7 @@ from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, joined, library_calls, phases
 from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_lines, making_share
+from gpu_doctor.diagnosis.rules.python_pace import pace
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
@@ -40,7 +41,7 @@ NEEDS = ("other_share", "forward_share", "backward_share", "step_wall_s")
 
 LEAST_S = 6e-5
 """Of a step: what the interpreter takes between the calls of the plainest loop, and our own taps beside it (10 and some
-25 us), is nobody's to take out."""
+25 us on one machine, on others as much longer as Python takes there), is nobody's to take out."""
 LEFT_OF_FEEDING = 0.1
 LEFT_AT_MOST = 0.5
 """What a line prepares for the model has to be prepared: vectorised it takes a tenth of the time, or half where that
@@ -94,10 +95,10 @@ def check(vitals: Vitals) -> Finding | None:
         # Behind a full queue such work is hidden: what the GPU idles because a wait has emptied it is not Python's.
         taken = vitals.exposed_share + hidden_sync.waited_share(vitals) + again_share(vitals)
         share, most = (min(one, max(vitals.gpu_idle_at_most - taken, 0.0)) for one in (share, most))
-    if share < RESIDUAL_SHARE or share * step_s < LEAST_S:
+    if share < RESIDUAL_SHARE or share * step_s < _least_s(vitals):
         return None
     feeding = _feeding_part(vitals, lines)
-    own = max(share - LEAST_S / step_s, 0.0)
+    own = max(share - _least_s(vitals) / step_s, 0.0)
     gain = without(vitals, own * (1.0 - LEFT_OF_FEEDING * feeding), most)
     slowly = without(vitals, own * (1.0 - LEFT_AT_MOST * feeding))
     (text, code), *more = [THERE] if _in_a_library(vitals, lines) else _ways_out(vitals, lines)
@@ -119,6 +120,10 @@ def check(vitals: Vitals) -> Finding | None:
             *(Prescription(f"{text} (where this applies)", Safety.BY_HAND, code=code) for text, code in more),
         ),
     )
+
+
+def _least_s(vitals: Vitals) -> float:
+    return LEAST_S * pace(vitals)
 
 
 def _part_in_python(vitals: Vitals, own: list[LineCost], updates: list[LineCost]) -> float:
@@ -153,7 +158,7 @@ def _edges_beyond(vitals: Vitals, own: list[LineCost]) -> float:
     """
     trains = {(one.file, one.line) for one in vitals.lines if one.phase in ("forward", "backward", "optimizer")}
     edges = (one for one in vitals.outside_lines if one.in_torch and one not in own and (one.file, one.line) in trains)
-    return max(total(edges) - LEAST_S / (vitals.host_step_s or 1.0), 0.0)
+    return max(total(edges) - _least_s(vitals) / (vitals.host_step_s or 1.0), 0.0)
 
 
 def _in_a_library(vitals: Vitals, own: list[LineCost]) -> bool:

@@ -19,6 +19,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.evidence import ASKS, fetch_lines, library_calls
+from gpu_doctor.diagnosis.rules.gpu_pace import BUSY_SHARE
 from gpu_doctor.diagnosis.rules.prescriptions import ONE_CALL, whole_batches
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -28,8 +29,6 @@ NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "collate_s", "step_wall
 
 COLLATE_SHARE = 0.5
 """Half of the fetch: below, the samples are dearer than putting them together."""
-BUSY_SHARE = 0.5
-"""Workers are the bound only if they fetch most of the time (bar of too-few-workers)."""
 LOOKUP_S = 3e-5
 """A sample that takes less to read is a look-up in memory (3 to 30 us measured): whole batches save it as well."""
 

@@ -24,14 +24,16 @@ from gpu_doctor.diagnosis.forecast.epoch_end import leaving_share
 from gpu_doctor.diagnosis.forecast.removed_work import Gain, at_best
 from gpu_doctor.diagnosis.forecast.workers import drawing_s, taking_s
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, edge_line
+from gpu_doctor.diagnosis.rules.python_pace import pace
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety, faster
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("loader", "workers", "edge_share", "epochs", "fetch_wall_s", "step_wall_s")
 
 LEAST_S = 5e-3
-"""An iterator over a loader without workers is made in 0.1 to 0.5 ms, one whose workers stay is reset in 1 to 3 (two
-cores): below this there is nothing to win by another sampler."""
+"""An iterator over a loader without workers is made in 0.1 to 0.5 ms, one whose workers stay is reset in 1 to 3 (one
+machine of two cores; on others as much longer as Python takes there): below this there is nothing to win by another
+sampler."""
 LEFT_EARLY = 0.5
 """An epoch of which no more is used than this part has its order drawn in vain for the rest."""
 FEWER = "sampler = torch.utils.data.WeightedRandomSampler(weights, num_samples={samples})"
@@ -67,7 +69,7 @@ def check(vitals: Vitals) -> Finding | None:
     late_s = vitals.edge_s - handed_s - fetch_s * (2.0 if loader.dataset_kind == "iterable" else 1.0)
     left = 0.0 if vitals.on_gpu else leaving_share(vitals)  # a GPU may compute meanwhile
     cost = late_s * edges / (step_s * vitals.measured_steps) + left
-    if late_s < LEAST_S:
+    if late_s < LEAST_S * pace(vitals):
         return None
     permutes = drawing_s(vitals) >= late_s / 2.0
     stream = loader.dataset_kind == "iterable"

@@ -50,7 +50,8 @@ QUEUED = 1 / 3
 CPU_UTIL_PCT = 80.0
 """The machine counts as taken from here on (TraceML 0.5)."""
 TAKEN = 0.7
-"""Loop and workers use this part of all cores themselves (measured: queueing costs little below)."""
+"""Loop and workers use this part of all cores themselves: u / (1 - u) of a turn is waited for a server that is busy for
+u (M/M/1; Kleinrock, Queueing Systems, 1975), two turns at this, and soon many."""
 TAKEN_HERE = 0.5
 """Or this part, while the machine as a whole is taken."""
 

@@ -29,7 +29,8 @@ LARGE_RISE_BYTES = float(1 << 30)
 """A rise that is named however far the limit is (TraceML 0.5)."""
 SEEN_RISE_BYTES = float(256 << 20)
 """Without a line of the cell that explains it, a smaller rise may be anything: imports at the first steps, and pieces
-of the heap under changing sizes brought 200 MB within 70 steps (measured on an LSTM, 2 busy cores)."""
+of the heap under changing sizes brought 200 MB within 70 steps (an LSTM on one machine). Where a heap swings further,
+a growth is named that is none; a leak with no line is named later by as much as this is too high."""
 SEEN_STEPS = 50
 """And it must have gone on for so many steps."""
 NAMED_RISE_BYTES = float(4 << 20)
@@ -125,7 +126,7 @@ def _before_its_end(vitals: Vitals, left: float | None) -> bool:
     batches = vitals.loader.batches if vitals.loader is not None else None
     if not batches or left is None:
         return False
-    return left < batches / max(vitals.micro_batches or 1.0, 1.0) - vitals.steps
+    return left < batches / vitals.rounds - vitals.steps
 
 
 def _like_caching(vitals: Vitals, rate: float) -> bool:

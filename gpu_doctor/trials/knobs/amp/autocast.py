@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from gpu_doctor.capture import Patches
 from gpu_doctor.trials.knobs.amp.loss_scaling import LossScaling, loss_scaling
@@ -31,30 +30,18 @@ DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @contextmanager
-def mixed_precision(dtype: torch.dtype, scope: TrialScope, allow: Any = None) -> Iterator[LossScaling | None]:
-    """Runs trained modules in `dtype`; with fp16, scales the loss too. Yields the scaling, None for bf16."""
-    with ExitStack() as stack:
-        scaling = stack.enter_context(loss_scaling(LossScaling())) if dtype == torch.float16 else None
-        stack.enter_context(autocasting(dtype, scope, allow, scaling.meet if scaling else None))
-        yield scaling
-        if scaling is not None and scaling.skipped:
-            scope.notes.append(f"fp16 skipped {scaling.skipped} steps while it searched for the loss scale.")
-
-
-@contextmanager
-def autocasting(
-    dtype: torch.dtype,
-    scope: TrialScope,
-    allow: Callable[[str], None] | None = None,
-    on_optimizer: Callable[[Optimizer], None] | None = None,
-) -> Iterator[None]:
-    """Runs the trained modules' forwards in `dtype` (torch.bfloat16 or torch.float16) while the context is active.
+def mixed_precision(
+    dtype: torch.dtype, scope: TrialScope, allow: Callable[[str], None] = lambda device: None
+) -> Iterator[LossScaling | None]:
+    """Runs the trained modules' forwards in `dtype` while the context is active; with fp16, scales the loss too.
 
     Args:
-        dtype: what autocast computes in.
+        dtype: what autocast computes in, torch.bfloat16 or torch.float16.
         scope: where to look for models and optimizers, and where notes go.
         allow: is told the device type of each module found; may raise `Refused`.
-        on_optimizer: is told of each optimizer found; may raise `Refused`.
+
+    Yields:
+        The scaling, None for bf16.
     """
 
     def call(original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -68,15 +55,16 @@ def autocasting(
             result = original(module, *args, **kwargs)
         return in_fp32(result, dtype)
 
-    with Patches(scope.notes) as patches:
-        trained = TrainedModules(scope, patches, "AMP", call)
-        if allow is not None:
-            asked = allow
-            trained.allow = lambda module: asked(device_type(module))
-        if on_optimizer is not None:
-            trained.on_optimizer = on_optimizer
+    with ExitStack() as stack:
+        scaling = stack.enter_context(loss_scaling(LossScaling())) if dtype == torch.float16 else None
+        trained = TrainedModules(scope, stack.enter_context(Patches(scope.notes)), "AMP", call)
+        trained.allow = lambda module: allow(device_type(module))
+        if scaling is not None:
+            trained.on_optimizer = scaling.meet
         trained.start()
-        yield
+        yield scaling
+        if scaling is not None and scaling.skipped:
+            scope.notes.append(f"fp16 skipped {scaling.skipped} steps while it searched for the loss scale.")
 
 
 def in_fp32(value: Any, dtype: torch.dtype) -> Any:

@@ -12,7 +12,7 @@ from gpu_doctor.cell.switches import own_amp_off
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.knob import Choice, Knob, Refused, TrialScope
+from gpu_doctor.trials.knobs.knob import NO_MODEL, Choice, Knob, Refused, TrialScope
 from gpu_doctor.trials.knobs.this_machine import torch_of
 
 OFF: Final = "off"
@@ -22,6 +22,7 @@ BF16_CAPABILITY: Final = 8
 """From compute capability 8.0 (Ampere) on, tensor cores compute bf16; before, it is emulated (CUDA C guide)."""
 OWN_SCALER: Final = "Your loop has its own GradScaler: wrap its forward in autocast there."
 LSTM_BF16: Final = "torch's LSTM fails in bf16 on this CPU, which has no AVX-512."
+NO_DEVICE: Final = "Mixed precision is not offered on {0}: only on CUDA devices and the CPU."
 CPU_FP16: Final = "fp16 is slow on a CPU. Try bf16."
 LBFGS: Final = "LBFGS evaluates the loss several times a step, which gradient scaling cannot follow: try bf16."
 
@@ -69,12 +70,12 @@ class Amp(Knob):
         if setup.grad_scaler and value == "fp16":
             return OWN_SCALER
         if not setup.optimizers:
-            return "No torch optimizer stepped, so the trained model is not known."
+            return NO_MODEL
         if setup.dtype not in ("float32", ""):
             return f"The parameters are {setup.dtype}: mixed precision is for models in float32."
         kind = setup.device.partition(":")[0]
         if kind not in ("cpu", "cuda"):
-            return f"Mixed precision is not offered on {kind}: only on CUDA devices and the CPU."
+            return NO_DEVICE.format(kind)
         return _bf16_refusal(setup) if value == "bf16" else _fp16_refusal(kind, setup)
 
     def left(self, value: SettingValue, setup: Setup) -> bool:
@@ -107,7 +108,7 @@ class Amp(Knob):
             if value == "fp16" and device == "cpu":
                 raise Refused(CPU_FP16)
             if device not in ("cpu", "cuda"):
-                raise Refused(f"Mixed precision is not offered on {device}: only on CUDA devices and the CPU.")
+                raise Refused(NO_DEVICE.format(device))
 
         with mixed_precision(DTYPES[str(value)], scope, allow):
             yield

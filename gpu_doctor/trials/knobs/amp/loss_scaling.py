@@ -31,11 +31,11 @@ GROWTH_INTERVAL: Final = 2000
 class LossScaling:
     """The scale and its policy for one optimizer."""
 
-    def __init__(self, scale: float = INITIAL_SCALE, growth_interval: int = GROWTH_INTERVAL) -> None:
-        self.scale = scale
+    def __init__(self) -> None:
+        self.scale = INITIAL_SCALE
         self.skipped = 0
         """Steps that changed nothing because a gradient was not finite."""
-        self._interval, self._good = growth_interval, 0
+        self._good = 0
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._stepping: weakref.ref[Optimizer] | None = None
         self._bad: torch.Tensor | None = None
@@ -121,7 +121,7 @@ class LossScaling:
             self._good = 0
         else:
             self._good += 1
-            if self._good >= self._interval:
+            if self._good >= GROWTH_INTERVAL:
                 self.scale *= GROWTH
                 self._good = 0
         self._bad = None

@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,10 +24,25 @@ from gpu_doctor.capture.taps import listening
 from gpu_doctor.capture.taps.backward import tap
 from gpu_doctor.capture.taps.forward import SEAM
 from gpu_doctor.recording.steps import BACKWARD, EVALUATION, FORWARD, LOSS, OTHER
-from tests.support.compute_parts import train_with_copies
 from tests.support.one_tap import batches, model, on
 from tests.support.simulated_device import Noted, SimulatedDevice
 from tests.support.told_loop import begun, billed_ns, open_spans, phase_now
+
+
+def train_with_copies(net: nn.Module, take: Any) -> Any:
+    """Trains two steps with all taps on; `take` is called with the model in the middle."""
+    recorder = Recorder()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with listening(recorder, {"net": net}, accelerated=False):
+        taken = None
+        for x, _ in batches(16):
+            optimizer.zero_grad()
+            net(x).sum().backward()
+            optimizer.step()
+            taken = taken or take(net)
+            assert torch.isfinite(net(x)).all()
+    assert not recorder.close().notes
+    return taken
 
 
 def fed(recorder: Recorder) -> float:
@@ -289,3 +307,54 @@ def test_the_end_of_a_backward_is_marked_where_no_optimizer_steps(way: str) -> N
         recorder.loop_over()
     steps = recorder.close().steps
     assert steps.device_steps.sum() == (0 if way == "of the input" else 2)  # without a loader no step shows
+
+
+def test_a_file_written_meanwhile_needs_nothing_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+
+    def save(net: nn.Module) -> bool:
+        torch.save(net, path)
+        torch.save(net.state_dict(), tmp_path / "weights.pt")
+        return True
+
+    train_with_copies(model(), save)
+    assert b"gpu_doctor" not in path.read_bytes()
+    code = (
+        "import sys; sys.modules['gpu_doctor'] = None\n"
+        "import torch\n"
+        f"net = torch.load({str(path)!r}, weights_only=False)\n"
+        "print(tuple(net(torch.rand(2, 4)).shape))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "(2, 1)", done.stderr
+
+
+@pytest.mark.parametrize("how", ["function", "method"])
+def test_a_compiled_model_keeps_its_graphs(how: str) -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    def graphs(tapped: bool) -> tuple[int, int, float]:
+        torch._dynamo.reset()
+        counter, net = CompileCounter(), model()
+        run: Any = torch.compile(net, backend=counter) if how == "function" else net
+        if how == "method":
+            net.compile(backend=counter)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        recorder = Recorder()
+
+        def loop() -> None:
+            for _ in range(3):
+                optimizer.zero_grad()
+                run(torch.rand(2, 4)).sum().backward()
+                optimizer.step()
+
+        if tapped:
+            with listening(recorder, {"run": run}, accelerated=True):
+                loop()
+        else:
+            loop()
+        return counter.frame_count, counter.op_count, float(recorder.close().steps.forward_s.sum())
+
+    bare, tapped = graphs(False), graphs(True)
+    assert tapped[:2] == bare[:2]
+    assert tapped[2] > 0

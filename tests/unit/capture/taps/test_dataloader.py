@@ -208,3 +208,14 @@ def test_iterators_are_not_kept_alive() -> None:
         del it
         gc.collect()
         assert alive() is None
+
+
+def test_a_loader_built_anew_is_one_loader_and_two_alike_are_two() -> None:
+    recorder = Recorder()
+    with on(tap, recorder):
+        for _ in range(3):
+            list(batches(20))
+            gc.collect()
+        one, other = batches(16), batches(16)
+        list(zip(one, other, strict=True))
+    assert len(recorder.loaders) == 3

@@ -16,8 +16,7 @@ from torch import nn
 from gpu_doctor.capture.patching import active
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
-from tests.support.makes_parts import sgd
-from tests.support.one_tap import batches, standing
+from tests.support.one_tap import batches, sgd, standing
 
 MS = 1_000_000
 SEAMS = ((nn.Module, "eval"), (nn.Module, "train"), (torch.no_grad, "__enter__"), (torch.inference_mode, "__enter__"))

@@ -14,6 +14,7 @@ import torch
 
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.spans import Source
+from gpu_doctor.capture.taps import transfer
 from gpu_doctor.capture.taps.sync import METHODS, tap
 from tests.support.one_tap import Ticking, on, standing
 from tests.support.simulated_device import Noted
@@ -164,7 +165,8 @@ def test_before_the_loop_nothing_is_timed() -> None:
 def test_values_that_come_to_the_host_are_counted_as_copies() -> None:
     recorder = begun()
     tensor = torch.ones(3).as_subclass(Elsewhere)
-    with on(tap, recorder, accelerated=True):
+    with on(transfer.tap, recorder, accelerated=True) as scope:  # which counts them
+        tap(scope)
         tensor.cpu()
         tensor.tolist()
         tensor.numpy()

@@ -17,8 +17,7 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
 from gpu_doctor.capture.taps.trained_model import tap
 from gpu_doctor.recording.setup import EvaluationFacts, KeptGraphs
-from tests.support.makes_parts import run, sgd
-from tests.support.one_tap import batches, model, on
+from tests.support.one_tap import batches, model, on, run, sgd
 
 
 def train(net: nn.Module, optimizer: torch.optim.Optimizer, n: int = 40) -> None:

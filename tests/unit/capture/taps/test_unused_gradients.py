@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.backward_products import backward_products
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
@@ -104,11 +105,11 @@ def test_gradients_of_an_earlier_cell_are_no_news() -> None:
 
 
 def gan(
-    maker: nn.Module, critic: nn.Module, one: Any, other: Any, sick: bool, critics: int = 3, clear: Any = None
+    maker: nn.Module, critic: nn.Module, one: Any, other: Any, sick: bool, critics: int = 3, clear: Any = None, **_: Any
 ) -> None:
     """`sick`: the critic's loss goes through the maker."""
     for _step in range(5):
-        for _ in range(critics):
+        for _turn in range(critics):
             made = maker(torch.rand(4, 8))
             one.zero_grad()
             critic(made if sick else made.detach()).sum().backward()
@@ -213,6 +214,23 @@ def test_an_optimizer_that_steps_seldom_owns_its_parameters_too() -> None:
 
     model = net()
     assert found(seldom, model=model, optimizer=sgd(model[2]), later=sgd(model[:2])).unstepped == 0  # type: ignore[index]
+
+
+@pytest.mark.parametrize("sick", [False, True])
+def test_the_process_is_scanned_only_for_a_parameter_of_which_no_optimizer_was_met(
+    sick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[set[int]] = []
+
+    def owned() -> set[int]:
+        asked.append(set())
+        return asked[-1]
+
+    monkeypatch.setattr(models, "owned", owned)
+    old, model = net(), net()
+    found(gan, **two(), old=old, sick=False, critics=1)
+    found(train, model=model, optimizer=sgd(model[2] if sick else model), old=old)
+    assert len(asked) == sick
 
 
 def test_a_run_of_three_steps_is_not_judged() -> None:

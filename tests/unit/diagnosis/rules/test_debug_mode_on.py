@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from gpu_doctor.diagnosis.rules.python_pace import ROUND_S
+from gpu_doctor.recording import Speeds
 from gpu_doctor.recording.setup import ModelFacts
 from tests.support.found import asked, named, priced, sick, surely
 from tests.support.recordings import Loop, on_gpu, zipped
@@ -32,6 +34,13 @@ def test_sick() -> None:
 def test_small_layers_pay_for_the_stack_that_is_written_down() -> None:
     found = sick(RULE, flagged(SMALL, anomaly_mode=True))
     assert found.cost_share == pytest.approx(8 * 0.15 / 1.8)
+
+
+def test_where_python_is_slow_writing_the_stack_down_takes_as_much_longer() -> None:
+    small = flagged(SMALL, anomaly_mode=True).but(forward=4.0, backward=4.0)
+    slow = small.but(setup={**small.setup, "speeds": Speeds(python_round_s=2 * ROUND_S)})
+    assert sick(RULE, slow).cost_share == pytest.approx(2 * 8 * 0.15 / 8.2)
+    assert sick(RULE, small).cost_share == pytest.approx(0.19 * 8 / 8.2), "the least of the loops on its page is more"
 
 
 def test_two_loaders_in_one_step_do_not_double_the_layers() -> None:

@@ -40,6 +40,12 @@ def test_a_look_up_makes_no_product() -> None:
     assert "3 layers" in sick(RULE, FLOAT32.but(setup={"layers": {"Embedding": 2, "Linear": 3}})).evidence[0]
 
 
+@pytest.mark.parametrize("kind", ["ConvTranspose2d", "Bilinear"])
+def test_other_layers_that_multiply_count_too(kind: str) -> None:
+    """A decoder of transposed convolutions alone, say."""
+    assert "4 layers" in surely(RULE, FLOAT32.but(setup={"layers": {kind: 4}})).evidence[0]
+
+
 def test_the_optimizers_seconds_are_no_products() -> None:
     recording = FLOAT32.recording()
     count = len(recording.steps)

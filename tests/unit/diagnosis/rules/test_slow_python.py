@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.recording import LineCost, Recording
+from gpu_doctor.diagnosis.rules.python_pace import ROUND_S
+from gpu_doctor.recording import LineCost, Recording, Speeds
 from gpu_doctor.recording.setup import Chore
 from tests.support.found import asked, named, sick, top
 from tests.support.recordings import Loop, calling, line, on_gpu
@@ -22,6 +23,12 @@ def test_sick() -> None:
     cure = named.prescriptions[0]
     assert cure.predicted_speedup == pytest.approx(2.0, rel=0.1) and cure.predicted_low == pytest.approx(1.9, rel=0.01)
     assert top(LOGGING) == RULE
+
+
+def test_what_the_interpreter_takes_between_the_calls_is_more_where_python_is_slow() -> None:
+    plain = Loop(forward=0.2, backward=0.2, optimizer=0.1, other=0.1)
+    assert sick(RULE, plain).cost_share == pytest.approx(0.1 / 0.6, rel=0.01)
+    assert asked(RULE, plain.but(setup={"speeds": Speeds(python_round_s=2 * ROUND_S)})) is None
 
 
 def test_the_rest_gets_faster_without_it() -> None:
