@@ -2,8 +2,7 @@
 
 `python -m benchmarks.restore` tries every notebook of tests/support/restore_kinds.py with five endings (normal, raised,
 out of memory, stopped, interrupted) and prints the digest before and after each. The digest is that of
-tests/support/everything.py, which knows nothing of the snapshot; what a notebook said before the trial that it cannot
-be put back is named.
+tests/support/everything.py, which knows nothing of the snapshot.
 """
 
 from __future__ import annotations

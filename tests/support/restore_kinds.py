@@ -12,8 +12,6 @@ class Kind:
     setup: str
     cell: str
     before: int = 1
-    lost: tuple[str, ...] = ()
-    """What is said before the trial that it cannot be put back; empty: nothing."""
 
 
 START = """

@@ -47,7 +47,7 @@ class Fusing:
 
 def fusing(v: Vitals) -> Fusing | None:
     """None where nobody timed it, or nothing is to be expected: all are fused, cannot be, or are as fast as that."""
-    device_limits = v.on_gpu and not v.gpu_outruns_host
+    device_limits = v.device_limits
     share, facts = v.gpu_optimizer_share if device_limits else v.optimizer_share, v.optimizer_facts
     tensors = sum(one.tensors for one in facts or ())
     if share is None or not facts or not tensors:

@@ -38,9 +38,9 @@ PADDED_SHARE = 0.2
 OFTEN = 0.5
 """Part of the batches that must be padded."""
 FEWER, MORE = 0.85, 1.1
-"""Of what is expected to go: short rows fill the processor's units less well, but fit into its caches (on one thread of
-a busy machine convolutions over speech saved 0.60 and 0.67 of the time where 0.63 were foretold, a small language model
-0.64 to 0.72 for 0.68)."""
+"""Ends of an expectation, of what is to go: short rows fill the processor's units less well, but fit into its caches
+(on one thread of a busy machine convolutions over speech saved 0.60 and 0.67 of the time where 0.63 were foretold, a
+small language model 0.64 to 0.72 for 0.68)."""
 SHIFTED = 1
 """Positions that a language model's input is shorter than its batch: the last token is only a target."""
 UNPADS = re.compile(r"pack_padded_sequence|pack_sequence|(?<!enable_)nested_tensor|cu_seqlens|varlen")

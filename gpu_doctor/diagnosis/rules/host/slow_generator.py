@@ -34,6 +34,7 @@ from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, OTHERS, SATURATED
 from gpu_doctor.diagnosis.rules.compute import per_sample_forward
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
 from gpu_doctor.diagnosis.rules.prescriptions import beside_training
+from gpu_doctor.diagnosis.rules.python_pace import pace
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.arithmetic import itemsize
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -43,7 +44,8 @@ from gpu_doctor.recording import LineCost
 NEEDS = ("other_share", "backward_share", "step_wall_s")
 
 CHEAP_S = 4e-4
-"""A batch made in less is as cheap as one gets: it is cut out of arrays (0.02-0.3 ms for 32 to 256 rows, one core)."""
+"""A batch made in less is as cheap as one gets: it is cut out of arrays (0.02 to 0.3 ms for 32 to 256 rows on
+one machine, on others as much longer as Python takes there)."""
 STREAM = """\
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
@@ -110,7 +112,7 @@ def check(vitals: Vitals) -> Finding | None:
         if vitals.gpu_gap_share is None:
             return None
         share = min(share, max(vitals.gpu_idle_at_most - (vitals.exposed_transfer_share or 0.0), 0.0))
-    if share < RESIDUAL_SHARE or share * step_s < CHEAP_S:
+    if share < RESIDUAL_SHARE or share * step_s < CHEAP_S * pace(vitals):
         return None
     ways = _ways_out(vitals, min(share, MOST), step_s)
     if not ways:

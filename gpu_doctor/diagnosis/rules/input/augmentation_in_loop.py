@@ -35,6 +35,7 @@ from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import CHEAP_S
 from gpu_doctor.diagnosis.rules.host.slow_python import LEFT_AT_MOST, LEFT_OF_FEEDING
 from gpu_doctor.diagnosis.rules.prescriptions import beside_training
+from gpu_doctor.diagnosis.rules.python_pace import pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
@@ -73,7 +74,7 @@ def check(vitals: Vitals) -> Finding | None:
     """Fires where lines that feed the model take at least 5 % on the training thread, and something would help."""
     step_s, lines = vitals.step_wall_s, preparing_lines(vitals)
     share = _share(vitals, lines)
-    if step_s is None or share * step_s < CHEAP_S or not _most(vitals, lines):
+    if step_s is None or share * step_s < CHEAP_S * pace(vitals) or not _most(vitals, lines):
         return None
     ways = _ways_out(vitals, lines, min(share, MOST), step_s)
     if not ways:

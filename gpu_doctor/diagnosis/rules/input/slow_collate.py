@@ -21,6 +21,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.evidence import ASKS, fetch_lines, library_calls
 from gpu_doctor.diagnosis.rules.gpu_pace import BUSY_SHARE
 from gpu_doctor.diagnosis.rules.prescriptions import ONE_CALL, whole_batches
+from gpu_doctor.diagnosis.rules.python_pace import pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part
@@ -30,7 +31,8 @@ NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "collate_s", "step_wall
 COLLATE_SHARE = 0.5
 """Half of the fetch: below, the samples are dearer than putting them together."""
 LOOKUP_S = 3e-5
-"""A sample that takes less to read is a look-up in memory (3 to 30 us measured): whole batches save it as well."""
+"""A sample that takes less to read is a look-up in memory (3 to 30 us on one machine, on others as much longer as
+Python takes there): whole batches save it as well."""
 
 ASKED_SHARE = 0.5
 """So much of the wait has that line on top: below, most of it are lines of a dataset or a collate of the user's."""
@@ -61,7 +63,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     # torch's own collate is dear only because it gets single samples: with whole batches all of such a fetch goes.
     samples = (vitals.samples_per_step or 0.0) / batches
-    plain = loader.collate.startswith("default_collate") and wall - collate_s <= LOOKUP_S * samples
+    plain = loader.collate.startswith("default_collate") and wall - collate_s <= LOOKUP_S * pace(vitals) * samples
     cost = min(vitals.steady_wait_share, (wall if plain else collate_s) * a_step)
     return Finding(
         rule="slow-collate",

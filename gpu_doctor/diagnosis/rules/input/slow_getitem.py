@@ -28,6 +28,7 @@ from gpu_doctor.diagnosis.rules.gpu_pace import BUSY_SHARE
 from gpu_doctor.diagnosis.rules.input import too_many_workers
 from gpu_doctor.diagnosis.rules.input.slow_collate import COLLATE_SHARE
 from gpu_doctor.diagnosis.rules.prescriptions import cheaper_samples, whole_batches
+from gpu_doctor.diagnosis.rules.python_pace import pace
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import total
@@ -37,7 +38,8 @@ NEEDS = ("loader", "exposed_wait_share", "fetch_wall_s", "fetch_cpu_s", "consume
 EXCLUDES = ("slow-collate",)
 
 CHEAP_SAMPLE_S = 1e-4
-"""A sample that takes less is a look-up in memory (3 to 30 us measured), not a decoding or a computation."""
+"""A sample that takes less is a look-up in memory (3 to 30 us on one machine, on others as much longer as Python takes
+there), not a decoding or a computation."""
 CHEAPER = 2.0
 """Whole batches are said first where workers would leave twice as much of the step (as for slow-generator)."""
 DECODES = re.compile(
@@ -85,7 +87,7 @@ def in_one_indexing(vitals: Vitals, workers: Forecast) -> bool:
     if vitals.workers or loader is None or not alone_s or not step_s or _whole_batches(vitals):
         return False
     plain = loader.collate.startswith("default_collate") and loader.dataset_kind != "iterable"
-    cheap = alone_s <= CHEAP_SAMPLE_S * (vitals.samples_per_step or 0.0)
+    cheap = alone_s <= _cheap_s(vitals)
     fetch_s = max(vitals.fetches_s, alone_s)  # with what it queued
     return plain and cheap and workers.step_s >= CHEAPER * max(step_s - fetch_s, 0.0)
 
@@ -107,7 +109,7 @@ def _one_by_one(vitals: Vitals, loader: LoaderSetup, wait: float, fetch_s: float
     # With the fetch goes what it queued for a core, on a busy machine: the price is of its wall.
     wall_s, cpu_s = vitals.fetches_s, vitals.fetches_cpu_s
     cost = min(wait, max(wall_s, fetch_s) / (vitals.step_wall_s or fetch_s))
-    cheap = bool(vitals.samples_per_step) and fetch_s <= CHEAP_SAMPLE_S * (vitals.samples_per_step or 0.0)
+    cheap = bool(vitals.samples_per_step) and fetch_s <= _cheap_s(vitals)
     if cheap and _whole_batches(vitals):
         return None  # one indexing a batch: nothing is cheaper
     plain = loader.collate.startswith("default_collate")  # a collate of the user's own is not to be lost
@@ -129,6 +131,11 @@ def _one_by_one(vitals: Vitals, loader: LoaderSetup, wait: float, fetch_s: float
         ),
         prescriptions=(whole_batches(loader),) if cheap and plain else _cheaper(vitals, loader),
     )
+
+
+def _cheap_s(vitals: Vitals) -> float:
+    """Seconds in which a step's samples are looked up in memory."""
+    return CHEAP_SAMPLE_S * pace(vitals) * (vitals.samples_per_step or 0.0)
 
 
 def _too_much(vitals: Vitals, loader: LoaderSetup, best: tuple[int, Forecast] | None) -> Finding | None:

@@ -28,7 +28,8 @@ NEEDS = ("loader", "workers", "edge_share", "epochs", "fetch_wall_s")
 
 SETTLED_STEPS = 16
 """Steps of an epoch from which on its mean tells what a step needs. A fork leaves the loop's memory to be copied page
-by page: the first step after two workers' start took 6.1 ms, the next 3.0 and 2.0, later 1.7, without workers 1.1."""
+by page: the first step after two workers' start took 6.1 ms, the next 3.0 and 2.0, later 1.7, without workers 1.1.
+A count of steps: each touches the same pages, so that it is as good on a machine that copies them faster or slower."""
 
 
 def check(vitals: Vitals) -> Finding | None:

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gpu_doctor.diagnosis import diagnose
+from gpu_doctor.diagnosis.rules.python_pace import ROUND_S
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.recording import LineCost
+from gpu_doctor.recording import LineCost, Speeds
 from gpu_doctor.recording.setup import InputFacts
 from tests.support.found import asked, named, rule, sick
 from tests.support.recordings import Loop, on_gpu
@@ -48,6 +49,12 @@ def test_sick() -> None:
     for cure in found.prescriptions:
         compile(cure.code, RULE, "exec")
     assert named(MAKING) == [RULE]
+
+
+def test_where_python_is_slow_a_cheap_batch_takes_longer_to_make() -> None:
+    cheap = MAKING.but(forward=0.2, backward=0.2, optimizer=0.1, other=0.6)
+    assert sick(RULE, cheap).cost_share == pytest.approx(0.5, rel=0.2)
+    assert asked(RULE, cheap.but(setup={**SETUP, "speeds": Speeds(python_round_s=2 * ROUND_S)})) is None
 
 
 def test_the_clock_says_how_long_it_is_and_the_looks_how_it_is_divided() -> None:
