@@ -26,7 +26,9 @@ from tests.support.real_kernel import Kernel
 LOOK_S: Final = 2.0
 FIRST_RUNS: Final = 20
 PAINTS: Final = 9
-VIEW_CPU: Final = "[*__import__('gpu_doctor.notebook.open_panels', fromlist=['_open'])._open.values()][-1].panel.cpu_s"
+VIEW_CPU: Final = (
+    "[*__import__('gpu_doctor.notebook.open_panels', fromlist=['_open'])._open.values()][-1].__self__.panel.cpu_s"
+)
 """In the kernel: CPU seconds of the newest panel's refreshing."""
 
 

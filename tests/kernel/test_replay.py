@@ -41,7 +41,9 @@ def test_a_recording_of_a_gpu_is_played_without_torch(kernel: Kernel) -> None:
     kernel.click(ask="forecast", settings={"amp": "bf16"})
     kernel.click(ask="fix", settings={"amp": "bf16", "channels_last": True})
     kernel.click(ask="trial", settings={"amp": "bf16"})
-    told = kernel.run("from gpu_doctor.notebook.open_panels import _open; shown = [*_open.values()][-1].panel.view\n")
+    told = kernel.run(
+        "from gpu_doctor.notebook.open_panels import _open; shown = [*_open.values()][-1].__self__.panel.view\n"
+    )
     told += kernel.run("print(shown.state['header']['machine'], '|', shown.state['noTrials'])")
     assert "Simulated" in told or "NVIDIA" in told, told
     assert "A replay has no loop" in told

@@ -324,7 +324,7 @@ def test_markup_in_names_and_messages_stays_text() -> None:
     case = gpu_doctor.case(code, names, name=SCRIPT)
     with pytest.raises(RuntimeError):
         case.run()
-    case.trial({"batch_size": 64}, steps=3, pairs=3)
+    case.trial({"batch_size": 64}, steps=3, pairs=1)
     assert case.diagnosis is not None
     page = as_text.html(
         Reported(case.diagnosis, tuple(case.recordings), tuple(case.effects), title=SCRIPT, notes=(SCRIPT,))

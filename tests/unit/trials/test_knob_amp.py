@@ -394,7 +394,7 @@ def test_a_scaler_without_an_autocast_is_shown_as_yours_and_can_be_switched_off(
         return
     on_a_card = Setup(**{**vars(found), "device": "cuda:0"})
     assert "has its own GradScaler" in KNOB.refusal("fp16", on_a_card) and KNOB.refusal("bf16", on_a_card) == ""
-    effect = case.trial({"amp": "off"}, steps=10, seconds=5, pairs=3)
+    effect = case.trial({"amp": "off"}, steps=10, seconds=5, pairs=1)
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
     baseline, candidate = case.trials[-1]
     assert (baseline.setup.grad_scaler, candidate.setup.grad_scaler) == (True, False)
@@ -414,7 +414,7 @@ for x in data:
 """
     case = gpu_doctor.case(code, {"torch": torch, "Net": Net, "data": list(torch.randn(30, 4, 8))})
     assert case.run().setup.autocast == "bfloat16"
-    effect = case.trial({"amp": "off"}, steps=10, seconds=5, pairs=3)
+    effect = case.trial({"amp": "off"}, steps=10, seconds=5, pairs=1)
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
     baseline, candidate = case.trials[-1]
     assert (baseline.setup.autocast, candidate.setup.autocast) == ("bfloat16", "")
