@@ -126,4 +126,4 @@ def kind(name: str, device: str) -> Kind:
 
 def on(found: Kind, device: str) -> Kind:
     """A kind on a device."""
-    return Kind(found.setup.replace("DEVICE", device), found.cell, found.before, found.lost)
+    return Kind(found.setup.replace("DEVICE", device), found.cell, found.before)
