@@ -38,6 +38,9 @@ def timed(facts: Mapping[str, Any]) -> dict[str, Any]:
 def handing(clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
     """`message_s` and `new_byte_s`, once in a process: the least of some rounds, in all some 25 ms.
 
+    Nothing where no such socket can be made (the path of the temporary folder is too long for one): a forecast of
+    workers then has wide ends, as of a run before.
+
     The least: a thread that takes the interpreter meanwhile makes a round longer, and nothing makes one shorter.
     """
     try:
@@ -46,6 +49,8 @@ def handing(clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
                 min(_message(size, clock) for _ in range(rounds))
                 for size, rounds in ((256, ROUNDS), (LARGE, LARGE_ROUNDS))
             )
+    except OSError:
+        return {}
     finally:
         resource_sharer.stop()
     # Loop and worker share a message about evenly; a byte is written by the one and mapped by the other.

@@ -17,6 +17,10 @@ DRAW_ALL: Final = {"RandomSampler", "DistributedSampler"}
 """Samplers that draw an epoch's order at once, as a list of all indices."""
 DRAW_THEIRS: Final = {"WeightedRandomSampler"}
 """And those that draw as many as the epoch has samples."""
+DRAWN_S: Final = 5e-8
+"""Seconds an index of such a list where nobody timed it: while the run goes on, or of an earlier version."""
+FREED_S: Final = 1e-8
+"""And for freeing it."""
 LEAVES: Final = re.compile(r"(if [^()\[\]]*:\s*)?(break|return)\s*(#.*)?$")
 """A line that leaves a loop; a condition that calls or indexes is none of it, since that may take the time."""
 
@@ -31,7 +35,7 @@ def leaving_share(vitals: Vitals) -> float:
     seen = total(leaving_lines(vitals))
     epochs = max((vitals.epochs or 1) - 1, 0)
     run_s = (vitals.step_wall_s or 0.0) * vitals.measured_steps
-    freed_s = (vitals.setup.speeds.freed_index_s or 0.0) * _drawn(vitals)
+    freed_s = (vitals.setup.speeds.freed_index_s or FREED_S) * _drawn(vitals)
     freed = freed_s * epochs / run_s if run_s > 0 else 0.0
     return min(max(seen, freed), vitals.other_share or 0.0)
 

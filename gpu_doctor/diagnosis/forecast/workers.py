@@ -10,7 +10,7 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast import worker_costs
-from gpu_doctor.diagnosis.forecast.epoch_end import DRAW_ALL
+from gpu_doctor.diagnosis.forecast.epoch_end import DRAW_ALL, DRAWN_S
 from gpu_doctor.diagnosis.forecast.prediction import Forecast, doubt, error_band
 from gpu_doctor.diagnosis.forecast.sharing import APART, MIDDLE, TOGETHER, Sharing, fetch_bound_s, loop_bound_s
 from gpu_doctor.diagnosis.forecast.slow_batches import stalled_s, usual_s
@@ -157,11 +157,11 @@ def stalled_share(v: Vitals, workers: int) -> float:
 
 
 def drawing_s(v: Vitals) -> float:
-    """Seconds that the sampler takes at an epoch's begin, in the loop itself; 0 where it draws as it goes, or few."""
+    """Seconds that the sampler takes at an epoch's begin, in the loop itself; 0 where it draws as it goes."""
     loader = v.loader
     if loader is None or loader.sampler not in DRAW_ALL or not loader.dataset_len:
         return 0.0
-    return (v.setup.speeds.drawn_index_s or 0.0) * loader.dataset_len
+    return (v.setup.speeds.drawn_index_s or DRAWN_S) * loader.dataset_len
 
 
 def taking_s(v: Vitals) -> float:

@@ -20,9 +20,12 @@ When to leave it
     When the result needs 15 digits: solvers, ill-conditioned systems, checks of gradients.
 """
 
+import math
+
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace, half_precision, passes
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.arithmetic import CORE_FLOPS, flops_at_most
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("forward_share", "backward_share", "model", "step_wall_s")
@@ -35,9 +38,7 @@ SPARED = 0.5
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where most parameters are float64 and their arithmetic takes its share of the time."""
-    model, spent = vitals.model, passes.computing(vitals)
-    if vitals.on_gpu and spent is not None:
-        spent = vitals.gpu_busy_share  # its optimizer computes in float64 as well
+    model, spent = vitals.model, _spent(vitals)
     if model is None or vitals.setup.dtype != "float64" or spent is None:
         return None
     cost = gpu_pace.at_most(vitals, SPARED * spent)
@@ -64,10 +65,23 @@ def check(vitals: Vitals) -> Finding | None:
     )
 
 
+def _spent(vitals: Vitals) -> float | None:
+    """Share of the wall-clock that goes into numbers; None where it cannot be told."""
+    spent = passes.computing(vitals)
+    if spent is None or vitals.on_gpu:
+        return spent and vitals.gpu_busy_share  # its optimizer computes in float64 as well
+    if vitals.dispatch_share is not None:
+        return spent
+    # How much goes from operation to operation is not known (nothing is trained, or in several rounds): no more than
+    # the weights and a slow core give is counted.
+    flops, calls = flops_at_most(vitals.setup), max((vitals.inputs and vitals.inputs.per_step) or 1.0, 1.0)
+    return None if flops is None else min(spent, flops * calls / CORE_FLOPS / (vitals.step_wall_s or math.inf))
+
+
 def _measured(vitals: Vitals, spent: float) -> str:
     """What the price is made of, as evidence."""
     if vitals.on_gpu:
         slow = "cards not made for float64 compute it at 1/32 or 1/64 of the rate: measure it"
         return f"the GPU computes {formatting.share(spent)} of the time, and {slow}"
-    kinds = "forward takes" if vitals.predicts else "forward and backward take"
-    return f"the numbers of {kinds} {formatting.share(spent)} of the time; half of it is counted: measure it"
+    kinds = "forward" if vitals.predicts else "forward and backward"
+    return f"the numbers of {kinds} take {formatting.share(spent)} of the time; half of it is counted: measure it"

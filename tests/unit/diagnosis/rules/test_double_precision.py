@@ -55,5 +55,11 @@ def test_getting_from_operation_to_operation_takes_as_long_in_float32() -> None:
     assert asked(RULE, COMPUTING.but(setup={**DOUBLES, **OPERATIONS, "operation_s": 1.3e-4})) is None
 
 
+def test_a_small_model_in_several_rounds_is_mostly_operations() -> None:
+    """How much these take was timed for one backward alone: its few numbers tell that they are no matter."""
+    few = {**DOUBLES, "parameters": 1_600, "inputs": InputFacts(40, 1, (1, 16), "float64")}
+    assert asked(RULE, COMPUTING.but(setup=few)) is None
+
+
 def test_a_loop_that_waits_for_its_data_gains_nothing() -> None:
     assert RULE not in named(COMPUTING.but(wait=130.0, setup={**DOUBLES, "parameters": 225_000}))
