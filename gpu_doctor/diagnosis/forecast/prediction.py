@@ -30,7 +30,7 @@ class Forecast:
     peak_bytes: float | None = None
     """Peak memory expected under the settings, where two sizes were seen on a GPU."""
     hoped: float | None = None
-    """Speed-up if what was not measured on this machine (handing batches over) costs the least that is known of it."""
+    """Speed-up if handing batches over costs the least that it may."""
     feared: float | None = None
     """And if it costs the most: below 1 the settings may make the loop slower. None where workers hand over already."""
 

@@ -16,8 +16,8 @@ from typing import Final
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 MESSAGE_S: Final = 2.7e-4
-"""Seconds that each side needs for a message where nobody timed one (a recording of an earlier version, a system that
-hands no descriptors over): a tenth of a millisecond to one, as `UNTIMED` says."""
+"""Seconds that each side needs for a message where nobody timed one (while the run goes on, in an earlier version's
+recording, on a system that hands no descriptors over): a tenth of a millisecond to one, as `UNTIMED` says."""
 NEW_BYTE_S: Final = 6e-10
 """And for a byte in new pages: a core fills such with 1 to 2 GB/s."""
 TIMED: Final = (0.5, 2.0)

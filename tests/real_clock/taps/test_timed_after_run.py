@@ -121,11 +121,18 @@ def test_a_step_of_a_fused_optimizer_is_timed_below_the_users_hooks() -> None:
     assert 0 <= least <= usual <= most and 0 < usual < 0.1
 
 
-def test_momentum_is_what_fusing_saves_of_sgd() -> None:
-    (plain,) = run().setup.optimizer_facts or ()
-    (heavy,) = run("SGD(net.parameters(), lr=0.01, momentum=0.9)").setup.optimizer_facts or ()
-    assert not plain.momentum and heavy.momentum
-    assert plain.longer_s is not None and heavy.longer_s is not None
+def test_sgd_is_timed_with_its_momentum_or_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped: list[tuple[str, bool]] = []
+
+    def longer_s(kind: tuple[str, bool], tensors: int, elements: int) -> tuple[float, ...]:
+        stepped.append(kind)
+        return (1e-3, 2e-3, 3e-3)
+
+    monkeypatch.setattr(fused_cost, "longer_s", longer_s)
+    for more in ("", ", momentum=0.9"):
+        (facts,) = run(f"SGD(net.parameters(), lr=0.01{more})").setup.optimizer_facts or ()
+        assert facts.longer_s == (1e-3, 2e-3, 3e-3) and facts.momentum is bool(more)
+    assert stepped == [("SGD", False), ("SGD", True)]
 
 
 @pytest.mark.parametrize("optimizer", ["Adam(net.parameters(), fused=True)", "RMSprop(net.parameters())"])

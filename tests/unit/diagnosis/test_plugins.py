@@ -98,7 +98,7 @@ def test_a_check_that_fails_is_silent_and_ours_go_on(offer: Offer, check: Callab
     [
         ({"VERSION": 2}, "it says VERSION = 2, and this is version 1"),
         ({"NEEDS": ("other_share", "gpu_gap_share")}, "it needs gpu_gap_share, which is not open to other packages"),
-        ({"CPU_NEEDS": ("python_round_s",)}, "it needs python_round_s"),
+        ({"CPU_NEEDS": ("load_average",)}, "it needs load_average"),
     ],
 )
 def test_a_module_that_cannot_be_taken_is_a_note_and_the_others_are_taken(
