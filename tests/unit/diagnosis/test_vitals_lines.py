@@ -50,6 +50,16 @@ def test_two_looks_divide_nothing() -> None:
     assert seen(LOSS, METRIC, looks=None).loss_share == pytest.approx(0.1), "nobody says how many there were"
 
 
+def test_a_metric_that_holds_the_lock_is_no_loss_though_one_look_in_thirty_found_it() -> None:
+    """Of a busy machine: 9 of 34 looks were due where 1 fell."""
+    vitals = seen(replace(METRIC, share=0.03), looks=34, other=0.0, loss=5.0)
+    assert vitals.loss_share == pytest.approx(0.0)
+    found = diagnose(replace(Loop(other=0.0, loss=5.0, lines=(replace(METRIC, share=0.03),)).recording(), looks=34))
+    assert (found.bottleneck, [one.rule for one in found.findings]) == ("host", ["slow-python"])
+    of_loss = seen(replace(LOSS, share=0.03), looks=34, other=0.0, loss=5.0)
+    assert of_loss.loss_share == pytest.approx(1 / 3), "a look that fell on the loss itself leaves it the loss"
+
+
 def test_what_no_backward_followed_is_taken_for_the_rest() -> None:
     """Looks cannot know whether a backward will come; the clock does."""
     vitals = seen(replace(LOSS, share=0.4), loss=0.5, other=8.0)
