@@ -111,6 +111,7 @@ def run(*words: str) -> None:
         SystemExit: if it did not end well.
     """
     environment = {**os.environ, "PYTHONPATH": "", "GPU_DOCTOR_UNIT_CPU_S": "120"}
+    LOG.parent.mkdir(parents=True, exist_ok=True)
     with LOG.open("w", encoding="utf-8") as log:
         done = subprocess.run(
             (sys.executable, *words), cwd=WORKSPACE, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
