@@ -6,6 +6,7 @@ space. Texts of unknown origin (dataset names, cell text, loaded files) pass thr
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -405,6 +406,19 @@ def first_line(error: BaseException) -> str:
     """The first line of what an error says; its kind where it says nothing."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def did_you_mean(word: str, names: Iterable[str], most: int = 1, cutoff: float = 0.6) -> str:
+    """` Did you mean this or that?`, after a sentence that says that there is no such name; empty where none is near.
+
+    Args:
+        word: that was written.
+        names: that there are.
+        most: so many are offered, the nearest first.
+        cutoff: how near they are at least, 0..1, as `difflib.get_close_matches` has it.
+    """
+    near = difflib.get_close_matches(word, list(names), n=most, cutoff=cutoff)
+    return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def sentence(words: str) -> str:

@@ -13,7 +13,7 @@ from gpu_doctor.cell.literals import Place
 from gpu_doctor.cell.loop import Edits, LoopLines, NothingToPaste, NotPlaced
 from gpu_doctor.cell.one_by_one import barred_rows, gradient_rows, one_by_one_rows
 from gpu_doctor.cell.operators import operator_rows
-from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, reaches
+from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, is_among, reaches
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
 from gpu_doctor.cell.saved_files import saving_rows
 from gpu_doctor.cell.source import CellSource, Edit
@@ -43,6 +43,7 @@ __all__ = [
     "gradient_rows",
     "has_copy",
     "hushed",
+    "is_among",
     "kept_graphs",
     "literals",
     "loop_rows",

@@ -14,6 +14,7 @@ from gpu_doctor.cell.syntax import DEFINITIONS, LOOPS, Loop, dotted
 from gpu_doctor.recording import LoaderSetup
 
 __all__ = [
+    "FUSABLE",
     "LOADER",
     "batch_sampler_of",
     "is_loader",

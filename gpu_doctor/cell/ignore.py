@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection
 from typing import Final
+
+from gpu_doctor.formatting import did_you_mean
 
 _COMMENT: Final = re.compile(r"#\s*gpudoctor:\s*ignore\b:?([^\n]*)", re.IGNORECASE)
 _REASON: Final = re.compile(r"[:;.(#]|\s-+\s")
@@ -36,13 +37,11 @@ def hushed(source: str, rules: Collection[str]) -> tuple[set[str], tuple[str, ..
         if not words:
             notes.append("`# gpudoctor: ignore` needs the name of a rule, such as `# gpudoctor: ignore slow-python`.")
         for place, (comma, word) in enumerate(words):
-            near = difflib.get_close_matches(word, rules, n=1, cutoff=NEAR)
+            near = did_you_mean(word, rules, cutoff=NEAR)
             if word in rules:
                 named.add(word)
             elif near or place == 0 or (comma and "-" in word):
-                notes.append(
-                    f"`# gpudoctor: ignore`: there is no rule {word}." + (f" Did you mean {near[0]}?" if near else "")
-                )
+                notes.append(f"`# gpudoctor: ignore`: there is no rule {word}.{near}")
             elif word != "and":
                 break  # free words from here on
     return named, tuple(dict.fromkeys(notes))

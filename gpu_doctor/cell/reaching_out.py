@@ -61,8 +61,8 @@ def reaches(source: CellSource, namespace: Mapping[str, Any]) -> list[Reach]:
     names = _Names(source, namespace)
     for call in source.walk(ast.Call):
         meant = names.meant(call.func)
-        kind = next((kind for kind, patterns in REACHES.items() if _matches(meant, patterns)), None)
-        if kind is not None and not _matches(meant, _HARMLESS):
+        kind = next((kind for kind, patterns in REACHES.items() if is_among(meant, patterns)), None)
+        if kind is not None and not is_among(meant, _HARMLESS):
             found.append(Reach(kind, ast.unparse(call.func), call.lineno))
     return list({(one.kind, one.what): one for one in reversed(found)}.values())[::-1]
 
@@ -90,7 +90,7 @@ class _Names:
         )
         if isinstance(value, ast.Call) and isinstance(target, ast.Name):
             meant = self.meant(value.func)
-            if meant and any(_matches(meant, patterns) for patterns in REACHES.values()):
+            if meant and any(is_among(meant, patterns) for patterns in REACHES.values()):
                 self._own[target.id] = meant
 
     def meant(self, func: ast.expr) -> str:
@@ -144,10 +144,11 @@ def _shell_lines(source: CellSource) -> Iterator[Reach]:
             yield Reach(STARTS, mark + match.group(1), number)
 
 
-def _matches(name: str, patterns: str) -> bool:
+def is_among(name: str, patterns: str) -> bool:
+    """Whether a name is one of those that patterns as in a shell stand for, parted by blanks; of none without any."""
     return _pattern(patterns).match(name) is not None
 
 
 @functools.cache
 def _pattern(patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(map(fnmatch.translate, patterns.split())))
+    return re.compile("|".join(map(fnmatch.translate, patterns.split())) or "(?!)")

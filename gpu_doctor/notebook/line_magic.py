@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -42,8 +41,7 @@ def answer(line: str) -> Any:
         raise UsageError(f"{CELL_HINT} Use: {LINE_FORM}")
     word = asked[0].lower()
     if word not in ANSWERS:
-        near = difflib.get_close_matches(word, ANSWERS, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        hint = formatting.did_you_mean(word, ANSWERS)
         raise UsageError(f"Unknown word {formatting.clean(asked[0], 60)!r}.{hint} Use: {LINE_FORM}")
     try:
         return ANSWERS[word](asked[1:])

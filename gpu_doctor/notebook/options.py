@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import shlex
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 from IPython.core.error import UsageError
 
+from gpu_doctor import formatting
 from gpu_doctor.recording import check_place
 from gpu_doctor.report import LABELS
 from gpu_doctor.trials import knobs
@@ -163,8 +163,8 @@ def _not_understood(unknown: list[str]) -> str:
     if word.startswith("#"):
         return "The line of %%gpudoctor takes options only: put the comment on the line below."
     if word.startswith("-"):
-        near = difflib.get_close_matches(word.partition("=")[0], [*EXAMPLES, "--no-view"], n=1)
-        return f"There is no option {word}.{f' Did you mean {near[0]}?' if near else ''} Use: {CELL_FORM}"
+        near = formatting.did_you_mean(word.partition("=")[0], [*EXAMPLES, "--no-view"])
+        return f"There is no option {word}.{near} Use: {CELL_FORM}"
     if re.match(r"\w+=.", word):
         return f"To turn a knob for this run, write --set {word}."
     if re.search(rf"\b{re.escape(word.lower())}\b", LINE_FORM):

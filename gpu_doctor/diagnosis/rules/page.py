@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from functools import lru_cache
 from html import escape
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import every_rule
 from gpu_doctor.diagnosis.rules.rule import Rule
 
@@ -73,6 +73,5 @@ def explain(rule: str) -> Page:
     wanted = rule.strip().lower().replace("_", "-")
     if wanted in names:
         return Page(names[wanted])
-    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.4)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"The rules are: {', '.join(names)}."
-    raise ValueError(f"There is no rule named {rule!r}. {hint}")
+    hint = formatting.did_you_mean(wanted, names, most=3, cutoff=0.4) or f" The rules are: {', '.join(names)}."
+    raise ValueError(f"There is no rule named {rule!r}.{hint}")

@@ -6,11 +6,11 @@ None brings in torch before it is turned: a replay offers the knobs where there 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
+from gpu_doctor import formatting
 from gpu_doctor.cell import literals
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs import (
@@ -64,8 +64,7 @@ def known(name: str) -> Knob:
         return KNOBS[name]
     if str(name).startswith(cell_variables.PREFIX) and name[len(cell_variables.PREFIX) :].isidentifier():
         return cell_variables.CellVariable(name[len(cell_variables.PREFIX) :])
-    near = difflib.get_close_matches(str(name).replace("-", "_"), KNOBS, n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
+    hint = formatting.did_you_mean(str(name).replace("-", "_"), KNOBS)
     raise Refused(
         f"There is no knob named {name!r:.60}.{hint} The knobs are: {', '.join(KNOBS)}; and "
         f"{cell_variables.PREFIX}NAME, for a variable that has a literal at the cell's top."

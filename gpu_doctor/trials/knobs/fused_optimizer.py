@@ -7,18 +7,14 @@ counters also move to the device and back).
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Final
 
 from gpu_doctor.cell import Edits, NotPlaced
 from gpu_doctor.cell.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
-from gpu_doctor.cell.constructors import optimizer_makers
+from gpu_doctor.cell.constructors import FUSABLE, optimizer_makers
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
-
-FUSABLE: Final = ("Adam", "AdamW", "SGD", "Adagrad")
-"""torch.optim's classes that take `fused=True` on some device (torch 2.13)."""
 
 
 class FusedOptimizer(OnOffKnob):

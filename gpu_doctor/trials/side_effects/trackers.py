@@ -9,11 +9,9 @@ met as its modules arrive. Processes that a trial starts get the trackers' own s
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import functools
 import logging
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -24,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_doctor.capture import Patches
+from gpu_doctor.cell import is_among
 from gpu_doctor.trials.side_effects import bodies
 from gpu_doctor.trials.side_effects.arrivals import told_of_arrivals
 from gpu_doctor.trials.side_effects.inert import NAMED, NOTHING, Later, Values, as_mapping, inert, made_inert
@@ -98,25 +97,25 @@ class _Silence:
 
     def _attribute(self, tracker: Tracker, part: Part, owner: Any, name: str, value: Any) -> None:
         if isinstance(value, property):
-            if _is_among(name, part.hides) and value.fget is not None:
+            if is_among(name, part.hides) and value.fget is not None:
                 self._exchanged(owner, name, value.fget, lambda function: self._holding(tracker, NOTHING))
-            elif _is_among(name, part.holds) and value.fset is not None:
+            elif is_among(name, part.holds) and value.fset is not None:
                 self._exchanged(owner, name, value.fset, lambda function: self._holding(tracker, None))
         elif name == "__init__":
-            if part.makes and not _is_among(name, part.keeps):
+            if part.makes and not is_among(name, part.keeps):
                 self._exchanged(owner, name, value, lambda function: self._making(tracker, part, owner, function))
         elif not isinstance(value, type) and (make := self._instead(tracker, part, name)) is not None:
             self._exchanged(owner, name, value, make)
 
     def _instead(self, tracker: Tracker, part: Part, name: str) -> Callable[[Any], Callable[..., Any]] | None:
         """What makes the other body of a function, given the function; None = it is left alone."""
-        if _is_among(name, part.begins):
+        if is_among(name, part.begins):
             return lambda function: self._beginning(tracker, part, function)
-        if _is_among(name, part.asks):
+        if is_among(name, part.asks):
             return lambda function: self._asking(tracker, function)
         if name in part.passes:
             return lambda function: self._passing(tracker, part.passes[name], function)
-        if _is_among(name, part.holds) and not _is_among(name, part.keeps):
+        if is_among(name, part.holds) and not is_among(name, part.keeps):
             result = None if part.silent or name.startswith("__") else NOTHING
             return lambda function: self._holding(tracker, result)
         return None
@@ -293,15 +292,6 @@ def _is_met(part: Part, module: str) -> bool:
 def _is_awaited(module: str) -> bool:
     """Whether the arrival of a module may bring something of the table."""
     return any(_is_met(part, module) for tracker in TRACKERS for part in tracker.parts)
-
-
-def _is_among(name: str, patterns: str) -> bool:
-    return _pattern(patterns).match(name) is not None
-
-
-@functools.cache
-def _pattern(patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(map(fnmatch.translate, patterns.split())) or "(?!)")
 
 
 def _parameters(function: Any) -> tuple[str, ...]:
