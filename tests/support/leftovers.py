@@ -1,4 +1,4 @@
-"""The fixture that fails a test which leaves a patch, a hook, a thread or a signal handler of ours behind."""
+"""The fixture that fails a test which leaves a patch, a hook, a mode, a thread or a signal handler of ours behind."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _SEAMS = {
 
 @pytest.fixture(autouse=True)
 def nothing_of_ours_survives() -> Iterator[None]:
-    """Fails a test that leaves a patch, a hook, a thread or a signal handler of ours behind."""
-    patches, seams, hooks = _patches(), _seams(), _hooks()
+    """Fails a test that leaves a patch, a hook, a mode, a thread or a signal handler of ours behind."""
+    patches, seams, hooks, modes = _patches(), _seams(), _hooks(), _modes()
     threads = set(threading.enumerate())
     interrupt = signal.getsignal(signal.SIGINT)
     yield
@@ -49,6 +49,7 @@ def nothing_of_ours_survives() -> Iterator[None]:
     left += [f"thread {thread.name}" for thread in _threads_left(threads)]
     left += [f"hook in {name}" for name, keys in _hooks().items() if keys - hooks.get(name, frozenset())]
     left += [f"replaced {name}" for name, value in _seams().items() if _is_ours(value, seams.get(name))]
+    left += [f"mode {one!r} around torch's functions" for one in _modes()[len(modes) :]]
     if signal.getsignal(signal.SIGINT) is not interrupt:
         left.append("the handler of SIGINT")
         signal.signal(signal.SIGINT, interrupt)
@@ -125,6 +126,12 @@ def _hooks() -> dict[str, frozenset[Any]]:
         for name in names if module else ():
             found[f"{module_name}.{name}"] = frozenset(getattr(module, name, ()))
     return found
+
+
+def _modes() -> list[Any]:
+    """What torch asks about each of its functions, such as a default device that was set."""
+    overrides: Any = _loaded("torch.overrides")
+    return list(overrides._get_current_function_mode_stack()) if overrides else []
 
 
 def _seams() -> dict[str, Any]:

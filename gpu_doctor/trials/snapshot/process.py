@@ -95,12 +95,21 @@ def _switches_of_torch() -> Iterator[Switch]:
         lambda both: torch.autograd.set_detect_anomaly(*both),
     )
     yield Switch("torch's threads", torch.get_num_threads, torch.set_num_threads)
-    yield Switch("torch's default device", torch.get_default_device, torch.set_default_device)
+    yield Switch("torch's default device", _default_device, torch.set_default_device)
     attends: Any = torch.backends.cuda
     for name in _ATTENTIONS:
         if hasattr(attends, f"enable_{name}_sdp"):
             read, write = getattr(attends, f"{name}_sdp_enabled"), getattr(attends, f"enable_{name}_sdp")
             yield Switch(f"torch's {name} attention", read, write)
+
+
+def _default_device() -> torch.device | None:
+    """The default device that somebody has set; None where nobody has.
+
+    `torch.get_default_device` says "cpu" there, and setting that leaves a mode around every later call of torch.
+    """
+    set_by_hand = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return None if set_by_hand is None else set_by_hand.device
 
 
 def _switches_of_python() -> Iterator[Switch]:
