@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from torch import nn
 
 from gpu_doctor.trials.matmul_precision import precisions, put_back
 from gpu_doctor.trials.side_effects.file_states import working_folder
@@ -27,6 +28,11 @@ from gpu_doctor.trials.snapshot.undo import Undo
 
 _ATTENTIONS: Final = ("flash", "mem_efficient", "math", "cudnn")
 """Kernels of torch's scaled_dot_product_attention, each with a switch."""
+
+
+_REDUCED: Final = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+"""Whether products of half precision may be added up in it."""
+_COMPILING: Final = ("torch._dynamo.config", "torch._inductor.config")
 
 
 def random_states() -> tuple[Switch, ...]:
@@ -45,6 +51,9 @@ def number_formats() -> tuple[Switch, ...]:
         Switch("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype),
         Switch("torch's matmul precision", precisions, put_back),
         *(attribute(f"cuDNN's {name}", cudnn, name) for name in ("benchmark", "deterministic", "enabled")),
+        attribute("oneDNN's enabled", torch.backends.mkldnn, "enabled"),
+        *(attribute(f"cuBLAS's {name}", torch.backends.cuda.matmul, name) for name in _REDUCED),
+        Switch("torch's flushing of denormal numbers", _flushes, torch.set_flush_denormal),
     )
 
 
@@ -83,7 +92,7 @@ def _gpu_undo() -> Undo:
 
 
 def _switches_of_torch() -> Iterator[Switch]:
-    """Deterministic algorithms, anomaly mode, threads, the default device and attention, as seed helpers set them."""
+    """What seed helpers and cells set in torch for the whole process, besides how numbers are computed."""
     yield Switch(
         "torch's deterministic algorithms",
         lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
@@ -96,11 +105,45 @@ def _switches_of_torch() -> Iterator[Switch]:
     )
     yield Switch("torch's threads", torch.get_num_threads, torch.set_num_threads)
     yield Switch("torch's default device", _default_device, torch.set_default_device)
+    yield attribute("torch's filling of new memory", torch.utils.deterministic, "fill_uninitialized_memory")
+    encoder: Any = torch.backends.mha
+    yield Switch("torch's fast path of encoders", encoder.get_fastpath_enabled, encoder.set_fastpath_enabled)
+    yield Switch("hooks of all modules", _hooks_of_all_modules, _hook_all_modules)
+    for name in _COMPILING:
+        if name in sys.modules:
+            config: Any = sys.modules[name]
+            yield Switch(f"settings of {name}", config.get_config_copy, functools.partial(_set, config))
     attends: Any = torch.backends.cuda
     for name in _ATTENTIONS:
         if hasattr(attends, f"enable_{name}_sdp"):
             read, write = getattr(attends, f"{name}_sdp_enabled"), getattr(attends, f"enable_{name}_sdp")
             yield Switch(f"torch's {name} attention", read, write)
+
+
+def _flushes() -> bool:
+    """Whether numbers too small for a full mantissa count as 0; torch tells nobody, so one is multiplied."""
+    return bool(np.float32(1e-39) * np.float32(1.0) == 0.0)
+
+
+def _hooks_of_all_modules() -> dict[str, dict[Any, Any]]:
+    """Registry -> what is registered there for every module (torch's `register_module_forward_hook` and its like)."""
+    registries = vars(nn.modules.module).items()
+    return {name: dict(one) for name, one in registries if name.startswith("_global_") and isinstance(one, dict)}
+
+
+def _hook_all_modules(kept: dict[str, dict[Any, Any]]) -> None:
+    for name, hooks in kept.items():
+        registry = getattr(nn.modules.module, name)
+        registry.clear()
+        registry.update(hooks)
+
+
+def _set(config: Any, kept: dict[str, Any]) -> None:
+    """Writes what differs into one of torch.compile's modules of settings."""
+    now = config.get_config_copy()
+    for name, value in kept.items():
+        if now.get(name) != value:
+            setattr(config, name, value)
 
 
 def _default_device() -> torch.device | None:

@@ -189,6 +189,22 @@ SWITCHES: dict[str, tuple[str, Callable[[], Any]]] = {
     "cuDNN": ("torch.backends.cudnn.enabled = False", lambda: torch.backends.cudnn.enabled),
     "attention": ("torch.backends.cuda.enable_flash_sdp(False)", torch.backends.cuda.flash_sdp_enabled),
     "one of them": ("torch.backends.cuda.enable_math_sdp(False)", torch.backends.cuda.math_sdp_enabled),
+    "oneDNN": ("torch.backends.mkldnn.enabled = False", lambda: torch.backends.mkldnn.enabled),
+    "sums of half products": (
+        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False",
+        lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+    ),
+    "tiny numbers": ("torch.set_flush_denormal(True)", lambda: bool((torch.tensor(1e-39) * 1.0).item())),
+    "new memory": (
+        "torch.utils.deterministic.fill_uninitialized_memory = False",
+        lambda: torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]
+    ),
+    "encoders": ("torch.backends.mha.set_fastpath_enabled(False)", torch.backends.mha.get_fastpath_enabled),
+    "a hook of all modules": (
+        "torch.nn.modules.module.register_module_forward_hook(print)",
+        lambda: tuple(torch.nn.modules.module._global_forward_hooks.values()),
+    ),
+    "torch.compile": ("torch._dynamo.config.suppress_errors = True", lambda: torch._dynamo.config.suppress_errors),
 }
 
 
