@@ -162,6 +162,9 @@ def _switches_of_python() -> Iterator[Switch]:
     """
     shares: Any = torch.multiprocessing
     yield Switch("the working directory", working_folder, lambda folder: None if folder is None else os.chdir(folder))
+    yield Switch("the command line", lambda: list(sys.argv), lambda words: setattr(sys, "argv", list(words)))
+    if hasattr(os, "sched_getaffinity"):
+        yield Switch("the usable cores", lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores))
     yield Switch("where modules are looked for", lambda: list(sys.path), lambda places: _fill(sys.path, places))
     yield Switch(
         "the multiprocessing start method",

@@ -6,6 +6,7 @@ import gc
 import io
 import logging
 import multiprocessing
+import os
 import queue
 import sys
 import types
@@ -184,6 +185,9 @@ SWITCHES: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "the collector": ("gc.disable()", gc.isenabled),
     "the collector's pace": ("gc.set_threshold(5000, 7, 7)", gc.get_threshold),
+    "one more argument": ("sys.argv.append('--fast')", lambda: list(sys.argv)),
+    "a script's arguments": ("sys.argv = ['train.py', '--epochs', '1']", lambda: list(sys.argv)),
+    "cores": ("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})", lambda: os.sched_getaffinity(0)),
     "depth": ("sys.setrecursionlimit(5000)", sys.getrecursionlimit),
     "the default device": ("torch.set_default_device('meta')", torch.get_default_device),
     "cuDNN": ("torch.backends.cudnn.enabled = False", lambda: torch.backends.cudnn.enabled),
@@ -222,6 +226,7 @@ def test_a_switch_that_a_cell_turns_is_back_and_each_side_finds_it_as_it_was(swi
         "np": np,
         "gc": gc,
         "sys": sys,
+        "os": os,
         "multiprocessing": multiprocessing,
         "look": lambda: seen.put(f"{read()}"),
     }
