@@ -1,8 +1,8 @@
 """Runs the tests in tiers of named parts: `python -m tests.run quick`, `test`, `all`, or the names of parts.
 
-Parts run one after another, so that each has the machine to itself; only `unit` uses all cores. Each ends with its
-outcome, kept with the commit in `tests/artifacts/parts.json`: `all` goes on where it was cut off, and says at its end
-which parts passed on which commit. CONTRIBUTING.md says what each tier leaves out.
+Parts run one after another, so that each has the machine to itself; only those that no clock decides use all cores.
+Each ends with its outcome, kept with the commit in `tests/artifacts/parts.json`: `all` goes on where it was cut off,
+and says at its end which parts passed on which commit. CONTRIBUTING.md says what each tier leaves out.
 """
 
 from __future__ import annotations
@@ -101,7 +101,11 @@ PARTS: Final = {
             "loops in real time, all knobs on all kinds of loops",
             pytest_of("tests/real_clock", *(f"--ignore=tests/real_clock/{one}" for one in APART)),
         ),
-        Part("restore", "trials put everything back", pytest_of("tests/real_clock/restore")),
+        Part(
+            "restore",
+            "trials put everything back, on all cores",
+            pytest_of("tests/real_clock/restore", "-n", "logical"),
+        ),
         Part(
             "faults",
             "every function of ours raises in real loops, on all cores",
