@@ -51,8 +51,8 @@ def fitted(
     def no_loss(one: LineCost) -> bool:
         return bool(one.beside) or ((one.file, one.line, one.function) in made and not (one.in_torch or one.computes))
 
-    # Asked of the clock's share: computing in torch is seen as often as it is long, so few looks here mean Python.
-    beside = part((one for one in early if no_loss(one)), early) if enough(within, looks) else 0.0
+    # Asked of the clock's share too: computing in torch is seen as often as it is long, so few looks here mean Python.
+    beside = part((one for one in early if no_loss(one)), early) if enough(max(within, total(early)), looks) else 0.0
     if not early:  # nothing tells them apart
         within = 0.0
     once = float(found.get("other_once_share") or 0.0)

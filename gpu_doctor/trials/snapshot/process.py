@@ -9,16 +9,17 @@ from __future__ import annotations
 import builtins
 import functools
 import gc
+import importlib
 import multiprocessing
+import operator
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
 import torch
-from torch import nn
 
 from gpu_doctor.trials.matmul_precision import precisions, put_back
 from gpu_doctor.trials.side_effects.file_states import working_folder
@@ -28,11 +29,14 @@ from gpu_doctor.trials.snapshot.undo import Undo
 
 _ATTENTIONS: Final = ("flash", "mem_efficient", "math", "cudnn")
 """Kernels of torch's scaled_dot_product_attention, each with a switch."""
-
-
-_REDUCED: Final = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+_HOOKED: Final = tuple(importlib.import_module(name) for name in ("torch.nn.modules.module", "torch.optim.optimizer"))
+_CUBLAS: Final[Any] = torch.backends.cuda.matmul
+_REDUCED: Final = (
+    "allow_fp16_reduced_precision_reduction",
+    "allow_bf16_reduced_precision_reduction",
+    "allow_fp16_accumulation",
+)
 """Whether products of half precision may be added up in it."""
-_COMPILING: Final = ("torch._dynamo.config", "torch._inductor.config")
 
 
 def random_states() -> tuple[Switch, ...]:
@@ -52,7 +56,7 @@ def number_formats() -> tuple[Switch, ...]:
         Switch("torch's matmul precision", precisions, put_back),
         *(attribute(f"cuDNN's {name}", cudnn, name) for name in ("benchmark", "deterministic", "enabled")),
         attribute("oneDNN's enabled", torch.backends.mkldnn, "enabled"),
-        *(attribute(f"cuBLAS's {name}", torch.backends.cuda.matmul, name) for name in _REDUCED),
+        *(Switch(f"cuBLAS's {name}", *_products(name)) for name in _REDUCED if hasattr(_CUBLAS, name)),
         Switch("torch's flushing of denormal numbers", _flushes, torch.set_flush_denormal),
     )
 
@@ -108,11 +112,7 @@ def _switches_of_torch() -> Iterator[Switch]:
     yield attribute("torch's filling of new memory", torch.utils.deterministic, "fill_uninitialized_memory")
     encoder: Any = torch.backends.mha
     yield Switch("torch's fast path of encoders", encoder.get_fastpath_enabled, encoder.set_fastpath_enabled)
-    yield Switch("hooks of all modules", _hooks_of_all_modules, _hook_all_modules)
-    for name in _COMPILING:
-        if name in sys.modules:
-            config: Any = sys.modules[name]
-            yield Switch(f"settings of {name}", config.get_config_copy, functools.partial(_set, config))
+    yield Switch("hooks of all modules and optimizers", _hooks_of_all, _hook_all)
     attends: Any = torch.backends.cuda
     for name in _ATTENTIONS:
         if hasattr(attends, f"enable_{name}_sdp"):
@@ -120,30 +120,36 @@ def _switches_of_torch() -> Iterator[Switch]:
             yield Switch(f"torch's {name} attention", read, write)
 
 
+def _products(name: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """How one of these is read and written: in newer torch some are a pair with whether a sum may be split."""
+    parts = (name, f"{name}_split_k") if hasattr(_CUBLAS, f"{name}_split_k") else (name,)
+    read = operator.attrgetter(*parts)
+    return lambda: read(_CUBLAS), lambda value: setattr(_CUBLAS, name, value)
+
+
 def _flushes() -> bool:
-    """Whether numbers too small for a full mantissa count as 0; torch tells nobody, so one is multiplied."""
+    """Whether this thread takes numbers too small for a full mantissa for 0; torch does not tell, so one is tried."""
     return bool(np.float32(1e-39) * np.float32(1.0) == 0.0)
 
 
-def _hooks_of_all_modules() -> dict[str, dict[Any, Any]]:
-    """Registry -> what is registered there for every module (torch's `register_module_forward_hook` and its like)."""
-    registries = vars(nn.modules.module).items()
-    return {name: dict(one) for name, one in registries if name.startswith("_global_") and isinstance(one, dict)}
+def _hooks_of_all() -> dict[tuple[Any, str], Any]:
+    """Module and name of a registry -> what is registered there for every module, or every optimizer, of torch."""
+    found = {}
+    for owner in _HOOKED:
+        for name, one in vars(owner).items():
+            if name.startswith("_global_"):
+                found[owner, name] = dict(one) if isinstance(one, dict) else one
+    return found
 
 
-def _hook_all_modules(kept: dict[str, dict[Any, Any]]) -> None:
-    for name, hooks in kept.items():
-        registry = getattr(nn.modules.module, name)
-        registry.clear()
-        registry.update(hooks)
-
-
-def _set(config: Any, kept: dict[str, Any]) -> None:
-    """Writes what differs into one of torch.compile's modules of settings."""
-    now = config.get_config_copy()
-    for name, value in kept.items():
-        if now.get(name) != value:
-            setattr(config, name, value)
+def _hook_all(kept: dict[tuple[Any, str], Any]) -> None:
+    for (owner, name), hooks in kept.items():
+        if isinstance(hooks, dict):
+            registry = getattr(owner, name)
+            registry.clear()
+            registry.update(hooks)
+        else:
+            setattr(owner, name, hooks)
 
 
 def _default_device() -> torch.device | None:
@@ -162,9 +168,7 @@ def _switches_of_python() -> Iterator[Switch]:
     """
     shares: Any = torch.multiprocessing
     yield Switch("the working directory", working_folder, lambda folder: None if folder is None else os.chdir(folder))
-    yield Switch("the command line", lambda: list(sys.argv), lambda words: setattr(sys, "argv", list(words)))
-    if hasattr(os, "sched_getaffinity"):
-        yield Switch("the usable cores", lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores))
+    yield Switch("the command line", lambda: (sys.argv, list(sys.argv)), _command)
     yield Switch("where modules are looked for", lambda: list(sys.path), lambda places: _fill(sys.path, places))
     yield Switch(
         "the multiprocessing start method",
@@ -174,6 +178,11 @@ def _switches_of_python() -> Iterator[Switch]:
     yield Switch("how processes share tensors", shares.get_sharing_strategy, shares.set_sharing_strategy)
     yield Switch("the garbage collector's pace", gc.get_threshold, lambda pace: gc.set_threshold(*pace))
     yield Switch("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit)
+
+
+def _command(kept: tuple[list[str], list[str]]) -> None:
+    sys.argv, words = kept
+    sys.argv[:] = words
 
 
 def _fill(row: list[str], parts: list[str]) -> None:

@@ -6,7 +6,6 @@ import gc
 import io
 import logging
 import multiprocessing
-import os
 import queue
 import sys
 import types
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import gpu_doctor
 from gpu_doctor.trials.snapshot.process import process_undos
@@ -174,6 +174,19 @@ def test_what_is_shown_of_warnings_is_as_it_was(cell: str) -> None:
         logging.captureWarnings(False)
 
 
+PRODUCTS: Any = torch.backends.cuda.matmul
+
+
+def noticed(*_: Any) -> None:
+    """A hook of all optimizers; beside ours, which is there while a cell runs."""
+
+
+def halves() -> tuple[Any, ...]:
+    """What is allowed, and whether a sum may be split as well, where this torch tells them apart."""
+    name = "allow_fp16_reduced_precision_reduction"
+    return getattr(PRODUCTS, name), getattr(PRODUCTS, f"{name}_split_k", None)
+
+
 SWITCHES: dict[str, tuple[str, Callable[[], Any]]] = {
     "numpy's errors": ("np.seterr(all='raise')", np.geterr),
     "numpy's printing": ("np.set_printoptions(precision=2)", np.get_printoptions),
@@ -187,17 +200,14 @@ SWITCHES: dict[str, tuple[str, Callable[[], Any]]] = {
     "the collector's pace": ("gc.set_threshold(5000, 7, 7)", gc.get_threshold),
     "one more argument": ("sys.argv.append('--fast')", lambda: list(sys.argv)),
     "a script's arguments": ("sys.argv = ['train.py', '--epochs', '1']", lambda: list(sys.argv)),
-    "cores": ("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})", lambda: os.sched_getaffinity(0)),
     "depth": ("sys.setrecursionlimit(5000)", sys.getrecursionlimit),
     "the default device": ("torch.set_default_device('meta')", torch.get_default_device),
     "cuDNN": ("torch.backends.cudnn.enabled = False", lambda: torch.backends.cudnn.enabled),
     "attention": ("torch.backends.cuda.enable_flash_sdp(False)", torch.backends.cuda.flash_sdp_enabled),
     "one of them": ("torch.backends.cuda.enable_math_sdp(False)", torch.backends.cuda.math_sdp_enabled),
     "oneDNN": ("torch.backends.mkldnn.enabled = False", lambda: torch.backends.mkldnn.enabled),
-    "sums of half products": (
-        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False",
-        lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
-    ),
+    "sums of half products": ("products.allow_fp16_reduced_precision_reduction = False", halves),
+    "sums in half precision": ("products.allow_fp16_accumulation = True", lambda: PRODUCTS.allow_fp16_accumulation),
     "tiny numbers": ("torch.set_flush_denormal(True)", lambda: bool((torch.tensor(1e-39) * 1.0).item())),
     "new memory": (
         "torch.utils.deterministic.fill_uninitialized_memory = False",
@@ -208,7 +218,14 @@ SWITCHES: dict[str, tuple[str, Callable[[], Any]]] = {
         "torch.nn.modules.module.register_module_forward_hook(print)",
         lambda: tuple(torch.nn.modules.module._global_forward_hooks.values()),
     ),
-    "torch.compile": ("torch._dynamo.config.suppress_errors = True", lambda: torch._dynamo.config.suppress_errors),
+    "a full hook of all modules": (
+        "torch.nn.modules.module.register_module_full_backward_hook(lambda *seen: None)",
+        lambda: torch.nn.modules.module._global_is_full_backward_hook,
+    ),
+    "a hook of all optimizers": (
+        "hook_optimizers(noticed)",
+        lambda: [*sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks.values()].count(noticed),
+    ),
 }
 
 
@@ -226,7 +243,9 @@ def test_a_switch_that_a_cell_turns_is_back_and_each_side_finds_it_as_it_was(swi
         "np": np,
         "gc": gc,
         "sys": sys,
-        "os": os,
+        "products": PRODUCTS,
+        "hook_optimizers": register_optimizer_step_post_hook,
+        "noticed": noticed,
         "multiprocessing": multiprocessing,
         "look": lambda: seen.put(f"{read()}"),
     }
