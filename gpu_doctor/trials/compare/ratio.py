@@ -131,9 +131,9 @@ def _within(baseline: Stretch, candidate: Stretch) -> float:
 
 
 def _variance_of_sum(values: Column) -> float:
-    """Variance of the sum of a series (shape (rows,), mean 0) whose neighbours are alike."""
+    """Variance of the sum of a series (FEWEST_ROWS at least, mean 0) whose neighbours are alike."""
     n = len(values)
-    length = max(2, min(round(BLOCK_SHARE * n), LONGEST_BLOCK))
+    length = min(round(BLOCK_SHARE * n), LONGEST_BLOCK)
     taper = np.sin(np.pi * (np.arange(length) + 0.5) / length)
     blocks = np.convolve(values - values.mean(), taper / np.sqrt((taper**2).sum()), mode="valid")
     # Deviations from the run's own mean are too small, the more so the longer the blocks are.
