@@ -220,6 +220,8 @@ def test_one_pair_beside_one_that_was_cut_short_is_one_pair() -> None:
         (1.06, 1.06, "inconclusive"),
         (1.06, 1.04, "faster"),
         (1 / 1.06, 1.04, "slower"),
+        (1.03, 1.01, "faster"),
+        (1 / 1.03, 1.01, "slower"),
         (1.02, 1.005, "no-difference"),
     ],
 )

@@ -84,13 +84,21 @@ def test_the_like_of_the_baselines_own_runs_is_no_change() -> None:
 def test_a_changed_training_does_not_hide_behind_a_loop_that_does_not_repeat_itself() -> None:
     bases = [noisy(1), noisy(2), noisy(3)]
     assert not varies(bases, turned(noisy(4), lambda value: value.__imul__(1.5)), "float32"), "far more than they do"
-    assert not varies(bases, noisy(4, drift=0.05), "float32"), "within their scatter, but to one side"
+    for dtype in ("float32", "bfloat16"):
+        assert not varies(bases, noisy(4, drift=0.05), dtype), "within their scatter, but to one side"
     assert not varies([curve(), grown(1e-7)], grown(1e-6), "float32"), "ten times what grew in them"
     late = [curve(), noisy(5, from_step=30)]
     assert varies(late, noisy(6, from_step=30), "float32")
     assert not varies(late, noisy(6), "float32"), "they agree for 30 steps, and it differs from the first one on"
     broken = turned(curve(), lambda value: value.__setitem__(slice(5, None), math.nan))
     assert not varies([curve(), broken], noisy(7), "float32"), "a baseline that breaks explains no difference"
+
+
+def test_a_baseline_whose_losses_were_read_late_explains_only_what_differs_later() -> None:
+    whole, late = curve(), noisy(1)
+    late = Losses(late.step[20:], late.samples[20:], late.value[20:])
+    assert varies([whole, late], noisy(2, from_step=20), "float32")
+    assert not varies([whole, late], noisy(2), "float32")
 
 
 def test_a_gain_with_other_losses_is_told_from_one_of_a_loop_that_scatters() -> None:
@@ -138,6 +146,26 @@ def test_a_baseline_that_was_nudged_is_one_more_run_without_the_change() -> None
 def test_what_breaks_on_both_sides_alike_is_equal() -> None:
     ours = turned(curve(), lambda value: value.__setitem__(slice(30, None), math.nan))
     assert parity(ours, ours).verdict == "equal"
+
+
+def test_a_baseline_that_breaks_does_not_hide_what_differs_before() -> None:
+    ours = turned(curve(), lambda value: value.__setitem__(slice(30, None), math.nan))
+    found = parity(ours, turned(curve(), lambda value: value.__imul__(1.1)))
+    assert (found.verdict, found.first_step, found.drift) == ("different", 1, pytest.approx(0.1))
+
+
+def test_losses_that_are_no_numbers_from_the_first_step_on_are_told() -> None:
+    nothing = recording(losses=turned(curve(), lambda value: value.fill(math.nan)))
+    found = compare(nothing, nothing)
+    assert found.loss_words == "loss is NaN or infinite at the end, also without the change"
+
+
+def test_beside_a_loss_that_breaks_stands_what_the_baseline_came_to() -> None:
+    broken = turned(curve(), lambda value: value.__setitem__(slice(5, None), math.nan))
+    found = compare(recording(), recording(losses=broken))
+    assert found.loss_verdict == "not-finite"
+    assert found.baseline_loss == curve().value[-1]
+    assert found.candidate_loss is not None and math.isnan(found.candidate_loss)
 
 
 def test_another_batch_is_compared_per_sample_seen() -> None:
