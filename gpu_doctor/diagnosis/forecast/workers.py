@@ -77,7 +77,7 @@ def _alone(s: Stages, fetch: float, v: Vitals, doubt: float) -> float:
     slow, usual, fast = ALONE
     part = usual if doubt == 1.0 else fast if doubt > 1.0 else slow
     slowed = min(min(s.consumer_cpu, s.consumer) + min(s.fetch_cpu, fetch), 2.0 * doubt * s.handed)
-    return s.consumer + fetch - (1.0 - part) * slowed + drawing_s(v) * s.batches / max(_epoch_batches(s, v), 1.0)
+    return s.consumer + fetch - (1.0 - part) * slowed + drawing_s(v) * s.batches / _epoch_batches(s, v)
 
 
 def _cores(s: Stages) -> str:
@@ -96,12 +96,9 @@ def _edge_with(s: Stages, workers: int, v: Vitals, doubt: float) -> tuple[float,
     if s.workers > 0:
         edge = s.edge * (1.0 + workers / s.workers) / 2.0
         return edge, edge
-    loader, length = v.loader, _epoch_batches(s, v)
-    if loader is None or not length:
-        return 0.0, 0.0
-    first = s.fetch / s.batches / 2.0
+    stay, first = v.loader is not None and v.loader.persistent_workers, s.fetch / s.batches / 2.0
     every, half = (
-        ((0.0 if loader.persistent_workers else doubt * starting_s(v, late)) + first) * s.batches / length
+        ((0.0 if stay else doubt * starting_s(v, late)) + first) * s.batches / _epoch_batches(s, v)
         for late in (workers, (workers + 1) / 2.0)
     )
     return every, half
@@ -112,7 +109,7 @@ def _epoch_batches(s: Stages, v: Vitals) -> float:
     if v.loader is not None and v.loader.batches:
         return float(v.loader.batches)
     # The epochs that were touched: the last may have been left early, so that this many batches are the least.
-    return v.measured_steps * s.batches / s.loaders / max(v.epochs or 1, 1)
+    return max(v.measured_steps * s.batches / s.loaders / max(v.epochs or 1, 1), 1.0)
 
 
 def with_workers(s: Stages, v: Vitals, workers: int) -> Forecast:
