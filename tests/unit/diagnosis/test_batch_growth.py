@@ -35,6 +35,15 @@ def test_a_larger_batch_takes_no_less_of_the_loops_own_work_and_no_more_than_in_
         assert least == 1.0
 
 
+@pytest.mark.parametrize("size", [33, 64, 256])
+def test_where_launches_are_all_of_the_loops_own_work_it_takes_as_long_for_any_batch(size: int) -> None:
+    vitals = LAUNCHES.vitals()
+    now = stages(vitals)
+    assert now is not None
+    found = growth(vitals, now, size)
+    assert found is not None and found.own == pytest.approx((1.0, 1.0, 1.0))
+
+
 def test_a_forecast_from_one_size_says_what_share_it_knows() -> None:
     found = forecast(Loop(wait=90.0).vitals(), {"batch_size": 40})
     assert found is not None and "90 %" in found.why

@@ -11,6 +11,7 @@ from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import unqueued_fetch_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.recording import Speeds
 from tests.support.recordings import Loop, on_gpu, read
 
 
@@ -52,6 +53,14 @@ def test_no_gain_on_a_single_core_that_computes() -> None:
 
 def test_the_loops_own_work_is_the_floor() -> None:
     assert workers(SLEEPING, 64).step_s >= 0.010
+
+
+@pytest.mark.parametrize("steps", [10, 100, 1000])
+def test_the_best_end_is_near_what_the_loops_own_work_allows(steps: int) -> None:
+    # 50 ms become 10 at best; what may be wrong with the measured 10 ms leaves room for some more, less after many.
+    handed_at_once = {"speeds": Speeds(message_s=1e-6, new_byte_s=1e-12)}
+    best = workers(SLEEPING.but(steps=steps, setup=handed_at_once), 8).high
+    assert 5.0 < best < 5.0 * (1.07 + 0.3 / steps**0.5)
 
 
 def test_a_fetch_stretched_by_a_busy_machine_still_computes() -> None:
@@ -149,6 +158,13 @@ def test_short_epochs_pay_for_starting_workers() -> None:
     assert workers(short, 4).speedup < workers(SLEEPING, 4).speedup
 
 
+def test_more_workers_than_now_pay_more_for_their_starts() -> None:
+    # Every tenth step waits 100 ms until four workers have started, ten of the twenty ms a step takes then.
+    four = Loop(workers=4, wait=0.0, fetch=10.0, fetch_cpu=0.5, edge=100.0, steps_per_epoch=10)
+    assert workers(four, 2).speedup > 1.05
+    assert 0.9 > workers(four, 8).speedup > workers(four, 16).speedup
+
+
 def test_from_workers_back_to_none() -> None:
     # Two workers that sleep 40 ms a batch deliver one every 20 ms; alone the loop takes 50.
     two = Loop(wait=10.0, workers=2, fetch=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)
@@ -198,6 +214,17 @@ def test_batch_size_from_two_sizes() -> None:
     assert seen is not None
     assert seen.speedup == pytest.approx((128 / 20.8) / (32 / 11.2), rel=0.02)
     assert seen.peak_bytes is None
+
+
+def test_a_batch_size_far_from_those_seen_is_less_sure() -> None:
+    small, large = Loop(), Loop(batch=64, forward=6.0, settings={"batch_size": 64}).vitals()
+
+    def width(size: int) -> float:
+        seen = forecast(small.vitals(), {"batch_size": size}, others=[large])
+        assert seen is not None
+        return seen.high / seen.low
+
+    assert width(8) > width(16) > width(48) < width(128) < width(256)
 
 
 def test_memory_of_a_larger_batch_from_two_sizes() -> None:
@@ -294,6 +321,12 @@ def test_a_stream_without_length_pays_for_its_epochs_too() -> None:
     assert workers(stream, 8).speedup == pytest.approx(workers(known, 8).speedup, rel=0.1)
     assert workers(stream, 16).speedup < 5.0  # and not 16 times, as if workers came from nowhere
     assert workers(stream, 8).speedup == pytest.approx(4.08, rel=0.15)  # what the clinic timed
+
+
+def test_a_stream_of_a_single_batch_starts_workers_for_each() -> None:
+    known = SLEEPING.but(steps_per_epoch=1)
+    stream = known.but(loader={"batches": None, "dataset_len": None})
+    assert workers(stream, 2).speedup == pytest.approx(workers(known, 2).speedup)
 
 
 def test_workers_that_have_started_fetch_while_others_start() -> None:

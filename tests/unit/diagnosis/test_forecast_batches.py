@@ -8,6 +8,7 @@ import gpu_doctor
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
+from gpu_doctor.recording import Settings
 from gpu_doctor.trials import race
 from gpu_doctor.trials.compare.effect import Effect
 from tests.support.recordings import Loop, on_gpu
@@ -103,9 +104,10 @@ def test_candidates_of_one_race_do_not_tell_of_each_other() -> None:
     assert [one.predicted_speedup for one in effects] == [None, None]
 
 
-def test_the_size_next_to_what_is_asked_for_tells_most() -> None:
+@pytest.mark.parametrize("settings", [{"batch_size": 320}, {"batch_size": 320, "num_workers": 2}], ids=str)
+def test_the_size_next_to_what_is_asked_for_tells_most(settings: Settings) -> None:
     # From 256 on the step grows twice as fast: the smaller size seen knows nothing of that.
     bent = sized(256).but(forward=26.0, gpu_work=53.0)
-    found = forecast(sized(32).vitals(), {"batch_size": 320}, (sized(64).vitals(), bent.vitals()))
-    alone = forecast(sized(32).vitals(), {"batch_size": 320}, (bent.vitals(),))
+    found = forecast(sized(32).vitals(), settings, (sized(64).vitals(), bent.vitals()))
+    alone = forecast(sized(32).vitals(), settings, (bent.vitals(),))
     assert found is not None and found == alone

@@ -98,6 +98,24 @@ def test_workers_that_stay_pay_their_start_once() -> None:
     assert forecast(long, {"persistent_workers": True, "batch_size": 64}) is None, "there are no workers that could"
 
 
+def test_workers_that_start_anew_now_may_stay_and_be_more() -> None:
+    # Each epoch of ten steps waits 100 ms for two workers to start: more workers start longer, unless they stay.
+    two = Loop(workers=2, wait=0.0, fetch=20.0, fetch_cpu=1.0, edge=100.0, steps_per_epoch=10)
+    more, stay = ({"num_workers": 4}, {"persistent_workers": True})
+    both = told(two.vitals(), {**more, **stay})
+    assert both.speedup > 1.3 > 1.0 > told(two.vitals(), more).speedup
+    assert both.speedup < told(two.vitals(), stay).speedup
+    no_start = two.but(edge=0.0).vitals()
+    assert forecast(no_start, {**more, **stay}) is None, "no epoch's begin was seen to cost anything"
+
+
+def test_memory_is_told_beside_workers_as_for_the_batch_alone() -> None:
+    small, large = on_gpu(peak_share=0.2), on_gpu(batch=64, peak_share=0.3, settings={"batch_size": 64})
+    found = told(small.vitals(), {"batch_size": 320, "num_workers": 2}, large.vitals())
+    assert found.peak_bytes == pytest.approx(1.1 * 80e9, rel=0.01)
+    assert told(small.vitals(), {"num_workers": 2, "persistent_workers": True}).peak_bytes is None
+
+
 def test_copies_and_workers() -> None:
     # 20 ms of fetching, 10 ms of the GPU, 5 ms of copying 50 MB from pageable memory of which 2 remain.
     loop = on_gpu(wait=20.0, transfer=5.0, gpu_gap=25.0, pageable=2.0, batch_bytes=50e6, fetch_cpu=1.0, cores=16.0)
@@ -119,6 +137,7 @@ def test_copies_and_workers() -> None:
         {"num_workers": 2, "fused_optimizer": True},
         {"num_workers": 2, "persistent_workers": False, "prefetch_factor": 4},
         {"num_workers": -1, "batch_size": 64},
+        {"num_workers": 2, "batch_size": 1},
     ],
     ids=str,
 )

@@ -45,6 +45,16 @@ def test_what_was_timed_is_surer_than_what_was_not() -> None:
     assert timed.low > untimed.low and timed.high < untimed.high
 
 
+@pytest.mark.parametrize("speeds", [Speeds(), Speeds(message_s=2.7e-4, new_byte_s=6e-10)], ids=["untimed", "timed"])
+def test_a_loop_that_two_workers_slow_down_may_get_faster_than_its_own_work_without_them(speeds: Speeds) -> None:
+    # 3 ms of its own a step, 0.5 ms of fetching; alone each may take down to half as long.
+    crowd = Loop(workers=2, fetch=0.5, forward=1.2, backward=1.2, optimizer=0.6, setup={"speeds": speeds})
+    found = forecast(crowd.vitals(), {"num_workers": 0})
+    assert found is not None and found.hoped is not None
+    assert found.low < 3.0 / 3.5 < found.speedup < 1.0, "usually it is a little slower"
+    assert 1.5 < found.hoped < 2.0 and 1.5 < found.high < 2.0
+
+
 def test_of_a_larger_batch_the_bytes_alone_take_longer_to_hand_over() -> None:
     grown = {"num_workers": 1, "batch_size": 64}
     bytes_cost, messages_cost = (
