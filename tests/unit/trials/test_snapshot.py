@@ -287,6 +287,7 @@ def plain() -> dict[str, Any]:
         "total += w.sum()",
         "(w * 2).sum().backward()",
         "w.data = torch.zeros(5)",
+        "total.data = total.view(torch.int32)",
     ],
 )
 def test_plain_python(cell: str) -> None:
@@ -298,6 +299,30 @@ def test_views_of_one_storage_are_kept_once_and_come_back_together() -> None:
     space = {"flat": flat, "parts": [flat[:500], flat[500:]], "torch": torch}
     snapshot = check(space, "parts[0].zero_(); flat[700] = 3")
     assert 4000 <= snapshot.bytes < 6000
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_a_storage_that_was_emptied_or_grew_has_its_bytes_again(size: int) -> None:
+    """As FSDP frees the weights that it has gathered, and `out=` makes room for a larger result."""
+    x = torch.arange(4.0)
+    snapshot = Snapshot.take({"x": x})
+    x.untyped_storage().resize_(size)
+    assert snapshot.restore() == ()
+    assert x.tolist() == [0.0, 1.0, 2.0, 3.0] and x.untyped_storage().nbytes() == 16
+
+
+def test_a_hook_that_a_cell_hangs_on_a_weight_hears_nothing_of_the_next_backward() -> None:
+    w, heard = torch.ones(2, requires_grad=True), list[str]()
+    own = torch.ones(2, requires_grad=True)
+    own.register_hook(lambda grad: heard.append("own"))
+    snapshot = Snapshot.take({"w": w, "own": own})
+    for _ in range(2):
+        w.register_hook(lambda grad: heard.append("cell's"))
+        own.register_hook(lambda grad: heard.append("cell's"))
+        assert snapshot.restore() == ()
+        heard.clear()
+        (w * own).sum().backward()
+        assert heard == ["own"]
 
 
 def test_a_small_view_does_not_drag_its_storage_along() -> None:
@@ -616,6 +641,22 @@ def test_the_names_of_modules_of_the_users_come_back(tmp_path: Path, monkeypatch
         assert (module.STEP, module.seen, hasattr(module, "extra"), callable(module.tick)) == (0, [], False, True)
 
 
+def test_a_part_of_a_package_that_a_cell_imports_is_still_found_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python imports it once, and hangs it on its package then: the cell's next run would not find it."""
+    (tmp_path / "my_own_package").mkdir()
+    for name in ("__init__", "layers"):
+        (tmp_path / "my_own_package" / f"{name}.py").write_text("width = 3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    space: dict[str, Any] = {"my_own_package": importlib.import_module("my_own_package")}
+    snapshot = Snapshot.take(space)
+    for _ in range(2):
+        run("import my_own_package.layers\nmy_own_package.width += my_own_package.layers.width", space)
+        assert snapshot.restore() == ()
+        assert space["my_own_package"].width == 3
+
+
 def test_what_lives_outside_is_named(tmp_path: Path) -> None:
     import queue
     import sqlite3
@@ -653,6 +694,18 @@ def test_tables_of_pandas_come_back() -> None:
     assert space["log"] is log
 
 
+def test_a_table_above_the_limit_is_named_and_none_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = importlib.import_module("pandas")
+    log = pandas.DataFrame({"loss": [2.0, 1.5]})
+    space, size = {"log": log, "best": log["loss"].copy()}, int(log.memory_usage().sum())
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.walk.BIG_DATA_BYTES", size)
+    snapshot = Snapshot.take(space)
+    log["loss"] = 0.0
+    assert snapshot.unrestorable == snapshot.restore() == () and log["loss"].tolist() == [2.0, 1.5]
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.walk.BIG_DATA_BYTES", size - 1)
+    assert set(Snapshot.take(space).unrestorable) == {"log (large DataFrame)", "best (large Series)"}
+
+
 class OnCard:
     """Stands in for a storage on a GPU."""
 
@@ -667,6 +720,32 @@ class OnCard:
 
     def clone(self) -> OnCard:
         return OnCard(self.size)
+
+    def data_ptr(self) -> int:
+        return 1
+
+
+class TensorOnCard(torch.Tensor):
+    """Stands in for a tensor on the second of two GPUs; it has no bytes."""
+
+    def __new__(cls, size: int) -> TensorOnCard:
+        return torch.Tensor._make_wrapper_subclass(cls, (size,), device="cuda:1")  # type: ignore[attr-defined, no-any-return]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0]  # of detach
+
+    def untyped_storage(self) -> Any:
+        return OnCard(4 * self.numel())
+
+
+@pytest.mark.parametrize(("free", "on_host"), [((0, 1 << 30), 0), ((1 << 30, 0), 1000)])
+def test_a_copy_stays_on_its_own_card_where_that_one_has_room(
+    free: tuple[int, int], on_host: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[device.index if device else 0], 1 << 30))
+    store = TensorStore([TensorOnCard(250)], {})
+    assert (store.lost, store.bytes, store.host_bytes) == ([], 1000, on_host)
 
 
 @pytest.mark.parametrize(("kept", "held"), [(False, 1000), (True, 0)])
