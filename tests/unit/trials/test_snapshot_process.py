@@ -174,6 +174,20 @@ def test_what_is_shown_of_warnings_is_as_it_was(cell: str) -> None:
         logging.captureWarnings(False)
 
 
+def test_warnings_that_go_to_the_log_go_there_again_and_can_be_let_out(caplog: pytest.LogCaptureFixture) -> None:
+    shown = warnings.showwarning
+    logging.captureWarnings(True)
+    try:
+        tried("logging.captureWarnings(False)", logging=logging)
+        warnings.showwarning("to the log", UserWarning, "cell.py", 1)
+        assert "to the log" in caplog.text
+        logging.captureWarnings(False)
+        assert warnings.showwarning is shown, "where the log is said to be off already, nothing turns it off"
+    finally:
+        logging.captureWarnings(False)
+        warnings.showwarning = shown
+
+
 PRODUCTS: Any = torch.backends.cuda.matmul
 
 
@@ -254,6 +268,15 @@ def test_a_switch_that_a_cell_turns_is_back_and_each_side_finds_it_as_it_was(swi
     assert read() == before
     noted = [seen.get() for _ in range(seen.qsize())]
     assert len(noted) >= 2 and set(noted) == {f"{before}"}
+
+
+def test_switches_that_nobody_may_turn_any_more_hinder_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after torch.backends.disable_global_flags(): to write even what is so already would fail."""
+    flags = torch.backends.flags_frozen.__globals__
+    monkeypatch.setitem(flags, "__allow_nonbracketed_mutation_flag", False)
+    with pytest.raises(RuntimeError):
+        torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark
+    assert Snapshot.take({}).restore() == ()
 
 
 # ---- figures --------------------------------------------------------------------------------------------------------
