@@ -178,6 +178,10 @@ HOLDERS = (
     *("{1: once}.values()", "dict(a=once).items()", "functools.partial(id, once)", "functools.partial(id, a=once)"),
     *("lambda part=once: part", "(lambda inner: lambda: inner)(once)", "[once].append", "[once].__iter__"),
     *("collections.UserList([once])", "types.SimpleNamespace(a=once)", "type('Own', (), {'a': once})"),
+    *(
+        f"type('Own', ({kind},), {{'__init__': lambda self, part: setattr(self, 'part', part)}})(once)"
+        for kind in ("list", "dict", "set", "collections.deque")
+    ),
     *("type('Own', (), {'a': lambda self, part=once: part})().a", "functools.lru_cache(lambda part=once: part)"),
 )
 
@@ -219,6 +223,15 @@ class Trainer(Base):
         Base.built.append(STEP)
         nn.init.ones_(net.weight)
 """
+
+
+def test_what_an_import_in_a_cell_hangs_on_a_class_of_torchs_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library is imported once: without its patch it would not work from then on."""
+    monkeypatch.setattr(torch.nn.Linear, "patched", False, raising=False)
+    snapshot = Snapshot.take({"layer": torch.nn.Linear(4, 1)})
+    torch.nn.Linear.patched = True  # type: ignore[attr-defined]
+    assert snapshot.restore() == ()
+    assert torch.nn.Linear.patched  # type: ignore[attr-defined]
 
 
 def test_an_imported_class_brings_the_names_of_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
