@@ -729,10 +729,11 @@ class TensorOnCard(torch.Tensor):
     """Stands in for a tensor on the second of two GPUs; it has no bytes."""
 
     def __new__(cls, size: int) -> TensorOnCard:
-        return torch.Tensor._make_wrapper_subclass(cls, (size,), device="cuda:1")  # type: ignore[attr-defined, no-any-return]
+        make: Any = torch.Tensor._make_wrapper_subclass
+        return make(cls, (size,), device="cuda:1")
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         return args[0]  # of detach
 
     def untyped_storage(self) -> Any:
