@@ -181,6 +181,13 @@ def test_what_is_shared_is_said() -> None:
     assert "SIZE is also used elsewhere (line 5 of this cell) and is not changed there." in fix.notes
 
 
+def test_a_helpers_call_that_gives_each_loader_its_own_size_shares_nothing() -> None:
+    cell = "def both(a, b):\n    return DataLoader(ds, a), DataLoader(val_ds, b)\nloader, val = both(16, 4)\n" + LOOP
+    seen = LoaderSetup(key="Rows", role="training", batch_size=16)
+    fix = fixing.fix([cell], {"batch_size": 8}, Setup(loaders=(seen,)), str)
+    assert fix.cells[0].after == cell.replace("both(16, 4)", "both(8, 4)") and not fix.notes, str(fix)
+
+
 TRAINER = """class Trainer:
     def __init__(self, model, rows, bs=16):
         self.model = model
@@ -212,6 +219,36 @@ def test_a_trainer_of_ones_own() -> None:
     assert (trained.num_workers, trained.batch_size, evaluated.num_workers, evaluated.batch_size) == (1, 8, 0, 8)
     facts = recording.setup.optimizer_facts
     assert recording.setup.autocast == "float16" and facts is not None and facts[0].fused
+
+
+def test_the_losses_of_a_method_are_scaled_for_an_optimizer_that_the_method_makes() -> None:
+    method = "        optimizer = optim.SGD(net.parameters(), lr=0.1)\n" + "".join(
+        f"        {line}\n" for line in LOOP.replace("opt.", "optimizer.").splitlines()
+    )
+    cells = [
+        "class Trainer:\n    def fit(self, loader):\n" + method,
+        "trainer = Trainer()\ntrainer.fit(DataLoader(ds))\n",
+    ]
+    fix, after = fixed(cells, {"amp": "fp16"})
+    assert fix.complete and "            scaler.step(optimizer)\n            scaler.update()\n" in after[0], str(fix)
+
+
+def test_of_several_optimizers_those_of_the_class_that_stepped_are_fused() -> None:
+    cell = "a = optim.SGD(net.parameters(), lr=0.1)\nb = optim.Adam(net.parameters())\n" + LOOP
+    for name, call in (("SGD", "lr=0.1"), ("Adam", "Adam(net.parameters()")):
+        setup = Setup(optimizers=(name,))
+        fix = fixing.fix(["from torch import optim\n", cell], {"fused_optimizer": True}, setup, str)
+        assert fix.cells[0].after == cell.replace(call, f"{call}, fused=True"), str(fix)
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_the_last_line_that_stays_as_it_is_is_shown_as_such(end: str) -> None:
+    fix = fixing.fix([f"loader = DataLoader(ds)\nfor x in loader: x.backward(){end}"], {"num_workers": 2}, Setup(), str)
+    assert [line for line in fix.lines() if line[0] in ("removed", "added", "same")] == [
+        ("removed", "-loader = DataLoader(ds)"),
+        ("added", "+loader = DataLoader(ds, num_workers=2)"),
+        ("same", " for x in loader: x.backward()"),
+    ]
 
 
 def test_a_fix_is_shown_escaped_and_line_by_line() -> None:

@@ -80,3 +80,9 @@ def test_mixed_precision_is_switched_off_by_place_or_by_name(
 
 def test_a_line_that_imports_torch_and_goes_on_stays_before_it() -> None:
     assert after("import torch; seed = 1\n", {"threads": 3}) == "import torch; seed = 1\ntorch.set_num_threads(3)\n"
+
+
+@pytest.mark.parametrize("cell", ["import torch", "import torch\n"])
+def test_a_cell_of_imports_alone_gets_the_line_behind_them(cell: str) -> None:
+    fix = fixing.fix([cell], {"threads": 3}, Setup(), str)
+    assert fix.complete and fix.cells[0].after == "import torch\ntorch.set_num_threads(3)\n"

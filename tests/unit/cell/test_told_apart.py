@@ -121,3 +121,25 @@ def test_a_class_that_does_not_tell_its_arguments_takes_those_of_torchs_loader()
 def test_nothing_is_changed_where_there_is_no_cell() -> None:
     fix = fixing.fix([], {"num_workers": 2}, Setup(loaders=(SEEN,)), str, {})
     assert not fix.cells and not fix.complete and fix.paste
+
+
+def test_a_name_that_its_function_gives_two_values_does_not_tell() -> None:
+    twice = "def fast(): n = 0; n = 2; return [DataLoader(ds, 8, num_workers=n)]\n"
+    assert changed(f"{twice}plain = [DataLoader(ds, 8, num_workers=0)]\n") == [1]
+
+
+def test_by_what_options_hold_by_now_where_no_cell_writes_them() -> None:
+    cell = "a = [DataLoader(ds, **plain)]\nb = [DataLoader(ds, **fast)]\n"
+    plain, fast = ({"batch_size": 8, "num_workers": many, "pin_memory": False} for many in (0, 2))
+    assert changed(cell, {"plain": plain, "fast": fast}) == [2]
+    assert changed(cell, {"plain": fast, "fast": plain}) == [1]
+
+
+def test_options_that_a_function_is_handed_are_not_those_outside_that_are_spelled_like_them() -> None:
+    cell = "def made(options): return [DataLoader(ds, **options)]\n"
+    assert after(cell, {"options": {}}) == cell.replace("**options)", '**{**options, "pin_memory": True})')
+
+
+def test_a_class_of_the_cells_that_derives_from_another_one_of_them_is_a_loader() -> None:
+    cell = "class Own(DataLoader): pass\nclass Mine(Own): pass\ntrain = [Mine(ds, 8)]\n"
+    assert changed(cell) == [3]

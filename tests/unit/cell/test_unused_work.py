@@ -122,6 +122,7 @@ def test_a_metric_that_is_updated_trains_nothing() -> None:
     assert rows(LOOP.format("seen.update(out)")) == {6}
     assert rows(LOOP.format("self.seen.update(out)")) == {6} and rows(LOOP.format("self.renew(out)")) == set()
     assert rows(LOOP.replace("model(x)", "self.net(x)").format("self.net.update(out)")) == set()
+    assert rows(LOOP.format("self.bank.renew(out)")) == set(), "a part of the object, and no metric's method"
     assert rows(LOOP.format("scaler.update()")) == set()
     assert rows(LOOP.replace("model(x)", "model(x, seen)").format("seen.update(out)")) == set()
 
@@ -137,6 +138,7 @@ SAFE = {
     "two steps": "for x in l:\n net(x).backward()\n o.first_step()\n f(net(x)).backward()\n o.second_step()\n",
     "a bank": "for x in l:\n z = net(x)\n nce(z, queue).backward()\n o.step()\n enqueue(queue, z)\n",
     "a plateau": "for e in r:\n for x in l:\n  net(x).backward()\n  o.step()\n  k.append(f(x))\n s.step(sum(k))\n",
+    "a later plateau": "for e in r:\n if e:\n  for x in l:\n   net(x).backward()\n   k.append(f(x))\n s.step(k)\n",
     "gradients by hand": "for x in l:\n f(net(x)).backward()\n average(net)\n dist.all_reduce(p.grad)\n o.step()\n",
     "a rate by hand": "for i, x in l:\n f(net(x)).backward()\n o.step()\n adjust(i)\n",
     "a global": "def step(x):\n global h\n k, h = net(x, h)\n k.backward()\n h = h.detach()\n\nfor x in l: step(x)\n",
