@@ -75,7 +75,7 @@ def value_of(cells: Cells, made: Made, name: str, default: Any) -> Any:
     """The value of an argument where it can be told without running anything, else UNKNOWN."""
     found = slot(cells, made, name)
     if found.kind == REPLACE and found.node is not None:
-        return literal(cells, found.cell or found.site.cell, found.node, found.site.function)
+        return literal(cells, found.node, found.site.function)
     if found.kind == SPREAD and isinstance(found.node, ast.Name):
         options = cells.namespace.get(found.node.id)
         return options.get(name, default) if type(options) is dict else UNKNOWN
@@ -85,10 +85,10 @@ def value_of(cells: Cells, made: Made, name: str, default: Any) -> Any:
     level = levels.index(found.site)
     function = levels[level - 1].function if level else None
     left = _default(function, found.name) if function is not None else None
-    return literal(cells, levels[level - 1].cell, left, None) if left is not None else default
+    return literal(cells, left, None) if left is not None else default
 
 
-def literal(cells: Cells, cell: CellSource, node: ast.expr, function: Function | None) -> Any:
+def literal(cells: Cells, node: ast.expr, function: Function | None) -> Any:
     """The plain value of an expression, UNKNOWN where it takes running."""
     try:
         return ast.literal_eval(node)
@@ -100,7 +100,7 @@ def literal(cells: Cells, cell: CellSource, node: ast.expr, function: Function |
     if function is not None and len(parts) == 1:
         own = list(_assigned(function.body, parts[0]))
         if own:
-            return literal(cells, cell, own[0], None) if len(own) == 1 else UNKNOWN
+            return literal(cells, own[0], None) if len(own) == 1 else UNKNOWN
         if _is_parameter(function, parts[0]):
             return UNKNOWN
     found = cells.value(parts, UNKNOWN)
@@ -108,7 +108,7 @@ def literal(cells: Cells, cell: CellSource, node: ast.expr, function: Function |
         for one in reversed(cells.cells):
             own = list(_assigned(one.tree.body, parts[0])) if one.tree is not None else []
             if own:
-                return literal(cells, one, own[-1], None) if not isinstance(own[-1], ast.Name) else UNKNOWN
+                return literal(cells, own[-1], None) if not isinstance(own[-1], ast.Name) else UNKNOWN
     return found if isinstance(found, (int, float, str, bool)) else UNKNOWN
 
 
