@@ -187,7 +187,11 @@ def _in_options(cells: Cells, site: Site, node: ast.expr, name: str) -> tuple[Ce
     where: CellSource | None = site.cell
     if isinstance(node, ast.Name):
         bodies = [(site.cell, site.function.body)] if site.function is not None else []
-        bodies += [(one, one.tree.body) for one in reversed(cells.cells) if one.tree is not None]
+        taken = ast.walk(site.function.args) if site.function is not None else ()
+        if not any(
+            isinstance(one, ast.arg) and one.arg == node.id for one in taken
+        ):  # a parameter hides what is outside
+            bodies += [(one, one.tree.body) for one in reversed(cells.cells) if one.tree is not None]
         made = next(((one, own) for one, body in bodies if (own := list(_assigned(body, node.id)))), None)
         used = sum(_uses(one, node.id) for one in cells.cells)
         if made is not None and len(made[1]) == 1 and used == 1:

@@ -135,9 +135,13 @@ def test_by_what_options_hold_by_now_where_no_cell_writes_them() -> None:
     assert changed(cell, {"plain": fast, "fast": plain}) == [1]
 
 
-def test_options_that_a_function_is_handed_are_not_those_outside_that_are_spelled_like_them() -> None:
-    cell = "def made(options): return [DataLoader(ds, **options)]\n"
-    assert after(cell, {"options": {}}) == cell.replace("**options)", '**{**options, "pin_memory": True})')
+@pytest.mark.parametrize("parameter", ["options", "*, options", "**options"])
+def test_options_that_a_function_is_handed_are_not_those_outside_that_are_spelled_like_them(parameter: str) -> None:
+    cell = f"def made({parameter}): return [DataLoader(ds, **options)]\n"
+    becomes = cell.replace("ds, **options)", 'ds, **{**options, "pin_memory": True})')
+    assert after(cell, {"options": {}}) == becomes
+    for outside in ("options = {}\n", "options = {'pin_memory': False}\n", "options = dict(pin_memory=False)\n"):
+        assert after(outside + cell) == outside + becomes
 
 
 def test_a_class_of_the_cells_that_derives_from_another_one_of_them_is_a_loader() -> None:
