@@ -161,8 +161,8 @@ def _between(vitals: Vitals) -> str:
 
 def ended_the_run(finding: Finding, vitals: Vitals) -> bool:
     """Whether a finding is what the run ended with, rather than what may come."""
-    if vitals.outcome == "out-of-memory" or finding.rule == "out-of-memory":
-        return finding.rule == "out-of-memory"
+    if finding.rule == "out-of-memory":
+        return True
     said = vitals.outcome == "failed" and bool(vitals.reason)
     return said and bool(finding.risk) and any(vitals.reason in one for one in finding.evidence)
 

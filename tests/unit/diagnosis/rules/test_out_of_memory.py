@@ -98,6 +98,14 @@ def test_the_hosts_memory() -> None:
     assert not cure.settings and cure.text.startswith("Use 1 loader worker (not by a trial")
 
 
+def test_memory_that_the_host_refused_comes_before_what_made_the_run_slow() -> None:
+    """torch says it as a plain RuntimeError, so the run counts as failed."""
+    reason = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes. Error code 12"
+    diagnosis = diagnose(with_outcome(Loop(other=30.0).recording(), "failed", reason))
+    assert [one.rule for one in diagnosis.findings] == [RULE, "slow-python"]
+    assert diagnosis.verdict == diagnosis.findings[0].headline
+
+
 def test_a_real_loop_that_asks_for_more_than_there_is() -> None:
     code = """
 import torch
