@@ -17,6 +17,7 @@ from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.evidence import line_text
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR
 from gpu_doctor.diagnosis.silent_rules import _ON_GPU, Silence
+from gpu_doctor.diagnosis.verdict import verdict
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import LineCost, Metric, Recording, Series, Steps
 from gpu_doctor.recording.setup import OptimizerFacts
@@ -119,6 +120,13 @@ def test_a_healthy_loop_is_told_so() -> None:
     assert diagnosis.verdict.startswith("Compute-bound: 100 %") and "CPU is kept busy" in diagnosis.verdict
 
 
+@pytest.mark.parametrize(("share", "healthy"), [(0.9, True), (0.89, False)])
+def test_a_gpu_that_computes_nine_tenths_of_the_time_is_kept_busy(share: float, healthy: bool) -> None:
+    shares = dict.fromkeys(("loss_share", "backward_share", "optimizer_share", "evaluation_share"), 0.0)
+    said = verdict("compute", [], dataclasses.replace(of(on_gpu()).vitals, forward_share=share, **shares))
+    assert ("The GPU is kept busy" in said) is healthy
+
+
 def test_a_healthy_gpu_loop_has_no_finding() -> None:
     assert not of(on_gpu()).findings
 
@@ -149,6 +157,13 @@ def test_a_line_of_another_cell_is_not_called_one_of_this_cell() -> None:
     assert line_text(here, source) == "30 % at cell line 3 in <module>: step(x)"
     assert line_text(there, source) == "30 % at another cell's line 3 in __getitem__: return decode(index)"
     assert "at cell line 3" in line_text(there), "without a source nothing is known of it"
+
+
+def test_no_wait_is_said_beside_a_finding_where_none_was_seen() -> None:
+    dear, vitals = of(Loop(other=30.0)).findings[:1], of(Loop()).vitals
+    for wait in (0.0, None):
+        said = verdict("input", list(dear), dataclasses.replace(vitals, exposed_wait_share=wait))
+        assert said == dear[0].headline
 
 
 def test_a_wait_that_nothing_found_is_about_is_said_beside_the_dearest_finding() -> None:
@@ -212,11 +227,11 @@ def test_no_step_at_all() -> None:
     assert diagnosis.bottleneck == "unknown" and "No training step was seen" in diagnosis.verdict
 
 
-@pytest.mark.parametrize("steps", [1, 4, 5])
-def test_fewer_than_five_measured_steps_give_no_verdict(steps: int) -> None:
+@pytest.mark.parametrize(("steps", "said"), [(1, "1 step was"), (4, "4 steps were"), (5, "4 steps were")])
+def test_fewer_than_five_measured_steps_give_no_verdict(steps: int, said: str) -> None:
     diagnosis = of(SLEEPING.but(steps=steps))
     assert diagnosis.bottleneck == "unknown" and not diagnosis.findings and diagnosis.early
-    assert "too few for a verdict" in diagnosis.verdict
+    assert diagnosis.verdict.startswith(f"Only {said} measured, too few for a verdict")
 
 
 def test_early_below_twenty() -> None:

@@ -24,7 +24,7 @@ def test_what_counts_as_compute_is_what_is_named(loop: Loop, said: str) -> None:
     """MNIST with a test pass an epoch: 95 % were "forward, backward and optimizer", of which 20 % were its tests."""
     diagnosis = diagnose(loop.recording())
     assert diagnosis.bottleneck == "compute"
-    assert said in diagnosis.verdict, diagnosis.verdict
+    assert f"Compute-bound: 100 % of the time {said}" in diagnosis.verdict, diagnosis.verdict
 
 
 def unheard(backward: float, other: float, in_torch: float = 0.0) -> Diagnosis:
