@@ -141,3 +141,31 @@ def test_gradients_of_some_batches_and_predictions_of_others_are_all_steps_where
         predicts(bench, pull)
     steps = bench.close()
     assert "evaluation" not in sums(steps) and steps.kind.tolist() == [TRAINING, INFERENCE] * 35
+
+
+def test_what_the_edges_of_evaluations_take_is_the_sum_of_all_passes() -> None:
+    bench, pull = Bench(), Source()
+    for first_wait in (5, 3):
+        bench.pull(pull)
+        bench.train()
+        held_out = Source()
+        for wait in (first_wait, 1):
+            bench.pull(held_out, wait, grad=False)
+            bench.forward(7, training=False, grad=False)
+    bench.pull(pull)
+    bench.train()
+    assert bench.clock.evaluation_edge_ns == (5 + 3) * MS
+
+
+def test_an_evaluation_after_steps_by_hand_is_one_from_its_first_forward_on() -> None:
+    bench, held_out = Bench(), Source()
+    bench.clock.alone = lambda: True
+    for number in range(4):
+        bench.forward()
+        bench.backward()
+        if number == 1:
+            for _ in range(3):
+                bench.pull(held_out)
+                bench.forward(7, training=False)
+            bench.exhaust(held_out)
+    assert sums(bench.close())["evaluation"] >= 3 * 7

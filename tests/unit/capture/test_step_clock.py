@@ -24,6 +24,7 @@ from gpu_doctor.capture.events import (
     NEXT_BLIND,
     OPENED,
     OPENING,
+    PAUSED,
     PHASE,
     STEP,
     STEPPED,
@@ -728,3 +729,31 @@ def test_of_the_marks_in_an_evaluation_all_but_the_newest_are_given_back() -> No
         bench.forward(7, training=False, grad=False)
         bench.note(MARK, (CALLED, number))
     assert bench.clock.device.spent == list(range(49))
+
+
+def test_a_dataset_that_reads_a_loader_of_its_own_to_its_end_may_be_trained_from() -> None:
+    bench, pull, inner = Bench(), Source(), Source()
+    for _ in range(3):
+        bench.note(NEXT, pull)
+        bench.exhaust(inner, wait=1)
+        bench.note(BATCH, 8)
+        bench.train()
+    steps = bench.close()
+    assert (len(steps), sums(steps)["data_wait"]) == (3, 3)
+
+
+def test_what_a_wait_between_two_steps_takes_is_no_time_of_theirs() -> None:
+    bench, pull = Bench(), Source()
+    for _ in range(3):
+        bench.pull(pull)
+        bench.train()
+        bench.note(CPU, bench.now // 2)
+        bench.note(NEXT, pull)
+        bench.spend(40)
+        bench.note(PAUSED, (bench.now - 40 * MS, 20 * MS))
+        bench.note(BATCH, 8)
+        bench.train()
+    bench.exhaust(pull)
+    steps = bench.close()
+    np.testing.assert_allclose(steps.wall_s, [0.01075, 0.00975] * 3)
+    np.testing.assert_allclose(steps.cpu_s, steps.wall_s / 2)
