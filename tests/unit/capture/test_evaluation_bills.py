@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu_doctor.capture.events import COSTLY, NEXT, OPENED, OPENING
+from gpu_doctor.capture.events import COSTLY, NEXT, OPENED, OPENING, RESTART
 from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording.steps import INFERENCE, TRAINING
 from tests.unit.capture.test_step_clock import MS, Bench, sums
@@ -169,3 +169,18 @@ def test_an_evaluation_after_steps_by_hand_is_one_from_its_first_forward_on() ->
                 bench.forward(7, training=False)
             bench.exhaust(held_out)
     assert sums(bench.close())["evaluation"] >= 3 * 7
+
+
+def test_a_second_optimizer_may_step_twice_on_a_batch_after_an_evaluation_within_the_first_accumulation() -> None:
+    bench, before, pull, held_out = Bench(), Source(), Source(), Source()
+    for _ in range(70):
+        learns(bench, before)
+    bench.note(RESTART)
+    learns(bench, pull)
+    bench.pull(held_out, grad=False)
+    bench.forward(7, training=False, grad=False)
+    seen = len(bench.ends)
+    for key in (1, 2, 2):
+        bench.optimizer(key=key)
+    bench.pull(pull)
+    assert len(bench.ends) == seen + 1
