@@ -122,7 +122,7 @@ def test_a_healthy_loop_is_told_so() -> None:
 
 @pytest.mark.parametrize(("share", "healthy"), [(0.9, True), (0.89, False)])
 def test_a_gpu_that_computes_nine_tenths_of_the_time_is_kept_busy(share: float, healthy: bool) -> None:
-    shares = dict.fromkeys(("loss_share", "backward_share", "optimizer_share", "evaluation_share"), 0.0)
+    shares: dict[str, Any] = dict.fromkeys(("loss_share", "backward_share", "optimizer_share", "evaluation_share"), 0.0)
     said = verdict("compute", [], dataclasses.replace(of(on_gpu()).vitals, forward_share=share, **shares))
     assert ("The GPU is kept busy" in said) is healthy
 
