@@ -187,10 +187,8 @@ def _in_options(cells: Cells, site: Site, node: ast.expr, name: str) -> tuple[Ce
     where: CellSource | None = site.cell
     if isinstance(node, ast.Name):
         bodies = [(site.cell, site.function.body)] if site.function is not None else []
-        taken = ast.walk(site.function.args) if site.function is not None else ()
-        if not any(
-            isinstance(one, ast.arg) and one.arg == node.id for one in taken
-        ):  # a parameter hides what is outside
+        # A parameter hides what is outside.
+        if site.function is None or not _is_parameter(site.function, node.id):
             bodies += [(one, one.tree.body) for one in reversed(cells.cells) if one.tree is not None]
         made = next(((one, own) for one, body in bodies if (own := list(_assigned(body, node.id)))), None)
         used = sum(_uses(one, node.id) for one in cells.cells)
@@ -226,8 +224,9 @@ def _assigned(body: list[ast.stmt], name: str) -> Iterator[ast.expr]:
 
 
 def _is_parameter(function: Function, name: str) -> bool:
-    taken = function.args
-    return any(one.arg == name for one in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs))
+    """Of any kind: `*args` and `**kwargs` hide what is outside as the others do."""
+    taken = (one for one in ast.iter_child_nodes(function.args) if isinstance(one, ast.arg))
+    return any(one.arg == name for one in taken)
 
 
 def _passes_through(function: Function, name: str) -> bool:
