@@ -44,6 +44,8 @@ def _hints(kind: Any) -> dict[str, Any]:
 def _value(hint: Any, plain: Any, where: str) -> Any:
     """A value as its type says; `where` names its field."""
     origin, of = get_origin(hint), get_args(hint)
+    # numpy 2.5 declares NDArray by a `type` statement: behind the alias stands the array.
+    origin = get_origin(getattr(origin, "__value__", hint))
     if hint is Any:
         return plain
     if origin in (types.UnionType, Union):

@@ -367,7 +367,7 @@ def _other_than(kind: Any, default: Any = None) -> Any:
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
         return kind(**{one.name: _other_than(hints[one.name], one.default) for one in fields(kind)})
-    if get_origin(kind) is np.ndarray:
+    if get_origin(getattr(get_origin(kind), "__value__", kind)) is np.ndarray:
         return np.array([0.5, NAN, 2.0])
     if get_origin(kind) is tuple:
         return tuple(_other_than(one) for one in of if one is not ...)
