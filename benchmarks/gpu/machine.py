@@ -13,7 +13,7 @@ from typing import Any, Final
 
 SIMULATED: Final = "simulated"
 NO_TORCH: Final = (
-    "This Python has no torch: name one that has, such as `make gpu PYTHON=/path/to/python`, or run `make quick` once, "
+    "This Python has no torch: name one that has, such as `make gpu PYTHON=/path/to/python`, or run `make setup` once, "
     "which makes .venv."
 )
 NO_GPU: Final = (

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.quiet import ended_cpu_s
+from tests.support.quiet import cpu_s
 
 MOST_CPU_S: Final = float(os.environ.get("GPU_DOCTOR_UNIT_CPU_S", "5"))
 """Where a test fails. The same test takes two to three times the CPU seconds beside busy neighbours (shared caches, a
@@ -36,9 +36,9 @@ def torch_is_set_up() -> None:
 @pytest.fixture(autouse=True)
 def instant() -> Iterator[None]:
     """Fails a test that computes for longer: it belongs under `real_clock/`, or is to be made smaller."""
-    begin = ended_cpu_s()
+    begin = cpu_s()
     yield
-    took = ended_cpu_s() - begin
+    took = cpu_s() - begin
     if took > MOST_CPU_S:
         pytest.fail(
             f"{took:.1f} s of CPU time; a unit test takes under one, and fails at {MOST_CPU_S:.0f}.", pytrace=False

@@ -138,7 +138,7 @@ def test_the_commands_of_a_ci_can_be_called(name: str) -> None:
 
 def test_the_makefile_has_the_commands_that_the_documents_name() -> None:
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-    assert {"lab", "quick", "test", "test-all", "shots", "release-check"} <= set(targets)
+    assert {"lab", "setup", "test", "test-alone", "test-browser", "test-extra"} <= set(targets)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
