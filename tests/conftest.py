@@ -12,7 +12,13 @@ from tests.support.leftovers import nothing_of_ours_survives as nothing_of_ours_
 from tests.support.leftovers import torch_as_it_was as torch_as_it_was
 from tests.support.quiet import wait_for_a_quiet_moment
 
-MARKED_FOLDERS: Final = {"browser": "browser", "docs": "browser", "external": "extra"}
+MARKED_FOLDERS: Final = {
+    "browser": "browser",
+    "docs": "browser",
+    "external": "extra",
+    "real_clock/faults": "extra",
+    "real_clock/restore": "extra",
+}
 """Folders of `tests/` in which every test carries this marker."""
 MAY_RUN_AGAIN: Final = ("alone", "browser")
 MOST_RERUNS: Final = 2
@@ -30,9 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks whole folders, before `-m` chooses; only tests of clocks and of the browser may run again, once."""
     here = Path(__file__).parent
     for item in items:
-        marker = MARKED_FOLDERS.get(item.path.relative_to(here).parts[0])
-        if marker:
-            item.add_marker(marker)
+        for folder, marker in MARKED_FOLDERS.items():
+            if item.path.is_relative_to(here / folder):
+                item.add_marker(marker)
         if any(item.get_closest_marker(name) for name in MAY_RUN_AGAIN):
             item.add_marker(pytest.mark.flaky(reruns=1))
 

@@ -108,7 +108,6 @@ def tried(page: Page, knob: str, label: str) -> dict[str, Any]:
     return newest
 
 
-@pytest.mark.core
 def test_the_scene(lab: Lab, page: Page) -> None:
     """Points 1 to 5 in one visit: live panel, Stop, trials that leave no trace, a real run, reload, reopen."""
     notebook = opened(lab, page, "scene.ipynb", epochs=30)

@@ -24,7 +24,7 @@ from tests.support.links import INSTALL_ID, install_cell
 from tests.support.real_kernel import Kernel
 from tests.support.repository import ROOT
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.extra, pytest.mark.timeout(900)]
 
 MISSING: Final = "print(__import__('importlib').util.find_spec('gpu_doctor'), __import__('torch').__version__)"
 WHERE: Final = "import gpu_doctor, torch; print(gpu_doctor.__file__, torch.__version__)"

@@ -22,7 +22,7 @@ from tests.support.environments import build, write_kernelspec
 from tests.support.real_kernel import Kernel
 from tests.support.repository import ROOT
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.extra, pytest.mark.timeout(600)]
 
 ABORTING_MOST_S: Final = 30.0
 """As long as a kernel may need to run `pass` on a busy machine."""

@@ -23,7 +23,7 @@ from tests.support.real_kernel import Kernel
 from tests.support.repository import ROOT
 from tests.support.stored_notebooks import RESULT, doctored
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.extra, pytest.mark.timeout(900)]
 
 BUILDER: Final = "jupyter-repo2docker==2026.4.0"
 FIRST_PLOT_S: Final = 20.0
@@ -129,7 +129,7 @@ def test_a_notebook_runs_whole_within_its_limits(visit: Visit, name: str) -> Non
     assert any(RESULT in page for page in visit.kernel.pages)
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_its_first_plot_comes_soon(visit: Visit, name: str) -> None:
     cells = code_of(name)

@@ -21,9 +21,6 @@ from gpu_doctor.trials.knobs.knob import Refused
 from tests.support import small_loop
 from tests.support.small_loop import Rows
 
-pytestmark = pytest.mark.core
-
-
 CELL = """
 for x, y in loader:
     optimizer.zero_grad()
@@ -102,7 +99,7 @@ def test_what_a_trial_cannot_put_back_is_in_its_result() -> None:
     assert said not in str(gpu_doctor.case(CELL, namespace()).trial({"batch_size": 64}, steps=2, seconds=5))
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_a_trial_is_forecast_from_the_run_before_it() -> None:
     """The interval forecast and the interval measured have speed-ups in common."""
     case = gpu_doctor.case(CELL, namespace())

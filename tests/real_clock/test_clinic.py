@@ -14,6 +14,8 @@ from tests.support.clinic.cell import Cell
 from tests.support.clinic.ward import FAMILIES, PATIENTS
 from tests.support.repository import ROOT
 
+pytestmark = pytest.mark.slow
+
 CELLS = [one for one in PATIENTS if isinstance(one, Cell)]
 
 

@@ -22,8 +22,6 @@ from gpu_doctor.trials import watch
 from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.interrupts import ends_on_threads, handlers_put_back
 
-pytestmark = pytest.mark.core
-
 BATCHES = 40
 
 

@@ -13,7 +13,6 @@ ELSEWHERE: Final = ("RayExecutor", "load_ipython_extension", "unload_ipython_ext
 """A cluster takes seconds to start: `tests/external/test_ray.py`. The others are IPython's to call: `tests/kernel`."""
 
 
-@pytest.mark.core
 @pytest.mark.parametrize("name", sorted({*gpu_doctor.__all__}.difference(ELSEWHERE)))
 def test_the_example_of_a_public_name_runs(name: str) -> None:
     assert example_of(name).examples, "this name has no example"

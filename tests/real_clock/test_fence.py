@@ -35,7 +35,7 @@ from tests.support.faults import (
     watched,
 )
 
-pytestmark = [pytest.mark.core, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 FEW = 8
 """Faults a loop."""

@@ -21,8 +21,6 @@ from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials import knobs
 from tests.support.simulated_device import Noted
 
-pytestmark = pytest.mark.core
-
 PROMISED_STEPS, PROMISED_S = 30, 5.0
 
 

@@ -34,7 +34,7 @@ PROGRAMS: dict[str, type[Checks]] = {
 ROUNDS = 3
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_two_workers_gain_what_was_forecast(name: str, tmp_path: Path) -> None:
     checks: Any = PROGRAMS[name]()

@@ -109,7 +109,7 @@ def once(computes: bool, counts: tuple[int, ...]) -> dict[int, tuple[float, floa
     return {count: (middle(low[count]), whole / middle(times[count]), middle(high[count])) for count in counts}
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @pytest.mark.parametrize(("computes", "counts"), [(False, (2, 4)), (True, (2,))], ids=["sleeping", "spinning"])
 def test_the_forecast_comes_true(computes: bool, counts: tuple[int, ...]) -> None:
     found = once(computes, counts)
@@ -117,7 +117,7 @@ def test_the_forecast_comes_true(computes: bool, counts: tuple[int, ...]) -> Non
     assert off == {}, "workers -> (told at least, by hand, told at most)"
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_the_right_cause_is_named_and_no_more_workers_than_a_computing_fetch_can_use() -> None:
     assert misjudged() == []
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
-
-pytestmark = pytest.mark.core
 
 
 class Stored(Dataset[torch.Tensor]):

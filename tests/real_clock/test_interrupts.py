@@ -17,8 +17,6 @@ from gpu_doctor.capture.record import running
 from gpu_doctor.trials import interrupts, side_budget
 from gpu_doctor.trials.interrupts import uninterrupted
 
-pytestmark = pytest.mark.core
-
 STUCK = "for _ in range(100): time.sleep(0.1)"
 
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
-import pytest
-
 from gpu_doctor.report.panel import PanelInput
 from tests.support.dashboard_parts import Bench
 from tests.support.dashboard_parts import bench as bench
-
-pytestmark = pytest.mark.core
 
 
 def test_a_run_after_a_failure_gets_another_chance(bench: Bench) -> None:

@@ -15,8 +15,6 @@ from gpu_doctor.recording.steps import INFERENCE, TRAINING
 from tests.support.loop_catalogue import LOOPS, ON_DEVICE
 from tests.support.loop_parts import Truth, outside, warm_up
 
-pytestmark = pytest.mark.core
-
 
 @pytest.fixture(autouse=True, scope="module")
 def _warm() -> None:

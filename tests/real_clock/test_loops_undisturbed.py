@@ -16,8 +16,6 @@ from gpu_doctor.capture import patching
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import TAPS, listening
 
-pytestmark = pytest.mark.core
-
 
 def results(tapped: bool, workers: int = 0, accelerated: bool = False) -> list[Any]:
     """Trains with dropout, noise and shuffling; returns weights, losses and the state of every generator."""

@@ -67,7 +67,7 @@ GROWING_S = 40.0
 """What torch imports and keeps in the first steps hides the rise at first: on two cores for 20 s, no longer at 32 s."""
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("body", "line"),
     [

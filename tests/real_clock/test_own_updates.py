@@ -18,8 +18,6 @@ from gpu_doctor.trials.rounds import MOST_TIMES
 from tests.support.loop_parts import BATCH, OTHER_S, Net, Truth, backed, loss_of, nap, outside
 from tests.support.loops_apart import get_batch
 
-pytestmark = pytest.mark.core
-
 STEPS = 14
 
 

@@ -18,8 +18,6 @@ from gpu_doctor.capture.poller import BUDGET_SHARE, LOOKS, Poller
 from gpu_doctor.machine.probe import ProbeScope, Reader, Reading
 from gpu_doctor.recording import Metric
 
-pytestmark = pytest.mark.core
-
 WATTS = Metric("watts_w", "W", "watts", "detail")
 
 

@@ -11,7 +11,7 @@ from tests.support.ray_parts import BUDGET, CELL, namespace, same, state
 from tests.support.ray_parts import cluster as cluster
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_a_trial_on_the_cluster_finds_the_cure_and_leaves_the_kernel_alone(cluster: executors.RayExecutor) -> None:
     assert cluster.width == 2
     space = namespace()
@@ -40,7 +40,7 @@ FASTER = 2.0
 """The middle, as a factor, between four workers that sleep at the same time and none that does."""
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_a_sweep_on_the_cluster_gives_the_worse_up_early(cluster: executors.RayExecutor) -> None:
     space = namespace(1e-2)
     found = gpu_doctor.case(CELL, space).sweep({"num_workers": [0, 4]}, executor=cluster, **BUDGET)
@@ -49,7 +49,7 @@ def test_a_sweep_on_the_cluster_gives_the_worse_up_early(cluster: executors.RayE
     assert space["seen"] == []
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_treat_climbs_on_the_cluster(cluster: executors.RayExecutor) -> None:
     space = namespace()
     plan = gpu_doctor.case(CELL, space).treat(max_trials=4, executor=cluster, **BUDGET)

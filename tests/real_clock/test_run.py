@@ -25,8 +25,6 @@ from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from tests.support import small_loop
 
-pytestmark = pytest.mark.core
-
 LOOP = """
 for x, y in loader:
     optimizer.zero_grad()

@@ -12,7 +12,7 @@ import gpu_doctor
 RULE = "slow-epoch-start"
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_a_permutation_of_millions_for_a_few_batches() -> None:
     """The time of `randperm(n).tolist()` is the truth: taken here, without our tool."""
     torch.manual_seed(0)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.repository import ROOT
 
-pytestmark = pytest.mark.quiet
+pytestmark = pytest.mark.alone
 
 _LOOP = """
 import time

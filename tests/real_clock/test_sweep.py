@@ -29,7 +29,7 @@ FASTER: Final = 2.0
 """The middle, as a factor, between four workers that sleep at the same time and none that does."""
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_a_sweep_finds_the_best_and_gives_the_worse_up_early() -> None:
     space = slow()
     case = gpu_doctor.case(CELL, space)

@@ -1,4 +1,4 @@
-"""A plugin for a Python without torch and Jupyter: what needs them is skipped, and most of the chosen tests must not be.
+"""A plugin for a Python without torch and Jupyter: what needs them is skipped, and most chosen tests must not be.
 
 `pytest -p tests.support.without_torch` is what nox runs. That the product's half which reads recordings never asks for
 torch, `tests/unit/test_architecture.py` proves.

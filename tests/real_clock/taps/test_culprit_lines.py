@@ -22,8 +22,6 @@ from gpu_doctor.capture import cost
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import LineCost, Recording
 
-pytestmark = pytest.mark.core
-
 POINTS = 0.13
 """A share may be off by so much: half of what separates 0.76, the smallest of them, from the 0.5 of a line that is not
 told apart from the other one."""
@@ -131,7 +129,7 @@ for x in loader:
 """
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @PARTS
 @pytest.mark.parametrize("code", [IN_THE_CELL, IN_A_FUNCTION], ids=["in the cell", "in a function"])
 def test_a_culprit_of_the_loop_is_first_with_its_share(code: str, first_s: float, second_s: float) -> None:
@@ -178,7 +176,7 @@ for x in loader:
 """
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @PARTS
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_culprit_in_the_collate_is_first_with_its_share(

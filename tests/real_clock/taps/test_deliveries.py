@@ -20,8 +20,6 @@ from gpu_doctor.recording import Fetch, Recording
 from gpu_doctor.recording.steps import TRAINING
 from tests.support.one_tap import on
 
-pytestmark = pytest.mark.core
-
 TRAINED, HELD_OUT = 4000, 800
 
 

@@ -178,7 +178,7 @@ WIDTH = 0.5
 """Half of what separates that from two ranks that are alike."""
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_two_ranks_of_which_one_is_late() -> None:
     both = ranks("straggler")
     assert [one["rank"] for one in both] == [0, 1]

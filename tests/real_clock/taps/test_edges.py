@@ -16,8 +16,6 @@ from gpu_doctor.recording import Fetch
 from tests.support.one_tap import batches, on
 from tests.support.simulated_device import Noted
 
-pytestmark = pytest.mark.core
-
 EPOCHS = 2
 START_S, FIRST_S, END_S = 0.03, 0.05, 0.04
 

@@ -25,8 +25,6 @@ from gpu_doctor.capture.lines.places import Place
 from gpu_doctor.capture.lines.switch_interval import LOOK_S, QuickLooks
 from gpu_doctor.recording import LineCost, Recording
 
-pytestmark = pytest.mark.core
-
 CELL = """
 for x in loader:
     optimizer.zero_grad()
@@ -95,7 +93,7 @@ def line_of(text: str) -> int:
 METHODS = [m for m in ("fork", "spawn") if m in multiprocessing.get_all_start_methods()]
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 @pytest.mark.parametrize(("spin_ms", "sleep_ms"), [(7.0, 3.0), (3.0, 7.0)], ids=["computes", "waits"])
 @pytest.mark.parametrize("method", [None, *METHODS])
 def test_the_culprit_is_first_with_its_share(

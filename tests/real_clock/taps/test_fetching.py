@@ -30,8 +30,6 @@ from gpu_doctor.capture.taps.dataloader import tap
 from gpu_doctor.recording import Fetch
 from tests.support.one_tap import on, standing
 
-pytestmark = pytest.mark.core
-
 SEAMS = ((torch_fetch._MapDatasetFetcher, "fetch"), (torch_fetch._IterableDatasetFetcher, "fetch"))
 SLEEP_S, COLLATE_S = 0.0005, 0.002
 

@@ -17,8 +17,6 @@ from gpu_doctor.capture.taps.in_backward import StepsInBackward, covered_ns, on_
 from tests.support.autograd_thread import elsewhere
 from tests.support.one_tap import batches, model
 
-pytestmark = pytest.mark.core
-
 STEP_S = 0.004
 
 

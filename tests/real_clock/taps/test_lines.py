@@ -24,8 +24,6 @@ from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording.steps import DATA_WAIT, FORWARD, NO_GRAD
 from tests.support.told_loop import begun
 
-pytestmark = pytest.mark.core
-
 HERE = str(Path(__file__))
 
 

@@ -19,8 +19,6 @@ from gpu_doctor.recording import Fetch, LoaderSetup, Recording, Setup, Steps
 from tests.support.one_tap import on
 from tests.support.simulated_device import Noted
 
-pytestmark = pytest.mark.core
-
 BATCHES, WORKERS = 60, 2
 AHEAD = 2
 """torch's default prefetch_factor."""

@@ -63,7 +63,7 @@ LEAST = 0.7
 let in late sees the next call into torch. The middle."""
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_plain_python_is_billed_to_its_own_line() -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

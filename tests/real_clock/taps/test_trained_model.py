@@ -17,7 +17,7 @@ WIDTH: Final = 0.5
 """Half of what separates the seconds slept from none."""
 
 
-@pytest.mark.quiet
+@pytest.mark.alone
 def test_changing_shapes_are_counted_and_their_steps_timed() -> None:
     class Slow(nn.Module):
         """Takes 20 ms for a shape that it has not seen before, as a tuner would."""
