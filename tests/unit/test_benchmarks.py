@@ -1,49 +1,14 @@
-"""The benchmarks run and print their tables; what they measure is for people, on a quiet machine, not for a test."""
+"""The arithmetic of the benchmarks; what they measure is for people, on a quiet machine, not for a test."""
 
 from __future__ import annotations
-
-import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import overhead
-from benchmarks.contenders import BUSY, DEEP, MLP, OFF, ON
+from benchmarks.contenders import MLP, OFF
 from benchmarks.panel.looks import CPU, WALL, mean_within, nobodys, taken
 from benchmarks.panel.row import Row, table
-from tests.support.repository import ROOT
-
-_FIGURE = r"-?\d+\.\d+"
-
-
-def printed(*words: str) -> str:
-    """What a benchmark prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-def test_the_overhead_of_every_loop_with_and_without_the_view() -> None:
-    said = printed("benchmarks.overhead", "--quick", "--ours")
-    for loop in (MLP, DEEP, BUSY):
-        table = said.split(f"{loop}: ")[1].split("\n\n")[0]
-        for tool in (OFF, ON):
-            assert re.search(rf"^{re.escape(tool)}(\s+{_FIGURE}){{8}}\s+1$", table, re.M)
-
-
-def test_the_imports_are_timed_and_load_nothing_heavy() -> None:
-    lines = printed("benchmarks.imports", "--quick").splitlines()
-    (bare,) = (line for line in lines if line.startswith("import gpu_doctor"))
-    assert re.search(rf"{_FIGURE}\s+{_FIGURE}\s+{_FIGURE}\s+< 50", bare)
-    assert "torch" not in bare
-    (loaded,) = (line for line in lines if line.startswith("%load_ext gpu_doctor"))
-    assert "bokeh" not in loaded
-    assert "ipywidgets" not in loaded
 
 
 def test_a_turn_is_compared_with_the_bare_loop_of_the_same_turn() -> None:
@@ -52,15 +17,6 @@ def test_a_turn_is_compared_with_the_bare_loop_of_the_same_turn() -> None:
     assert row.over(0) == [10.0, 20.0, 30.0]
     assert row.over(1) == [1.0, 2.0, 3.0]
     assert row.line().split()[-9:] == ["20.0", "10.0", "30.0", "1.100", "2.0", "1.0", "3.0", "1.033", "3"]
-
-
-def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
-    options = overhead.parser().parse_args(["--quick"])
-    options.steps_s, options.batch = {}, 1
-    child = overhead.Child(["no such tool"], options, tmp_path)
-    with pytest.raises(RuntimeError, match="KeyError: 'no such tool'"):
-        child.cost_us(MLP, "no such tool")
-    child.close()
 
 
 def test_a_row_of_the_panels_table_says_whether_its_aim_is_kept() -> None:
