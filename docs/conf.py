@@ -9,7 +9,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import gpu_doctor  # noqa: E402
-from tests.support.home import BRANCH, home  # noqa: E402
 
 project = "gpu_doctor"
 version = release = gpu_doctor.__version__
@@ -37,14 +36,4 @@ html_theme = "furo"
 html_title = f"gpu_doctor {version}"
 html_extra_path = ["_root"]  # what leads from the site's root to its first page
 html_copy_source = False
-_home = home(ROOT)
-html_baseurl = f"{_home.documentation}/" if _home.documentation else ""
-html_theme_options = (
-    {
-        "source_repository": f"https://github.com/{_home.repository}",
-        "source_branch": BRANCH,
-        "source_directory": "",
-    }
-    if _home.repository
-    else {"top_of_page_buttons": []}
-)
+html_theme_options = {"top_of_page_buttons": []}

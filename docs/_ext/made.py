@@ -88,7 +88,7 @@ def clinic() -> str:
 
 
 def gains() -> str:
-    """What the cures of strangers' programs gave, with the rule that names each trouble."""
+    """What the cures of unseen programs gave, with the rule that names each trouble."""
     rows = [
         (
             markdown.prose(one.name),
@@ -96,7 +96,7 @@ def gains() -> str:
             "not timed" if one.gain is None else f"{one.gain:.2f}x",
         )
         for rule in RULES
-        for one in pairs.strangers(rule.name)
+        for one in pairs.unseen(rule.name)
     ]
     return markdown.table(("program", "rule", "gain of its cure on a CPU"), rows)
 

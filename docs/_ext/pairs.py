@@ -1,17 +1,15 @@
-"""Sick and cured programs of the repository: those of the clinic, of the proof on a GPU, and of strangers.
+"""Sick and cured programs: of the clinic, of the proof on a GPU, and of people who had not read the rules.
 
 A gain is shown only where a file of `benchmarks/` has it: `clinic.json` (`make clinic CLINIC_ARGS="--json ..."`), what
-`make gpu` leaves (`gpu/<card>.json`), and the `truth.json` of each set of strangers.
+`make gpu` leaves (`gpu/<card>.json`), and what the authors of the unseen programs timed (`unseen/`).
 """
 
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.gpu.patients import PATIENTS
@@ -41,7 +39,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Stranger:
+class Unseen:
     """A program by somebody who had not read the rules."""
 
     name: str
@@ -112,19 +110,19 @@ def _cards(row: str) -> Iterator[tuple[str, float]]:
             yield str(proof["machine"]["card"]), float(gain)
 
 
-def strangers(rule: str = "") -> list[Stranger]:
+def unseen(rule: str = "") -> list[Unseen]:
     """The programs whose trouble is of a rule, or all that are sick."""
+    folder = BENCHMARKS / "unseen"
+    mended = json.loads((folder / "mended.json").read_text(encoding="utf-8"))
+    told = [(f"{one['set']}/{one['program']}", one, one["patch"]) for one in mended if one["patch"]]
+    for path in sorted(folder.glob("*/truth.json")):
+        for name, truth in json.loads(path.read_text(encoding="utf-8")).items():
+            cure = path.with_name(f"{name}.patch")
+            if cure.exists():
+                change = cure.read_text(encoding="utf-8").split("\n", 2)[2]
+                told.append((f"{path.parent.name}/{name}", truth, change))
     return [
-        _stranger(path.parent, name, truth)
-        for path in sorted((BENCHMARKS / "strangers").glob("*/truth.json"))
-        for name, truth in json.loads(path.read_text(encoding="utf-8")).items()
+        Unseen(name, str(truth["why"]), str(truth["cure"]), truth.get("cpu_gain"), markdown.code(change, "diff"))
+        for name, truth, change in told
         if truth["rules"] and (not rule or truth["rules"][0] == rule)
     ]
-
-
-def _stranger(folder: Path, name: str, truth: dict[str, Any]) -> Stranger:
-    sick, cured = ((folder / f"{name}_{kind}.py").read_text(encoding="utf-8") for kind in ("sick", "cured"))
-    change = markdown.difference(textwrap.dedent(sick), textwrap.dedent(cured))
-    return Stranger(
-        f"{folder.name}/{name}", str(truth["why"]), str(truth.get("cure", "")), truth.get("cpu_gain"), change
-    )

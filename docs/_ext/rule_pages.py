@@ -36,7 +36,7 @@ def page(rule: Rule) -> str:
     for title, text in paragraphs(rule.page):
         blocks += [f"## {title}"] if title else []
         blocks.append(_linked(markdown.prose(text), rule))
-    return "\n\n".join([*blocks, "## Sick and cured", *_pair(rule), *_strangers(rule)]) + "\n"
+    return "\n\n".join([*blocks, "## Sick and cured", *_pair(rule), *_unseen(rule)]) + "\n"
 
 
 def _linked(text: str, of: Rule) -> str:
@@ -51,9 +51,9 @@ def _pair(rule: Rule) -> list[str]:
     return ["The loop:", markdown.code(pair.source, "python"), "The cure:", pair.change, *pair.gains]
 
 
-def _strangers(rule: Rule) -> list[str]:
+def _unseen(rule: Rule) -> list[str]:
     """Programs that were written by people who had not read this page."""
-    found = pairs.strangers(rule.name)
+    found = pairs.unseen(rule.name)
     if not found:
         return []
     blocks = ["## Programs of others", "Each gain was timed by the program's author, on a CPU, without gpu_doctor."]

@@ -12,10 +12,10 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.support.lab import Lab
-from tests.support.links import INSTALL_ID
 from tests.support.open_notebook import Notebook, wait_until
 from tests.support.repository import ROOT
 from tests.support.still import unfold
+from tests.support.stored_notebooks import INSTALL_ID
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -1,7 +1,6 @@
 """The quickstart uploaded to Colab, which has no gpu_doctor: from the install cell to the panel.
 
-A Python as Colab's, with its packages below it; what pip installs goes into a folder of its own, as there. With a home
-set, GitHub is a clone of this checkout.
+A Python as Colab's, with its packages below it; what pip installs goes into a folder of its own, as there.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from jupyter_client.manager import KernelManager
 
 from tests.kernel.test_old_kernel import COLABS, QUICKSTART_CELL_S
 from tests.support.environments import COLAB, build, python_in, run, write_kernelspec
-from tests.support.home import Home
-from tests.support.links import INSTALL_ID, install_cell
 from tests.support.real_kernel import Kernel
 from tests.support.repository import ROOT
+from tests.support.stored_notebooks import INSTALL_ID
 
 pytestmark = [pytest.mark.extra, pytest.mark.timeout(900)]
 
@@ -39,17 +37,14 @@ def upload(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def colab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
-    """A kernel as Colab's that does not find the checkout; GitHub, for its git, is this repository."""
+def colab(tmp_path: Path) -> Iterator[Kernel]:
+    """A kernel as Colab's that does not find the checkout."""
     below = build(COLAB)
     run(str(below), "-m", "venv", str(tmp_path / "over"))
     python = python_in(tmp_path / "over")
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages, own = (Path(run(str(one), "-c", ask).strip()) for one in (below, python))
     (own / "colab.pth").write_text(f"{packages}\n")  # a path of a .pth file is added without the .pth files in it
-    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
-    monkeypatch.setenv("GIT_CONFIG_KEY_0", f"url.file://{ROOT}/.insteadOf")
-    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://github.com/someone/doctor")
     name = write_kernelspec(tmp_path / "data", COLAB, python=python)
     specs = KernelSpecManager(kernel_dirs=[str(tmp_path / "data" / "kernels")], ensure_native_kernel=False)
     one = Kernel(tmp_path, KernelManager(kernel_name=name, kernel_spec_manager=specs))
@@ -83,11 +78,3 @@ def test_a_zip_beside_the_notebook_leads_to_the_panel(colab: Kernel, upload: Pat
     assert colab.statuses[0] == "recording" and colab.statuses[-1] == "idle"
     assert "waits for data" in colab.shown["verdict"]["text"]
     assert any("gpu-doctor-static" in page for page in colab.pages)
-
-
-def test_with_a_home_the_install_cell_does_it_itself(colab: Kernel) -> None:
-    torch = colab.run(MISSING).split()[1]
-    said = colab.run(install_cell(Home("someone/doctor")), timeout_s=QUICKSTART_CELL_S)
-    assert "gpu_doctor was installed, and torch left as it was." in said
-    assert colab.run(WHERE).split()[1] == torch
-    assert "nothing to do" in colab.run(install_cell(Home("someone/doctor")))

@@ -172,12 +172,3 @@ def test_a_run_of_usual_length_is_compressed_throughout(tmp_path: Path) -> None:
     path = long_runs.single_rows(2_000).save(tmp_path / "short.npz")
     with zipfile.ZipFile(path) as archive:
         assert {one.compress_type for one in archive.infolist()} == {zipfile.ZIP_DEFLATED}
-
-
-def test_the_benchmark_prints_its_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["long_runs", "--quick", "--steps", "400000", "--mixed", "10000"])
-    long_runs.main()
-    said = capsys.readouterr().out
-    assert "4,000 steps that repeat" in said
-    assert "sums: exact; early and late rows are as they were" in said
-    assert "diagnosing 10,000 steps, best of 5" in said

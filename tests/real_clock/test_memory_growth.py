@@ -68,16 +68,9 @@ GROWING_S = 40.0
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(
-    ("body", "line"),
-    [
-        ("        losses.append(loss)\n", "line 10 keeps `loss`"),
-        ("        total = total + criterion(model(x), y)\n", "line 10 keeps `criterion(model(x), y)`"),
-    ],
-)
-def test_a_loop_that_keeps_its_graphs(body: str, line: str) -> None:
-    found = asked(RULE, trained(BATCHES, body, GROWING_S))
-    assert found is not None and line in found.headline and found.risk
+def test_a_loop_that_keeps_its_graphs() -> None:
+    found = asked(RULE, trained(BATCHES, "        losses.append(loss)\n", GROWING_S))
+    assert found is not None and "line 10 keeps `loss`" in found.headline and found.risk
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ VIEW: Final = "application/vnd.jupyter.widget-view+json"
 """The live panel: nothing without its kernel."""
 RESULT: Final = "gpu-doctor-static"
 """The class of what stays in a saved notebook below a doctored cell."""
+INSTALL_ID: Final = "install"
+"""The id of the cell that installs the package where it is missing."""
 _PICTURE: Final = re.compile(r"data:image/[\w+]+;base64,[\w+/=]+")
 _PATH: Final = re.compile(r"(?<![\w.~<])/(?:home|root|tmp|usr|opt|work|mnt|srv|var|private|Users)/[^\s<>\"']*")
 """Folders that are named after a person or a machine, or gone by now."""

@@ -58,7 +58,8 @@ def main(words: list[str] | None = None) -> int:
         if options.verbose:
             print(f"    {visits[-1].shares} {visits[-1].findings} {visits[-1].settings}", flush=True)
         if options.json:
-            Path(options.json).write_text(json.dumps([one.plain() for one in visits], indent=1))
+            lines = ",\n".join(json.dumps(one.plain()) for one in visits)
+            Path(options.json).write_text(f"[\n{lines}\n]\n")
     if not options.quick:
         print(f"\n{score.totals(visits)}\nload {os.getloadavg()[0]:.2f}")
     if options.quick:

@@ -87,7 +87,7 @@ def test_what_the_lines_spend_inside_torch_is_not_python() -> None:
 
 
 def test_a_few_operations_on_whole_tensors_are_no_python() -> None:
-    """As judged on a stranger's loop: crops and flips of the whole batch, by indexing, took a fifth of it."""
+    """As judged on an unseen loop: crops and flips of the whole batch, by indexing, took a fifth of it."""
     crop = replace(line("x = torch.where(flip, x.flip(-1), x)", 0.5), computes=True)
     assert asked(RULE, LOGGING.but(lines=(crop,))) is None
     plot = replace(line("plot(history)", 0.25), line=9)
