@@ -5,7 +5,7 @@ Measured on a virtual machine of 2 cores, hot: one metered in full costs a fetch
 time allows, by what reading them costs at the time. In workers most fast fetches are only timed, in a few bytecodes
 that touch little memory, and put down by the next one that is metered in full; all in all that is 1.3 us a fetch hot
 where calls of ours around each were 4.1 us, and with cold caches 13 to 19 us where they were 34 to 47 us (both in turns
-on a busy machine). benchmarks/fetching.py measures it anew.
+on a busy machine).
 """
 
 from __future__ import annotations

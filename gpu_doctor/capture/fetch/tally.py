@@ -22,7 +22,7 @@ RECENT: Final = 60
 """Wall seconds of so many recent fetches are kept per process, for the spread."""
 SLOW_FETCH_S: Final = 2e-3
 """From so long on, or where they last so long on average, every fetch's CPU and collate seconds are read: that takes
-4 us with hot caches and 6 around a fetch that computes (benchmarks/fetching.py), 0.3 %."""
+4 us with hot caches and 6 around a fetch that computes, 0.3 %."""
 SLOW_OWN_FETCH_S: Final = 2e-4
 """As above where single fetches are metered at all: those of the training process (see `sources`)."""
 EVERY: Final = 7

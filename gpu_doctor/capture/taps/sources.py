@@ -14,7 +14,7 @@ from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.taps.padding import PaddingLooks
 
 LONG_FETCH_S: Final = 2e-3
-"""Metering a fetch takes some 10 us in a loop (benchmarks/fetching.py): every fetch of so long is metered,"""
+"""Metering a fetch takes some 10 us in a loop: every fetch of so long is metered,"""
 SKIPPED: Final = 10
 """of shorter ones one in eleven (a prime, so as not to beat with periods in the data)."""
 FIRST_FETCHES: Final = 64

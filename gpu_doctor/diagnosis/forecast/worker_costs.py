@@ -22,7 +22,7 @@ NEW_BYTE_S: Final = 6e-10
 """And for a byte in new pages: a core fills such with 1 to 2 GB/s."""
 TIMED: Final = (0.5, 2.0)
 """Handing over takes from half to twice what was timed, when this process was both sides. With a real loader `next()`
-took 0.6 to 2.5 times as long, a worker's CPU 0.5 to 2 times (benchmarks/handing.py, 18 loaders on a busy machine)."""
+took 0.6 to 2.5 times as long, a worker's CPU 0.5 to 2 times (18 loaders on a busy machine)."""
 UNTIMED: Final = (0.25, 3.5)
 """The same where nobody timed it."""
 USUAL_TENSORS: Final = 2.0

@@ -19,7 +19,7 @@ ROUNDOFF: Final[Mapping[str, float]] = {"bfloat16": 2.0**-8, "float16": 2.0**-11
 LEEWAY: Final[Mapping[str, float]] = {"bfloat16": 0.25, "float16": 1.0, "tf32": 1.0, "float32": 1.0}
 """After k steps of n operations rounding explains a relative difference of so many roundoffs times sqrt(n * k):
 independent errors add up like a random walk (Higham and Mary 2019). The factor is what models of 16 to 676 operations
-showed where training did not amplify it (benchmarks/rounding.py: bf16 0.19, fp16 1.0, TF32 0.9, another order of sums
+showed where training did not amplify it (bf16 0.19, fp16 1.0, TF32 0.9, another order of sums
 in fp32 0.6). What training amplifies is measured on the loop at hand (trials.nudged)."""
 OPERATIONS: Final = 16
 """Of a step, where they were not counted: those of a small model."""
