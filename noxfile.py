@@ -1,8 +1,7 @@
 """Tests on other Pythons and with other versions: `nox`, or one session by name, such as `nox -s colab`.
 
-Each session makes an environment of its own below `.nox`. `nox` alone runs those that take a minute or two; `nox --list`
-names the others, which install up to 5 GB where torch has no CPU build to offer. A Python that is not on the machine is
-skipped with `--no-error-on-missing-interpreters`.
+Each session makes an environment of its own below `.nox`. `nox` alone runs those that take a minute or two. The others,
+which `nox --list` names, install up to 5 GB where torch has no CPU build to offer.
 """
 
 from __future__ import annotations
@@ -27,7 +26,9 @@ nox.options.sessions = ["types", "without_torch"]
 def install(session: nox.Session, *requirements: str) -> None:
     """Installs with torch's CPU build, or with PyPI's where PyTorch's own index is out of reach."""
     try:
-        session.install(*requirements, "--extra-index-url", CPU_INDEX, "--index-strategy", "unsafe-best-match", silent=True)
+        session.install(
+            *requirements, "--extra-index-url", CPU_INDEX, "--index-strategy", "unsafe-best-match", silent=True
+        )
     except nox.command.CommandFailed:
         session.install(*requirements)
 
