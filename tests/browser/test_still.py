@@ -80,7 +80,7 @@ def test_code_shows_the_persons_own_cell_changed(blank: Page) -> None:
     blank.get_by_role("button", name="Copy this cell with the change").click()
     blank.get_by_text("copied", exact=True).wait_for(timeout=3000)
     assert blank.evaluate("navigator.clipboard.readText()") == CURED
-    failed = {**told(fix()), "error": "The change could not be written into your cells: why."}
+    failed = {**told(fix()), "error": "It could not be written into your cells: why."}
     blank.evaluate("(fix) => window.tell({ fixes: { 'num_workers=3': fix } })", failed)
     assert "could not be written into your cells: why." in blank.locator(".gd-verdict .gd-fix").inner_text()
     assert "num_workers=3" in blank.locator(".gd-verdict .gd-code pre").inner_text()
@@ -102,10 +102,7 @@ def test_what_a_trial_left_is_unfolded_by_key(blank: Page) -> None:
     blank.keyboard.press("Enter")
     detail = blank.locator(".gd-detail").first
     said = detail.inner_text()
-    assert (
-        "Loss the same in every step." in said
-        and "What your cell wrote during the trial was put back: runs/x.pt." in said
-    )
+    assert "Loss the same in every step." in said and "was put back: runs/x.pt." in said
     assert detail.locator("img").get_attribute("src").startswith("data:image/svg+xml;base64,")  # type: ignore[union-attr]
     assert blank.evaluate("document.querySelector('.gd-detail img').naturalWidth") == 340, "the picture is drawn"
     assert blank.evaluate("document.activeElement.dataset.fold") == "row", "focus stays where it was"

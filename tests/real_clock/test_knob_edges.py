@@ -34,7 +34,7 @@ WANTED: Final[dict[str, Any]] = {
     "threads": 2,
 }
 REFUSED: Final[dict[str, dict[str, str]]] = {
-    "a batch sampler of one's own": {"batch_size": "Your batch_sampler (Halves) decides the batch size"},
+    "a batch sampler of one's own": {"batch_size": "batch_sampler (Halves) decides the batch size"},
     "a stream that does not shard": {
         "num_workers": "every worker would deliver all items again",
         **dict.fromkeys(("prefetch_factor", "persistent_workers", "worker_threads"), "set num_workers above 0 first"),
@@ -79,7 +79,7 @@ def test_every_knob_on_every_kind_of_loop(name: str, where: str) -> None:
     assert found is not None
     refused = dict(REFUSED.get(name, {}))
     if "LSTM" in found.layers and not lstm_in_bf16():
-        refused["amp"] = "LSTM fails in bf16 on this CPU, which has no AVX-512"
+        refused["amp"] = "LSTM fails in bf16 on this CPU"
     if name != "images":
         refused["channels_last"] = "no 2D convolutions"
     for knob, said in refused.items():
@@ -209,7 +209,7 @@ def test_loaders_of_several_batch_sizes_keep_their_ratio() -> None:
     case.run()
     sizes = {one.batch_size for one in case.run({"batch_size": 12}).setup.loaders}
     assert sizes == {12, 8}
-    with pytest.raises(Refused, match=r"loaders of batch size 24 and 16.*choose a multiple of 3"):
+    with pytest.raises(Refused, match=r"batch size 24 and 16.*a multiple of 3"):
         case.run({"batch_size": 10})
     assert (space["wide"].batch_size, space["other"].batch_size) == (24, 16)
 
@@ -271,7 +271,7 @@ def main():
     ("end", "said"),
     [
         ('if __name__ == "__main__":\n    main()\n', "OUTCOME budget-reached"),
-        ("main()\n", "OUTCOME refused Workers start by METHOD and import this script again"),
+        ("main()\n", "OUTCOME refused Workers start by METHOD and"),
     ],
 )
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -298,10 +298,9 @@ def test_a_dataset_of_the_notebook_under(method: str) -> None:
         text=True,
         timeout=200,
     )
-    assert (
-        f"OUTCOME refused Workers start by {method}, which needs pickling, but dataset is defined in the notebook"
-        in done.stdout
-    ), done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert f"OUTCOME refused Workers start by {method}" in done.stdout, said
+    assert "but dataset is defined in the notebook" in done.stdout, said
 
 
 @pytest.mark.timeout(300)

@@ -34,7 +34,7 @@ def test_a_trial_lists_them_and_a_run_is_not_watched(folder: Path) -> None:
     assert case.run().written is None
     effect = case.trial({"threads": 1}, steps=6, seconds=8.0)
     assert effect.written == ("runs/x.pt", "log.txt")
-    assert "what your cell wrote during the trial was put back: runs/x.pt and log.txt" in str(effect)
+    assert "was put back: runs/x.pt and log.txt" in str(effect)
     assert effect.to_dict()["written"] == effect.written
     assert case.trials[-1][1].written == effect.written
 

@@ -157,7 +157,7 @@ def test_a_link_is_written_through(tmp_path: Path) -> None:
 
 def test_a_newer_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = rewritten(full().save(tmp_path / "run.npz"), schema=SCHEMA + 1)
-    with pytest.raises(RecordingError, match=r"newer gpu_doctor .* upgrade jupyter-gpu-doctor"):
+    with pytest.raises(RecordingError, match=r"newer .* upgrade jupyter-gpu-doctor"):
         load(path)
 
 

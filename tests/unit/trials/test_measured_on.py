@@ -85,9 +85,7 @@ def test_two_machines_have_no_verdict(other: dict[str, Any]) -> None:
     effect = faster({"host": "node-7", "cpu": EPYC}, {"cpu": EPYC, **other})
     assert effect.speedup is not None and effect.speedup > 2.0  # it is what it is
     assert effect.verdict == "inconclusive"
-    assert effect.reason.startswith(
-        "the baseline was measured on CPU, 4 cores (AMD EPYC 7B13) on node-7, the candidate"
-    )
+    assert "CPU, 4 cores (AMD EPYC 7B13) on node-7, the candidate" in effect.reason
     assert effect.reason.endswith("this compares machines, not settings")
     assert effect.device.count(" on node-") == 2 and effect.elsewhere
 
