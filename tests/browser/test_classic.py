@@ -5,33 +5,11 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.test_view import PANEL, rows
-from tests.support.classic import Classic, Seven, static
+from tests.support.classic import PREPARED, WATCHED, Classic, Seven, static
 from tests.support.lab import Lab
+from tests.support.live_page import PANEL, rows
 from tests.support.open_notebook import wait_until
-from tests.support.repository import ARTIFACTS, ROOT
-
-PREPARED = f"""
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-import time, torch
-from torch.utils.data import DataLoader, Dataset
-%load_ext gpu_doctor
-class Slow(Dataset):
-    def __len__(self): return 30000
-    def __getitem__(self, index):
-        time.sleep(0.002)
-        return torch.randn(8)
-loader = DataLoader(Slow(), batch_size=8, num_workers=0)
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-"""
-WATCHED = """%%gpudoctor --trial-steps 20 --trial-seconds 4
-for batch in loader:
-    optimizer.zero_grad()
-    model(batch).sum().backward()
-    optimizer.step()
-"""
+from tests.support.repository import ARTIFACTS
 
 
 @pytest.mark.timeout(180)

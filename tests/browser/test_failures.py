@@ -13,10 +13,9 @@ from playwright.sync_api import Browser, Page
 from gpu_doctor import report
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.report.sections import Reported
-from tests.browser.test_classic import PREPARED, WATCHED
-from tests.browser.test_view import PANEL, rows
-from tests.support.classic import static
+from tests.support.classic import PREPARED, WATCHED, static
 from tests.support.lab import Lab, new_page
+from tests.support.live_page import NOT_SHOWN, PANEL, rows
 from tests.support.open_notebook import Notebook, wait_until
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
@@ -26,7 +25,6 @@ from tests.support.still import resize, serve, start
 pytestmark = pytest.mark.timeout(300)
 
 GONE = "kernel that ran this cell is gone"
-NOT_SHOWN = "no live panel here"
 IN_AN_OUTPUT = """(() => { const area = document.createElement("div"); area.className = "output";
   area.append(document.querySelector("main"), document.querySelector(".gpu-doctor-static")); document.body.append(area);
 })()"""

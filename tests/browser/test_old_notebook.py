@@ -10,10 +10,9 @@ import nbformat
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.test_failures import NOT_SHOWN
-from tests.browser.test_view import PANEL, rows
 from tests.support.classic import OldLab, Six, static
 from tests.support.lab import Lab, new_page
+from tests.support.live_page import NOT_SHOWN, PANEL, rows
 from tests.support.open_notebook import wait_until
 from tests.support.repository import ARTIFACTS, ROOT
 

@@ -14,19 +14,10 @@ from gpu_doctor.recording import Recording
 from gpu_doctor.report.panel import as_json, fix_shown
 from tests.support.lab import new_page
 from tests.support.repository import ARTIFACTS
-from tests.support.still import resize, show
+from tests.support.still import CUT, asked, resize, show
 from tests.support.trial_parts import BOTH, CURED, WORKERS, effects, fix, plan, treated, trials
 
 EVIL = "<img src=x onerror=window.ran=1></pre><script>window.ran=2</script>"
-CUT = """(() => {
-  const root = document.querySelector('[data-gpu-doctor]').getBoundingClientRect();
-  const cells = [...document.querySelectorAll('.gd-runs td, .gd-runs th, .gd-rung > *')];
-  return { page: document.documentElement.scrollWidth - innerWidth,
-    table: Math.max(...[...document.querySelectorAll('.gd-scroll')].map((one) => one.scrollWidth - one.clientWidth)),
-    spill: Math.max(...cells.map((one) => one.getBoundingClientRect().right)) - root.right,
-    broken: cells.filter((one) => one.scrollWidth > one.clientWidth + 1
-      && getComputedStyle(one).display !== 'inline').length };
-})()"""
 
 
 @pytest.fixture
@@ -40,11 +31,6 @@ def blank(browser: Browser) -> Iterator[Page]:
 def told(change: Fix) -> dict[str, Any]:
     """A change as the kernel tells it of the advice of `starved`."""
     found: dict[str, Any] = as_json(fix_shown(change, {"num_workers": 3}))
-    return found
-
-
-def asked(page: Page) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = page.evaluate("window.asked")
     return found
 
 

@@ -7,12 +7,11 @@ import json
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.test_scene import finished, opened, state, tried
-from tests.browser.test_still import CUT, asked
 from tests.support.lab import Lab
 from tests.support.open_notebook import Notebook, wait_until
+from tests.support.quickstart_page import finished, opened, state, tried
 from tests.support.repository import ARTIFACTS
-from tests.support.still import resize, show, unfold
+from tests.support.still import CUT, asked, resize, show, unfold
 from tests.support.trial_parts import searched, swept, treated
 
 pytestmark = pytest.mark.timeout(600)

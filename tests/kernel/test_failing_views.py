@@ -18,10 +18,9 @@ import gpu_doctor
 from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.notebook.panel_needs import NEEDS
 from gpu_doctor.notebook.widget import DoctorView
-from tests.kernel.test_magic import LOOP
 from tests.support.repository import ROOT
+from tests.support.shells import LOOP, ran, with_the_magic
 from tests.support.shells import one_shell as one_shell
-from tests.support.shells import ran, with_the_magic
 
 CELL = "%%gpudoctor\n" + LOOP
 

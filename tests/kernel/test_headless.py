@@ -11,7 +11,7 @@ from typing import Any, Final
 import nbformat
 import pytest
 
-from tests.support.jupyter_home import jupyter_environment
+from tests.support.jupyter_home import environment
 from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.timeout(600)
@@ -64,11 +64,6 @@ def notebook(folder: Path, parameters: str = "size = 8\n") -> Path:
     path = folder / "train.ipynb"
     nbformat.write(made, path)
     return path
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """A Jupyter of the test's own, which finds this package."""
-    return {**jupyter_environment(folder / "jupyter"), "PYTHONPATH": str(ROOT)}
 
 
 def told(cell: Any) -> str:

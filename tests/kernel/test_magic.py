@@ -14,27 +14,9 @@ import gpu_doctor
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.trials.case import Case
 from tests.support import patched_cells
+from tests.support.shells import LOOP, ran
 from tests.support.shells import one_shell as one_shell
-from tests.support.shells import ran
 from tests.support.shells import shell as shell
-
-LOOP = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-torch.manual_seed(0)
-data = TensorDataset(torch.randn(640, 16), torch.randint(0, 2, (640,)))
-loader = DataLoader(data, batch_size=32, shuffle=True)
-model = nn.Linear(16, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-losses = []
-for x, y in loader:
-    optimizer.zero_grad()
-    loss = nn.functional.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
-    losses.append(loss.item())
-"""
 
 
 def last_case() -> Case:

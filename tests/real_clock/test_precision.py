@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gpu_doctor
-from tests.unit.trials.test_precision import as_it_was as as_it_was
-from tests.unit.trials.test_precision import newer
+from tests.support.precision import as_it_was as as_it_was
+from tests.support.precision import newer
 
 
 @newer

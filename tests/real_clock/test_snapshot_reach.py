@@ -12,7 +12,7 @@ import torch
 import gpu_doctor
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.snapshot.walk import Walk
-from tests.unit.trials.test_snapshot_reach import PARTS, comes_back, notebook
+from tests.support.reaching import PARTS, comes_back, notebook
 
 
 @pytest.mark.parametrize("wrapper", ["torch.no_grad()", "torch.inference_mode()", "torch.compile", "functools.cache"])

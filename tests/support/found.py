@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.rule import Finding, Rule
+from gpu_doctor.diagnosis.silent_rules import _ON_GPU
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
 from tests.support.one_cause import unsettled
@@ -86,3 +86,9 @@ def _diagnosis(of: Loop | Recording) -> Diagnosis:
 
 def _recording(of: Loop | Recording) -> Recording:
     return of.recording() if isinstance(of, Loop) else of
+
+
+GPU_ONLY = tuple(
+    one.name for one in RULES if _ON_GPU.keys() & set(one.needs if one.cpu_needs is None else one.cpu_needs)
+)
+"""Rules of which nothing can be said where there is no GPU."""

@@ -37,7 +37,7 @@ def run(stage: Stage) -> None:
 
 
 def _real(stage: Stage) -> None:
-    from tests.gpu.test_device_clock_gpu import KINDS, ran, share
+    from tests.support.loops_traced import KINDS, ran, share
 
     def shares(name: str) -> Row:
         seen, true = ran(name, traced=False)
@@ -63,7 +63,7 @@ def _real(stage: Stage) -> None:
 def _simulated(stage: Stage) -> None:
     from gpu_doctor.diagnosis.vitals.measure import measure
     from tests.support.device_truth import trace, truth
-    from tests.unit.capture.test_device_truth import LOOPS, Traced
+    from tests.support.traced_device import LOOPS, Traced
 
     def played(name: str) -> Row:
         device = Traced(LOOPS[name])

@@ -9,10 +9,9 @@ import pytest
 
 from gpu_doctor.diagnosis.vitals.measure import measure
 from tests.support.device_truth import Trace, runtime_waits, trace, truth
-from tests.support.simulated_device import MS, Loop, SimulatedDevice
+from tests.support.traced_device import D2D, D2H, H2D, LOOPS, Traced, event
 
 NONE = np.empty((0, 2))
-H2D, D2H, D2D = "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)", "Memcpy DtoD (Device -> Device)"
 POINTS = 0.03
 """As far as ours may be from the truth."""
 
@@ -20,11 +19,6 @@ POINTS = 0.03
 def repeated(number: int, period: float, *work: tuple[float, float]) -> np.ndarray:
     """Steps of one period with the same pieces of work in each."""
     return np.asarray([(k * period + begin, k * period + end) for k in range(number) for begin, end in work])
-
-
-def event(name: str, device: str, begin: float, end: float, **more: object) -> SimpleNamespace:
-    """One of a profiler's."""
-    return SimpleNamespace(name=name, device_type=device, time_range=SimpleNamespace(start=begin, end=end), **more)
 
 
 def test_a_pause_inside_a_step_is_no_gap_though_the_host_waits_in_it() -> None:
@@ -91,42 +85,6 @@ def test_the_hosts_waits_in_the_driver_are_counted() -> None:
         event("cudaStreamSynchronize", "cuda", 3, 4),  # the device's mark of it
     ]
     assert runtime_waits(events, "cuda") == {"cudaStreamSynchronize": 2}
-
-
-class Traced(SimulatedDevice):
-    """Says what Kineto would have seen."""
-
-    def __init__(self, loop: Loop) -> None:
-        super().__init__()
-        self.loop, self.events = loop, list[SimpleNamespace]()
-
-    def host(self, ms: float) -> None:
-        """A wait for a batch is known by its length."""
-        begin = self.now
-        super().host(ms)
-        if ms == self.loop.wait:
-            self.events.append(event("wait", "cpu", begin / 1e3, self.now / 1e3))
-
-    def launch(self, ms: float, cost_ms: float = 0.0, phase: str = "") -> None:
-        """A copy is what belongs to no phase."""
-        super().launch(ms, cost_ms, phase)
-        if ms:
-            end = self.idle_from / 1e3
-            self.events.append(event("kernel" if phase else H2D, "cuda", end - ms * MS / 1e3, end))
-
-
-LOOPS = {
-    "starved": Loop(wait=12.0, kernel=0.2, copy=0.5),
-    "launch-bound": Loop(wait=0.013, kernels=100, kernel=0.005, launch_cost=0.04),
-    "sync-bound": Loop(wait=0.013, item_every=1, python=2.0, copy=0.3),
-    "compute-bound": Loop(wait=0.013, kernel=2.0, copy=0.2),
-    "a deep queue that hides the wait": Loop(wait=3.0, kernel=2.0),
-    "a blocking copy behind a hidden wait": Loop(wait=4.0, kernel=1.0, copy=2.0),
-    "a blocking copy after a wait that is seen": Loop(wait=12.0, kernel=1.0, copy=4.0),
-    "a pinned copy behind a hidden wait": Loop(wait=4.0, kernel=1.0, copy=2.0, copy_blocks=False, most_queued_ms=20),
-    "a pinned copy after a wait that is seen": Loop(wait=14.0, kernel=1.0, copy=2.0, copy_blocks=False),
-    "pinned copies while the queue fills": Loop(wait=1.0, kernel=1.0, copy=2.0, copy_blocks=False),
-}
 
 
 @pytest.mark.parametrize("name", LOOPS)

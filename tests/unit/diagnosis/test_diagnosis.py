@@ -16,55 +16,17 @@ from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.evidence import line_text
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR
-from gpu_doctor.diagnosis.silent_rules import _ON_GPU, Silence
+from gpu_doctor.diagnosis.silent_rules import Silence
 from gpu_doctor.diagnosis.verdict import verdict
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.recording import LineCost, Metric, Recording, Series, Steps
+from gpu_doctor.recording import LineCost, Recording, Steps
 from gpu_doctor.recording.setup import OptimizerFacts
 from gpu_doctor.recording.steps import INFERENCE
 from gpu_doctor.report import as_text as report
 from gpu_doctor.report.sections import Reported
+from tests.support.costly_cell import CELL, SLEEPING, costly
+from tests.support.found import GPU_ONLY
 from tests.support.recordings import Loop, line, on_gpu
-
-SLEEPING = Loop(wait=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)
-
-
-CELL = """\
-import random, torch
-from torch import nn
-
-def batches(texts, size):
-    for at in range(0, len(texts), size):
-        rows = [encode(one) for one in texts[at : at + size]]
-        yield torch.tensor(rows), torch.tensor([len(one) for one in rows])
-
-def train(model, optimizer, texts, history):
-    for x, y in batches(texts, 32):
-        out = model(x)
-        loss = nn.functional.cross_entropy(out, y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        history.append(loss)
-        print(f"{loss:.3f}")
-""" + "".join(
-    f"def step_{i}(values):\n    kept = []\n    for one in values:\n        kept.append(one * {i})\n    return kept\n\n"
-    for i in range(14)
-)
-"""A cell of a hundred lines that makes its own batches and keeps its losses."""
-
-
-def costly(cell: str) -> Recording:
-    """Ten thousand steps of it, each of its lines seen, in a process whose memory grows."""
-    lines = tuple(
-        line(text.strip(), 0.3 if "encode" in text else 0.004, "forward" if "model(x)" in text else "other")
-        for text in cell.splitlines()
-        if text.strip()
-    )
-    recording = SLEEPING.but(steps=10_000, other=30.0, has_loader=False, source=cell, lines=lines).recording()
-    times = np.linspace(0.0, float(recording.steps.start_s[-1]), 200)
-    rss = Series(Metric("process_rss_bytes", "bytes", "", "memory"), times, 1e9 + 1e7 * np.arange(200.0))
-    return dataclasses.replace(recording, series=(*recording.series, rss))
 
 
 def of(loop: Loop) -> Diagnosis:
@@ -259,12 +221,6 @@ def test_of_a_few_long_steps_one_that_compiled_first_is_warm_up() -> None:
     assert measure(closing(20, 30.0, 5.0, 5.0)).warmup_steps == 1
     assert measure(closing(20, 8.0, 5.0, 5.0)).warmup_steps == 0
     assert measure(closing(1, 30.0, 5.0, 5.0)).warmup_steps == 0
-
-
-GPU_ONLY = tuple(
-    one.name for one in RULES if _ON_GPU.keys() & set(one.needs if one.cpu_needs is None else one.cpu_needs)
-)
-"""Rules of which nothing can be said where there is no GPU."""
 
 
 ON_A_CPU = (Loop(), SLEEPING, Loop(other=30.0), Loop(transfer=30.0), Loop(has_loader=False))

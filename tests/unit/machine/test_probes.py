@@ -21,25 +21,12 @@ from gpu_doctor.machine import processes as children
 from gpu_doctor.machine.checkup import gather
 from gpu_doctor.machine.nvml import activity, probe
 from gpu_doctor.machine.nvml.visible import look
-from gpu_doctor.machine.probe import ProbeScope, Reading
+from gpu_doctor.machine.probe import ProbeScope
 from gpu_doctor.machine.probes import PROBES
 from gpu_doctor.recording import DeviceSetup
+from tests.support.probing import MIB, values
+from tests.support.probing import no_visible_devices as no_visible_devices
 from tests.support.stub_nvml import GIB, LOST, NO_DRIVER, NO_LIBRARY, NOT_SUPPORTED, Card, NVMLError, StubNvml
-
-MIB = 1 << 20
-
-
-def values(readings: list[Reading], device: int | None = 0) -> dict[str, float]:
-    return {metric.name: value for metric, value in readings if metric.device == device}
-
-
-@pytest.fixture(autouse=True)
-def no_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the environment nor torch says which cards are visible."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr(probe, "device_uuids", tuple)
-    monkeypatch.setattr(probe, "cuda_in_use", lambda: False)
 
 
 class Desk:

@@ -14,27 +14,7 @@ import pytest
 
 from gpu_doctor.recording import LoaderSetup, Recording, RecordingError, Setup, Steps, describe, load, npz
 from gpu_doctor.recording.npz import SCHEMA
-from tests.support.recordings import full
-
-
-def same(one: Any, other: Any) -> None:
-    """Compares nested frozen facts, arrays by their values (NaN equals NaN)."""
-    if isinstance(one, np.ndarray):
-        np.testing.assert_array_equal(one, other)
-    elif dataclasses.is_dataclass(one):
-        assert type(one) is type(other)
-        for item in dataclasses.fields(one):
-            same(getattr(one, item.name), getattr(other, item.name))
-    elif isinstance(one, tuple):
-        assert isinstance(other, tuple)
-        assert len(one) == len(other)
-        for a, b in zip(one, other, strict=True):
-            same(a, b)
-    elif isinstance(one, float) and one != one:
-        assert other != other
-    else:
-        assert type(one) is type(other)
-        assert one == other
+from tests.support.recordings import full, same
 
 
 def test_every_field_survives_a_file(tmp_path: Path) -> None:

@@ -15,13 +15,7 @@ from gpu_doctor.recording import Losses, Recording, Steps
 from gpu_doctor.trials.compare.effect import Effect, compare, verdict_of
 from gpu_doctor.trials.compare.ratio import MISSES, MIXING, PRIOR_PAIRS, RUN_TO_RUN, PairLog, Ratio, Stretch, ratio
 from gpu_doctor.trials.rounds import MOST_PAIRS, needs_more
-from tests.support.recordings import Loop
-
-
-def run(step_s: float = 0.01, n: int = 50, *, jitter: float = 0.05, seed: int = 0, samples: float = 32.0) -> Recording:
-    half = step_s * 500.0
-    loop = Loop(steps=n, wait=half, forward=half, backward=0.0, optimizer=0.0, first=20.0, jitter=jitter, seed=seed)
-    return loop.but(batch=samples, told={"outcome": "budget-reached"}).recording()
+from tests.support.runs_compared import run
 
 
 def sides(speedup: float, pairs: int = 2, seed: int = 0, **given: float) -> tuple[list[Recording], list[Recording]]:

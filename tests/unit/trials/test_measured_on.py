@@ -19,9 +19,9 @@ from gpu_doctor.trials import race
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.results import Sweep
 from tests.support.recordings import Loop, on_gpu
+from tests.support.repository import SAVED
 from tests.support.rounds_parts import Cluster, out
 from tests.support.training_worlds import DECODING, case_of
-from tests.unit.recording.test_saved import SAVED
 
 H100 = (DeviceSetup(0, "NVIDIA H100"),)
 T4 = (DeviceSetup(0, "Tesla T4"),)
