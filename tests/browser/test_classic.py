@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from playwright.sync_api import Page
 
+from gpu_doctor.notebook.live_view import GREETING_S
 from tests.support.classic import PREPARED, WATCHED, Classic, Seven, static
 from tests.support.lab import Lab
 from tests.support.live_page import PANEL, rows
 from tests.support.open_notebook import wait_until
 from tests.support.repository import ARTIFACTS
+
+GREETED = f"00:{math.ceil(GREETING_S) + 1:02}"
+"""On the run's own clock: from then on the kernel knows whether clicks reach it."""
 
 
 @pytest.mark.timeout(180)
@@ -31,7 +37,8 @@ def test_the_scene(lab: Lab, page: Page, front_end: type[Seven] | type[Classic])
         assert opened.busy(), "a click waits for the end of the cell"
         opened.interrupt()
     else:
-        page.wait_for_timeout(7000)
+        clock = f"{PANEL}.state().header.clock"
+        wait_until(lambda: page.evaluate(clock) >= GREETED, 30, "The run's clock stands")
         assert hint.count() == 0, "the kernel hears clicks, and knows it"
         stop.click()
     wait_until(lambda: opened.ran(1), 15, "The cell was not stopped")

@@ -120,7 +120,7 @@ def test_compile_on_loops_of_several_kinds(name: str, monkeypatch: pytest.Monkey
         case = made(name, where)
         case.run(steps=3)
         graphs.clear()
-        effect = case.trial({"compile": True}, steps=3, seconds=20)
+        effect = case.trial({"compile": True}, steps=3, seconds=20, pairs=1)
         assert effect.outcome in ("completed", "budget-reached"), effect.reason
         assert graphs
     torch._dynamo.reset()
@@ -131,7 +131,7 @@ def test_a_sampler_with_a_generator_draws_the_same_rows_and_is_put_back() -> Non
     space = case.namespace
     state = space["generator"].get_state()
     loader, was = space["loader"], dict(vars(space["loader"]))
-    effect = case.trial({"num_workers": 1}, steps=6, seconds=20)
+    effect = case.trial({"num_workers": 1}, steps=6, seconds=20, pairs=1)
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
     assert effect.loss_verdict == "equal", effect
     assert torch.equal(space["generator"].get_state(), state) and vars(loader) == was
@@ -261,7 +261,7 @@ def main():
     names = {"net": net, "opt": opt, "loader": DataLoader(Rows(), 8)}
     case = gpu_doctor.case("for x in loader:\\n    net(x).sum().backward()\\n    opt.step()\\n", names)
     case.run(steps=3)
-    effect = case.trial({"num_workers": 1}, steps=3, seconds=60)
+    effect = case.trial({"num_workers": 1}, steps=3, seconds=60, pairs=1)
     print("OUTCOME", effect.outcome, effect.reason)
 
 """
@@ -316,7 +316,7 @@ def test_a_loader_of_a_forkserver_with_persistent_workers_is_turned_and_put_back
     assert workers is not None
     try:
         for value in (2, 0):
-            effect = case.trial({"num_workers": value}, steps=6, seconds=40)
+            effect = case.trial({"num_workers": value}, steps=6, seconds=40, pairs=1)
             assert effect.outcome in ("completed", "budget-reached") and effect.speedup, str(effect)
             assert [one.num_workers for one in case.trials[-1][1].setup.loaders] == [value]
             assert vars(loader) == written and loader._iterator is workers

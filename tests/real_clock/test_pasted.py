@@ -16,11 +16,10 @@ from IPython.utils.capture import capture_output
 import gpu_doctor
 from gpu_doctor.cell import Fix, FixedCell
 from gpu_doctor.notebook.cell_runner import Cell
-from gpu_doctor.recording import Settings
 from gpu_doctor.report.plan import plan_html, plan_text
 from gpu_doctor.trials.candidates import Move
 from gpu_doctor.trials.case import Case
-from gpu_doctor.trials.compare.effect import Effect
+from tests.support.faster import Faster
 from tests.support.patched_cells import LOOP, PRELUDE
 
 LOADER = "loader = DataLoader(ds, batch_size=16, shuffle=True)\n"
@@ -79,17 +78,6 @@ def test_a_literal_that_was_varied_stands_in_the_changed_text() -> None:
     effect = case.trial({"vary.rate": 0.01, "batch_size": 8}, pasted=True, **QUICK)  # type: ignore[arg-type]
     assert effect.verified == "as pasted" and effect.outcome in ("completed", "budget-reached"), effect
     assert case.trials[-1][1].source.startswith("rate = 0.01\nloader = DataLoader(ds, batch_size=8")
-
-
-class Faster(Case):
-    """Its trials are made, and called twice as fast where the candidate went well."""
-
-    def trial(self, settings: Settings, **asked: Any) -> Effect:
-        found = super().trial(settings, **{**asked, "steps": 3, "pairs": 1})
-        if found.outcome in ("completed", "budget-reached"):
-            found = replace(found, verdict="faster", speedup=2.0, low=1.9, high=2.1, reason="", loss_verdict="equal")
-        self.effects[-1] = found
-        return found
 
 
 def treated(monkeypatch: pytest.MonkeyPatch, after: str | None = None) -> tuple[Case, Any]:

@@ -21,5 +21,5 @@ for x in torch.utils.data.DataLoader(torch.randn(400, 4), batch_size=4):
 """
     case = gpu_doctor.case(cell, {"__name__": "__main__"})
     case.run()
-    effect = case.trial({"threads": 1}, steps=10)
+    effect = case.trial({"threads": 1}, steps=10, pairs=1)
     assert effect.speedup is not None and effect.not_restored == ()
