@@ -262,7 +262,7 @@ def test_treat_climbs_to_workers_and_says_what_to_paste() -> None:
 def test_a_plan_is_written_into_the_cell() -> None:
     ns = namespace() | {"DataLoader": DataLoader, "Slow": lambda n: Rows(n, 64, 4, sleep_s=2e-3)}
     cell = "loader = DataLoader(Slow(480), batch_size=32)\n" + CELL
-    plan = Faster(cell, ns).treat(max_trials=1, steps=10)
+    plan = gpu_doctor.case(cell, ns).treat(max_trials=1, steps=10, executor=Faster())
     workers = plan.settings["num_workers"]
     assert plan.fix.complete and f"DataLoader(Slow(480), batch_size=32, num_workers={workers})" in plan.fix.copied
     assert f"+loader = DataLoader(Slow(480), batch_size=32, num_workers={workers})" in str(plan)

@@ -84,7 +84,7 @@ def treated(monkeypatch: pytest.MonkeyPatch, after: str | None = None) -> tuple[
     """A treatment of a cell to which another batch is offered; `after` stands for the changed text."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(PRELUDE, namespace)
-    case = Faster(CELL, namespace)
+    case = gpu_doctor.case(CELL, namespace)
     case.run()
     move = Move({"batch_size": 8}, "a rule")
     monkeypatch.setattr(
@@ -93,7 +93,7 @@ def treated(monkeypatch: pytest.MonkeyPatch, after: str | None = None) -> tuple[
     if after is not None:
         changed = Fix({"batch_size": 8}, (FixedCell("this cell", CELL, after),))
         monkeypatch.setattr(case, "fix", lambda settings, history=None: changed)
-    return case, case.treat(changes_training=True, steps=3, seconds=5)
+    return case, case.treat(changes_training=True, steps=3, seconds=5, executor=Faster())
 
 
 def test_a_plan_says_that_the_changed_cell_was_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,7 @@ def test_the_setup_as_written_is_not_that_of_a_kept_setting() -> None:
 
 
 def test_a_treatment_starts_from_the_code_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Faster(LOOP, namespace())
+    case = gpu_doctor.case(LOOP, namespace())
     case.run(steps=3)
     case.run({"batch_size": 8}, steps=3)
     judged: list[Recording] = []
@@ -156,7 +156,7 @@ def test_a_treatment_starts_from_the_code_as_written(monkeypatch: pytest.MonkeyP
         return gpu_doctor.diagnose(recording)
 
     monkeypatch.setattr("gpu_doctor.trials.treat.diagnose", diagnosing)
-    case.treat(max_trials=1, steps=5)
+    case.treat(max_trials=1, steps=5, executor=Faster())
     assert [dict(one.settings) for one in judged] == [{}]
 
 
