@@ -40,7 +40,8 @@ def program(plan: Plan) -> torch.nn.Module:
                     guess = model(x).argmax(dim=-1)
                 guess, y = accelerator.gather_for_metrics((guess, y))
                 right += int((guess == y).sum())
-    return accelerator.unwrap_model(model)
+    trained: torch.nn.Module = accelerator.unwrap_model(model)
+    return trained
 
 
 CELL = """

@@ -27,7 +27,7 @@ def learner_of(plan: Plan, own_optimizer: bool = False, own_loaders: bool = Fals
     from fastai.data.core import DataLoaders
     from fastai.optimizer import Adam, OptimWrapper
 
-    class Timer(Callback):
+    class Timer(Callback):  # type: ignore[misc]
         order = -100
 
         def before_validate(self) -> None:

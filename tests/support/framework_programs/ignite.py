@@ -23,7 +23,7 @@ def program(plan: Plan) -> torch.nn.Module:
     trainer = engines.create_supervised_trainer(model, optimizer, loss_of, gradient_accumulation_steps=plan.every)
     evaluator = engines.create_supervised_evaluator(model, {"accuracy": Accuracy()})
 
-    @trainer.on(engines.Events.EPOCH_COMPLETED)
+    @trainer.on(engines.Events.EPOCH_COMPLETED)  # type: ignore[untyped-decorator]
     def evaluate(engine: Any) -> None:
         with plan.hand.evaluation():
             evaluator.run(held_out)

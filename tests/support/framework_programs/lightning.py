@@ -14,7 +14,7 @@ from tests.support.programs import Net, Plan, Slow, loss_of
 lightning = importlib.import_module("lightning")
 
 
-class Lit(lightning.LightningModule):  # type: ignore[name-defined]
+class Lit(lightning.LightningModule):  # type: ignore[name-defined, misc]
     """A model inside of the LightningModule: `self(x)` is never called, as in most of Lightning's own examples."""
 
     def __init__(self, plan: Plan) -> None:
@@ -53,7 +53,7 @@ class Forward(Lit):
         return loss_of(self(x), y)
 
 
-class Timer(lightning.pytorch.callbacks.Callback):  # type: ignore[name-defined]
+class Timer(lightning.pytorch.callbacks.Callback):  # type: ignore[name-defined, misc]
     """Times validation by hand."""
 
     def __init__(self, plan: Plan) -> None:

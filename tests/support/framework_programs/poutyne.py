@@ -12,7 +12,7 @@ from tests.support.programs import Net, Plan, Slow, loss_of
 poutyne = importlib.import_module("poutyne")
 
 
-class Timer(poutyne.Callback):  # type: ignore[name-defined]
+class Timer(poutyne.Callback):  # type: ignore[name-defined, misc]
     """Times validation by hand."""
 
     def __init__(self, plan: Plan) -> None:

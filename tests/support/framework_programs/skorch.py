@@ -12,7 +12,7 @@ from tests.support.programs import HELD_OUT, Collate, Items, Net, Plan, Slow
 skorch = importlib.import_module("skorch")
 
 
-class Timer(skorch.callbacks.Callback):  # type: ignore[name-defined]
+class Timer(skorch.callbacks.Callback):  # type: ignore[name-defined, misc]
     """Times validation by hand: it begins when an epoch has seen all its training batches."""
 
     def __init__(self, plan: Plan) -> None:
@@ -35,7 +35,7 @@ class Timer(skorch.callbacks.Callback):  # type: ignore[name-defined]
         self.open.__exit__(None, None, None)
 
 
-class Accumulating(skorch.NeuralNet):  # type: ignore[name-defined]
+class Accumulating(skorch.NeuralNet):  # type: ignore[name-defined, misc]
     """Gradients of several batches make a step, as in skorch's manual; what an epoch leaves over is its last step."""
 
     plan: Plan

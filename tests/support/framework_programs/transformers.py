@@ -16,7 +16,7 @@ transformers = importlib.import_module("transformers")
 def classifier(plan: Plan) -> Any:
     """A BERT of one narrow layer, read off tokens, whose logits pass through the slept-for part."""
 
-    class Bert(transformers.BertForSequenceClassification):  # type: ignore[name-defined]
+    class Bert(transformers.BertForSequenceClassification):  # type: ignore[name-defined, misc]
         def __init__(self, config: Any, hand: Hand) -> None:
             super().__init__(config)
             self.hand, self.head = hand, Net(hand)
@@ -37,7 +37,7 @@ def classifier(plan: Plan) -> Any:
     return Bert(config, plan.hand)
 
 
-class Trainer(transformers.Trainer):  # type: ignore[name-defined]
+class Trainer(transformers.Trainer):  # type: ignore[name-defined, misc]
     """The Trainer, with a stopwatch around its evaluation and its backward passes, which end its training step."""
 
     hand: Hand
