@@ -12,9 +12,11 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
-from tests.support.lab import Lab, launch_chromium, new_page
+from tests.support.lab import Lab, new_page
+from tests.support.pages import blank as blank
+from tests.support.pages import browser as browser
 from tests.support.repository import ARTIFACTS
 
 _FAILED = pytest.StashKey[bool]()
@@ -33,23 +35,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A running JupyterLab; notebooks of all browser tests live side by side in `lab.root`, so name them apart."""
     with Lab(tmp_path_factory.mktemp("lab") / "home") as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A headless Chromium."""
-    with sync_playwright() as playwright:
-        chromium = launch_chromium(playwright)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def blank(browser: Browser) -> Iterator[Page]:
-    """A page with nothing on it, for a panel without a kernel."""
-    context, tab = new_page(browser)
-    yield tab
-    context.close()
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from gpu_doctor.report.panel import PanelInput
-from tests.browser.test_still_story import verified
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
 from tests.support.repository import ARTIFACTS
 from tests.support.seen_by_all import pale, serious
 from tests.support.still import resize, show
+from tests.support.trial_parts import verified
 
 STAGES: Final[dict[str, Callable[[], PanelInput]]] = {
     "before": lambda: replace(shown(starved(steps=4)), status="waiting", diagnosis=None, step_count=0),

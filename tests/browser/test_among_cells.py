@@ -6,8 +6,8 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-from tests.browser.test_view import PREPARED
 from tests.support.lab import Lab
+from tests.support.live_page import PREPARED
 from tests.support.open_notebook import Notebook, wait_until
 
 ENDED = """

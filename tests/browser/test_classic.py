@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.test_view import PANEL, rows
-from tests.support.classic import Classic, Seven, static
+from gpu_doctor.notebook.live_view import GREETING_S
+from tests.support.classic import PREPARED, WATCHED, Classic, Seven, static
 from tests.support.lab import Lab
+from tests.support.live_page import PANEL, rows
 from tests.support.open_notebook import wait_until
-from tests.support.repository import ARTIFACTS, ROOT
+from tests.support.repository import ARTIFACTS
 
-PREPARED = f"""
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-import time, torch
-from torch.utils.data import DataLoader, Dataset
-%load_ext gpu_doctor
-class Slow(Dataset):
-    def __len__(self): return 30000
-    def __getitem__(self, index):
-        time.sleep(0.002)
-        return torch.randn(8)
-loader = DataLoader(Slow(), batch_size=8, num_workers=0)
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-"""
-WATCHED = """%%gpudoctor --trial-steps 20 --trial-seconds 4
-for batch in loader:
-    optimizer.zero_grad()
-    model(batch).sum().backward()
-    optimizer.step()
-"""
+GREETED = f"00:{math.ceil(GREETING_S) + 1:02}"
+"""On the run's own clock: from then on the kernel knows whether clicks reach it."""
 
 
 @pytest.mark.timeout(180)
@@ -53,7 +37,8 @@ def test_the_scene(lab: Lab, page: Page, front_end: type[Seven] | type[Classic])
         assert opened.busy(), "a click waits for the end of the cell"
         opened.interrupt()
     else:
-        page.wait_for_timeout(7000)
+        clock = f"{PANEL}.state().header.clock"
+        wait_until(lambda: page.evaluate(clock) >= GREETED, 30, "The run's clock stands")
         assert hint.count() == 0, "the kernel hears clicks, and knows it"
         stop.click()
     wait_until(lambda: opened.ran(1), 15, "The cell was not stopped")

@@ -13,10 +13,9 @@ from playwright.sync_api import Browser, Page
 from gpu_doctor import report
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.report.sections import Reported
-from tests.browser.test_classic import PREPARED, WATCHED
-from tests.browser.test_view import PANEL, rows
-from tests.support.classic import static
+from tests.support.classic import PREPARED, WATCHED, static
 from tests.support.lab import Lab, new_page
+from tests.support.live_page import NOT_SHOWN, PANEL, rows
 from tests.support.open_notebook import Notebook, wait_until
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
@@ -25,8 +24,7 @@ from tests.support.still import resize, serve, start
 
 pytestmark = pytest.mark.timeout(300)
 
-GONE = "The kernel that ran this cell is gone: run the cell again."
-NOT_SHOWN = "gpu_doctor: no live panel here, as the page blocks its script or it was closed. The result follows below."
+GONE = "kernel that ran this cell is gone"
 IN_AN_OUTPUT = """(() => { const area = document.createElement("div"); area.className = "output";
   area.append(document.querySelector("main"), document.querySelector(".gpu-doctor-static")); document.body.append(area);
 })()"""
@@ -80,7 +78,7 @@ def test_a_kernel_that_goes_in_the_middle_of_a_run(lab: Lab, page: Page, how: st
     else:
         page.evaluate("void window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
     wait_until(lambda: page.evaluate(f"{PANEL}.live.lost"), 25, "The panel did not notice")
-    assert told(page) == GONE
+    assert GONE in told(page)
     ok = page.get_by_role("button", name="Ok")
     if how == "killed":
         ok.wait_for(timeout=20_000)
@@ -98,7 +96,7 @@ def test_a_kernel_that_dies_in_a_trial_leaves_the_static_result_in_sight(lab: La
     trying(notebook)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: page.evaluate(f"{PANEL}.live.lost"), 25, "The panel did not notice")
-    assert told(page) == GONE
+    assert GONE in told(page)
     assert static(page).is_visible()
 
 
@@ -113,7 +111,7 @@ def test_a_comm_that_closes_in_the_middle_of_a_run(lab: Lab, page: Page) -> None
     wait_until(lambda: static(page).count() and static(page).is_visible(), 20, "No static result")
     assert page.locator("[data-gpu-doctor]").count() == 0, "nothing that looks like a run is left"
     said = static(page).inner_text()
-    assert said.count("The live panel was closed while the cell ran; the run is not affected.") == 1
+    assert said.count("live panel was closed while the cell ran") == 1
 
 
 def test_a_page_without_widgets(lab: Lab, page: Page) -> None:
@@ -138,7 +136,7 @@ def test_a_page_whose_policy_blocks_the_panels_script(browser: Browser, tmp_path
         wait_until(lambda: static(page).count() and static(page).is_visible(), 20, "No static result")
         assert page.locator("[data-gpu-doctor]").count() == 0
         box = page.locator(".jupyter-widgets-error-widget")
-        assert box.evaluate("(one) => getComputedStyle(one, '::after').content") == f'"{NOT_SHOWN}"'
+        assert NOT_SHOWN in box.evaluate("(one) => getComputedStyle(one, '::after').content")
         notebook.screenshot("blocked-script", notebook.output(1))
         strict.end_kernels()
         context.close()
@@ -184,7 +182,7 @@ def test_half_a_minute_without_news(blank: Page) -> None:
     assert not static(blank).is_visible()
     blank.clock.run_for(30_000)
     hint = blank.locator(".gd-header .gd-hint").last
-    assert hint.inner_text() == "No news from the kernel for half a minute. If it has ended, run the cell again."
+    assert hint.inner_text().startswith("No news from the kernel")
     assert blank.locator(".gd-dot.gd-broken").count() == 1 and "recording" not in blank.locator(".gd-live").inner_text()
     assert static(blank).is_visible()
     blank.screenshot(path=ARTIFACTS / "no-news.png", full_page=True)

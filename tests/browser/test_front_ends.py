@@ -109,7 +109,7 @@ def test_cells_of_colab_whose_frames_do_not_find_the_loader_plot_all_the_same(bl
     first, second, later = cells_of_colab(blank, 3)
     for frame in (first, second):
         start(frame, treated(), manager="refuses")
-        frame.get_by_text("The plots come as soon as the kernel is free.").wait_for(timeout=10_000)
+        frame.get_by_text("as soon as the kernel is free").wait_for(timeout=10_000)
         assert frame.evaluate("window.asked") == [{"ask": "bokeh"}], "once"
         frame.evaluate("window.answer()")
         frame.wait_for_function(PLOTTED, timeout=20_000)
@@ -125,7 +125,7 @@ def test_where_clicks_wait_for_the_end_of_the_cell_the_panel_says_so(blank: Page
     running = shown(starved(), status="recording", recordings=(), stop_live=False)
     show(blank, running, name, plots=False)
     hint = blank.locator(".gd-header .gd-hint")
-    assert hint.inner_text() == "To stop, interrupt the kernel (Kernel menu, or the stop button)."
+    assert hint.inner_text().startswith("To stop, interrupt the kernel")
     assert illegible(blank) == []
     blank.locator("[data-ask=stop]").click()
     assert blank.evaluate("window.asked.at(-1).ask") == "stop", "it waits in the front end"
@@ -153,5 +153,5 @@ def test_an_old_anywidget_is_asked_for_what_plots_need(blank: Page) -> None:
     serve(blank, "light")
     blank.goto("http://localhost/still")
     start(blank, shown(starved()), manager="none")
-    blank.get_by_text("The plots come as soon as the kernel is free.").wait_for(timeout=5000)
+    blank.get_by_text("as soon as the kernel is free").wait_for(timeout=5000)
     assert blank.evaluate("window.asked") == [{"ask": "bokeh"}]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.test_scene import finished, state
 from tests.support.lab import Lab
 from tests.support.open_notebook import Notebook, wait_until
+from tests.support.quickstart_page import finished, state
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -6,8 +6,8 @@ import itertools
 
 from playwright.sync_api import Page
 
-from tests.browser.test_view import PANEL, PREPARED, ran, rows, started
 from tests.support.lab import Lab
+from tests.support.live_page import PANEL, PREPARED, ran, rows, started
 from tests.support.open_notebook import wait_until
 from tests.support.repository import ROOT
 

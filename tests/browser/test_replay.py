@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Page
 
-from tests.browser.test_view import PANEL, ran, rows
 from tests.support.lab import Lab
+from tests.support.live_page import PANEL, ran, rows
 from tests.support.open_notebook import wait_until
 from tests.support.repository import ROOT
 from tests.support.still import unfold

@@ -14,19 +14,10 @@ from gpu_doctor.recording import Recording
 from gpu_doctor.report.panel import as_json, fix_shown
 from tests.support.lab import new_page
 from tests.support.repository import ARTIFACTS
-from tests.support.still import resize, show
+from tests.support.still import CUT, asked, resize, show
 from tests.support.trial_parts import BOTH, CURED, WORKERS, effects, fix, plan, treated, trials
 
 EVIL = "<img src=x onerror=window.ran=1></pre><script>window.ran=2</script>"
-CUT = """(() => {
-  const root = document.querySelector('[data-gpu-doctor]').getBoundingClientRect();
-  const cells = [...document.querySelectorAll('.gd-runs td, .gd-runs th, .gd-rung > *')];
-  return { page: document.documentElement.scrollWidth - innerWidth,
-    table: Math.max(...[...document.querySelectorAll('.gd-scroll')].map((one) => one.scrollWidth - one.clientWidth)),
-    spill: Math.max(...cells.map((one) => one.getBoundingClientRect().right)) - root.right,
-    broken: cells.filter((one) => one.scrollWidth > one.clientWidth + 1
-      && getComputedStyle(one).display !== 'inline').length };
-})()"""
 
 
 @pytest.fixture
@@ -40,11 +31,6 @@ def blank(browser: Browser) -> Iterator[Page]:
 def told(change: Fix) -> dict[str, Any]:
     """A change as the kernel tells it of the advice of `starved`."""
     found: dict[str, Any] = as_json(fix_shown(change, {"num_workers": 3}))
-    return found
-
-
-def asked(page: Page) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = page.evaluate("window.asked")
     return found
 
 
@@ -80,7 +66,7 @@ def test_code_shows_the_persons_own_cell_changed(blank: Page) -> None:
     blank.get_by_role("button", name="Copy this cell with the change").click()
     blank.get_by_text("copied", exact=True).wait_for(timeout=3000)
     assert blank.evaluate("navigator.clipboard.readText()") == CURED
-    failed = {**told(fix()), "error": "The change could not be written into your cells: why."}
+    failed = {**told(fix()), "error": "It could not be written into your cells: why."}
     blank.evaluate("(fix) => window.tell({ fixes: { 'num_workers=3': fix } })", failed)
     assert "could not be written into your cells: why." in blank.locator(".gd-verdict .gd-fix").inner_text()
     assert "num_workers=3" in blank.locator(".gd-verdict .gd-code pre").inner_text()
@@ -102,10 +88,7 @@ def test_what_a_trial_left_is_unfolded_by_key(blank: Page) -> None:
     blank.keyboard.press("Enter")
     detail = blank.locator(".gd-detail").first
     said = detail.inner_text()
-    assert (
-        "Loss the same in every step." in said
-        and "What your cell wrote during the trial was put back: runs/x.pt." in said
-    )
+    assert "Loss the same in every step." in said and "was put back: runs/x.pt." in said
     assert detail.locator("img").get_attribute("src").startswith("data:image/svg+xml;base64,")  # type: ignore[union-attr]
     assert blank.evaluate("document.querySelector('.gd-detail img').naturalWidth") == 340, "the picture is drawn"
     assert blank.evaluate("document.activeElement.dataset.fold") == "row", "focus stays where it was"

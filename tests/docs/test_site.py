@@ -17,8 +17,8 @@ from playwright.sync_api import Page
 
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.trials.knobs import KNOBS
-from tests.browser.conftest import blank as blank
-from tests.browser.conftest import browser as browser
+from tests.support.pages import blank as blank
+from tests.support.pages import browser as browser
 from tests.support.repository import ARTIFACTS, ROOT
 
 SITE: Final = ROOT / "docs" / "_build" / "html"

@@ -26,8 +26,8 @@ def test_what_cannot_travel_is_refused_in_a_sentence(cluster: executors.RayExecu
     case = gpu_doctor.case("conn.execute('select 1')" + CELL, space)
     (effect,) = cluster.trials(case, [{"num_workers": 2}], against={}, **BUDGET)
     conn.close()
-    said = "`conn` (sqlite3.Connection) cannot be sent to another machine: make it inside the cell."
-    assert (effect.outcome, effect.reason) == ("refused", said)
+    assert effect.outcome == "refused"
+    assert effect.reason.startswith("`conn` (sqlite3.Connection) cannot be sent")
 
 
 def test_an_exception_in_the_cell_and_a_lost_process_are_failures(cluster: executors.RayExecutor) -> None:

@@ -102,8 +102,8 @@ def test_its_finding_is_named_with_the_package_and_what_it_does_wrong_is_said(in
     assert "acme-rules/slow-decoder" in said and "Acme's decoder takes 67 % of the time." in said
     assert "Use acme.fast_decode." in said
     assert "The rule 'broken' of acme-rules was left out (ModuleNotFoundError" in said
-    assert "The rule 'nosy' of acme-rules was left out (ValueError: it needs gpu_gap_share_of_mine" in said
-    assert "The rule 'older' of acme-rules was left out (ValueError: it says VERSION = 0" in said
+    assert "The rule 'nosy' of acme-rules was left out" in said and "it needs gpu_gap_share_of_mine" in said
+    assert "The rule 'older' of acme-rules was left out" in said and "it says VERSION = 0" in said
     assert "no decoder" in said and "cost_share is 7.0" in said
     assert "The decoder of Acme's files takes the time." in said
     assert "quiet []" in said and "there is no rule" not in said

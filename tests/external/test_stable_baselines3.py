@@ -92,7 +92,7 @@ def test_a_trial_puts_the_model_back() -> None:
     case = gpu_doctor.case(f"model.learn({ROLLOUT * 2})\n", {"model": model})
     before = {name: value.clone() for name, value in model.policy.state_dict().items()}
     with quiet():
-        effect = case.trial({"threads": 1}, steps=8, seconds=30)
+        effect = case.trial({"threads": 1}, steps=8, seconds=30, pairs=1)
     assert effect.outcome in ("completed", "budget-reached"), (effect.outcome, effect.reason)
     assert patching.active() == ()
     after = model.policy.state_dict()

@@ -16,7 +16,7 @@ import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
-from tests.kernel.test_old_kernel import COLABS, QUICKSTART_CELL_S
+from tests.support.colab import COLABS, QUICKSTART_CELL_S
 from tests.support.environments import COLAB, build, python_in, run, write_kernelspec
 from tests.support.real_kernel import Kernel
 from tests.support.repository import ROOT

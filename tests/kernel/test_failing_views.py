@@ -18,10 +18,9 @@ import gpu_doctor
 from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.notebook.panel_needs import NEEDS
 from gpu_doctor.notebook.widget import DoctorView
-from tests.kernel.test_magic import LOOP
 from tests.support.repository import ROOT
+from tests.support.shells import LOOP, ran, with_the_magic
 from tests.support.shells import one_shell as one_shell
-from tests.support.shells import ran, with_the_magic
 
 CELL = "%%gpudoctor\n" + LOOP
 
@@ -95,10 +94,8 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 @pytest.mark.parametrize("package", list(NEEDS))
 def test_a_kernel_without_a_package(shell: InteractiveShell, without: Callable[[str], None], package: str) -> None:
     without(package)
-    assert said_of_the_view(shell).startswith(
-        f"gpu_doctor: No live panel: this kernel has no {package} (%pip install {package}, then restart the kernel). "
-        "The result follows below."
-    )
+    said = said_of_the_view(shell)
+    assert f"this kernel has no {package} (%pip install {package}" in said
 
 
 def test_an_anywidget_that_is_too_old(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +133,7 @@ def test_a_connection_that_breaks(shell: InteractiveShell, monkeypatch: pytest.M
 def test_a_panel_that_is_closed_meanwhile(shell: InteractiveShell) -> None:
     shell.user_ns["close_all"] = ipywidgets.Widget.close_all
     cell = CELL.replace("losses = []", "close_all()\nlosses = []")
-    assert "was closed while the cell ran; the run is not affected." in said_of_the_view(shell, cell, beside=1)
+    assert "closed while the cell ran" in said_of_the_view(shell, cell, beside=1)
 
 
 def test_a_panel_that_the_page_closes(shell: InteractiveShell) -> None:

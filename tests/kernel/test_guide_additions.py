@@ -72,7 +72,7 @@ for _ in range(60):
     optimizer.zero_grad(); model(torch.ones(8, 4)).sum().backward(); optimizer.step()
 '''
 case = gpu_doctor.case(CELL, {})
-effect = case.trial({"deterministic": True}, steps=10, seconds=5)
+effect = case.trial({"deterministic": True}, steps=10, seconds=5, pairs=1)
 print(effect.speedup is not None, torch.are_deterministic_algorithms_enabled())
 fix = case.fix({"deterministic": True})
 print("torch.use_deterministic_algorithms(True)" in fix.cells[0].after)

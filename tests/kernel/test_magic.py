@@ -14,27 +14,9 @@ import gpu_doctor
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.trials.case import Case
 from tests.support import patched_cells
+from tests.support.shells import LOOP, ran
 from tests.support.shells import one_shell as one_shell
-from tests.support.shells import ran
 from tests.support.shells import shell as shell
-
-LOOP = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-torch.manual_seed(0)
-data = TensorDataset(torch.randn(640, 16), torch.randint(0, 2, (640,)))
-loader = DataLoader(data, batch_size=32, shuffle=True)
-model = nn.Linear(16, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-losses = []
-for x, y in loader:
-    optimizer.zero_grad()
-    loss = nn.functional.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
-    losses.append(loss.item())
-"""
 
 
 def last_case() -> Case:
@@ -291,10 +273,8 @@ def test_a_trial_that_would_use_up_an_iterator_is_refused_with_the_line_to_write
         assert ran(shell, cell, kept=True)[0].success
     effect, left = last_case().trial({"threads": 1}, steps=4), len(list(shell.user_ns["batches"]))
     assert (effect.outcome, left) == ("refused", 19)
-    assert effect.reason == (
-        "`batches` is an iterator from before this cell, and a trial would use it up: create it in the cell "
-        "(batches = iter(loader))."
-    )
+    assert effect.reason.startswith("`batches` is an iterator from before")
+    assert "(batches = iter(loader))" in effect.reason
 
 
 def test_a_nested_cell_runs_plainly(shell: InteractiveShell) -> None:
@@ -316,7 +296,7 @@ def test_a_second_run_answers_with_its_own_figures(shell: InteractiveShell) -> N
         ("check", "no GPU"),
         ("explain slow-getitem", "What it means"),
         ("knobs", "num_workers"),
-        ("knobs", "shuffling and random augmentation draw other numbers"),
+        ("knobs", "random augmentation draw other numbers"),
         ("report", "steps"),
         ("history", "completed"),
     ],

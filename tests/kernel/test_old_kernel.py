@@ -18,6 +18,7 @@ import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
+from tests.support.colab import COLABS, QUICKSTART_CELL_S
 from tests.support.environments import build, write_kernelspec
 from tests.support.real_kernel import Kernel
 from tests.support.repository import ROOT
@@ -59,18 +60,6 @@ print("trained")
 """
 
 
-COLABS: Final = """
-import sys, types
-output = types.ModuleType("google.colab.output")
-output.asked, output._widgets = [], types.SimpleNamespace(_installed_url=None)
-output.enable_custom_widget_manager = lambda: output.asked.append("manager")
-colab = types.ModuleType("google.colab")
-colab.output = output
-sys.modules |= {"google.colab": colab, "google.colab.output": output}
-"""
-"""As much of Colab's package as anywidget and we look for."""
-QUICKSTART_CELL_S: Final = 180.0
-"""As the other notebooks have."""
 SHORT: Final = """%%gpudoctor --steps 20
 for inputs, targets in loader:
     criterion(model(inputs), targets).backward()

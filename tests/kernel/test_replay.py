@@ -11,7 +11,7 @@ from typing import Final
 import nbformat
 import pytest
 
-from tests.kernel.test_headless import environment
+from tests.support.jupyter_home import environment
 from tests.support.real_kernel import Kernel
 from tests.support.real_kernel import kernel as kernel
 from tests.support.repository import ROOT

@@ -145,7 +145,7 @@ def test_what_a_tuple_holds_that_is_not_known_is_left_to_the_hand() -> None:
         "        loss.backward()\n        opt.step()\ntrain(net)\n"
     )
     _, fix, _ = ran(cell, "bf16", pasted=True)
-    assert not fix.complete and fix.notes == ("What out holds on line 3 of this cell is not known.",)
+    assert not fix.complete and len(fix.notes) == 1 and "What out holds on line 3" in fix.notes[0]
     _, fix, _ = ran(cell.replace("print(out)", "pass"), "bf16", pasted=True)
     assert fix.complete and "        loss = loss.float()\n" in fix.cells[0].after and "out = out" not in str(fix)
 
@@ -153,6 +153,6 @@ def test_what_a_tuple_holds_that_is_not_known_is_left_to_the_hand() -> None:
 def test_an_object_that_is_handed_on_whole_is_left_to_the_hand() -> None:
     cell = "for x, y in rows:\n    out = boxed(x, y)\n    str(out)\n    loss = out.loss\n" + STEP
     _, fix, _ = ran(cell, "bf16", pasted=True)
-    assert not fix.complete and fix.notes[0] == "out on line 2 of this cell is no tensor: make what it holds float32."
+    assert not fix.complete and fix.notes[0].startswith("out on line 2 of this cell is no tensor")
     _, fix, _ = ran(cell.replace("str(out)", "out.hidden"), "bf16", pasted=True)
-    assert not fix.complete and fix.notes[0] == "out.hidden on line 3 of this cell is no tensor."
+    assert not fix.complete and fix.notes[0].startswith("out.hidden on line 3 of this cell is no")

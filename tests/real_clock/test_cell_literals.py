@@ -60,7 +60,7 @@ def test_a_literal_of_any_form_is_tried_saved_and_written_into_the_cell(
     cell = f"{header}\nsize = {size}" + LOOP
     case = gpu_doctor.case(cell)
     assert sizes_of(case.run(steps=3)) == {16}
-    effect = case.trial({f"vary.{name}": value}, steps=3)
+    effect = case.trial({f"vary.{name}": value}, steps=3, pairs=1)
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
     before, tried = case.trials[-1]
     assert (sizes_of(before), sizes_of(tried)) == ({16}, {64})
@@ -108,5 +108,5 @@ def test_the_magic_takes_them_in_quotation_marks(shell: InteractiveShell) -> Non
     assert not said.stderr and case is not None, said.stderr
     assert shell.user_ns["pair"] == (64, "x y") and sizes_of(case.recordings[-1]) == {64}
     assert "vary.opts            as written {'size': 16}" in repr(shell.run_line_magic("gpudoctor", "knobs"))
-    case.trial({"vary.opts": {"size": 32}}, steps=3)  # type: ignore[dict-item]
+    case.trial({"vary.opts": {"size": 32}}, steps=3, pairs=1)  # type: ignore[dict-item]
     assert sizes_of(case.trials[-1][1]) == {32}

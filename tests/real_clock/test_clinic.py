@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -67,11 +68,14 @@ def test_cells_with_wide_margins_are_judged_right(tmp_path: Path) -> None:
     assert wrong == {}
 
 
-def test_the_truth_is_the_seconds_between_steps_after_the_first_fifth() -> None:
+def test_the_truth_is_the_seconds_between_steps_after_the_first_fifth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that only sleeping moves."""
+    now_s = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now_s.append(now_s.pop() + seconds))
     above = "import time, torch\nw = torch.zeros(1, requires_grad=True)\nopt = torch.optim.SGD([w], lr=0.1)\n"
     cell = "for i in range(20):\n    w.grad = torch.ones(1)\n    time.sleep(0.2 if i < 2 else 0.01)\n    opt.step()\n"
-    # No step is shorter than its sleep. The two long ones would add 0.02 s to each of twenty; half of that is allowed.
-    assert 0.01 <= step_s(above, cell) < 0.02
-    assert 0.02 <= step_s(above, cell + "time.sleep(0.15)\n", tail=True) < 0.03  # and 0.15 s for fifteen steps
+    assert step_s(above, cell) == pytest.approx(0.01)
+    assert step_s(above, cell + "time.sleep(0.15)\n", tail=True) == pytest.approx(0.02)  # 0.15 s for fifteen steps
     with pytest.raises(RuntimeError, match="made 3 steps"):
         step_s(above, cell.replace("20", "3"))

@@ -5,31 +5,23 @@ from __future__ import annotations
 import statistics
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpu_doctor.diagnosis.forecast.forecast import forecast
-from tests.external import (
-    test_accelerate,
-    test_fastai,
-    test_ignite,
-    test_lightning,
-    test_poutyne,
-    test_skorch,
-    test_transformers,
-)
 from tests.support.checks import Checks, sick
+from tests.support.framework_programs import accelerate, fastai, ignite, lightning, poutyne, skorch, transformers
 from tests.support.leftovers import one_thread as one_thread
+from tests.support.programs import Program
 
-PROGRAMS: dict[str, type[Checks]] = {
-    "accelerate": test_accelerate.TestAccelerate,
-    "fastai": test_fastai.TestFastai,
-    "ignite": test_ignite.TestIgnite,
-    "lightning": test_lightning.TestLightning,
-    "poutyne": test_poutyne.TestPoutyne,
-    "skorch": test_skorch.TestSkorch,
-    "transformers": test_transformers.TestTransformers,
+PROGRAMS: dict[str, Program] = {
+    "accelerate": accelerate.program,
+    "fastai": fastai.program,
+    "ignite": ignite.program,
+    "lightning": lightning.program,
+    "poutyne": poutyne.program,
+    "skorch": skorch.program,
+    "transformers": transformers.program,
 }
 ROUNDS = 3
 
@@ -37,7 +29,8 @@ ROUNDS = 3
 @pytest.mark.alone
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_two_workers_gain_what_was_forecast(name: str, tmp_path: Path) -> None:
-    checks: Any = PROGRAMS[name]()
+    checks = Checks()
+    checks.program = PROGRAMS[name]
     _, case = checks.watched(sick(str(tmp_path)))
     told = forecast(case.diagnosis.vitals, {"num_workers": 2})
     took: dict[int, list[float]] = {0: [], 2: []}

@@ -44,5 +44,5 @@ def test_its_loader_is_named_and_its_cure_is_forecast_and_tried() -> None:
     cure = diagnosis.findings[0].prescriptions[0]
     assert int(cure.settings.get("num_workers", 0)) > 0 and (cure.predicted_speedup or 0.0) > 1.0
     assert len(space["embeddings"]) == 30
-    effect = case.trial({"num_workers": 2}, steps=15)
+    effect = case.trial({"num_workers": 2}, steps=15, pairs=1)
     assert effect.outcome in ("completed", "budget-reached") and len(space["embeddings"]) == 30

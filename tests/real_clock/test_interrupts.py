@@ -49,7 +49,7 @@ def test_a_side_that_reaches_no_step_is_ended(cell: str, short: None) -> None:
     effect = case.trial({}, seconds=1.0)
     assert time.monotonic() - begin < 9.0  # the loop alone sleeps for 10 s
     assert effect.outcome == "budget-reached" and effect.reason.startswith("no training step within ")
-    assert str(effect).startswith(f"second run against the first: nothing was measured: {effect.reason}; took ")
+    assert f"nothing was measured: {effect.reason}; took " in str(effect)
     assert space["made"] == []
     assert quiet()
 
@@ -194,7 +194,7 @@ for _ in range(4):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     case = gpu_doctor.case(cell, {"model": model, "optimizer": optimizer, "x": torch.ones(1, 2)})
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    assert case.trial({}, seconds=5.0).outcome == "completed"
+    assert case.trial({}, seconds=5.0, pairs=1).outcome == "completed"
     case.measured(steps=2, seconds=5.0)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
@@ -213,7 +213,7 @@ for _ in range(4):
         model = nn.Linear(2, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         case = gpu_doctor.case(cell, {"model": model, "optimizer": optimizer, "x": torch.ones(1, 2)})
-        assert case.trial({}, seconds=5.0).outcome == "completed"
+        assert case.trial({}, seconds=5.0, pairs=1).outcome == "completed"
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
         assert signal.getsignal(signal.SIGALRM) == before
     finally:
@@ -228,7 +228,7 @@ def test_a_timer_of_cpu_seconds_that_a_trials_cell_has_set_does_not_ring_after_i
     cell = f"import signal\nsignal.setitimer(signal.{name}, 600.0)\n"
     case = gpu_doctor.case(cell + "for _ in range(4):\n    model(x).sum().backward(); optimizer.step()", space)
     try:
-        assert case.trial({}, seconds=5.0).outcome == "completed"
+        assert case.trial({}, seconds=5.0, pairs=1).outcome == "completed"
         assert signal.getitimer(timer) == (0.0, 0.0)
     finally:
         signal.setitimer(timer, 0.0)
@@ -243,7 +243,7 @@ def test_a_cell_that_exits_by_itself_has_ended(code: str, outcome: str) -> None:
     with pytest.raises(SystemExit):
         case.run()
     assert case.recordings[-1].outcome == outcome
-    assert case.trial({}, seconds=5.0).outcome == outcome
+    assert case.trial({}, seconds=5.0, pairs=1).outcome == outcome
 
 
 def test_an_interrupt_while_the_patches_are_taken_off_leaves_none_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,7 +206,7 @@ def test_a_trial_with_inductor_leaves_everything_bit_for_bit(capfd: pytest.Captu
     space["data"] = list(torch.randn(60, 4, 8))
     weights, names = copy.deepcopy(net.state_dict()), set(space)
     case = gpu_doctor.case(LOOP, space)
-    effect = case.trial({"compile": True}, steps=20, seconds=60)
+    effect = case.trial({"compile": True}, steps=20, seconds=60, pairs=1)
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
     candidate = case.trials[-1][1]
     assert candidate.steps.forward_s[-5:].sum() > 0  # the taps have heard the compiled forward

@@ -34,7 +34,7 @@ WANTED: Final[dict[str, Any]] = {
     "threads": 2,
 }
 REFUSED: Final[dict[str, dict[str, str]]] = {
-    "a batch sampler of one's own": {"batch_size": "Your batch_sampler (Halves) decides the batch size"},
+    "a batch sampler of one's own": {"batch_size": "batch_sampler (Halves) decides the batch size"},
     "a stream that does not shard": {
         "num_workers": "every worker would deliver all items again",
         **dict.fromkeys(("prefetch_factor", "persistent_workers", "worker_threads"), "set num_workers above 0 first"),
@@ -79,7 +79,7 @@ def test_every_knob_on_every_kind_of_loop(name: str, where: str) -> None:
     assert found is not None
     refused = dict(REFUSED.get(name, {}))
     if "LSTM" in found.layers and not lstm_in_bf16():
-        refused["amp"] = "LSTM fails in bf16 on this CPU, which has no AVX-512"
+        refused["amp"] = "LSTM fails in bf16 on this CPU"
     if name != "images":
         refused["channels_last"] = "no 2D convolutions"
     for knob, said in refused.items():
@@ -120,7 +120,7 @@ def test_compile_on_loops_of_several_kinds(name: str, monkeypatch: pytest.Monkey
         case = made(name, where)
         case.run(steps=3)
         graphs.clear()
-        effect = case.trial({"compile": True}, steps=3, seconds=20)
+        effect = case.trial({"compile": True}, steps=3, seconds=20, pairs=1)
         assert effect.outcome in ("completed", "budget-reached"), effect.reason
         assert graphs
     torch._dynamo.reset()
@@ -131,7 +131,7 @@ def test_a_sampler_with_a_generator_draws_the_same_rows_and_is_put_back() -> Non
     space = case.namespace
     state = space["generator"].get_state()
     loader, was = space["loader"], dict(vars(space["loader"]))
-    effect = case.trial({"num_workers": 1}, steps=6, seconds=20)
+    effect = case.trial({"num_workers": 1}, steps=6, seconds=20, pairs=1)
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
     assert effect.loss_verdict == "equal", effect
     assert torch.equal(space["generator"].get_state(), state) and vars(loader) == was
@@ -209,7 +209,7 @@ def test_loaders_of_several_batch_sizes_keep_their_ratio() -> None:
     case.run()
     sizes = {one.batch_size for one in case.run({"batch_size": 12}).setup.loaders}
     assert sizes == {12, 8}
-    with pytest.raises(Refused, match=r"loaders of batch size 24 and 16.*choose a multiple of 3"):
+    with pytest.raises(Refused, match=r"batch size 24 and 16.*a multiple of 3"):
         case.run({"batch_size": 10})
     assert (space["wide"].batch_size, space["other"].batch_size) == (24, 16)
 
@@ -261,7 +261,7 @@ def main():
     names = {"net": net, "opt": opt, "loader": DataLoader(Rows(), 8)}
     case = gpu_doctor.case("for x in loader:\\n    net(x).sum().backward()\\n    opt.step()\\n", names)
     case.run(steps=3)
-    effect = case.trial({"num_workers": 1}, steps=3, seconds=60)
+    effect = case.trial({"num_workers": 1}, steps=3, seconds=60, pairs=1)
     print("OUTCOME", effect.outcome, effect.reason)
 
 """
@@ -271,7 +271,7 @@ def main():
     ("end", "said"),
     [
         ('if __name__ == "__main__":\n    main()\n', "OUTCOME budget-reached"),
-        ("main()\n", "OUTCOME refused Workers start by METHOD and import this script again"),
+        ("main()\n", "OUTCOME refused Workers start by METHOD and"),
     ],
 )
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -298,10 +298,9 @@ def test_a_dataset_of_the_notebook_under(method: str) -> None:
         text=True,
         timeout=200,
     )
-    assert (
-        f"OUTCOME refused Workers start by {method}, which needs pickling, but dataset is defined in the notebook"
-        in done.stdout
-    ), done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert f"OUTCOME refused Workers start by {method}" in done.stdout, said
+    assert "but dataset is defined in the notebook" in done.stdout, said
 
 
 @pytest.mark.timeout(300)
@@ -317,7 +316,7 @@ def test_a_loader_of_a_forkserver_with_persistent_workers_is_turned_and_put_back
     assert workers is not None
     try:
         for value in (2, 0):
-            effect = case.trial({"num_workers": value}, steps=6, seconds=40)
+            effect = case.trial({"num_workers": value}, steps=6, seconds=40, pairs=1)
             assert effect.outcome in ("completed", "budget-reached") and effect.speedup, str(effect)
             assert [one.num_workers for one in case.trials[-1][1].setup.loaders] == [value]
             assert vars(loader) == written and loader._iterator is workers

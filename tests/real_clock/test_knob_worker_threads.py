@@ -92,6 +92,6 @@ def test_a_trial_together_with_workers() -> None:
     case = gpu_doctor.case(cell, names)
     case.run()
     assert "num_workers above 0" in case.trial({"worker_threads": 1}, steps=2).reason
-    effect = case.trial({"worker_threads": 1, "num_workers": 1}, steps=2, seconds=5)
+    effect = case.trial({"worker_threads": 1, "num_workers": 1}, steps=2, seconds=5, pairs=1)
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
     assert loader.worker_init_fn is None and loader.num_workers == 0

@@ -21,7 +21,7 @@ def test_a_real_neighbour_is_seen() -> None:
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(SPIN)} >/dev/null 2>&1 & echo $!"
     neighbour = int(subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout)
     try:
-        effect = gpu_doctor.case(lambda: time.sleep(1.5)).trial({"threads": 1}, steps=5, seconds=10.0)
+        effect = gpu_doctor.case(lambda: time.sleep(1.5)).trial({"threads": 1}, steps=5, seconds=10.0, pairs=1)
     finally:
         os.kill(neighbour, signal.SIGKILL)
     assert effect.busy is not None and effect.busy >= BUSY_FROM

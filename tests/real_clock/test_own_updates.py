@@ -297,7 +297,7 @@ def test_a_budget_ends_such_a_loop_and_a_trial_puts_the_parameters_back() -> Non
                     p -= 0.1 * p.grad  # type: ignore[misc, operator]
 
     case = gpu_doctor.case(loop, {"model": model})
-    effect = case.trial({"threads": 1}, steps=20, seconds=30)
+    effect = case.trial({"threads": 1}, steps=20, seconds=30, pairs=1)
     assert effect.outcome == "budget-reached", effect
     assert 20 <= case.trials[-1][0].steps.count.sum() <= 20 * MOST_TIMES, "more where twenty are too short to be judged"
     assert torch.equal(model.weight, before)

@@ -12,8 +12,8 @@ import pytest
 
 from gpu_doctor.machine import host, processes
 from gpu_doctor.machine.probe import ProbeScope
-from tests.unit.machine.test_probes import MIB, values
-from tests.unit.machine.test_probes import no_visible_devices as no_visible_devices
+from tests.support.probing import MIB, values
+from tests.support.probing import no_visible_devices as no_visible_devices
 
 TICK_S: Final = 0.01
 """The kernel counts the CPU seconds of children in these; those that other tests left may have used one."""

@@ -22,9 +22,9 @@ from gpu_doctor.recording.steps import STEP_COLUMNS
 from gpu_doctor.report import as_text
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
+from tests.support.clock_bench import row
+from tests.support.costly_cell import CELL, costly
 from tests.support.recordings import starved
-from tests.unit.capture.test_step_table import row
-from tests.unit.diagnosis.test_diagnosis import CELL, costly
 
 MANY = 1_000_000
 

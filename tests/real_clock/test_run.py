@@ -24,6 +24,7 @@ from gpu_doctor.trials import run
 from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from tests.support import small_loop
+from tests.support.faster import Faster
 
 LOOP = """
 for x, y in loader:
@@ -136,8 +137,8 @@ def test_a_stop_while_the_state_is_kept_ends_the_trial_before_it_begins(monkeypa
 
 def test_the_setup_as_written_is_not_that_of_a_kept_setting() -> None:
     case = gpu_doctor.case(LOOP, namespace())
-    case.trial({"batch_size": 16}, steps=3, seconds=2)
-    case.trial({"batch_size": 16}, steps=3, seconds=2, against={"batch_size": 8})
+    case.trial({"batch_size": 16}, steps=3, seconds=2, pairs=1)
+    case.trial({"batch_size": 16}, steps=3, seconds=2, pairs=1, against={"batch_size": 8})
     assert case.found is not None
     assert [loader.batch_size for loader in case.found.loaders] == [4]
 
@@ -153,7 +154,7 @@ def test_a_treatment_starts_from_the_code_as_written(monkeypatch: pytest.MonkeyP
         return gpu_doctor.diagnose(recording)
 
     monkeypatch.setattr("gpu_doctor.trials.treat.diagnose", diagnosing)
-    case.treat(max_trials=1, steps=5)
+    case.treat(max_trials=1, steps=5, executor=Faster())
     assert [dict(one.settings) for one in judged] == [{}]
 
 

@@ -12,7 +12,7 @@ import torch
 import gpu_doctor
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.snapshot.walk import Walk
-from tests.unit.trials.test_snapshot_reach import PARTS, comes_back, notebook
+from tests.support.reaching import PARTS, comes_back, notebook
 
 
 @pytest.mark.parametrize("wrapper", ["torch.no_grad()", "torch.inference_mode()", "torch.compile", "functools.cache"])
@@ -47,7 +47,7 @@ def test_what_a_run_trained_with_is_put_back_where_no_name_leads_to_it(
     before = [value.clone() for value in hidden.model.state_dict().values()]
     momentum = [one["momentum_buffer"].clone() for one in hidden.opt.state.values()]
     seed = hidden.loader.generator.get_state()
-    assert case.trial({"threads": 1}, steps=6, seconds=8.0).speedup is not None
+    assert case.trial({"threads": 1}, steps=6, seconds=8.0, pairs=1).speedup is not None
     assert all(map(torch.equal, before, hidden.model.state_dict().values()))
     assert all(map(torch.equal, momentum, [one["momentum_buffer"] for one in hidden.opt.state.values()]))
     assert torch.equal(seed, hidden.loader.generator.get_state())

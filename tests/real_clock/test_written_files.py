@@ -30,9 +30,9 @@ for i in range(30):
 def test_a_trial_lists_them_and_a_run_is_not_watched(folder: Path) -> None:
     case = gpu_doctor.case(CELL, space())
     assert case.run().written is None
-    effect = case.trial({"threads": 1}, steps=6, seconds=8.0)
+    effect = case.trial({"threads": 1}, steps=6, seconds=8.0, pairs=1)
     assert effect.written == ("runs/x.pt", "log.txt")
-    assert "what your cell wrote during the trial was put back: runs/x.pt and log.txt" in str(effect)
+    assert "was put back: runs/x.pt and log.txt" in str(effect)
     assert effect.to_dict()["written"] == effect.written
     assert case.trials[-1][1].written == effect.written
 
@@ -41,7 +41,7 @@ def test_a_trial_that_writes_nothing_says_nothing(folder: Path) -> None:
     cell = "\n".join(
         line for line in CELL.splitlines() if "save" not in line and "log" not in line and "if" not in line
     )
-    effect = gpu_doctor.case(cell, space()).trial({"threads": 1}, steps=6, seconds=8.0)
+    effect = gpu_doctor.case(cell, space()).trial({"threads": 1}, steps=6, seconds=8.0, pairs=1)
     assert effect.written == ()
     assert "wrote" not in str(effect)
 
@@ -56,13 +56,17 @@ def test_nothing_that_an_audit_hook_sees_touched_is_missed_and_all_of_it_is_put_
     assert len(heard) == 24 and sum(heard) > 300
 
 
+COPY_S = 2.0
+"""So long that no machine is busy enough to make a step of it."""
+
+
 def test_no_copy_falls_into_a_measured_step(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy that takes as long as a thousand steps is seen in no step of any side that is compared."""
     slept, copied = list[str](), kept_files._copied_first
 
     def slowly(path: str, to: Path, size: int) -> None:
         slept.append(path)
-        time.sleep(0.3)
+        time.sleep(COPY_S)
         copied(path, to, size)
 
     monkeypatch.setattr(kept_files, "_copied_first", slowly)
@@ -77,5 +81,5 @@ for i in range(40):
     effect = case.trial({"threads": 1}, steps=20, seconds=20, pairs=1)
     assert effect.outcome in ("completed", "budget-reached"), effect
     assert len(slept) == 1
-    assert max(float(side.steps.wall_s.max()) for side in case.trials[-1]) < 0.3
+    assert max(float(side.steps.wall_s.max()) for side in case.trials[-1]) < COPY_S
     assert digest(folder) == before

@@ -135,7 +135,7 @@ class Checks:
         program = self.program
         case = gpu_doctor.case(lambda: program(sick(str(tmp_path))))
         with quiet():
-            effect = case.trial({"num_workers": 2}, steps=20, seconds=30)
+            effect = case.trial({"num_workers": 2}, steps=20, seconds=30, pairs=1)
         assert patching.active() == ()
         assert effect.outcome in ("completed", "budget-reached"), (effect.outcome, effect.reason)
         assert effect.speedup is not None
@@ -169,7 +169,7 @@ class CellChecks(Checks):
             before = {name: value.clone() for name, value in model.state_dict().items()}
             files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
             with quiet():
-                effect = case.trial({"num_workers": 2}, steps=20, seconds=30)
+                effect = case.trial({"num_workers": 2}, steps=20, seconds=30, pairs=1)
             assert patching.active() == ()
             after = model.state_dict()
             assert all(torch.equal(value, after[name]) for name, value in before.items())

@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, Page
 from tests.support.environments import build
 from tests.support.lab import Lab
 from tests.support.open_notebook import wait_until
+from tests.support.repository import ROOT
 
 
 class Classic:
@@ -130,3 +131,26 @@ class Seven:
 def static(page: Page) -> Locator:
     """The static result in the page."""
     return page.locator(".gpu-doctor-static").first
+
+
+PREPARED = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+%load_ext gpu_doctor
+class Slow(Dataset):
+    def __len__(self): return 30000
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.randn(8)
+loader = DataLoader(Slow(), batch_size=8, num_workers=0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+"""
+WATCHED = """%%gpudoctor --trial-steps 20 --trial-seconds 4
+for batch in loader:
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+"""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.diagnosis.diagnosis import Diagnosis
+from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.rule import Finding, Rule
+from gpu_doctor.diagnosis.silent_rules import _ON_GPU
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
+from tests.support.one_cause import unsettled
 from tests.support.recordings import Loop
 
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -41,10 +42,11 @@ def asked(name: str, of: Loop | Recording) -> Finding | None:
 
 
 def sick(name: str, of: Loop | Recording) -> Finding:
-    """What the rule finds in a loop that has its problem, however little it costs."""
+    """What the rule finds in a loop that has its problem, however little it costs; no second of it is billed twice."""
     found = priced(name, of)
     assert found is not None, f"{name} found nothing"
     assert found.cost_share >= 0.0
+    assert unsettled(_diagnosis(of)) == [], "the same seconds twice, and `one_cause.STAND` has no reason"
     return found
 
 
@@ -84,3 +86,9 @@ def _diagnosis(of: Loop | Recording) -> Diagnosis:
 
 def _recording(of: Loop | Recording) -> Recording:
     return of.recording() if isinstance(of, Loop) else of
+
+
+GPU_ONLY = tuple(
+    one.name for one in RULES if _ON_GPU.keys() & set(one.needs if one.cpu_needs is None else one.cpu_needs)
+)
+"""Rules of which nothing can be said where there is no GPU."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -44,3 +45,8 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def pictures(html: str) -> list[str]:
+    """The SVGs of a page."""
+    return [base64.b64decode(one).decode() for one in re.findall(r"data:image/svg\+xml;base64,([\w+/=]+)", html)]

@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from tests.support.repository import ROOT
+
 _FOLDERS = {
     "JUPYTER_CONFIG_DIR": "config",
     "JUPYTER_DATA_DIR": "data",
@@ -29,3 +31,8 @@ def jupyter_environment(home: Path) -> dict[str, str]:
     environment["JUPYTER_PREFER_ENV_PATH"] = "1"
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
     return environment
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """A Jupyter of the test's own, which finds this package."""
+    return {**jupyter_environment(folder / "jupyter"), "PYTHONPATH": str(ROOT)}

@@ -19,9 +19,9 @@ import nbformat
 from PIL import Image, ImageChops
 from playwright.sync_api import Page, sync_playwright
 
-from tests.browser.test_scene import QUICKSTART, finished, pick, tried
 from tests.support.lab import Lab, launch_chromium, new_page
 from tests.support.open_notebook import Notebook, wait_until
+from tests.support.quickstart_page import QUICKSTART, finished, pick, tried
 from tests.support.stored_notebooks import INSTALL_ID
 
 IMAGES: Final = QUICKSTART.parent / "images"

@@ -7,6 +7,7 @@ that. Nothing here knows a rule; what a test changes is what its loop does.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, get_args, get_origin, get_type_hints
@@ -376,3 +377,23 @@ def _other_than(kind: Any, default: Any = None) -> Any:
     if of:  # one of several types, or None
         return _other_than(of[0], default)
     return {bool: default is not True, int: 7, float: 1.5, str: "<x> & äöü"}.get(kind, False)
+
+
+def same(one: Any, other: Any) -> None:
+    """Compares nested frozen facts, arrays by their values (NaN equals NaN)."""
+    if isinstance(one, np.ndarray):
+        np.testing.assert_array_equal(one, other)
+    elif dataclasses.is_dataclass(one):
+        assert type(one) is type(other)
+        for item in dataclasses.fields(one):
+            same(getattr(one, item.name), getattr(other, item.name))
+    elif isinstance(one, tuple):
+        assert isinstance(other, tuple)
+        assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            same(a, b)
+    elif isinstance(one, float) and one != one:
+        assert other != other
+    else:
+        assert type(one) is type(other)
+        assert one == other

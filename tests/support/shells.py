@@ -54,3 +54,22 @@ def ran(shell: InteractiveShell, cell: str, kept: bool = False) -> tuple[Any, st
     with capture_output() as captured:
         result = shell.run_cell(cell, store_history=kept)
     return result, captured.stdout, captured.stderr, captured.outputs
+
+
+LOOP = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(640, 16), torch.randint(0, 2, (640,)))
+loader = DataLoader(data, batch_size=32, shuffle=True)
+model = nn.Linear(16, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+losses = []
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+"""

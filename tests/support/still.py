@@ -141,3 +141,19 @@ def resize(page: Page, width: int, height: int = 1200) -> None:
     """Gives the panel `width` pixels."""
     page.set_viewport_size({"width": width + 20, "height": height})
     page.wait_for_timeout(150)
+
+
+CUT = """(() => {
+  const root = document.querySelector('[data-gpu-doctor]').getBoundingClientRect();
+  const cells = [...document.querySelectorAll('.gd-runs td, .gd-runs th, .gd-rung > *')];
+  return { page: document.documentElement.scrollWidth - innerWidth,
+    table: Math.max(...[...document.querySelectorAll('.gd-scroll')].map((one) => one.scrollWidth - one.clientWidth)),
+    spill: Math.max(...cells.map((one) => one.getBoundingClientRect().right)) - root.right,
+    broken: cells.filter((one) => one.scrollWidth > one.clientWidth + 1
+      && getComputedStyle(one).display !== 'inline').length };
+})()"""
+
+
+def asked(page: Page) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = page.evaluate("window.asked")
+    return found

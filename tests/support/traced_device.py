@@ -1,13 +1,12 @@
-"""Loops on a simulated device, with the events that a profiler would have seen of them."""
+"""A simulated device that says what Kineto would have seen, and loops for it."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Final
 
 from tests.support.simulated_device import MS, Loop, SimulatedDevice
 
-H2D: Final = "Memcpy HtoD (Pageable -> Device)"
+H2D, D2H, D2D = "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)", "Memcpy DtoD (Device -> Device)"
 
 
 def event(name: str, device: str, begin: float, end: float, **more: object) -> SimpleNamespace:
@@ -37,7 +36,7 @@ class Traced(SimulatedDevice):
             self.events.append(event("kernel" if phase else H2D, "cuda", end - ms * MS / 1e3, end))
 
 
-LOOPS: Final = {
+LOOPS = {
     "starved": Loop(wait=12.0, kernel=0.2, copy=0.5),
     "launch-bound": Loop(wait=0.013, kernels=100, kernel=0.005, launch_cost=0.04),
     "sync-bound": Loop(wait=0.013, item_every=1, python=2.0, copy=0.3),

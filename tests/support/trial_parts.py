@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any, Final
+
+import numpy as np
 
 from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.recording import Recording
 from gpu_doctor.report.panel import PanelInput
-from gpu_doctor.trials.compare.effect import Effect, compare
+from gpu_doctor.trials.compare.effect import BY_SETTINGS, Effect, compare
 from gpu_doctor.trials.results import Largest, Plan, Rung, Sweep
-from tests.support.panel_parts import shown
+from tests.support.panel_parts import replaced, shown
 from tests.support.recordings import losses, starved
 
 CELL: Final = """\
@@ -109,3 +112,22 @@ def searched(**fields: Any) -> Largest:
         "peaks": ((128, 16.5 * gib), (256, 29.0 * gib), (704, 74.2 * gib)),
     }
     return Largest(**{**given, **fields})
+
+
+def uneven(recording: Recording) -> Recording:
+    """Steps that take up to a fifth more or less, the same on average."""
+    times = 1.0 + 0.2 * np.sin(np.arange(len(recording.steps)) * 2 * np.pi / 5)
+    return replace(recording, steps=replaced(recording.steps, wall_s=recording.steps.wall_s * times))
+
+
+def verified(**fields: Any) -> PanelInput:
+    """A treatment whose last trial measured all that was kept against the code as written."""
+    pairs = trials()
+    base, both = uneven(side()), uneven(side(wait_s=0.0005, workers=4, settings=BOTH, factor=1.002))
+    last = replace(compare([base], [both], predicted=3.4), low=3.6, high=4.1, verdict="faster", verified=BY_SETTINGS)
+    tried = (*effects(pairs), last)
+    gain = last.speedup or 0.0
+    whole = Rung("all together", BOTH, gain, gain, last.low, last.high, verified=BY_SETTINGS)
+    told = plan(tried, verified=BY_SETTINGS, speedup=gain)
+    told = replace(told, waterfall=(*told.waterfall, whole))
+    return treated(effects=tried, trials=(*pairs, (base, both)), plan=told, **fields)

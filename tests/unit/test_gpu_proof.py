@@ -194,7 +194,7 @@ def test_a_patients_cells_are_python_and_its_rules_are_ours(one: Patient) -> Non
 
 
 def test_every_rule_that_only_a_gpu_can_break_has_a_patient_or_a_reason() -> None:
-    from tests.unit.diagnosis.test_diagnosis import GPU_ONLY
+    from tests.support.found import GPU_ONLY
 
     left_out = {name for names in LEFT_OUT for name in names.split(", ")}
     assert set(GPU_ONLY) - {one.rule for one in PATIENTS} <= left_out

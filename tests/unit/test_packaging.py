@@ -136,18 +136,14 @@ def test_the_commands_of_a_ci_can_be_called(name: str) -> None:
     assert (ROOT / ".ci" / name).stat().st_mode & 0o111
 
 
-def test_the_makefile_has_the_commands_that_the_documents_name() -> None:
-    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-    assert {"lab", "setup", "test", "test-alone", "test-browser", "test-extra"} <= set(targets)
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_links_of_a_notebook_lead_somewhere_in_what_make_lab_serves(path: Path) -> None:
     """JupyterLab shows nothing above the folder that it serves, and README.md stands above the notebooks."""
     text = "".join("".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
     links = [one for one in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in one]
-    assert links and all((path.parent / one).resolve().is_file() for one in links)
-    assert "--ServerApp.root_dir=. notebooks/" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert links
+    for one in ((path.parent / link).resolve() for link in links):
+        assert one.is_file() and one.is_relative_to(ROOT)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -37,7 +37,7 @@ def run(stage: Stage) -> None:
 
 
 def _real(stage: Stage) -> None:
-    from tests.gpu.test_device_clock_gpu import KINDS, ran, share
+    from tests.support.loops_traced import KINDS, ran, share
 
     def shares(name: str) -> Row:
         seen, true = ran(name, traced=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from typing import Any
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import sources
 from gpu_doctor.capture.taps.dataloader import tap
 from gpu_doctor.capture.taps.sources import FIRST_FETCHES, SKIPPED
 from gpu_doctor.diagnosis.vitals.measure import measure
@@ -21,6 +23,12 @@ from gpu_doctor.recording.steps import TRAINING
 from tests.support.one_tap import on
 
 TRAINED, HELD_OUT = 4000, 800
+
+
+@pytest.fixture
+def never_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No machine is so slow that its fetches are long ones, of which every one is metered."""
+    monkeypatch.setattr(sources, "LONG_FETCH_S", math.inf)
 
 
 def quick(n: int, **options: Any) -> DataLoader[Any]:
@@ -73,7 +81,7 @@ for epoch in range(4):
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}])
-def test_every_batch_and_every_pass_counts(options: dict[str, Any]) -> None:
+def test_every_batch_and_every_pass_counts(options: dict[str, Any], never_long: None) -> None:
     recording, counted = ran(EVALUATED, held_out=quick(HELD_OUT, **options))
     trained, held_out = fetch(recording, TRAINED), fetch(recording, HELD_OUT)
     assert trained.delivered == counted["trained"] == 2000
@@ -117,7 +125,7 @@ def test_a_loader_built_anew_adds_up() -> None:
     assert [one.delivered for one in recorder.close().fetches] == [16]
 
 
-def test_quick_fetches_of_a_loop_without_steps_are_metered_now_and_then() -> None:
+def test_quick_fetches_of_a_loop_without_steps_are_metered_now_and_then(never_long: None) -> None:
     recorder = Recorder()
     loader = DataLoader(TensorDataset(torch.zeros(4000, 2)), batch_size=2)
     with on(tap, recorder):
@@ -125,9 +133,8 @@ def test_quick_fetches_of_a_loop_without_steps_are_metered_now_and_then() -> Non
             pass
     (found,) = recorder.so_far().fetches
     assert found.delivered == 2000
-    least, skipped = FIRST_FETCHES + (2000 - FIRST_FETCHES) // (SKIPPED + 1), 20  # a slow one is followed by others
-    assert least - 1 <= found.batches <= least + skipped
-    assert 0 < found.wall_s / found.batches < 2e-3
+    assert abs(found.batches - FIRST_FETCHES - (2000 - FIRST_FETCHES) // (SKIPPED + 1)) <= 1
+    assert found.wall_s > 0
 
 
 def test_long_fetches_of_a_loop_without_steps_are_all_metered() -> None:

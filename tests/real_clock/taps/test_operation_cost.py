@@ -89,9 +89,8 @@ def test_what_cannot_be_measured_is_noted_once(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(MODULE, "operation_s", fails)
     recording = recorded(8, 4)
     assert recording.setup.operation_s is None
-    assert [one for one in recording.notes if "no such operator" in one] == [
-        "The shortest operation could not be timed: no such operator"
-    ]
+    (note,) = (one for one in recording.notes if "no such operator" in one)
+    assert note.startswith("The shortest operation")
 
 
 def test_small_operations_are_most_of_their_step_and_large_ones_next_to_nothing_of_it() -> None:

@@ -229,7 +229,7 @@ def test_the_sentence_names_longer_steps_in_milliseconds() -> None:
 
 def test_what_looking_for_models_takes_is_said_where_it_is_much() -> None:
     assert too_dear(0.001, 2.0, 1000, 0.1) == ""
-    assert "25 % of this loop finding the models of its optimizers" in too_dear(0.001, 2.0, 1000, 0.5)
+    assert "25 % of this loop finding the models" in too_dear(0.001, 2.0, 1000, 0.5)
     recorder = stepping(5_000_000, steps=500)
     recorder.searched_s, recorder.searches = 1.0, 20
     recording = recorder.close()

@@ -9,10 +9,9 @@ import pytest
 
 from gpu_doctor.diagnosis.vitals.measure import measure
 from tests.support.device_truth import Trace, runtime_waits, trace, truth
-from tests.support.traced_device import H2D, LOOPS, Traced, event
+from tests.support.traced_device import D2D, D2H, H2D, LOOPS, Traced, event
 
 NONE = np.empty((0, 2))
-D2H, D2D = "Memcpy DtoH (Device -> Pageable)", "Memcpy DtoD (Device -> Device)"
 POINTS = 0.03
 """As far as ours may be from the truth."""
 

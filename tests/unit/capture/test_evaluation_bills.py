@@ -8,7 +8,7 @@ import pytest
 from gpu_doctor.capture.events import COSTLY, NEXT, OPENED, OPENING, RESTART
 from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording.steps import INFERENCE, TRAINING
-from tests.unit.capture.test_step_clock import MS, Bench, sums
+from tests.support.clock_bench import MS, Bench, sums
 
 
 def test_costly_calls_of_a_long_evaluation_are_all_told() -> None:

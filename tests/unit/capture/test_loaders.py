@@ -259,7 +259,8 @@ def test_no_pickle_carries_what_lives_in_the_notebook(method: str, monkeypatch: 
     monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
     kind = type("Notebook", (Numbers,), {"__module__": "__main__"})
     spawned = DataLoader(kind(), num_workers=1, multiprocessing_context=method)
-    assert f"Workers start by {method}, which needs pickling, but dataset is" in refusal(spawned, "num_workers", 2)
+    refused = refusal(spawned, "num_workers", 2)
+    assert f"Workers start by {method}" in refused and "but dataset is" in refused
     assert refusal(DataLoader(kind()), "num_workers", 2) == ""
     local = DataLoader(Numbers(), num_workers=1, multiprocessing_context=method, collate_fn=lambda batch: batch)
     assert "lambda" in refusal(local, "num_workers", 2)

@@ -166,5 +166,5 @@ def test_what_cannot_be_read_leaves_a_note(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(backward, "loss_by_hand", broken)
     recorder = heard()
-    assert "How the loss is computed could not be read: no" in recorder.notes
+    assert [one for one in recorder.notes if "How the loss is computed" in one and one.endswith(": no")]
     assert recorder.facts["graph_leaves"] == 2, "the rest is there"

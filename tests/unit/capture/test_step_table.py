@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from gpu_doctor.capture.step_table import DEVICE_COLUMNS, StepTable
-from gpu_doctor.recording.steps import STEP_COLUMNS
-
-
-def row(**values: float) -> list[float]:
-    """A row with a few columns set; the device's are not measured, as in a fresh step."""
-    blank = {"count": 1.0, **dict.fromkeys(DEVICE_COLUMNS, np.nan)}
-    return [{**dict.fromkeys(STEP_COLUMNS, 0.0), **blank, **values}[name] for name in STEP_COLUMNS]
+from tests.support.clock_bench import row
 
 
 def read(gpu_s: float, gap_s: float, empty: float) -> list[float]:

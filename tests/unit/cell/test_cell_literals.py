@@ -18,7 +18,7 @@ from gpu_doctor.trials.knobs.knob import Refused
 
 def test_names_that_share_a_literal_take_one_value_and_the_panel_offers_it_once() -> None:
     case = gpu_doctor.case("a = b = 3\nlr, n = 0.5, 4\n")
-    with pytest.raises(Refused, match="a and b are assigned one literal together: give them one value"):
+    with pytest.raises(Refused, match="a and b are assigned one literal"):
         case.run({"vary.a": 4, "vary.b": 5})
     case.run({"vary.a": 4, "vary.b": 4, "vary.n": 7, "vary.lr": 1})
     assert [case.namespace[name] for name in ("a", "b", "lr", "n")] == [4, 4, 1.0, 7]
@@ -72,7 +72,7 @@ def test_values_are_split_at_commas_outside_of_brackets_and_quotations(text: str
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("betas=(0.9,0.99", r"^'betas=\(0.9,0.99' varies nothing, a bracket is not closed: --vary takes NAME=VALUE"),
+        ("betas=(0.9,0.99", r"^'betas=\(0.9,0.99' .* a bracket is not closed"),
         ("betas='a,b", "a quotation is not closed: --vary takes"),
         ("betas=0.9,0.99", r"^betas must be a tuple, as in the cell \(\(0.9, 0.99\)\), not 0.9\.$"),
         ("betas=[0.9,0.99]", r"^betas must be a tuple, as in the cell \(\(0.9, 0.99\)\), not \[0.9, 0.99\]\.$"),
@@ -80,7 +80,7 @@ def test_values_are_split_at_commas_outside_of_brackets_and_quotations(text: str
         ("lr=None", r"^lr must be a number, as in the cell \(0.1\), not None\.$"),
         ("lr=" + "9" * 400, r"^lr takes a finite number\.$"),
         ("clip=1e999", r"^clip takes a finite number\.$"),
-        ("data=3", "^To vary data, assign it a plain value at the top"),
+        ("data=3", "^To vary data, assign it a plain value"),
     ],
 )
 def test_a_value_that_does_not_fit_is_answered_in_a_sentence(given: str, said: str) -> None:
@@ -108,7 +108,7 @@ def test_what_a_value_calls_itself_is_never_run() -> None:
     ns: dict[str, Any] = {"ran": []}
     case = gpu_doctor.case("a = None\nb = 1\n", ns)
     for settings in ({"vary.a": Loud(3)}, {"vary.b": Loud(3)}):
-        with pytest.raises(Refused, match=r"cannot be written as a literal|b must be a whole number"):
+        with pytest.raises(Refused, match=r"written as a literal|b must be a whole"):
             case.run(settings)
         assert not case.fix(settings, []).complete and ns["ran"] == []
 

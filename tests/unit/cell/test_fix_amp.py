@@ -112,11 +112,11 @@ def test_a_forward_within_the_loss_is_taken_out_of_it(written: str, becomes: str
 @pytest.mark.parametrize(
     ("loss", "said"),
     [
-        ("criterion(y=y.clone(), x=model(x))", "Assign the output of model on line 4 of this cell to a variable."),
+        ("criterion(y=y.clone(), x=model(x))", "Assign the output of model on line 4 of this"),
         ("criterion(x=model(x) if len(x) else x, y=y)", "Assign the output of model on line 4"),
         ("sum(criterion(x=model(a[None]), y=b[None]) for a, b in zip(x, y))", "Assign the output of model on line"),
         ("criterion(x=(lambda rows: model(rows))(x), y=y)", "Assign the output of model on line 4"),
-        ("criterion(x=forward(x), y=y)", "No call of the model was found in the loop of this cell."),
+        ("criterion(x=forward(x), y=y)", "No call of the model was found in the loop"),
     ],
 )
 def test_a_forward_that_cannot_be_taken_out_is_left_to_the_hand(loss: str, said: str) -> None:

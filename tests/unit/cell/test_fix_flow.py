@@ -103,7 +103,7 @@ for x, y in loader:
 
 def test_two_trained_models_are_compiled_both_and_laid_out_by_hand() -> None:
     fix, after, _ = fixed_loop(TWO, {"channels_last": True})
-    assert not fix.complete and after == TWO and "Several models are trained (model and generator)" in fix.notes[0]
+    assert not fix.complete and after == TWO and "models are trained (model and generator)" in fix.notes[0]
     namespace: dict[str, Any] = {}
     exec(IMAGES + TWO, namespace)
     after = gpu_doctor.case(TWO, namespace).fix({"compile": True}, [IMAGES]).copied

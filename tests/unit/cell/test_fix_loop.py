@@ -177,8 +177,8 @@ def test_what_is_shared_is_said() -> None:
         {"batch_size": 8},
     )  # fmt: skip
     assert fix.complete
-    assert "Every loader created by line 3 of this cell gets batch_size=8." in fix.notes
-    assert "SIZE is also used elsewhere (line 5 of this cell) and is not changed there." in fix.notes
+    assert any("created by line 3 of this cell gets batch_size=8" in one for one in fix.notes)
+    assert any(one.startswith("SIZE is also used elsewhere (line 5 of") for one in fix.notes)
 
 
 def test_a_helpers_call_that_gives_each_loader_its_own_size_shares_nothing() -> None:
@@ -213,7 +213,8 @@ def test_a_trainer_of_ones_own() -> None:
     settings: dict[str, Any] = {"num_workers": 1, "batch_size": 8, "amp": "fp16", "fused_optimizer": True}
     fix = case.fix(settings, [PRELUDE.replace("opt = ", "# opt = "), TRAINER])
     assert fix.complete, str(fix)
-    assert fix.notes == ("Every loader created by line 1 of this cell gets batch_size=8.",)
+    (note,) = fix.notes
+    assert "created by line 1 of this cell gets batch_size=8" in note
     _, recording = ran([cell.after for cell in fix.cells])
     trained, evaluated = sorted(recording.setup.loaders, key=lambda one: one.role == "evaluation")
     assert (trained.num_workers, trained.batch_size, evaluated.num_workers, evaluated.batch_size) == (1, 8, 0, 8)
@@ -317,7 +318,7 @@ def test_without_workers_goes_what_needs_them() -> None:
                 "def pair():\n    return [DataLoader(ds, 16), DataLoader(ds, 16)]\nfor loader in pair():\n    pass\n"
                 + LOOP
             ],
-            "Several calls may have made the training loader: 2 on line 2 of this cell",
+            "the training loader: 2 on line 2 of this cell",
         ),
     ],
 )

@@ -97,7 +97,7 @@ def test_a_check_that_fails_is_silent_and_ours_go_on(offer: Offer, check: Callab
     ("members", "said"),
     [
         ({"VERSION": 2}, "it says VERSION = 2, and this is version 1"),
-        ({"NEEDS": ("other_share", "gpu_gap_share")}, "it needs gpu_gap_share, which is not open to other packages"),
+        ({"NEEDS": ("other_share", "gpu_gap_share")}, "it needs gpu_gap_share, which is not open"),
         ({"CPU_NEEDS": ("load_average",)}, "it needs load_average"),
     ],
 )

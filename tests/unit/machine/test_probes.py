@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-import re
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,29 +15,18 @@ import psutil
 import pynvml
 import pytest
 
+from gpu_doctor import machine
 from gpu_doctor.machine import cgroup, host, torch_memory
 from gpu_doctor.machine import processes as children
+from gpu_doctor.machine.checkup import gather
 from gpu_doctor.machine.nvml import activity, probe
 from gpu_doctor.machine.nvml.visible import look
-from gpu_doctor.machine.probe import ProbeScope, Reading
+from gpu_doctor.machine.probe import ProbeScope
 from gpu_doctor.machine.probes import PROBES
 from gpu_doctor.recording import DeviceSetup
+from tests.support.probing import MIB, values
+from tests.support.probing import no_visible_devices as no_visible_devices
 from tests.support.stub_nvml import GIB, LOST, NO_DRIVER, NO_LIBRARY, NOT_SUPPORTED, Card, NVMLError, StubNvml
-
-MIB = 1 << 20
-
-
-def values(readings: list[Reading], device: int | None = 0) -> dict[str, float]:
-    return {metric.name: value for metric, value in readings if metric.device == device}
-
-
-@pytest.fixture(autouse=True)
-def no_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the environment nor torch says which cards are visible."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr(probe, "device_uuids", tuple)
-    monkeypatch.setattr(probe, "cuda_in_use", lambda: False)
 
 
 class Desk:
@@ -58,10 +48,10 @@ def stubbed(monkeypatch: pytest.MonkeyPatch, *cards: Card, **more: Any) -> StubN
     return vendor
 
 
-def test_every_file_of_a_probe_is_listed() -> None:
-    room = Path(host.__file__).parent
-    with_opened = {path for path in room.rglob("*.py") if "\ndef opened(" in path.read_text()}
-    assert with_opened == {Path(str(sys.modules[opened.__module__].__file__)) for _, opened in PROBES}
+def test_every_module_of_a_probe_is_listed() -> None:
+    names = [one.name for one in pkgutil.walk_packages(machine.__path__, f"{machine.__name__}.")]
+    opened = {vars(importlib.import_module(name)).get("opened") for name in names}
+    assert opened - {None} == {one for _, one in PROBES}
 
 
 def test_a_gpu_that_shares_a_module_with_its_cpu(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
@@ -558,14 +548,16 @@ def test_under_a_quota_the_neighbours_load_is_not_ours(monkeypatch: pytest.Monke
     assert found["cpu_max_core_pct"] == pytest.approx(100.0)
 
 
-def test_the_real_pynvml_has_what_is_asked_of_it() -> None:
-    room = Path(host.__file__).parent
-    sources = [*room.glob("nvml/*.py"), *room.glob("checkup/*.py")]
-    names = {name for path in sources for name in re.findall(r"\bnvml[A-Z]\w+", path.read_text())}
-    names -= {"nvmlClocksEventReason", "nvmlGpmMetricId_t", "nvmlReturn"}  # of nvml.h, in comments, and a field
-    names -= {"nvmlDeviceGetTemperatureV"}  # asked for where the older name is gone
-    assert len(names) > 30
-    assert [name for name in sorted(names) if not hasattr(pynvml, name)] == []
+def test_the_real_pynvml_has_what_is_asked_of_it(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    vendor = stubbed(monkeypatch, Card(gpm={2: 64.0}, c2c=(10, 44_712), reasons=4, processes=[(1, GIB)]))
+    with probe.opened(desk.scope) as read:
+        assert read is not None
+        for _ in range(3):
+            desk.now_s += 100.0
+            read()
+    assert gather.gathered().driver == vendor.driver
+    assert len(vendor.calls) > 30
+    assert [name for name in sorted(vendor.calls) if not hasattr(pynvml, name)] == []
     assert {
         pynvml.NVML_ERROR_INVALID_ARGUMENT,
         pynvml.NVML_ERROR_NOT_SUPPORTED,

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from gpu_doctor.recording import Recording, RecordingError, load, npz
 from tests.support.properties import examples
-from tests.support.recordings import full
-from tests.unit.recording.test_recording import same
+from tests.support.recordings import full, same
 
 CHECK: Final = examples(60)
 JSON: Final = st.recursive(

@@ -10,9 +10,7 @@ import pytest
 
 import gpu_doctor
 from gpu_doctor.recording import PHASES
-from tests.support.repository import ROOT
-
-SAVED = Path(__file__).parent / "saved"
+from tests.support.repository import ROOT, SAVED
 
 
 @pytest.mark.parametrize(

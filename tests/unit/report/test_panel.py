@@ -223,9 +223,8 @@ def test_the_knobs_are_asked_once_a_setup(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_the_diagnosis_notes_stands_in_the_footer_while_the_run_goes_on() -> None:
     recording = starved(source="# gpudoctor: ignore slow-pyton")
     live = PanelInput(status="recording", setup=recording.setup, diagnosis=diagnose(recording))
-    assert drawn(live)["footer"]["notes"] == [
-        "`# gpudoctor: ignore`: there is no rule slow-pyton. Did you mean slow-python?"
-    ]
+    (note,) = drawn(live)["footer"]["notes"]
+    assert "slow-pyton. Did you mean slow-python?" in note
 
 
 def test_hostile_names_and_figures_survive_as_text() -> None:

@@ -14,9 +14,8 @@ from gpu_doctor.report import picture
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.report.words import anatomy_rows
-from tests.support.html_page import Page
+from tests.support.html_page import Page, pictures
 from tests.support.trial_parts import treated
-from tests.unit.report.test_static_as_live import pictures
 
 TOLD = treated()
 assert TOLD.diagnosis is not None

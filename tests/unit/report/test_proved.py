@@ -39,7 +39,9 @@ def test_the_only_trial_was_not_picked_and_is_verified() -> None:
 
 def test_a_winner_among_several_is_not_verified_until_it_is_measured_again() -> None:
     two = replace(FOUR, settings={"num_workers": 2}, speedup=1.9, low=1.8, high=2.0)
-    assert text(two, FOUR) == "2.87x faster with num_workers=4, the fastest of 2 tried, not measured again (2.7-3.0)"
+    picked = text(two, FOUR)
+    assert picked.startswith("2.87x faster with num_workers=4, the fastest of 2")
+    assert picked.endswith("not measured again (2.7-3.0)") and "verified" not in picked
     again = replace(FOUR, speedup=2.7, low=2.6, high=2.8)
     assert text(two, FOUR, again) == "2.70x faster with num_workers=4, verified (2.60-2.80)", "the fresh figure"
     for how in (AS_PASTED, BY_SETTINGS):
@@ -47,7 +49,7 @@ def test_a_winner_among_several_is_not_verified_until_it_is_measured_again() -> 
 
 
 def test_the_first_trial_of_a_treatment_is_not_verified_before_its_last() -> None:
-    assert text(FOUR, picking=True) == "2.87x faster with num_workers=4, not measured again (2.7-3.0)"
+    assert text(FOUR, picking=True).endswith("num_workers=4, not measured again (2.7-3.0)")
     climbing = state(shown(starved(), effects=(FOUR,), status="treating"), knobs.KNOBS)
     assert "not measured again" in climbing["result"]["text"]
     stopped = Plan(WORKERS, 2.87, (FOUR,), "")

@@ -52,7 +52,7 @@ def recording(gpu: bool = False, steps: int = 400, wait_s: float = 0.0293, worke
 def diagnosed(one: Recording, **changes: object) -> Diagnosis:
     finding = Finding(
         "loader-without-workers",
-        "The GPU waits for data 71 % of the time: num_workers=0 loads batches in the loop's own process.",
+        "The GPU waits for data 71 % of the time, with num_workers=0.",
         0.71,
         ("A batch takes 29.3 ms to fetch.",),
         (
@@ -91,7 +91,7 @@ def test_the_verdict_comes_first_and_everything_is_said() -> None:
             "A batch takes 29.3 ms",
             "host-sync",
             "One tap took itself off.",
-            "Measured on 399 steps; 1 step of warm-up left out",
+            "Measured on 399 steps; 1 step of warm-up",
             "overhead 0.4 %",
         ):
             assert words in said, words

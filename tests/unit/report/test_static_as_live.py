@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +13,9 @@ from gpu_doctor.report.panel import state
 from gpu_doctor.report.plots import plots
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.trials import knobs
+from tests.support.html_page import pictures
 from tests.support.panel_parts import replaced, shown
 from tests.support.recordings import CPU, PROCESS, starved
-
-
-def pictures(html: str) -> list[str]:
-    """The SVGs of a page."""
-    return [base64.b64decode(one).decode() for one in re.findall(r"data:image/svg\+xml;base64,([\w+/=]+)", html)]
 
 
 def test_the_bar_beside_the_verdict_has_one_colour() -> None:

@@ -177,10 +177,8 @@ def test_notes_of_both_sides_are_said_once() -> None:
     base, candidate = trials()[0]
     effect = Effect(WORKERS)
     wrote = replace(effect, written=("runs/y.pt",))
-    assert notes_of(wrote, (base, candidate)) == (
-        "What your cell wrote during the trial was put back: runs/y.pt.",
-        WROTE,
-    )
+    put_back, own = notes_of(wrote, (base, candidate))
+    assert put_back.endswith("put back: runs/y.pt.") and own == WROTE
     assert notes_of(effect, (replace(base, notes=(WROTE, "b")), candidate)) == (WROTE, "b")
     assert notes_of(effect, None) == ()
 
@@ -217,7 +215,7 @@ def test_a_step_that_lost_shrinks_the_bar_and_all_together_is_no_further_step() 
 def test_a_loss_that_breaks_is_why_a_fast_setting_was_not_kept() -> None:
     fast = Effect({"amp": "fp16"}, {}, 2.0, 1.9, 2.1, "faster", loss_drift=float("inf"))
     [one] = plan_shown(plan((fast,), waterfall=(), settings={})).dropped
-    assert one.why == "2.00x (1.9-2.1) faster, but the loss becomes NaN or infinite"
+    assert one.why.startswith("2.00x (1.9-2.1) faster, but") and "NaN" in one.why
 
 
 def test_what_the_climb_says_is_shown() -> None:
@@ -316,7 +314,8 @@ def test_a_fix_is_shown_as_lines_and_copied_to_the_letter() -> None:
     assert {kind for kind, _ in shown.lines} == {"head", "place", "same", "removed", "added"}
     assert shown.cells == (FixCell("this cell", CURED),)
     assert shown.complete and not shown.error
-    assert fix_shown(Fix(BOTH), BOTH).notes == ("Nothing to change: the cell has these settings already.",)
+    (note,) = fix_shown(Fix(BOTH), BOTH).notes
+    assert note.startswith("Nothing to change")
     half = fix_shown(fix("a = 1\n", "a = '\ud800'\n"), BOTH)
     json.dumps(as_json(half)).encode()
     assert half.cells[0].text.encode("utf-8")
@@ -332,7 +331,7 @@ def test_a_fix_is_shown_as_lines_and_copied_to_the_letter() -> None:
 def test_a_fix_that_fails_is_one_sentence_and_few_are_kept() -> None:
     details = Details(Asked(ValueError("no place for it")).fix)
     details.fix({"num_workers": 2})
-    assert details.fixes["num_workers=2"].error == "The change could not be written into your cells: no place for it"
+    assert details.fixes["num_workers=2"].error.endswith("into your cells: no place for it")
     details = Details(Asked(fix()).fix)
     for number in range(MOST_FIXES + 5):
         details.fix({"num_workers": number})

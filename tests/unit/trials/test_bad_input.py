@@ -65,7 +65,7 @@ def test_every_value_that_a_knob_offers_is_one_that_it_takes() -> None:
 def test_settings_that_are_no_mapping(settings: Any) -> None:
     case = gpu_doctor.case("x = 1")
     for attempt in (case.trial, case.run):
-        with pytest.raises(TypeError, match=r"dict of knobs and values, such as \{'num_workers': 4\}"):
+        with pytest.raises(TypeError, match=r"such as \{'num_workers': 4\}"):
             attempt(settings)
 
 
@@ -92,7 +92,7 @@ def test_a_budget_that_measures_nothing(budget: Any) -> None:
     ("budget", "said"),
     [
         *(({"trial_steps": one}, "trial_steps must be a whole number of at least 1") for one in (0, 2.5, "50", None)),
-        *(({"trial_seconds": one}, "trial_seconds must be a number of seconds above 0") for one in (0, "60", True)),
+        *(({"trial_seconds": one}, "trial_seconds must be a number .* above 0") for one in (0, "60", True)),
     ],
 )
 def test_a_cases_budget_for_trials_that_measures_nothing(budget: Any, said: str) -> None:
@@ -124,9 +124,7 @@ def test_trials_have_the_budget_of_their_case_unless_they_get_their_own(monkeypa
 def test_a_number_of_trials_that_is_none(most: Any) -> None:
     case = gpu_doctor.case("x = 1")
     for attempt in (case.treat, lambda **given: case.sweep({"num_workers": [0]}, **given)):
-        with pytest.raises(
-            ValueError, match=r"max_trials must be a whole number of at least 1, such as max_trials=\d+, not "
-        ):
+        with pytest.raises(ValueError, match=r"max_trials must be a whole number.*max_trials=\d+, not "):
             attempt(max_trials=most)
 
 
@@ -151,14 +149,14 @@ class Elsewhere:
 def test_an_executor_that_is_none(where: Any, says: str) -> None:
     case = gpu_doctor.case("x = 1")
     for attempt in (case.treat, lambda **given: case.sweep({"num_workers": [0]}, **given)):
-        with pytest.raises(TypeError, match=f"executor says where trials run: None for this kernel, or .*{says}"):
+        with pytest.raises(TypeError, match=f"executor says where trials run: .*{says}"):
             attempt(executor=where)
 
 
 def test_a_knob_that_is_given_by_no_name() -> None:
     case, odd = gpu_doctor.case("x = 1"), cast(Any, {2: [1]})
     for attempt in (case.trial, case.run, case.fix, case.code):
-        with pytest.raises(TypeError, match=r"by its name, such as \{'num_workers': 4\}, not by 2"):
+        with pytest.raises(TypeError, match=r"\{'num_workers': 4\}, not by 2"):
             attempt(odd)
     with pytest.raises(ValueError, match="no knob named 2"):
         case.sweep(odd)
@@ -168,8 +166,8 @@ def test_a_knob_that_is_given_by_no_name() -> None:
     ("settings", "says"),
     [
         ({"num_workers": "two"}, "num_workers takes a whole number"),
-        ({"batch_size": 0}, "batch_size takes a whole number of at least 1"),
-        ({"lr": 3}, "vary.NAME, for a variable that has a literal at the cell's top"),
+        ({"batch_size": 0}, "batch_size takes .* of at least 1"),
+        ({"lr": 3}, r"vary\.NAME, for a variable that has a literal"),
     ],
 )
 def test_no_line_is_written_for_a_value_that_a_knob_does_not_have(settings: Any, says: str) -> None:
@@ -296,15 +294,14 @@ def test_a_save_that_fails_loses_neither_the_recording_nor_the_cells_own_error(
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("--steps 0", "--steps takes a whole number of at least 1, such as 50, not '0'."),
-        ("--steps 3 --seconds 0", "--seconds takes a number of seconds above 0, such as 30, not '0'."),
-        ("--seconds nan", "--seconds takes a number of seconds above 0, such as 30, not 'nan'."),
+        ("--steps 0", "--steps takes a whole number .* not '0'"),
+        ("--steps 3 --seconds 0", "--seconds takes a number of seconds above 0.* not '0'"),
+        ("--seconds nan", "--seconds takes a number of seconds above 0.* not 'nan'"),
     ],
 )
 def test_a_bad_budget_is_answered_in_plain_words(line: str, says: str) -> None:
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=says):
         parsed_cell_line(line)
-    assert str(error.value).startswith(says)
 
 
 SCRIPT = "<script>alert(1)</script>"

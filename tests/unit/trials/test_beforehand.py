@@ -18,7 +18,7 @@ WORDS = {
     "a request in the loop, by a function of the user's": "requests again (requests.post in line 2 of send())",
     "a process in the cell": "processes again (subprocess.run in line 1)",
     "a shell line": "processes again (!cp in line 1)",
-    "a generator of an earlier cell": "`batches` is a generator from before this cell, and a trial would use it up",
+    "a generator of an earlier cell": "`batches` is a generator from before this",
     "a pool of processes of an earlier cell": "processes again (pool.submit",
     "a queue of an earlier cell": "waiting (Queue)",
 }
@@ -84,7 +84,7 @@ def test_a_check_that_fails_says_so_and_keeps_no_other_back(monkeypatch: pytest.
 
     monkeypatch.setattr("gpu_doctor.trials.beforehand.CHECKS", (fails, *CHECKS))
     said = said_of("import os\nos.system('true')", {})
-    assert "It is not known what else a trial would do: looking for it failed (AttributeError)." in said.notes
+    assert any("looking for it failed (AttributeError)" in one for one in said.notes)
     assert said.refusals == () and "os.system in line 2" in said.lost[0]
 
 

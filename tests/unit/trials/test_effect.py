@@ -15,13 +15,7 @@ from gpu_doctor.recording import Losses, Recording, Steps
 from gpu_doctor.trials.compare.effect import Effect, compare, verdict_of
 from gpu_doctor.trials.compare.ratio import MISSES, MIXING, PRIOR_PAIRS, RUN_TO_RUN, PairLog, Ratio, Stretch, ratio
 from gpu_doctor.trials.rounds import MOST_PAIRS, needs_more
-from tests.support.recordings import Loop
-
-
-def run(step_s: float = 0.01, n: int = 50, *, jitter: float = 0.05, seed: int = 0, samples: float = 32.0) -> Recording:
-    half = step_s * 500.0
-    loop = Loop(steps=n, wait=half, forward=half, backward=0.0, optimizer=0.0, first=20.0, jitter=jitter, seed=seed)
-    return loop.but(batch=samples, told={"outcome": "budget-reached"}).recording()
+from tests.support.runs_compared import run
 
 
 def sides(speedup: float, pairs: int = 2, seed: int = 0, **given: float) -> tuple[list[Recording], list[Recording]]:
@@ -304,22 +298,23 @@ def test_the_sentence() -> None:
     assert str(ranged).endswith(" faster, predicted 2.0x (1.6-2.4)")
     assert str(dataclasses.replace(effect, loss_drift=0.04)).endswith(", loss within 4 %")
     larger = dataclasses.replace(effect, settings={"batch_size": 64}, predicted_speedup=None, batch_ratio=4.0)
-    assert str(larger) == "batch_size=64: 2.05x (1.9-2.2) faster; scale the learning rate with the batch (x4)"
+    assert str(larger).startswith("batch_size=64: 2.05x (1.9-2.2) faster; ")
+    assert "learning rate" in str(larger) and str(larger).endswith("(x4)")
     assert str(dataclasses.replace(effect, seconds=8.124)).endswith(", predicted 2.0x; took 8.12 s")
     refused = Effect({"amp": "fp16"}, outcome="refused", reason="Two optimizers.")
     assert str(refused) == "amp=fp16: refused: Two optimizers."
-    assert str(Effect()) == "second run against the first: nothing was measured"
+    assert str(Effect()).endswith("nothing was measured")
     same = Effect({"amp": "bf16"}, {"amp": "bf16"})
-    assert str(same) == "amp=bf16, second run against the first: nothing was measured"
+    assert str(same) == f"amp=bf16, {Effect()}"
 
 
 def test_losses_that_are_no_numbers_on_both_sides_are_no_good_news() -> None:
-    nan, said = float("nan"), "loss is NaN or infinite at the end, also without the change"
+    nan, said = float("nan"), "NaN or infinite at the end, also without"
     both = Effect({"num_workers": 2}, {}, 2.0, 1.9, 2.1, "faster", loss_drift=0.0, loss_verdict="equal")
     assert "loss" not in str(both)
     for end, verdict in ((nan, "equal"), (float("inf"), None)):
         broken = dataclasses.replace(both, baseline_loss=nan, candidate_loss=end, loss_verdict=verdict)
-        assert broken.loss_words == said and said in str(broken)
+        assert said in broken.loss_words and said in str(broken)
     fine = dataclasses.replace(
         both, baseline_loss=0.5, candidate_loss=nan, loss_verdict="not-finite", loss_drift=math.inf
     )

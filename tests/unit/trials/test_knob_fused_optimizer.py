@@ -133,7 +133,7 @@ def test_what_cannot_be_fused_is_left_and_said() -> None:
 
 def test_refused_with_the_optimizers_name() -> None:
     rms = Setup(optimizers=("RMSprop",), optimizer_facts=(OptimizerFacts("RMSprop", 4, 100),))
-    assert KNOB.refusal(True, rms) == "torch has no fused update for RMSprop on cpu in this version."
+    assert "no fused update for RMSprop on cpu" in KNOB.refusal(True, rms)
     assert "RMSprop" in KNOB.refusal(True, dataclasses.replace(rms, optimizer_facts=None))
     assert "No torch optimizer" in KNOB.refusal(True, Setup(torch_version="2"))
     assert KNOB.refusal(True, SEEN) == "" and KNOB.refusal(False, SEEN) == ""

@@ -19,7 +19,7 @@ def test_refused_without_a_gpu() -> None:
     loader = DataLoader(TensorDataset(torch.zeros(4)))
     setup = Setup(loaders=(loaders.describe(loader, role="training"),))
     assert KNOB.found(setup) is False
-    assert KNOB.refusal(True, setup) == "No GPU: pinned memory has nothing to speed up."
+    assert KNOB.refusal(True, setup).startswith("No GPU")
     assert KNOB.refusal(False, setup) == ""
     assert "trains on the CPU" in KNOB.refusal(True, dataclasses.replace(setup, devices=(DeviceSetup(0, "T4"),)))
     assert "no DataLoader" in KNOB.refusal(True, Setup())

@@ -19,9 +19,9 @@ from gpu_doctor.trials import race
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.results import Sweep
 from tests.support.recordings import Loop, on_gpu
+from tests.support.repository import SAVED
 from tests.support.rounds_parts import Cluster, out
 from tests.support.training_worlds import DECODING, case_of
-from tests.unit.recording.test_saved import SAVED
 
 H100 = (DeviceSetup(0, "NVIDIA H100"),)
 T4 = (DeviceSetup(0, "Tesla T4"),)
@@ -85,9 +85,7 @@ def test_two_machines_have_no_verdict(other: dict[str, Any]) -> None:
     effect = faster({"host": "node-7", "cpu": EPYC}, {"cpu": EPYC, **other})
     assert effect.speedup is not None and effect.speedup > 2.0  # it is what it is
     assert effect.verdict == "inconclusive"
-    assert effect.reason.startswith(
-        "the baseline was measured on CPU, 4 cores (AMD EPYC 7B13) on node-7, the candidate"
-    )
+    assert "CPU, 4 cores (AMD EPYC 7B13) on node-7, the candidate" in effect.reason
     assert effect.reason.endswith("this compares machines, not settings")
     assert effect.device.count(" on node-") == 2 and effect.elsewhere
 

@@ -54,7 +54,7 @@ def test_a_no_op_on_a_cold_cache_is_no_difference_and_says_why() -> None:
     effect = case.trial({"num_workers": 0})
     assert effect.verdict == "no-difference"
     assert (effect.cold_pairs, case.sides) == (1, 6), "one pair more than two equal sides take"
-    assert "1 pair of runs not judged, because one side read from disk and the other from the page cache" in str(effect)
+    assert "1 pair of runs not judged" in str(effect) and "the page cache" in str(effect)
 
 
 def test_what_is_faster_is_faster_on_a_cold_cache_too() -> None:

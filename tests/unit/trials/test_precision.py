@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from gpu_doctor.trials.executors.parcel import _process
-from gpu_doctor.trials.matmul_precision import newer_places, precisions, put_back
+from gpu_doctor.trials.matmul_precision import precisions, put_back
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
-
-newer = pytest.mark.skipif(not list(newer_places()), reason="this torch has no fp32_precision")
+from tests.support.precision import as_it_was as as_it_was
+from tests.support.precision import newer
 
 
 def matmul(value: str) -> Callable[[], None]:
     return lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", value)
-
-
-@pytest.fixture(autouse=True)
-def as_it_was() -> Iterator[None]:
-    """The precision as it was, under its older names and its newer."""
-    before = precisions()
-    for name, place in newer_places():
-        if name.endswith("matmul"):
-            place.fp32_precision = "none"  # as torch begins: earlier tests may have set an older name
-    yield
-    put_back(before)
-    assert precisions() == before
 
 
 def nothing() -> None:

@@ -11,8 +11,7 @@ from gpu_doctor.recording import Losses
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.compare.losses import parity
 from gpu_doctor.trials.compare.pairs import pair_of
-from tests.unit.trials.test_effect import run
-from tests.unit.trials.test_stock import run as fed
+from tests.support.runs_compared import fed, run
 
 
 def curve(samples: float = 32.0, n: int = 50) -> Losses:

@@ -15,38 +15,37 @@ from tests.support.recordings import starved
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("--trial-step 5", "There is no option --trial-step. Did you mean --trial-steps? Use: %%gpudoctor"),
-        ("--trial-seconds", "--trial-seconds takes a value, such as --trial-seconds 60."),
-        ("--trial-seconds 0", "--trial-seconds takes a number of seconds above 0, such as 30, not '0'."),
-        ("--trial-steps 2.5", "--trial-steps takes a whole number of at least 1, such as 50, not '2.5'."),
-        ("--stpes 5", "There is no option --stpes. Did you mean --steps? Use: %%gpudoctor [--steps N]"),
-        ("--no-vew", "There is no option --no-vew. Did you mean --no-view?"),
-        ("-n 5", "There is no option -n. Use:"),
-        ("--help", "%%gpudoctor? shows what each option does."),
-        ("num_workers=4", "To turn a knob for this run, write --set num_workers=4."),
-        ("--set num_workers 4", "'num_workers' is no setting: write KNOB=VALUE, such as num_workers=4."),
-        ("--set num_workers=4,batch_size=2", "Give each knob its own --set: --set num_workers=4 --set batch_size=2."),
-        ("--name my run", "'run' belongs to no option: put quotes around a text with spaces, as in --name 'my run'."),
+        ("--trial-step 5", r"no option --trial-step. Did you mean --trial-steps\?"),
+        ("--trial-seconds", "--trial-seconds takes a value"),
+        ("--trial-seconds 0", "--trial-seconds takes .* above 0, .* not '0'"),
+        ("--trial-steps 2.5", "--trial-steps takes a whole number .* not '2.5'"),
+        ("--stpes 5", r"no option --stpes. Did you mean --steps\? Use: "),
+        ("--no-vew", r"no option --no-vew. Did you mean --no-view\?"),
+        ("-n 5", r"no option -n. Use: %%gpudoctor \[--steps N\]"),
+        ("--help", r"%%gpudoctor\? shows"),
+        ("num_workers=4", "To turn a knob for .* --set num_workers=4"),
+        ("--set num_workers 4", "'num_workers' is no setting: write KNOB=VALUE"),
+        ("--set num_workers=4,batch_size=2", "own --set: --set num_workers=4 --set batch_size=2"),
+        ("--name my run", "'run' belongs to no option: .* --name 'my run'"),
         ("--steps", "--steps takes a value, such as --steps 50."),
         ("--save", "--save takes a value, such as --save run.npz."),
-        ("# as it was", "The line of %%gpudoctor takes options only: put the comment on the line below."),
-        ("explain slow-getitem", "Write %gpudoctor explain slow-getitem, with one percent sign, in a cell of its own"),
+        ("# as it was", "The line of %%gpudoctor takes options only"),
+        ("explain slow-getitem", "Write %gpudoctor explain slow-getitem, with one"),
     ],
 )
 def test_a_slip_on_the_cells_line(line: str, says: str) -> None:
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=says):
         parsed_cell_line(line)
-    assert str(error.value).startswith(says)
 
 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("", "write %%gpudoctor, with two percent signs, as its first line"),
-        ("--steps 10", "write %%gpudoctor, with two percent signs, as its first line"),
-        ("knob", "Unknown word 'knob'. Did you mean knobs? Use: %gpudoctor check |"),
+        ("", "write %%gpudoctor, with two percent signs"),
+        ("--steps 10", "write %%gpudoctor, with two percent signs"),
+        ("knob", "'knob'. Did you mean knobs? Use: %gpudoctor"),
         ("check now", "This takes no argument. Use: %gpudoctor check"),
-        ("explain", "Use: %gpudoctor explain RULE, such as slow-getitem"),
+        ("explain", "Use: %gpudoctor explain RULE, such as slow-"),
     ],
 )
 def test_a_slip_in_a_question(line: str, says: str) -> None:
@@ -72,7 +71,7 @@ def test_knobs_are_listed_with_what_they_can_be_and_why_not() -> None:
 
 def test_of_a_knob_that_every_run_turned_nobody_knows_how_it_is_written() -> None:
     text = " ".join(repr(knob_list(knobs.KNOBS, starved().setup, turned={"num_workers": 0})).split())
-    assert text.startswith("num_workers as written not run yet (the last run used 0); can be 0, 1, 2")
+    assert text.startswith("num_workers as written not run yet") and "(the last run used 0); can be 0, 1, 2" in text
     assert "as written off; can be bf16" in text and "run a cell with" not in text
 
 

@@ -391,7 +391,8 @@ def test_a_store_that_cannot_be_written_keeps_the_others_from_nothing(monkeypatc
         raise RuntimeError("no more")
 
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.TensorStore.restore", breaks)
-    assert snapshot.restore() == ("The state of tensors and arrays could not be put back: no more",)
+    (note,) = snapshot.restore()
+    assert "tensors and arrays could not be put back" in note and note.endswith(": no more")
     assert space["a"].tolist() == [0.0, 0.0]
 
 
@@ -464,9 +465,7 @@ def test_a_copy_that_runs_out_of_memory_is_a_refusal(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.TensorStore.copy", full)
     values = {"x": torch.zeros(1000)}
-    with pytest.raises(
-        SnapshotTooLarge, match=r"needs a copy of the state, 4 KiB, and memory ran out while it was made \(CUDA"
-    ):
+    with pytest.raises(SnapshotTooLarge, match=r"a copy of the state, 4 KiB, .* \(CUDA"):
         Snapshot.take(values)
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.TensorStore.copy", lambda self: torch.zeros(2).view(3))
     with pytest.raises(RuntimeError, match="shape"):
@@ -489,7 +488,7 @@ def test_a_tensor_that_torch_does_not_let_go_of_is_named_once() -> None:
     snapshot = Snapshot.take({"view": view})
     view.mul_(torch.ones(2, requires_grad=True))
     notes = snapshot.restore()
-    assert len(notes) == 1 and notes[0].startswith("A tensor of shape (2,) could not be put back: Can't detach views")
+    assert len(notes) == 1 and notes[0].startswith("A tensor of shape (2,) could not be put back")
 
 
 def test_workers_that_were_there_before_are_not_ended() -> None:

@@ -92,7 +92,7 @@ class Racing:
             loss_drift=float("inf") if self.breaks and len(self.batches) == 1 else 0.0,
             loss_verdict="not-finite" if self.breaks and len(self.batches) == 1 else "equal",
         )
-        given_up = "stopped after 1 pair of runs: another is clearly faster"
+        given_up = "stopped: another is clearly faster"
         others = [
             Effect(one, against, 1.2, 0.8, 1.8, outcome="budget-reached", reason=given_up) for one in candidates[1:]
         ]

@@ -127,7 +127,8 @@ def test_a_loader_that_cannot_be_described_is_heard_all_the_same(monkeypatch: py
     with on(tap, recorder):
         list(batches(20))
     assert heard(recorder) == ([8, 8, 4], 3)
-    assert recorder.notes == ["The setup of DataLoader could not be read: odd"]
+    (note,) = recorder.notes
+    assert "setup of DataLoader" in note and note.endswith(": odd")
 
 
 class Broken(Dataset[Any]):

@@ -77,7 +77,8 @@ def test_a_batch_whose_reading_raises_is_the_last_that_is_looked_at() -> None:
     notes: list[str] = []
     looks, done = counted(iter([Odd()] * 20), notes)
     assert looks.facts() is None and done == 1
-    assert notes == ["Padding could not be looked for in the batches: no"]
+    (note,) = notes
+    assert note.startswith("Padding could not") and note.endswith(": no")
 
 
 def test_the_loader_that_is_trained_on_is_told() -> None:

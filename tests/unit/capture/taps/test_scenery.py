@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-import re
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ import torch
 from gpu_doctor.capture import patching
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.environment import accelerated, devices, switches, tap
+from gpu_doctor.recording import DeviceSetup, Setup
+from gpu_doctor.trials.knobs import KNOBS
 from gpu_doctor.trials.matmul_precision import precisions, put_back
 from tests.support.one_tap import on
-from tests.support.repository import ROOT
 
 
 def test_the_surroundings_are_noted_and_nothing_is_patched() -> None:
@@ -54,13 +56,32 @@ def test_whether_convolutions_may_run_in_tf32_is_read_by_either_name() -> None:
     assert switches()["cudnn_tf32"] is True
 
 
+class Asked(dict[str, Any]):
+    """Flags that note which of them somebody asked for."""
+
+    def __init__(self, flags: Mapping[str, Any]) -> None:
+        super().__init__(flags)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)
+
+
 def test_every_flag_that_a_knob_looks_for_is_recorded() -> None:
-    knobs = sorted((ROOT / "gpu_doctor" / "trials" / "knobs").rglob("*.py"))
-    wanted = {name for one in knobs for name in re.findall(r"flags\.get\(\"(\w+)\"", one.read_text(encoding="utf-8"))}
-    assert wanted
+    flags = Asked(switches())
+    card = DeviceSetup(0, "NVIDIA A100", capability=(8, 0))
+    setup = Setup(torch_version=torch.__version__, device="cuda:0", devices=(card,), flags=flags)
+    for knob in KNOBS.values():
+        knob.found(setup)
+        knob.choices(setup)
+    assert {"matmul_precision", "cudnn_benchmark"} <= flags.names
     of_a_model_or_a_card = {"model_names", "bf16_native"}
-    missing = wanted - switches().keys() - of_a_model_or_a_card
-    assert not missing, f"capture/taps/environment.py does not record {missing}: `found` would never see them"
+    assert flags.names <= switches().keys() | of_a_model_or_a_card, "`found` would never see what is not recorded"
 
 
 def test_a_machine_without_a_device_says_so() -> None:

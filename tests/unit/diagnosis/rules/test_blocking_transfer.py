@@ -28,7 +28,7 @@ def test_well() -> None:
 
 def test_a_link_that_nobody_read_is_not_priced() -> None:
     blind = with_more(LOOP.but(pcie=None), traffic=WAITED)
-    assert silence(RULE, blind) == "the speed of the link to the GPU was not read"
+    assert "speed of the link to the GPU" in silence(RULE, blind)
 
 
 def test_pageable_memory_is_another_rule() -> None:

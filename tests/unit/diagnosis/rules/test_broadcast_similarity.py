@@ -25,7 +25,7 @@ def test_sick() -> None:
     found = sick(RULE, on_cpu())
     assert found.cost_share == pytest.approx(10 / 32), "as timed after the run"
     assert "a tensor of 128 x 128 x 128: about 31 %" in found.headline
-    assert found.evidence[0] == "cosines of rows: 128 by 128 rows of 128 numbers, added up from 8 MiB"
+    assert "cosines of rows: 128 by 128 rows of 128" in found.evidence[0] and found.evidence[0].endswith(" 8 MiB")
     (cure,) = found.prescriptions
     assert cure.predicted_low == pytest.approx(32 / 24) and cure.predicted_high == pytest.approx(32 / 12)
     assert "F.normalize" in cure.code and not cure.at_most

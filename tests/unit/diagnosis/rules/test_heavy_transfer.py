@@ -54,9 +54,7 @@ def test_the_link_is_the_one_that_was_read() -> None:
 
 
 def test_a_link_that_nobody_read_is_not_priced() -> None:
-    assert (
-        silence(RULE, with_more(LOOP.but(pcie=None), traffic=WIDE)) == "the speed of the link to the GPU was not read"
-    )
+    assert "speed of the link to the GPU" in silence(RULE, with_more(LOOP.but(pcie=None), traffic=WIDE))
 
 
 def test_pageable_memory_comes_first() -> None:

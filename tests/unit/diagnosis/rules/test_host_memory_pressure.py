@@ -75,8 +75,8 @@ def ended(reason: str, kills: float, loop: Loop = LOOP) -> Recording:
 @pytest.mark.parametrize("reason", [KILLED, GONE])
 def test_a_worker_that_the_system_killed(reason: str) -> None:
     found = surely(RULE, ended(reason, 1.0))
-    assert found.headline == "The memory of 32.0 GiB ran out: the system killed a process."
-    assert found.evidence[:2] == (reason, "the operating system killed a process to free memory")
+    assert found.headline.startswith("The memory of 32.0 GiB ran out")
+    assert found.evidence[0] == reason and "system killed a process" in found.evidence[1]
     slow = diagnose(ended(reason, 2.0, LOOP.but(wait=60.0, fetch=480.0)))
     assert slow.findings[0].rule == RULE and slow.verdict == found.headline, "before what makes it slow"
     assert len(slow.findings) > 1

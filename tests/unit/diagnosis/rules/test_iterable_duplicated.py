@@ -13,7 +13,7 @@ from tests.support.found import asked, named, sick
 from tests.support.recordings import Loop
 
 RULE = "iterable-duplicated"
-SAID = f"Stream is an IterableDataset that does not use get_worker_info: {REPEATS}. Shard it by worker first."
+SAID = f"Stream has no get_worker_info: {REPEATS}."
 STREAM: dict[str, Any] = {
     "dataset": "Stream",
     "dataset_kind": "iterable",

@@ -108,9 +108,7 @@ def test_a_cpu_that_goes_from_operation_to_operation() -> None:
     share = (2.0 + 0.8 * 1.4) / 4.6
     assert found.headline.startswith(f"The operations are small: about {100 * share:.0f} %")
     assert found.cost_share == pytest.approx(0.75 * share, rel=0.01)
-    assert found.evidence[0].startswith(
-        "the backward of a step takes 2.50 ms for 100 operations, 25.0 µs each; one that"
-    )
+    assert "2.50 ms for 100 operations, 25.0 µs each" in found.evidence[0]
     assert found.evidence[0].endswith("takes 20.0 µs here")
     cure = found.prescriptions[0]
     assert cure.safety.value == "changes-training" and cure.settings == {"batch_size": 128}
@@ -162,7 +160,7 @@ def test_workers_that_are_hardly_faster_than_the_loop_leave_a_larger_batch_littl
 
 def test_why_a_cpu_is_not_judged() -> None:
     silent = {one.rule: one.reason for one in diagnose(TINY.but(setup={}).recording()).silent}
-    assert silent[RULE] == "operations are counted of one backward a step, and timed when a run is over"
+    assert "operations are counted of one backward" in silent[RULE]
 
 
 def test_a_loop_without_a_loader_may_have_all_of_its_data_in_one_batch() -> None:

@@ -122,7 +122,7 @@ for i in range(9):
     assert result.error is not None
     diagnosis = diagnose(result.recording)
     assert [one.rule for one in diagnosis.findings] == [RULE]
-    assert diagnosis.verdict == "The machine ran out of memory: the run ended after 3 steps."
+    assert diagnosis.verdict.startswith("The machine ran out of memory") and "3 steps" in diagnosis.verdict
     assert "tried to allocate" in diagnosis.findings[0].evidence[0]
 
 

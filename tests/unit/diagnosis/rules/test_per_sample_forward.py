@@ -23,7 +23,7 @@ def given(**changes: object) -> Loop:
 def test_sick() -> None:
     found = sick(RULE, SINGLE)
     assert found.cost_share == pytest.approx(0.8 * 31 / 32), "forward and backward are 8 of 10 ms"
-    assert "32 forward passes in a step of 32 samples, each with a tensor of shape (784)" in found.evidence
+    assert any(one.startswith("32 forward passes") and "32 samples" in one and "(784)" in one for one in found.evidence)
     compile(found.prescriptions[0].code, RULE, "exec")
     assert found.prescriptions[0].predicted_speedup is None, "how much dearer a call for all is, nobody measured"
     assert named(SINGLE) == [RULE]
@@ -73,7 +73,7 @@ PLAYS = Loop(
 def test_a_policy_that_is_asked_for_one_environment_after_the_other() -> None:
     found = sick(RULE, PLAYS)
     assert found.cost_share == pytest.approx((4 + 2) / 11 * 7 / 8), "the call and what is beside it, no environment"
-    assert "none of these calls needs what another one gave" in found.evidence
+    assert any("none of these calls needs" in one for one in found.evidence)
     compile(found.prescriptions[0].code, RULE, "exec")
     assert named(PLAYS)[0] == RULE, "of the Python in the loop what is left stands behind it"
 

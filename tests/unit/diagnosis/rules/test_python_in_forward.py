@@ -60,7 +60,7 @@ def test_constants_made_anew() -> None:
     loop = KEEPING.but(lines=(NEEDED, ANCHORS))
     found = sick(RULE, loop)
     assert found.cost_share == pytest.approx(8 / 18)
-    assert found.headline.startswith("The model's forward makes the same constants anew in every step: ")
+    assert "makes the same constants anew" in found.headline and "does not need" not in found.headline
     (cure,) = found.prescriptions
     assert "buffer" in cure.text and "register_buffer" in cure.code
     compile(cure.code, RULE, "exec")
@@ -69,7 +69,8 @@ def test_constants_made_anew() -> None:
 
 def test_both_are_named_the_dearer_first() -> None:
     found = sick(RULE, KEEPING.but(lines=(NEEDED, replace(ANCHORS, share=0.25), replace(KEPT, share=0.15))))
-    assert "makes the same constants anew in every step and does work that its output does not need" in found.headline
+    constants, needless = "makes the same constants anew", "work that its output does not need"
+    assert -1 < found.headline.find(constants) < found.headline.find(needless)
     first, second = found.prescriptions
     assert first.predicted_speedup and "buffer" in first.text
     assert second.predicted_speedup is None and second.text.endswith("(where this applies)")

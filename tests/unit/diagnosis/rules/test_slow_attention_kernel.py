@@ -34,7 +34,7 @@ MASKED = replace(FLASH, kernel="efficient", masked=True, causal=False)
 def test_sick() -> None:
     found = sick(RULE, on_cpu(DROPPED))
     assert found.cost_share == pytest.approx(10 / 32), "as timed after the run"
-    assert found.evidence[0].startswith("dropout on the attention weights keeps 12 calls of attention off")
+    assert found.evidence[0].startswith("dropout on the attention weights keeps 12")
     (cure,) = found.prescriptions
     assert cure.predicted_low == pytest.approx(32 / 24) and cure.predicted_high == pytest.approx(32 / 12)
     assert "regularisation" in cure.changes and cure.predicted_speedup == pytest.approx(1 / (1 - found.cost_share))

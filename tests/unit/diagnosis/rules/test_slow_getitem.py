@@ -56,7 +56,7 @@ ROWS = Loop(
 def test_rows_in_memory_are_to_be_indexed_though_workers_would_help() -> None:
     found = sick(RULE, ROWS)
     assert found.cost_share == pytest.approx(14 / 16.7, abs=0.02)
-    assert "workers would save less of it than whole batches" in found.headline
+    assert "less of it than whole batches" in found.headline
     assert named(ROWS)[0] == RULE
     assert "loader-without-workers" not in named(ROWS)
     own = ROWS.but(loader={"collate": "my_collate"})
@@ -173,9 +173,8 @@ def test_cpu_seconds_are_called_so() -> None:
     recording = IN_MEMORY.but(wait=2.4, fetch=2.4, fetch_cpu=0.6, cpu_util=100.0).recording()
     fetch = replace(recording.fetches[0], queued_s=recording.fetches[0].batches * 1.8e-3)
     (found,) = diagnose(replace(recording, fetches=(fetch,))).findings
-    assert found.evidence[0].startswith(
-        "the fetch of a step takes 600 µs of CPU time (4.69 µs a sample), 2.40 ms in all"
-    )
+    assert "takes 600 µs of CPU time (4.69 µs a sample)" in found.evidence[0]
+    assert "2.40 ms in all" in found.evidence[0]
 
 
 @pytest.mark.parametrize(

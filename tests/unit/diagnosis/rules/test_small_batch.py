@@ -41,7 +41,7 @@ def test_copies_and_evaluation_take_as_long_with_another_batch() -> None:
 
 
 def test_a_loader_whose_batches_the_knob_cannot_change_is_left_to_the_hand() -> None:
-    refusing = {**PINNED, "refusals": {"batch_size": "A batch sampler of its own makes the batches."}}
+    refusing = {**PINNED, "refusals": {"batch_size": "Its own sampler makes the batches."}}
     cure = sick(RULE, SMALL.but(loader=refusing)).prescriptions[0]
     assert not cure.settings and cure.safety.value == "by-hand" and "batch_size=64" in cure.code
     assert "makes the batches" in cure.text

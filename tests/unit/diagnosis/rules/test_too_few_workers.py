@@ -58,12 +58,13 @@ def test_a_stream_that_workers_would_repeat_is_sharded_first() -> None:
     said = describe(DataLoader(Stream(), batch_size=4, num_workers=1)).refusals["num_workers"]
     stream = {"dataset_kind": "iterable", "refusals": {"num_workers": said}}
     cure = sick(RULE, BUSY.but(workers=1, fetch=20.0, loader=stream)).prescriptions[0]
-    assert cure.text.startswith("Give each worker its own items, then load with ") and not cure.settings
+    assert cure.text.startswith("Give each worker its own items") and not cure.settings
     assert cure.code.index("get_worker_info") < cure.code.index("num_workers=")
 
 
 def test_how_often_no_batch_was_ready_is_named_where_it_was_counted() -> None:
     (fetch,) = BUSY.recording().fetches
     counted = with_more(BUSY, fetches=(replace(fetch, ready_batches=0.26, empty_share=0.8),))
-    assert "no batch was ready 80 % of the time; on average 0.26 were" in sick(RULE, counted).evidence
+    (said,) = (one for one in sick(RULE, counted).evidence if "ready" in one)
+    assert "80 % of the time" in said and "0.26" in said
     assert not any("ready" in one for one in sick(RULE, BUSY).evidence)

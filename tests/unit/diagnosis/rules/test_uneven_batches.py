@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.found import asked, rule, sick, top
+from tests.support.found import asked, rule, sick, surely, top
 from tests.support.recordings import Loop, with_more
 
 RULE = "uneven-batches"
@@ -62,7 +62,7 @@ def test_busy_workers_are_told_of_slow_batches_only_if_these_wait() -> None:
 def test_workers_that_just_keep_up_gain_from_a_stock() -> None:
     """22 ms for two workers and 10 ms of training, in steps of 20: 11 would do."""
     walls = [10.6] * 56 + [182.0] * 4
-    found = sick(RULE, UNEVEN.but(wait=10.0, fetch_walls=walls))
+    found = surely(RULE, UNEVEN.but(wait=10.0, fetch_walls=walls))
     assert int(found.prescriptions[0].settings["prefetch_factor"]) > 2
     assert found.prescriptions[0].predicted_speedup == pytest.approx(20 / 11, rel=0.03)
 
@@ -113,5 +113,6 @@ def test_two_loaders_side_by_side_have_workers_each() -> None:
 def test_how_often_no_batch_was_ready_is_named_where_it_was_counted() -> None:
     (fetch,) = UNEVEN.recording().fetches
     counted = with_more(UNEVEN, fetches=(replace(fetch, ready_batches=2.0, empty_share=0.08),))
-    assert "no batch was ready 8 % of the time; on average 2 were" in sick(RULE, counted).evidence
+    (said,) = (one for one in sick(RULE, counted).evidence if "ready" in one)
+    assert " 8 % of the time" in said and "average 2 " in said
     assert not any("ready" in one for one in sick(RULE, UNEVEN).evidence)

@@ -16,7 +16,7 @@ from tests.support.found import asked, named, sick, threat, top
 from tests.support.recordings import KEY, Loop, with_more
 
 RULE = "workers-cannot-start"
-SAID = f"{CANNOT}spawn, which needs pickling, but dataset is defined in the notebook: move it to a module."
+SAID = f"{CANNOT}spawn, but dataset is defined in the notebook."
 SPAWN: dict[str, Any] = {"start_method": "spawn", "refusals": {"num_workers": SAID}, "batches": 1000}
 WAITING = Loop(wait=20.0, fetch_cpu=1.0, loader=SPAWN)
 
@@ -49,7 +49,7 @@ def test_well() -> None:
 
 
 def test_another_refusal_is_another_rule() -> None:
-    other = {"refusals": {"num_workers": "The dataset holds tensors on the GPU, which worker processes cannot use."}}
+    other = {"refusals": {"num_workers": "The dataset holds tensors on the GPU."}}
     assert asked(RULE, WAITING.but(loader=other)) is None
     assert "loader-without-workers" in named(WAITING.but(loader=other))
 

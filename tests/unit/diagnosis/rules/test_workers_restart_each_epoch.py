@@ -81,7 +81,7 @@ def test_one_epoch_with_many_evaluations_restarts_as_well() -> None:
     one_epoch = Loop(workers=2, fetch=5.0, fetch_cpu=4.0, evaluation=5.0)
     found = sick(RULE, evaluating(one_epoch))
     assert [bool(one.settings) for one in found.prescriptions] == [False]
-    assert found.headline.startswith("Workers are started again each evaluation pass:")
+    assert "started again each evaluation pass:" in found.headline
 
 
 def test_evaluation_workers_that_stay_or_cost_their_batch_alone_are_left() -> None:
@@ -118,8 +118,10 @@ def test_epochs_too_short_to_settle_are_measured_and_not_foretold() -> None:
 def test_what_an_edge_is_made_of_is_named_where_it_was_timed() -> None:
     (fetch,) = SHORT.recording().fetches
     timed = replace(fetch, starts=5, start_s=0.25, first_s=0.2, ends=4, end_s=0.02)
-    said = "starting the processes takes 50.0 ms, their first batch 40.0 ms more"
-    assert f"{said}, and ending them 5.00 ms" in sick(RULE, with_more(SHORT, fetches=(timed,))).evidence
+    said = "50.0 ms, their first batch 40.0 ms more"
+    (edge,) = (one for one in sick(RULE, with_more(SHORT, fetches=(timed,))).evidence if said in one)
+    assert edge.endswith("ending them 5.00 ms")
     left_early = replace(timed, ends=0, end_s=0.0)
-    assert said in sick(RULE, with_more(SHORT, fetches=(left_early,))).evidence
+    (edge,) = (one for one in sick(RULE, with_more(SHORT, fetches=(left_early,))).evidence if said in one)
+    assert "ending" not in edge
     assert not any("starting the processes" in one for one in sick(RULE, SHORT).evidence)
