@@ -17,9 +17,9 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 from tests.support.colab import COLABS, QUICKSTART_CELL_S
-from tests.support.environments import COLAB, build, python_in, run, write_kernelspec
 from tests.support.real_kernel import Kernel
 from tests.support.repository import ROOT
+from tests.support.session_kernel import COLAB, printed, python_in, session_python, write_kernelspec
 from tests.support.stored_notebooks import INSTALL_ID
 
 pytestmark = [pytest.mark.extra, pytest.mark.timeout(900)]
@@ -39,11 +39,11 @@ def upload(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def colab(tmp_path: Path) -> Iterator[Kernel]:
     """A kernel as Colab's that does not find the checkout."""
-    below = build(COLAB)
-    run(str(below), "-m", "venv", str(tmp_path / "over"))
+    below = session_python(COLAB)
+    printed(str(below), "-m", "venv", str(tmp_path / "over"))
     python = python_in(tmp_path / "over")
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    packages, own = (Path(run(str(one), "-c", ask).strip()) for one in (below, python))
+    packages, own = (Path(printed(str(one), "-c", ask).strip()) for one in (below, python))
     (own / "colab.pth").write_text(f"{packages}\n")  # a path of a .pth file is added without the .pth files in it
     name = write_kernelspec(tmp_path / "data", COLAB, python=python)
     specs = KernelSpecManager(kernel_dirs=[str(tmp_path / "data" / "kernels")], ensure_native_kernel=False)

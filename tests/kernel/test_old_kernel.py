@@ -19,9 +19,9 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 from tests.support.colab import COLABS, QUICKSTART_CELL_S
-from tests.support.environments import build, write_kernelspec
 from tests.support.real_kernel import Kernel
 from tests.support.repository import ROOT
+from tests.support.session_kernel import write_kernelspec
 
 pytestmark = [pytest.mark.extra, pytest.mark.timeout(600)]
 
@@ -69,7 +69,6 @@ for inputs, targets in loader:
 
 def old_manager(home: Path) -> KernelManager:
     """Of a kernel that is not started yet; its specification lies below `home`."""
-    build()
     name = write_kernelspec(home / "data")
     specs = KernelSpecManager(kernel_dirs=[str(home / "data" / "kernels")], ensure_native_kernel=False)
     return KernelManager(kernel_name=name, kernel_spec_manager=specs)

@@ -17,8 +17,8 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 from tests.support.clinic.room import NotHere, Room, enter
-from tests.support.environments import BINDER, build, write_kernelspec
 from tests.support.repository import ROOT
+from tests.support.session_kernel import BINDER, write_kernelspec
 
 ROOM: Final = Room(shm_bytes=64 << 20, memory_bytes=2 << 30)
 NOT_HERE: Final = "GPU_DOCTOR_NOT_IN_A_ROOM"
@@ -30,7 +30,6 @@ _ENTER: Final = (
 
 def manager(home: Path) -> KernelManager:
     """Of a kernel that is not started yet; its specification lies below `home`."""
-    build(BINDER)
     name = write_kernelspec(home / "data", BINDER, through=(sys.executable, "-c", _ENTER))
     specs = KernelSpecManager(kernel_dirs=[str(home / "data" / "kernels")], ensure_native_kernel=False)
     return KernelManager(kernel_name=name, kernel_spec_manager=specs)

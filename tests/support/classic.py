@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Final
 
 from playwright.sync_api import Locator, Page
 
-from tests.support.environments import build
 from tests.support.lab import Lab
 from tests.support.open_notebook import wait_until
 from tests.support.repository import ROOT
+from tests.support.session_kernel import session_python
 
 
 class Classic:
@@ -66,7 +66,15 @@ class OldLab(Lab):
     """The server of Notebook 6.5 in the environment with Colab's versions, with their front ends of widgets."""
 
     def _command(self, port: int) -> list[str]:
-        command = [str(build()), "-m", "notebook", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}"]
+        command = [
+            str(session_python()),
+            "-m",
+            "notebook",
+            "--no-browser",
+            "--allow-root",
+            "--ip=127.0.0.1",
+            f"--port={port}",
+        ]
         command += ["--NotebookApp.port_retries=0", f"--NotebookApp.token={self.token}", f"--notebook-dir={self.root}"]
         return command + self._policed("NotebookApp")
 

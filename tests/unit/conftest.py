@@ -14,7 +14,7 @@ from tests.support.quiet import cpu_s
 MOST_CPU_S: Final = float(os.environ.get("GPU_DOCTOR_UNIT_CPU_S", "5"))
 """Where a test fails. The same test takes two to three times the CPU seconds beside busy neighbours (shared caches, a
 sibling thread on the core), so the limit is far above the second that is aimed at: what it finds belongs elsewhere on
-any machine. Other versions (`tests.support.environments`) may take longer still."""
+any machine. Other versions (noxfile.py) may take longer still."""
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ import pytest
 
 from tests.support import binder
 from tests.support.clinic import room
-from tests.support.environments import BINDER, ENVIRONMENTS, uv
 from tests.support.real_kernel import Kernel
 from tests.support.repository import ROOT
+from tests.support.session_kernel import BINDER, VERSIONS, printed, session_python
 from tests.support.stored_notebooks import RESULT, doctored
 
 pytestmark = [pytest.mark.extra, pytest.mark.timeout(900)]
@@ -58,7 +59,7 @@ def _name(name: str) -> str:
 
 def tool(*words: str) -> str:
     """What a command prints that stands beside the builder."""
-    return uv("tool", "run", "--quiet", "--from", BUILDER, *words)
+    return printed(sys.executable, "-m", "uv", "tool", "run", "--quiet", "--from", BUILDER, *words)
 
 
 @dataclass
@@ -84,6 +85,12 @@ def visit(tmp_path: Path) -> Iterator[Visit]:
         room.leave(int(pid))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _in_its_session() -> None:
+    """Skips the module outside of `nox -s binder`."""
+    session_python(BINDER)
+
+
 def test_its_builder_understands_the_folder() -> None:
     said = tool("sh", "-c", f"jupyter-repo2docker --no-build --debug '{ROOT}' 2>&1")
     for words in ("python=3.11", 'pip install --no-cache-dir -r "binder/requirements.txt"', "./binder/postBuild"):
@@ -94,14 +101,17 @@ def test_the_listed_versions_are_those_of_its_base_image() -> None:
     where = "import repo2docker as one; print(one.__path__[0])"
     lock = Path(tool("python", "-c", where).strip(), "buildpacks", "conda", "environment.py-3.11-linux-64.lock")
     built = re.findall(r"/([\w.-]+)-([\w.]+)-\w+\.(?:conda|tar)", lock.read_text(encoding="utf-8"))
-    base, listed = {_name(name): version for name, version in built}, versions(ENVIRONMENTS[BINDER].listed())
+    base, listed = (
+        {_name(name): version for name, version in built},
+        versions((VERSIONS / "binder.txt").read_text(encoding="utf-8")),
+    )
     assert {"jupyterlab", "notebook", "ipykernel", "ipywidgets", "jupyter-server"} <= set(listed)
     assert {name: base.get(name) for name in listed} == listed
 
 
 def test_the_image_keeps_the_jupyter_of_its_base(visit: Visit) -> None:
     """The page that Binder opens is served by it."""
-    listed = versions(ENVIRONMENTS[BINDER].listed())
+    listed = versions((VERSIONS / "binder.txt").read_text(encoding="utf-8"))
     asked = f"from importlib.metadata import version\nfor one in {sorted(listed)}: print(one, version(one), sep='==')"
     assert versions(visit.kernel.run(asked)) == listed
 
