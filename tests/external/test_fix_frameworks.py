@@ -210,7 +210,7 @@ def test_a_net_of_skorch(tmp_path: Any) -> None:
         (
             ["a = transformers.TrainingArguments('a')\nb = transformers.TrainingArguments('b')\n", "trainer.train()\n"],
             {"num_workers": 2},
-            "Several calls make a TrainingArguments: line 1",
+            "line 1 of earlier cell 2 and line 2 of",
         ),
         (
             ["given = load()\nargs = transformers.TrainingArguments(*given)\n", "trainer.train()\n"],
@@ -224,9 +224,9 @@ def test_what_cannot_be_told_is_said_with_the_lines_to_paste(
 ) -> None:
     fix = fixing.fix(["import transformers\n", *cells], settings, Setup(), lambda name: f"paste {name}")
     if said:
-        assert (
-            not fix.complete and fix.notes == (said.replace("cell 1", "cell 2"),) and fix.paste == "paste num_workers"
-        )
+        (note,) = fix.notes
+        assert "TrainingArguments" in note and said in note
+        assert not fix.complete and fix.paste == "paste num_workers"
     else:
         assert "dataloader_num_workers=2" in fix.cells[0].after
 
