@@ -32,6 +32,7 @@ class NextCall:
         called: Callable[[nn.Module], bool],
         mine: Callable[[], bool] = lambda: True,
         quietly: Callable[[Callable[..., Any]], Callable[..., Any]] = _as_it_is,
+        notes: list[str] | None = None,
     ) -> None:
         """Nothing stands anywhere yet.
 
@@ -39,9 +40,11 @@ class NextCall:
             called: is told of the module before its call runs; returns whether to wait for another one after it.
             mine: whether calls on this thread count.
             quietly: makes a fenced call of what runs on the user's thread, such as `Fence.quietly`.
+            notes: takes a sentence where it could not be taken off, see `Patches`.
         """
         self._called, self._mine = called, mine
         self._begins, self._ends = quietly(self._begin), quietly(self.wait)
+        self._notes = notes
         self._patches: Patches | None = None
         self._made: tuple[Any, Callable[..., Any]] | None = None
         """What it stands for, and the stand-in: one for all waits, since Dynamo compiles each anew that it meets."""
@@ -55,7 +58,7 @@ class NextCall:
     def wait(self) -> None:
         """Puts the stand-in on, if it is not on and was not ended."""
         if self._patches is None and not self._over:
-            self._patches = Patches()
+            self._patches = Patches(self._notes)
             self._patches.wrap(nn.Module, "__call__", self._stand_in)
 
     def off(self) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.events import OURS
 from gpu_doctor.capture.next_call import NextCall
 from gpu_doctor.capture.taps.compilations import around_compiling
 from gpu_doctor.capture.taps.forward import Listener, hear_directly
@@ -52,7 +53,7 @@ class Discovery:
         self._direct: dict[int, Callable[..., Any]] = {}
         self._stepped = Parameters()
         fence = scope.recorder.fence
-        self.next = NextCall(self._called, scope.recorder.mine, fence.quietly)
+        self.next = NextCall(self._called, scope.recorder.mine, fence.quietly, scope.patches.notes)
         self._sought: dict[int, Sought] = {}
         """By the id of who trains it."""
         self._shown: list[Listener] = []
@@ -113,6 +114,7 @@ class Discovery:
 
     def _called(self, module: nn.Module) -> bool:
         """An outermost module is called; returns whether another one is looked for."""
+        begin = self._recorder.clock()
         if module not in self._scope.models:
             self._take([module])
             self._mark_trained()
@@ -121,6 +123,9 @@ class Discovery:
                 self._shown.append(listener)
             self._scope.found.tell(self._recorder.note, "The model could not be read", stay=True)
         self._settle()
+        now = self._recorder.clock()
+        self._recorder.searched_s += (now - begin) * 1e-9
+        self._recorder.log.note((OURS, now, begin))
         if len(self._shown) <= MOST_PARTS:
             return bool(self._sought)
         for listener in self._shown:
@@ -156,7 +161,11 @@ class Discovery:
 
     def rest(self, _: int = 0) -> None:
         """Steps have ended: in a loop that only predicts, the next model takes the place of one that is gone."""
-        if not self._recorder.log.trains and not self.next.waits and not self._scope.models.alive():
+        if self._recorder.log.trains:
+            return
+        if self._sought:
+            self._missing()
+        elif not self.next.waits and not self._scope.models.alive():
             self.next.wait()
 
     def compiles(self) -> None:
@@ -243,7 +252,7 @@ def discover(scope: TapScope) -> Discovery:
     """Listens to the models of a run, those known now and those that show up."""
     found, recorder = Discovery(scope), scope.recorder
     recorder.unhear.append(found.next.off)
-    scope.patches.wrap(torch, "compile", functools.partial(_compiling, scope, found.next))
+    scope.patches.wrap(torch, "compile", functools.partial(_handed_over, scope, found.next))
     found.begin()
     scope.pulled.append(found.named)
     scope.made.append(found.made)
@@ -258,7 +267,7 @@ def discover(scope: TapScope) -> Discovery:
     return found
 
 
-def _compiling(scope: TapScope, following: NextCall, original: Callable[..., Any]) -> Callable[..., Any]:
+def _handed_over(scope: TapScope, following: NextCall, original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.compile`, which may keep the call of the module that it is handed: without ours."""
 
     def begins(*args: Any, **kwargs: Any) -> bool | None:

@@ -80,7 +80,7 @@ class TrainedModules:
         self._sought: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         """Some of their parameters are held by no module that was found."""
         self._met_in_call: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._next = NextCall(self._next_called)
+        self._next = NextCall(self._next_called, notes=patches.notes)
         self._classes: set[type] = set()
         self.allow: Callable[[nn.Module], None] = lambda module: None
         """Told of each module before it is wrapped; may raise `Refused`."""
