@@ -63,9 +63,9 @@ class NextCall:
 
     def off(self) -> None:
         """Takes the stand-in off until the next `wait`."""
-        patches, self._patches = self._patches, None
-        if patches is not None:
-            patches.restore()
+        if self._patches is not None:
+            self._patches.restore()  # first: what fails is tried once more
+            self._patches = None
 
     def end(self) -> None:
         """Takes the stand-in off for good; a copy of it that other code has kept only calls what it stands for."""

@@ -251,7 +251,7 @@ class Discovery:
 def discover(scope: TapScope) -> Discovery:
     """Listens to the models of a run, those known now and those that show up."""
     found, recorder = Discovery(scope), scope.recorder
-    recorder.unhear.append(found.next.off)
+    recorder.unhear.append(found.next.end)
     scope.patches.wrap(torch, "compile", functools.partial(_handed_over, scope, found.next))
     found.begin()
     scope.pulled.append(found.named)
