@@ -25,7 +25,7 @@ from gpu_doctor.capture.taps import backward, discovery, listening, optimizer
 from gpu_doctor.capture.taps.forward import SEAM
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording import Recording
-from tests.support.one_tap import model, on, sgd
+from tests.support.one_tap import batches, model, on, sgd
 
 CALL = nn.Module.__call__
 NOT_FOUND = "No module was seen"
@@ -203,7 +203,7 @@ def test_a_loop_that_predicts_with_one_model_after_the_other() -> None:
     def loop() -> None:
         for _ in range(3):
             net = Net().eval()
-            for x in torch.utils.data.DataLoader(torch.rand(40, 4), batch_size=1):
+            for x, _ in batches(40, batch_size=1):
                 with torch.no_grad():
                     net(x)
             calls.append(SEAM in vars(net))
@@ -318,7 +318,7 @@ def test_graphs_of_what_is_compiled_stay_as_they_are(how: str, recwarn: pytest.W
     torch._dynamo.utils.counters.clear()
 
 
-def test_training_is_the_same_to_the_bit_and_an_exception_has_its_own_traceback() -> None:
+def test_training_is_the_same_to_the_bit_and_an_exception_leaves_with_its_own_traceback() -> None:
     class Fails(Net):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             if x.shape[0] == 3:
@@ -328,17 +328,23 @@ def test_training_is_the_same_to_the_bit_and_an_exception_has_its_own_traceback(
     def loop() -> None:
         torch.manual_seed(0)
         net = Fails()
-        with pytest.raises(ValueError, match="three") as told:
-            net(torch.rand(3, 4))
-        files.append([one.path.name for one in told.traceback if "gpu_doctor" in str(one.path.parent)])
         train(net, sgd(net), 8)
         weights.append([p.tolist() for p in net.parameters()])
 
+    def fails() -> None:
+        Fails()(torch.rand(3, 4))
+
     weights: list[Any] = []
-    files: list[list[str]] = []
+    traces: list[list[str]] = []
     loop()
     recording = recorded(loop)
     assert weights[0] == weights[1] and len(recording.steps) == 8
+    for run in (fails, lambda: recorded(fails)):
+        with pytest.raises(ValueError, match="three") as told:
+            run()
+        names = [entry.name for entry in told.traceback]
+        traces.append(names[names.index("fails") :])
+    assert traces[0] == traces[1]
 
 
 def test_a_class_with_a_call_of_its_own_is_called_once() -> None:
