@@ -7,7 +7,8 @@ the code raises is handed back beside the recording, untouched: who called decid
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from inspect import unwrap
@@ -51,6 +52,7 @@ def run(
     *,
     settings: Settings | None = None,
     found: Setup | None = None,
+    met: Sequence[weakref.ref[Any]] = (),
     borrowed: KeptFiles | None = None,
     budget: SideBudget | None = None,
 ) -> Result:
@@ -61,7 +63,8 @@ def run(
         recorder: a fresh one, with its budget in steps.
         namespace: where the code runs.
         settings: knob values; empty = as written.
-        found: the setup that an earlier run found, for knobs that must know what to turn.
+        found: the setup that an earlier run found, for knobs that must know what to turn,
+        met: and the objects that it used.
         borrowed: a trial's side, whose files are kept here, and listed: workers of an earlier run are left alone and
             what it reports to experiment trackers is held back. Who calls puts its files back.
         budget: of its seconds; a side that reaches no further step is ended.
@@ -73,7 +76,7 @@ def run(
         Busy: if a run is already being recorded in this process.
     """
     guard, interrupts = StepGuard(), Interrupts()
-    scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source)
+    scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source, met=met)
     files = WrittenFiles(borrowed, namespace) if borrowed is not None else None
     stretch = Stretch(recorder) if borrowed is not None else None
 

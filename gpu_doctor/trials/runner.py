@@ -162,8 +162,8 @@ class Runner:
             execute = self.anew.before(execute) if borrowed else execute
             # Of a trial; without a snapshot nothing is put back, and what is kept goes with the side.
             kept = ((self._files and self._files()) or KeptFiles()) if borrowed else None
-            how: dict[str, Any] = {"settings": turned, "found": found, "borrowed": kept, "budget": budget}
-            return trial.run(execute, recorder, self.namespace, **how)
+            how: dict[str, Any] = {"settings": turned, "found": found, "met": self._met}
+            return trial.run(execute, recorder, self.namespace, borrowed=kept, budget=budget, **how)
         finally:
             self.anew.take_back()
             self._current, self._budget, self._met = None, None, recorder.met or self._met

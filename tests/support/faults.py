@@ -63,6 +63,7 @@ STAND_INS: Final = {
     "Steps.zeroing.<locals>.zero_grad": "is the fence of gradients set to zero",
     "metered.<locals>.fetch": "is the fence of a fetch",
     "_saving.<locals>.open_archive": "is the fence of a checkpoint",
+    "NextCall._around.<locals>.call": "is the fence of the next module's call",
     "through.<locals>.call": "lets a compiled graph through to the fence",
     "WorkerInit.__call__": "is the fence of a worker's begin",
     "WorkerMeter.end": "is the fence of a worker's end",

@@ -10,20 +10,20 @@ if TYPE_CHECKING:
     from gpu_doctor.capture.describe.loader_limits import MULTIPROCESSING_CONTEXT as MULTIPROCESSING_CONTEXT
     from gpu_doctor.capture.describe.loader_limits import refusal as refusal
     from gpu_doctor.capture.describe.loaders import AnyLoader as AnyLoader
-    from gpu_doctor.capture.describe.loaders import alive as alive
     from gpu_doctor.capture.describe.loaders import batch_size_of as batch_size_of
     from gpu_doctor.capture.describe.loaders import written_batch as written_batch
     from gpu_doctor.capture.describe.models import compiles_itself as compiles_itself
+    from gpu_doctor.capture.describe.names import named as named
 
 __all__ = [
     "FORKED_THREADS",
     "MULTIPROCESSING_CONTEXT",
     "AnyLoader",
-    "alive",
     "batch_size_of",
     "compiles_itself",
     "loaders",
     "models",
+    "named",
     "refusal",
     "written_batch",
 ]
@@ -33,9 +33,9 @@ _FACE: Final = {
     "AnyLoader": "loaders",
     "FORKED_THREADS": "forked",
     "MULTIPROCESSING_CONTEXT": "loader_limits",
-    "alive": "loaders",
     "batch_size_of": "loaders",
     "compiles_itself": "models",
+    "named": "names",
     "refusal": "loader_limits",
     "written_batch": "loaders",
 }

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from gpu_doctor.capture.describe.loader_limits import KNOBS_ON_LOADERS, refusal, start_method_of
-from gpu_doctor.capture.describe.scan import scan
 from gpu_doctor.recording import LoaderSetup
 
 AnyLoader: TypeAlias = "DataLoader[Any]"
@@ -78,11 +77,6 @@ def length_of(sized: Any) -> int | None:
         return len(sized)
     except Exception:
         return None
-
-
-def alive() -> list[AnyLoader]:
-    """Every DataLoader of this process, by one scan (the type is asked, since `isinstance` wakes lazy proxies)."""
-    return [one for one in scan(DataLoader) if "dataset" in vars(one)]
 
 
 def _sampler_name(loader: AnyLoader) -> str:

@@ -1,4 +1,4 @@
-"""Finding the models of a loop: the modules that no other live module contains, and what they are made of.
+"""Finding the models of a loop by names: the modules that no other one contains, and what they are made of.
 
 Only outermost modules are ever listened to or wrapped: a wrapper on every submodule costs about 9 us a call and splits
 a compiled model into several graphs.
@@ -6,16 +6,13 @@ a compiled model into several graphs.
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from gpu_doctor.capture.describe.scan import scan
+from gpu_doctor.capture.describe.names import named
 from gpu_doctor.capture.frameworks import FRAMEWORKS
 
 CALL: Final = "_compiled_call_impl"
@@ -24,42 +21,25 @@ OURS: Final = "_gpu_doctor_over"
 """On a listener that stands there: what stood there before it, None for nothing."""
 _KIND: Final = "_modules"
 _BOXES: Final = tuple(name for one in FRAMEWORKS for name in one.boxes)
-_scans: list[list[nn.Module]] = []
-"""Not empty within `one_scan`; then its last entry is what the scan found."""
-_HISTORY: Final = re.compile(r"_+$|_i?\d+$|_i+$|_[iod]h$")
-"""IPython's names for earlier cells and their results: they would bring back models that nobody trains any more."""
 
 
 def outermost(namespace: Mapping[str, Any] | None, parameters: Iterable[Tensor] | None = None) -> list[nn.Module]:
-    """The modules that no other live module contains; of a mere box, which cannot be called, those in it.
-
-    Looked for in the namespace first (its values, and one level of their attributes, so that `trainer.model` is found);
-    the whole process is scanned once (some 20 ms for 360 000 objects) only where `parameters` are not all found so.
+    """The modules to which names lead (see `names.named`) and which none of them contains; of a mere box, those in it.
 
     Args:
         namespace: the names that the loop runs with; None = none.
-        parameters: what the optimizers step; None or empty = all parameters in the namespace.
+        parameters: what the optimizers step; None or empty = all parameters.
 
     Returns:
         Modules that hold at least one of `parameters` (or any parameter at all), each once, in the order found.
     """
+    return holding([one for one in named(namespace, nn.Module) if _KIND in vars(one)], parameters)
+
+
+def holding(modules: Iterable[nn.Module], parameters: Iterable[Tensor] | None = None) -> list[nn.Module]:
+    """Those of some modules that none of the others contains and that hold one of `parameters`; see `outermost`."""
     wanted = {id(parameter) for parameter in parameters or ()}
-    named = _outermost_of(_modules_in(namespace or {}))
-    holders = [module for module in named if _holds(module, wanted)]
-    if not wanted or wanted <= {id(p) for module in holders for p in module.parameters()}:
-        return holders
-    scanned = _alive()
-    return [module for module in _outermost_of(scanned) if _holds(module, wanted)]
-
-
-@contextlib.contextmanager
-def one_scan() -> Iterator[None]:
-    """Within the context the process is scanned once at most: all that meet a new optimizer look for its model."""
-    _scans.append([])
-    try:
-        yield
-    finally:
-        _scans.pop()
+    return [module for module in _outermost_of(list(modules)) if _holds(module, wanted)]
 
 
 def described(modules: Iterable[nn.Module], parameters: Iterable[Tensor] | None = None) -> dict[str, Any]:
@@ -93,50 +73,6 @@ def compiles_itself(module: nn.Module) -> bool:
     """Whether the user's code compiled the module, as a wrapper or by `module.compile()`; our listener is neither."""
     call = vars(module).get(CALL)
     return type(module).__name__ == "OptimizedModule" or getattr(call, OURS, call) is not None
-
-
-def owned() -> set[int]:
-    """Ids of the parameters of every optimizer in this process; a scan of all objects, see `outermost`."""
-    optimizers = (vars(one).get("param_groups", ()) for one in scan(Optimizer))
-    return {id(p) for groups in optimizers for group in groups for p in group["params"]}
-
-
-def _alive() -> list[nn.Module]:
-    """Every module of the process."""
-    if _scans and _scans[-1]:
-        return _scans[-1]
-    found = _scans[-1] if _scans else []
-    found += [one for one in scan(nn.Module) if _KIND in vars(one)]
-    return found
-
-
-def _modules_in(namespace: Mapping[str, Any]) -> list[nn.Module]:
-    found: dict[int, nn.Module] = {}
-    for name, value in list(namespace.items()):
-        if _HISTORY.match(name):
-            continue
-        if issubclass(type(value), nn.Module):
-            found.setdefault(id(value), value)
-            continue
-        for inner in _attributes(value):
-            if issubclass(type(inner), nn.Module):
-                found.setdefault(id(inner), inner)
-    return [module for module in found.values() if _KIND in vars(module)]
-
-
-def _attributes(value: Any) -> list[Any]:
-    """One level of attributes, or the members of a short plain container; never wakes a lazy proxy."""
-    kind = type(value)
-    if kind in (list, tuple):
-        return list(value[:32])
-    if kind is dict:
-        return list(value.values()) if len(value) <= 32 else []
-    if kind.__module__ == "builtins" or kind.__dictoffset__ == 0 or issubclass(kind, (type, Tensor)):
-        return []
-    try:
-        return list(object.__getattribute__(value, "__dict__").values())
-    except Exception:
-        return []
 
 
 def _outermost_of(modules: list[nn.Module]) -> list[nn.Module]:

@@ -1,8 +1,7 @@
-"""Hears the forward of the outermost modules and every backward pass.
+"""Hears the forward of the outermost modules (see `discovery.py` and `forward.py`) and every backward pass.
 
 Only the outermost modules carry a listener: a wrapper on every module call costs about 9 us each and breaks compiled
-graphs. They are looked for where the code runs when a loader is first iterated, and completed by the parameters that
-an optimizer owns before its first step (see `forward.py`).
+graphs.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,99 +25,38 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import compilations
 from gpu_doctor.capture.taps.compiler import leave_us_out
 from gpu_doctor.capture.taps.copies import replicating as _replicating
-from gpu_doctor.capture.taps.forward import Listener, hear_directly
-from gpu_doctor.capture.taps.parameters import Parameters
+from gpu_doctor.capture.taps.discovery import discover
+from gpu_doctor.capture.taps.forward import Listener
 from gpu_doctor.capture.taps.tap import Listeners, TapScope
-
-PATIENCE: Final = 2
-"""Optimizer steps that may pass a module by until those in it are listened to: the first may have called it unheard."""
-MOST_PARTS: Final = 16
-"""A box of more modules than this stays unheard: an event costs about 2 us, and a step should not pay for hundreds."""
 
 
 def tap(scope: TapScope) -> None:
     """Listeners on the outermost modules and around `torch.autograd.backward` and `grad`."""
     recorder = scope.recorder
+    found = discover(scope)
     listeners = scope.listeners
-    direct: dict[int, Callable[..., Any]] = {}
-    stepped = Parameters()
     learned: list[weakref.ref[torch.Tensor]] = []
     """What the first backward gave gradients to, where no optimizer has stepped before it."""
 
-    def listen(found: list[nn.Module]) -> None:
-        for key in [key for key, one in listeners.items() if one.ref() is None]:
-            del listeners[key]
-        for module in found:
-            known = listeners.get(id(module))
-            if (known is not None and known.on()) or isinstance(module, torch.jit.ScriptModule):
-                continue
-            try:
-                listener = Listener(scope, module)
-            except Exception as error:
-                recorder.note(f"The forward of {type(module).__name__} could not be timed: {error}")
-                continue
-            try:
-                scope.patches.hook(f"forward of {type(module).__name__}", listener.end)
-            except Exception:
-                listener.end()
-                raise
-            listeners[id(module)] = listener
-
-    def first_pull() -> None:
-        listen(models.outermost(scope.namespace, ()))
-
-    def first_step(optimizer: torch.optim.Optimizer) -> None:
-        owned = [p for group in optimizer.param_groups for p in group["params"]]
-        listen(models.outermost(scope.namespace, owned))
-        first_pull()  # and what the code names besides: a teacher, where no loader was there to find it by
-        stepped.add(p for p in owned if p.requires_grad)
-        mark_trained()
-        scope.stepped.join(boxes)
-
-    def mark_trained() -> None:
-        ids = stepped.ids()
-        for listener in listeners.values():
-            owned = listener.trained or not listener.parameters.isdisjoint(ids)
-            listener.trained = owned and not listener.teaches()
-
-    def boxes() -> None:
-        """A trained module that steps do not call is but a box of modules that they do call."""
-        unheard = [one for one in listeners.values() if one.trained and not one.heard and one.ref() is not None]
-        for listener in unheard:
-            listener.missed += 1
-            module = listener.ref()
-            if listener.missed >= PATIENCE and module is not None:
-                listener.heard = True
-                parts = [part for part in module.children() if any(True for _ in part.parameters())]
-                if not parts or type(module).__call__ is not nn.Module.__call__:
-                    hear_directly(scope, listener, direct)
-                elif len(parts) <= MOST_PARTS:
-                    listen(parts)
-                    mark_trained()
-        if not unheard:
-            scope.stepped.leave(boxes)
-
     def alone() -> bool:
-        """Whether no optimizer owns what gets gradients; then what the loop updates itself is listened to."""
+        """Whether no optimizer that is known owns what gets gradients; then the loop itself updates it."""
         begin = recorder.clock()
         learning = [leaf for ref in learned if (leaf := ref()) is not None]
-        found = models.owned().isdisjoint(id(leaf) for leaf in learning)
-        if found and learning:
-            found_models = models.outermost(scope.namespace, learning)
-            listen(found_models)
-            stepped.add(learning)
-            mark_trained()
-            recorder.facts.update(models.described(found_models, learning))
+        unowned = scope.owners().isdisjoint(id(leaf) for leaf in learning)
+        if unowned and learning:
+            recorder.facts.update(models.described(found.learned(learning), learning))
         recorder.searched_s += (recorder.clock() - begin) * 1e-9
-        return found
+        return unowned
 
     compiled = compilations.CompileBook(recorder)
     recorder.facts["compilations"] = compiled.found
-    leave_us_out(recorder.fence, scope.patches, functools.partial(compilations.hear, scope, compiled))
+
+    def compiles() -> None:
+        compilations.hear(scope, compiled)
+        found.compiles()
+
+    leave_us_out(recorder.fence, scope.patches, compiles)
     recorder.step_clock.alone = alone
-    first_pull()
-    scope.pulled.append(first_pull)
-    scope.optimized.append(first_step)
     recorder.read_losses = _read_losses
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
     scope.patches.wrap(torch.amp.GradScaler, "scale", functools.partial(_scaling, recorder, unscaled))
@@ -130,12 +68,8 @@ def tap(scope: TapScope) -> None:
     scope.patches.wrap(nn.Module, "_replicate_for_data_parallel", replicating)
 
     def end() -> None:
-        for listener in listeners.values():
-            listener.end()
         recorder.step_clock.alone = None
-        direct.clear()
         unscaled.clear()
-        listeners.clear()  # the functions above know each other: a circle that would outlive `del model`
 
     scope.at_end(end)
 

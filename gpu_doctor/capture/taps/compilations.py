@@ -120,18 +120,20 @@ def _guard(reason: str) -> str:
 
 def hear(scope: TapScope, book: CompileBook) -> None:
     """Listens to the compiler, which is there now; again where `torch._dynamo.reset()` has taken us off."""
-    fence = scope.recorder.fence
     try:
-        handler = sys.modules["torch._dynamo"].callback_handler
         _ = sys.modules["torch._dynamo.callback"].CallbackArgs  # older ones call back with nothing
-        pairs = ((handler.start_callbacks, book.begins), (handler.end_callbacks, book.ends))
         book.found()
+        around_compiling(scope, book.begins, book.ends)
     except Exception:
         book.told = False
-        return
-    for calls, ours in pairs:
+
+
+def around_compiling(scope: TapScope, begins: Callable[..., None], ends: Callable[..., None]) -> None:
+    """Has two functions called before the compiler reads code and after it, unless they are already."""
+    handler = sys.modules["torch._dynamo"].callback_handler
+    for calls, ours in ((handler.start_callbacks, begins), (handler.end_callbacks, ends)):
         if not any(getattr(one, "__wrapped__", None) == ours for one in calls):
-            _put(scope, calls, fence.quietly(ours))
+            _put(scope, calls, scope.recorder.fence.quietly(ours))
 
 
 def _put(scope: TapScope, calls: list[Any], call: Callable[..., Any]) -> None:

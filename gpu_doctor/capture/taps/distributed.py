@@ -19,7 +19,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gpu_doctor import formatting
-from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.taps import peers
 from gpu_doctor.capture.taps.costly_calls import CallBook, Stand, book_of, timed
@@ -80,10 +79,17 @@ class Listening:
 
     def meet(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer steps for the first time: is its model replicated?"""
+        self._look_into(self._scope.models.holding(p for group in optimizer.param_groups for p in group["params"]))
+
+    def shown(self) -> None:
+        """Further modules were found."""
+        if self._scope.optimizers:
+            self._look_into(self._scope.models.holding(self._scope.owned.alive()))
+
+    def _look_into(self, modules: list[nn.Module]) -> None:
         if not self.look():
             return
-        owned = [p for group in optimizer.param_groups for p in group["params"]]
-        for module in models.outermost(self._scope.namespace, owned):
+        for module in modules:
             found = [part for part in module.modules() if isinstance(part, DistributedDataParallel)]
             self._newest = found or self._newest
             known = [ref() for ref in self._models]
@@ -140,6 +146,7 @@ def tap(scope: TapScope) -> None:
     state = Listening(scope, book)
     scope.tells("world", state.told, state.end)
     scope.optimized.append(state.meet)
+    scope.found.append(state.shown)
     if dist.is_available():
         for name in COLLECTIVES:
             if hasattr(dist, name):

@@ -60,10 +60,11 @@ class EvaluationMode:
             self._patches.wrap(kind, "__enter__", lambda enter: around(enter, lambda guard: True, self._entered(known)))
 
     def _off(self) -> None:
-        patches, self._patches, self._evaluates = self._patches, None, False
+        self._evaluates = False
         self._backed.leave(self._off)
-        if patches is not None:
-            patches.restore()
+        if self._patches is not None:
+            self._patches.restore()  # first: what fails is tried once more
+            self._patches = None
 
     def _entered(self, known: weakref.ref[nn.Module]) -> Callable[..., None]:
         def after(token: bool, result: Any) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.events import ABANDONED, CPU, CPU_EVERY_NS, DONE, OURS, PHASE, STEP, STEPPED, ZERO
 from gpu_doctor.capture.lines.stacks import DEEPEST, outwards
 from gpu_doctor.capture.recorder import Recorder
@@ -102,11 +101,11 @@ class Steps:
         """Before an optimizer's first use. What that takes is in `other`: it is not what the optimizer costs."""
         recorder, key, begin = self._recorder, id(optimizer), self._recorder.clock()
         self._known[key] = weakref.ref(optimizer, lambda _: self._known.pop(key, None))
+        self._scope.know(optimizer)
         if _again(optimizer, self._scope.owned, self._alike):
             recorder.meet(optimizer)
             return
-        with models.one_scan():
-            self._scope.optimized.tell(recorder.note, "The optimizer's model could not be read", optimizer, stay=True)
+        self._scope.optimized.tell(recorder.note, "The optimizer's model could not be read", optimizer, stay=True)
         now = recorder.clock()
         recorder.searched_s += (now - begin) * 1e-9
         recorder.searches += 1
@@ -233,6 +232,19 @@ class Steps:
 
         return zero_grad
 
+    def making(self, original: Callable[..., None]) -> Callable[..., None]:
+        """The making of an optimizer: its model is found at the first call, and its parameters are somebody's."""
+
+        def begins(optimizer: torch.optim.Optimizer, /, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+            return optimizer
+
+        def ends(optimizer: torch.optim.Optimizer, _: Any) -> None:
+            self._scope.know(optimizer)
+            self._scope.made.tell(self._recorder.note, "A new optimizer could not be read", optimizer, stay=True)
+
+        around = self._recorder.fence.around_in_graphs
+        return around(original, begins, ends, lambda optimizer, error: None, anyone=False)
+
     def clearing(self, original: Callable[..., None]) -> Callable[..., None]:
         """`zero_grad` of a module: where no optimizer steps, it is the begin of a step."""
 
@@ -259,6 +271,7 @@ def tap(scope: TapScope) -> None:
         handle = register(fence.quietly(hook))
         scope.at_end(handle.remove)
         scope.patches.hook(f"optimizer step {kind} hook", functools.partial(_silence, handle))
+    scope.patches.wrap(torch.optim.Optimizer, "__init__", steps.making)
     scope.patches.wrap(torch.optim.Optimizer, "zero_grad", steps.zeroing)
     scope.patches.wrap(torch.nn.Module, "zero_grad", steps.clearing)
     foreign.hear(scope, steps.begins, steps.ended, steps.zeroing)

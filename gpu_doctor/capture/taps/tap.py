@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import torch
+
+from gpu_doctor.capture.describe.names import named
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.found_models import FoundModels
 from gpu_doctor.capture.taps.parameters import Parameters
 
 
@@ -64,6 +69,15 @@ class TapScope:
     """Called with an optimizer before its first step."""
     listeners: dict[int, Any] = field(default_factory=dict)
     """`forward.Listener`s on the outermost modules, by their id."""
+    models: FoundModels = field(default_factory=FoundModels)
+    """The outermost modules that are known, by names or because they were called."""
+    found: Listeners = field(default_factory=Listeners)
+    """Called when a call has shown further modules, after optimizers were met: the facts of the model are to be read
+    anew."""
+    made: Listeners = field(default_factory=Listeners)
+    """Called with an optimizer that the training thread has just made."""
+    optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
+    """Those alive that were made or met in this run."""
     owned: Parameters = field(default_factory=Parameters)
     """Of every optimizer met so far."""
     heard: Listeners = field(default_factory=Listeners)
@@ -80,6 +94,18 @@ class TapScope:
     """Called when a backward pass of the training thread has ended, still within its phase."""
     ends: ExitStack = field(default_factory=ExitStack)
     """What is done when the run is over, the last first."""
+
+    def owners(self) -> set[int]:
+        """Ids of the parameters of every optimizer that was made or met in this run, or that a name leads to."""
+        known = [one for ref in self.optimizers if (one := ref()) is not None]
+        everyone = (*known, *named(self.namespace, torch.optim.Optimizer))
+        groups = (group for one in everyone for group in vars(one).get("param_groups", ()))
+        return {id(p) for group in groups for p in group["params"]}
+
+    def know(self, optimizer: torch.optim.Optimizer) -> None:
+        """Remembers an optimizer for as long as it lives."""
+        known = [ref for ref in self.optimizers if (one := ref()) is not None and one is not optimizer]
+        self.optimizers[:] = [*known, weakref.ref(optimizer)]
 
     def at_end(self, end: Callable[[], None], failed: str = "What a tap has heard could not be read") -> None:
         """Is called when the run is over. What it raises is noted, with `failed` as the sentence's begin."""
@@ -108,7 +134,8 @@ class TapScope:
 
     def forget(self) -> None:
         """Nobody listens any more: what listens holds the model and, through the scope, itself."""
-        for ones in (self.pulled, self.optimized, self.heard, self.stepped, self.differentiated, self.backed):
+        told = (self.pulled, self.optimized, self.found, self.made, self.heard, self.stepped, self.differentiated)
+        for ones in (*told, self.backed):
             ones.clear()
 
 

@@ -30,22 +30,31 @@ def tap(scope: TapScope) -> None:
         if not looker.steps:
             looker.open()
 
-    def first_step(optimizer: torch.optim.Optimizer) -> None:
-        scope.owned.add(p for group in optimizer.param_groups for p in group["params"])
+    def describe() -> list[nn.Module]:
         owned = scope.owned.alive()
-        found = models.outermost(scope.namespace, owned)
-        recorder.meet(optimizer, *found)
+        found = scope.models.holding(owned)
+        recorder.meet(*found)
         facts.update(models.described(found, owned))
         scope.flags["model_names"] = _names_of(owned, scope.namespace or {})
+        facts["model"] = functools.partial(unstepped.told, model_facts(found, scope.namespace))
+        mode.met(found)
+        return found
+
+    def first_step(optimizer: torch.optim.Optimizer) -> None:
+        scope.owned.add(p for group in optimizer.param_groups for p in group["params"])
+        found = describe()
+        recorder.meet(optimizer)
         if isinstance(optimizer, torch.optim.Optimizer):  # of a library's own none of our knobs knows
             met.append(optimizer_facts(optimizer))
             facts["optimizer_facts"] = tuple(met)
         facts["optimizers"] = tuple(one.name for one in met)
-        facts["model"] = functools.partial(unstepped.told, model_facts(found, scope.namespace))
         unstepped.met(found, optimizer)
-        mode.met(found)
         if not looker.steps:
             looker.open()
+
+    def shown() -> None:
+        if "optimizers" in facts:
+            unstepped.shown(describe())
 
     def predicts() -> None:
         """Of a loop without an optimizer the modules that it calls are the model."""
@@ -58,6 +67,7 @@ def tap(scope: TapScope) -> None:
     first_pull()
     scope.pulled.append(first_pull)
     scope.optimized.append(first_step)
+    scope.found.append(shown)
 
     def end() -> None:
         recorder.on_step.remove(looker.turn)

@@ -14,7 +14,6 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.backward_products import Products, backward_products
 from gpu_doctor.capture.describe.models import size_of
 from gpu_doctor.capture.events import OURS
@@ -100,7 +99,7 @@ class Unstepped:
         self._owners: list[Owner] = []
         self._bits: dict[int, int] = {}
         self._everyones: set[int] | None = None
-        """Parameters of all optimizers of the process, a scan of all its objects: asked for once a backward reaches a
+        """Parameters of all optimizers that were made in this run or have a name: asked for once a backward reaches a
         parameter of which none that was met is the owner; None = nobody asked."""
         self._seen: list[Backward] = []
         self._found: dict[str, Any] = {}
@@ -114,8 +113,7 @@ class Unstepped:
         if not self._owners:
             for hears, hear in self._hearers():
                 hears.join(hear)
-            # Besides those that hold what is stepped: a backbone of its own. Names alone; no scan of the process.
-            self._modules.update({id(one): one for one in models.outermost(self._scope.namespace)})
+            self.shown(self._scope.models.alive())  # besides those that hold what is stepped: a backbone of its own
         if not owned:
             return
         bit = FIRST << len(self._owners)
@@ -124,6 +122,11 @@ class Unstepped:
         self._seen = []  # of those it was not known whose their gradients are
         if len(self._owners) > MOST_OPTIMIZERS:
             self.end()
+
+    def shown(self, modules: Iterable[nn.Module]) -> None:
+        """These modules were found since their optimizer was met."""
+        if not self._over:
+            self._modules.update({id(one): one for one in modules})
 
     def end(self) -> None:
         """The run is over, or it is known: nothing of the model is held any longer."""
@@ -187,7 +190,7 @@ class Unstepped:
         if id(leaf) in self._bits:
             return self._bits[id(leaf)]
         if self._everyones is None:
-            self._everyones = models.owned()
+            self._everyones = self._scope.owners()
         return UNMET if id(leaf) in self._everyones else NOBODY
 
     def _judge(self) -> None:

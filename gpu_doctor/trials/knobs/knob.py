@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -38,6 +39,8 @@ class TrialScope:
     setup: Setup = field(default_factory=Setup)
     source: str = ""
     notes: list[str] = field(default_factory=list)
+    met: Sequence[weakref.ref[Any]] = ()
+    """Optimizers, models and loaders that an earlier run of the code has used."""
 
 
 class Knob(ABC):

@@ -90,6 +90,16 @@ def batch_sizes(value: int, setup: Setup) -> dict[str, int]:
     return found
 
 
+def _known(scope: TrialScope) -> list[Any]:
+    """The loaders that names lead to, and those that an earlier run has iterated."""
+    from torch.utils.data import DataLoader
+
+    from gpu_doctor.capture.describe import named
+
+    met = [one for ref in scope.met if isinstance(one := ref(), DataLoader)]
+    return list({id(one): one for one in (*named(scope.namespace, DataLoader), *met)}.values())
+
+
 @contextmanager
 def loaders_turned(knob: str, value: SettingValue, scope: TrialScope) -> Iterator[None]:
     """Gives every training loader `value`, made before or inside the context; then puts all back.
@@ -122,7 +132,7 @@ def loaders_turned(knob: str, value: SettingValue, scope: TrialScope) -> Iterato
         scope.notes.append(f"{knob}={value} was not applied to one {type(loader).__name__}: {reason}")
 
     running = False
-    with changing(change, only, refused):
+    with changing(change, only, refused, _known(scope)):
         running = True
         yield
     if knob == "batch_size" and others:

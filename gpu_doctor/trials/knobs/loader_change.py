@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
 from torch.utils.data import BatchSampler, DataLoader
 
 from gpu_doctor.capture import Patches
-from gpu_doctor.capture.describe import MULTIPROCESSING_CONTEXT, AnyLoader, alive, batch_size_of, refusal, written_batch
+from gpu_doctor.capture.describe import MULTIPROCESSING_CONTEXT, AnyLoader, batch_size_of, refusal, written_batch
 from gpu_doctor.trials.side_effects.leftover_workers import shut_down
 from gpu_doctor.trials.worker_init import WorkerThreads
 
@@ -83,14 +83,16 @@ def changing(
     change: Mapping[str, Any] | Callable[[AnyLoader], Mapping[str, Any]],
     only: Callable[[AnyLoader], bool] | None,
     refused: Callable[[AnyLoader, str], None],
+    known: Iterable[AnyLoader] = (),
 ) -> Iterator[None]:
-    """Changes all loaders: those alive now, and those constructed while the context is active; then puts all back.
+    """Changes the loaders that are known, and those constructed while the context is active; then puts all back.
 
     Args:
         change: as for `apply`, or what gives it for one loader.
         only: which loaders are meant; None = all.
         refused: is told of every loader meant that cannot, with the reason; it may raise to give up. Nothing has
-            been changed yet when it is told of a loader that was alive before.
+            been changed yet when it is told of a loader that was known before.
+        known: loaders made before. Of another one `refused` is told when it is iterated.
     """
     undos: weakref.WeakKeyDictionary[AnyLoader, Callable[[], None]] = weakref.WeakKeyDictionary()
 
@@ -107,22 +109,42 @@ def changing(
                 return False
         return True
 
+    def as_wanted(loader: AnyLoader) -> bool:
+        return all(getattr(loader, knob, value) == value for knob, value in wanted(loader).items())
+
     def make(original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def init(self: AnyLoader, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
             if self not in undos and can(self):
                 undos[self] = apply(self, wanted(self))
+            elif self not in undos:
+                left.append(weakref.ref(self))
 
         return init
 
-    meant = [loader for loader in alive() if can(loader)]
+    def iterate(original: Callable[[AnyLoader], Any]) -> Callable[[AnyLoader], Any]:
+        @functools.wraps(original)
+        def __iter__(self: AnyLoader) -> Any:
+            known = self in undos or any(self is one() for one in left)
+            if not known and (only is None or only(self)) and not as_wanted(self):
+                left.append(weakref.ref(self))
+                refused(self, "it was made before, and no name leads to it.")
+            return original(self)
+
+        return __iter__
+
+    known = list(known)
+    meant = [loader for loader in known if can(loader)]
+    left = [weakref.ref(loader) for loader in known if not any(loader is one for one in meant)]
+    del known
     patches = Patches()
     try:
         for loader in meant:
             undos[loader] = apply(loader, wanted(loader))
         del meant
         patches.wrap(DataLoader, "__init__", make)
+        patches.wrap(DataLoader, "__iter__", iterate)
         yield
     finally:
         patches.restore()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -18,8 +19,11 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gpu_doctor.capture import Patches
 from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.next_call import NextCall
 from gpu_doctor.trials.knobs.knob import TrialScope
 
+PATIENCE: Final = 2
+"""Steps of an optimizer before which its modules are looked for, where those that were found are not called."""
 Call = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any]
 """Runs a trained module: `call(original, module, args, kwargs)`."""
 
@@ -60,7 +64,7 @@ def meet_optimizers(
 
 
 class TrainedModules:
-    """Finds the trained modules, first those of optimizers that exist, then of those that are made or step."""
+    """Finds the trained modules: by names, and where no name leads to them, when they are called."""
 
     def __init__(
         self, scope: TrialScope, patches: Patches, label: str, call: Call, attribute: str = "__call__"
@@ -70,7 +74,13 @@ class TrainedModules:
         self._call, self._attribute = call, attribute
         self._modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._called: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._looked: Counter[int] = Counter()
+        """How often each optimizer, by its id, has stepped what no wrapped module had computed."""
         self._settled: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._sought: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        """Some of their parameters are held by no module that was found."""
+        self._met_in_call: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._next = NextCall(self._next_called, notes=patches.notes)
         self._classes: set[type] = set()
         self.allow: Callable[[nn.Module], None] = lambda module: None
         """Told of each module before it is wrapped; may raise `Refused`."""
@@ -79,37 +89,53 @@ class TrainedModules:
 
     def start(self) -> None:
         """Wraps the modules of the optimizers in the namespace, and listens for others."""
+        self._patches.hook(f"next call ({self._label})", self._next.end)
         meet_optimizers(self._scope, self._patches, self._label, self._meet, self._stepping)
 
     def _meet(self, optimizer: Optimizer) -> None:
         for module in models.outermost(self._scope.namespace, parameters_of(optimizer)):
             self._wrap(module)
         self.on_optimizer(optimizer)
+        if not _ids_of(optimizer) <= _held_by(self._modules):
+            self._seek(optimizer)
 
     def _stepping(self, optimizer: Optimizer) -> None:
         """Looks once more where an optimizer steps what no wrapped module has computed.
 
-        The model may have been wrapped since (compiled, made parallel), or be a mere container whose parts are called;
-        then its parts are wrapped, one level a step. A container that is called later covers its parts by itself.
+        The model may have been wrapped since (compiled, made parallel), or be a mere container whose parts are called:
+        the next calls tell.
         """
         if optimizer in self._settled:
             return
-        mine = {id(parameter) for parameter in parameters_of(optimizer)}
-        covered = {id(p) for module in self._called for p in module.parameters()}
-        if mine <= covered:
-            self._settled.add(optimizer)
+        looked, self._looked[id(optimizer)] = self._looked[id(optimizer)], self._looked[id(optimizer)] + 1
+        covered = _ids_of(optimizer) <= _held_by(self._called)
+        if not covered and looked < PATIENCE:
+            self._seek(optimizer)
             return
-        idle = [module for module in self._modules if module not in self._called]
-        found = models.outermost(None, parameters_of(optimizer))
-        fresh = [module for module in found if module not in self._modules]
-        fresh += [child for module in idle for child in module.children() if _any_of(child, mine - covered)]
-        for module in fresh:
+        self._settled.add(optimizer)
+        self._sought.discard(optimizer)
+        if not self._sought:
+            self._next.off()
+        if not self._called:
+            self._scope.notes.append(f"{self._label} had no effect: no trained module was called.")
+
+    def _seek(self, optimizer: Optimizer) -> None:
+        self._sought.add(optimizer)
+        self._next.wait()
+
+    def _next_called(self, module: nn.Module) -> bool:
+        """An outermost module is called; returns whether another one is looked for."""
+        held = {id(p) for p in module.parameters()}
+        trained_by = [one for one in self._sought if not held.isdisjoint(_ids_of(one))]
+        if trained_by:
             self._wrap(module)
-        self.on_optimizer(optimizer)
-        if not fresh:
-            self._settled.add(optimizer)
-            if not self._called:
-                self._scope.notes.append(f"{self._label} had no effect: no trained module was called.")
+            self._met_in_call.add(module)
+            for optimizer in trained_by:
+                self.on_optimizer(optimizer)
+        found = _held_by(self._met_in_call) | _held_by(self._called)
+        for optimizer in [one for one in self._sought if _ids_of(one) <= found]:
+            self._sought.discard(optimizer)
+        return bool(self._sought)
 
     def _wrap(self, module: nn.Module) -> None:
         if module in self._modules:
@@ -147,5 +173,9 @@ def device_type(module: nn.Module) -> str:
     return next((parameter.device.type for parameter in module.parameters()), "cpu")
 
 
-def _any_of(module: nn.Module, ids: set[int]) -> bool:
-    return any(id(parameter) in ids for parameter in module.parameters())
+def _ids_of(optimizer: Optimizer) -> set[int]:
+    return {id(parameter) for parameter in parameters_of(optimizer)}
+
+
+def _held_by(modules: Iterable[nn.Module]) -> set[int]:
+    return {id(p) for module in modules for p in module.parameters()}

@@ -32,7 +32,7 @@ def _no_collector() -> Iterator[None]:
 
 
 class Called(nn.Module):
-    """Its `forward` is called past torch's own call."""
+    """Its `forward` is called past torch's own call, and no name leads to it: nothing shows it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,10 +74,13 @@ def test_the_models_of_earlier_folds_are_gone(kind: Any) -> None:
             fold()
             alive.append(sum(ref() is not None for ref in refs))
 
-    steps = gpu_doctor.case(loop, {}).run().steps
+    recording = gpu_doctor.case(loop, {}).run()
+    steps = recording.steps
     assert alive == [0] * FOLDS
     assert steps.count.sum() == FOLDS * 8
-    assert (steps.forward_s.reshape(FOLDS, 8)[:, 4:] > 0).all()  # every fold's forward is heard
+    heard = (steps.forward_s.reshape(FOLDS, 8)[:, 4:] > 0).all()  # of every fold
+    said = [note for note in recording.notes if note.startswith("No module was seen")]
+    assert (heard, len(said)) == ((False, 1) if kind is Called else (True, 0))
 
 
 def test_every_optimizer_is_met_though_it_has_the_place_of_a_dead_one() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import multiprocessing
 import sys
 import types
+import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +17,10 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from gpu_doctor.capture.describe import loaders
 from gpu_doctor.capture.describe.loader_limits import refusal
+from gpu_doctor.recording import Setup
+from gpu_doctor.trials import knobs
 from gpu_doctor.trials.knobs import loader_change
+from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from gpu_doctor.trials.side_effects.leftover_workers import shut_down
 
 
@@ -172,7 +178,7 @@ def test_changing_reaches_loaders_made_before_and_inside_and_subclasses() -> Non
     before, other = DataLoader(Numbers(), batch_size=4), OtherInit(12)
     was = bits(before), bits(other)
     original = DataLoader.__init__
-    with loader_change.changing({"batch_size": 6}, None, lambda *_: None):
+    with loader_change.changing({"batch_size": 6}, None, lambda *_: None, [before, other]):
         inside, sub = DataLoader(Numbers(), batch_size=4), OtherInit(12)
         assert [len(one) for one in (before, other, inside, sub)] == [2, 2, 2, 2]
     assert [len(one) for one in (before, other, inside, sub)] == [3, 3, 3, 3]
@@ -204,11 +210,11 @@ def test_only_and_refused() -> None:
     told: list[Any] = []
     stem = loaders.key_stem_of(train)
     with loader_change.changing(
-        {"batch_size": 5}, lambda one: loaders.key_stem_of(one) == stem, lambda *_: told.append(_)
+        {"batch_size": 5}, lambda one: loaders.key_stem_of(one) == stem, lambda *_: told.append(_), [train, valid]
     ):
         assert (train.batch_size, valid.batch_size) == (5, 1)
     assert told == []
-    with loader_change.changing({"batch_size": 5}, lambda one: one is owned, lambda *_: told.append(_)):
+    with loader_change.changing({"batch_size": 5}, lambda one: one is owned, lambda *_: told.append(_), [owned]):
         pass
     assert told[0][0] is owned
     assert "batch_sampler" in told[0][1]
@@ -222,7 +228,7 @@ def test_giving_up_changes_nothing() -> None:
         raise ValueError(reason)
 
     with pytest.raises(ValueError, match="batch_sampler"):
-        with loader_change.changing({"batch_size": 2}, lambda one: one in (good, bad), give_up):
+        with loader_change.changing({"batch_size": 2}, None, give_up, [good, bad]):
             pytest.fail("not reached")
     assert (bits(good), bits(bad)) == before
 
@@ -290,6 +296,27 @@ def test_tensor_dataset_is_described() -> None:
 
 def test_loaders_made_inside_are_not_kept_alive() -> None:
     with loader_change.changing({"num_workers": 1}, None, lambda *_: None):
-        DataLoader(Numbers(77))
+        inside = weakref.ref(DataLoader(Numbers(77)))
         gc.collect()
-        assert not [one for one in loaders.alive() if getattr(one.dataset, "n", 0) == 77]
+        assert inside() is None
+
+
+def test_a_loader_that_no_name_leads_to_is_told_of_when_it_is_iterated() -> None:
+    told: list[str] = []
+    hidden, known = DataLoader(Numbers(), batch_size=2), DataLoader(Numbers(), batch_size=2)
+    with loader_change.changing({"batch_size": 5}, None, lambda _, reason: told.append(reason), [known]):
+        copied = copy.copy(known)
+        for _epoch in range(2):
+            assert [len(list(one)) for one in (hidden, known, copied)] == [5, 2, 2]
+    assert told == ["it was made before, and no name leads to it."]
+    assert [len(list(one)) for one in (hidden, known)] == [5, 5]
+
+
+def test_names_lead_to_loaders_of_a_trainer_and_those_that_an_earlier_run_has_iterated() -> None:
+    hidden, held, gone = (DataLoader(Numbers(), batch_size=2) for _ in range(3))
+    setup = Setup(loaders=(loaders.describe(hidden, role="training"),))
+    scope = TrialScope({"trainer": SimpleNamespace(loaders={"train": held})}, setup, met=[weakref.ref(hidden)])
+    with knobs.turned({"batch_size": 4}, scope):
+        assert [one.batch_size for one in (hidden, held, gone)] == [4, 4, 2]
+        with pytest.raises(Refused, match="no name leads to it"):
+            iter(gone)

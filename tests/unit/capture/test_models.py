@@ -1,19 +1,18 @@
-"""Outermost modules are found in the namespace or by a scan, and described in plain values."""
+"""Outermost modules are found by the names of a namespace, and described in plain values."""
 
 from __future__ import annotations
 
 import copy
-import gc
-import weakref
+import functools
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_doctor.capture.describe import models
-from gpu_doctor.capture.describe.scan import scan
+from gpu_doctor.capture.describe.names import named
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
 
@@ -40,50 +39,46 @@ def test_one_level_of_attributes_is_looked_at() -> None:
     assert models.outermost({"nets": [net]}, ()) == [net]
 
 
-def test_a_model_outside_the_namespace_is_found_by_the_scan() -> None:
+def test_functions_lead_to_what_they_hold() -> None:
+    closed, default, keyword, bound, given = (Net() for _ in range(5))
+
+    def step(x: Any, net: nn.Module = default, *, other: nn.Module = keyword) -> Any:
+        return closed, net, other, unbound
+
+    class Trainer:
+        def __init__(self) -> None:
+            self.model = [bound]
+
+        def fit(self) -> None:
+            """Trains."""
+
+    partial = functools.partial(print, given)
+    space = {"step": step, "fit": Trainer().fit, "partial": partial, "unbound": len, "trainer": Trainer()}
+    assert models.outermost(space) == [closed, default, keyword, given, bound]
+    unbound = 0
+
+
+def test_what_no_name_leads_to_is_not_found() -> None:
     net = Net()
-    wrapper = nn.Sequential(net)
-    assert models.outermost({"other": nn.Linear(2, 2)}, net.parameters()) == [wrapper]
-    assert models.outermost(None, net.parameters()) == [wrapper]
+    assert models.outermost({"other": nn.Linear(2, 2), "data": [0] * 40 + [net]}, net.parameters()) == []
+    assert models.outermost(None, net.parameters()) == []
+
+
+def test_optimizers_and_loaders_are_found_as_models_are() -> None:
+    net = Net()
+    net.optimizer = torch.optim.SGD(net.parameters(), lr=0.1)  # type: ignore[assignment]
+    more = torch.optim.Adam(net.parameters())
+    loader = DataLoader(TensorDataset(torch.zeros(4)))
+    space = {"net": net, "trainer": SimpleNamespace(optimizers=[more], loaders={"train": loader}), "_3": more}
+    assert named(space, torch.optim.Optimizer) == [net.optimizer, more]
+    assert named(space, DataLoader) == [loader] and named(space, nn.Module) == [net] and named(None, nn.Module) == []
 
 
 def test_a_box_gives_the_modules_in_it() -> None:
     net, other = Net(), Net()
     box = nn.ModuleDict({"one": net, "more": nn.ModuleList([other])})
     assert models.outermost({"box": box}, None) == [net, other]
-    assert models.outermost(None, net.parameters()) == [net]
-
-
-def test_one_scan_serves_all_that_look_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = Net()
-    scans: Any = []
-    get_objects = gc.get_objects
-    monkeypatch.setattr(gc, "get_objects", lambda generation: scans.append(generation) or get_objects(generation))
-    with models.one_scan():
-        assert models.outermost(None, net.parameters()) == models.outermost({}, net.parameters()) == [net]
-    assert scans == [0, 1, 2]
-    assert models.outermost(None, net.parameters()) == [net]
-    assert scans == [0, 1, 2] * 2
-
-
-def test_no_young_object_is_held_while_the_old_ones_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tuple that another thread is building breaks where a scan holds it: see `scan`."""
-
-    class Kept(list[Any]):
-        """A list that can be referred to weakly."""
-
-    handed: list[weakref.ref[Kept]] = []
-    get_objects = gc.get_objects
-
-    def handing(generation: int) -> Kept:
-        assert not any(ref() for ref in handed)
-        handed.append(weakref.ref(given := Kept(get_objects(generation))))
-        return given
-
-    monkeypatch.setattr(gc, "get_objects", handing)
-    net = Net()
-    assert any(one is net for one in scan(nn.Module))
-    assert len(handed) == 3 and not any(ref() for ref in handed)
+    assert models.outermost({"box": box}, net.parameters()) == [net]
 
 
 def test_a_copy_that_is_not_trained_is_not_taken() -> None:
@@ -104,7 +99,7 @@ def test_a_lazy_proxy_is_left_asleep() -> None:
 
     keep = Proxy()
     net = Net()
-    assert models.outermost({"proxy": keep}, net.parameters()) == [net]
+    assert models.outermost({"proxy": keep, "net": net}, net.parameters()) == [net]
 
 
 def test_described() -> None:

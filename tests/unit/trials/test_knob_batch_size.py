@@ -46,7 +46,7 @@ def test_turned_changes_the_training_loader_and_len_and_leaves_evaluation() -> N
     train, valid = DataLoader(DATA, batch_size=10, sampler=weights), DataLoader(DATA, batch_size=10)
     setup = setup_of(train, valid)
     was = dict(vars(train))
-    with knobs.turned({"batch_size": 50}, TrialScope({}, setup)):
+    with knobs.turned({"batch_size": 50}, TrialScope({**locals()}, setup)):
         model = torch.nn.Linear(1, 1)
         opt = torch.optim.SGD(model.parameters(), lr=0.1)
         schedule = torch.optim.lr_scheduler.OneCycleLR(opt, 0.1, epochs=1, steps_per_epoch=len(train))
@@ -63,7 +63,7 @@ def test_a_custom_batch_sampler_that_trains_is_refused() -> None:
     custom = DataLoader(DATA, batch_sampler=[[0, 1]])
     with (
         pytest.raises(Refused, match="decides the batch size"),
-        knobs.turned({"batch_size": 4}, TrialScope({}, setup_of(custom))),
+        knobs.turned({"batch_size": 4}, TrialScope({**locals()}, setup_of(custom))),
     ):
         pytest.fail("not reached")
 

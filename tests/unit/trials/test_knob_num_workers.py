@@ -51,7 +51,7 @@ def test_one_worker_delivers_each_item_of_a_stream_once() -> None:
     stream = DataLoader(Stream(), batch_size=2)
     setup = Setup(loaders=(loaders.describe(stream, role="training"),))
     assert KNOB.refusal(1, setup) == "" and "get_worker_info" in KNOB.refusal(2, setup)
-    with knobs.turned({"num_workers": 1}, TrialScope({}, setup)):
+    with knobs.turned({"num_workers": 1}, TrialScope({**locals()}, setup)):
         assert stream.num_workers == 1 and [int(x) for batch in stream for x in batch] == list(range(10))
     assert stream.num_workers == 0
     crowded = Setup(loaders=(loaders.describe(DataLoader(Stream(), num_workers=2), role="training"),))
@@ -63,7 +63,7 @@ def test_turned_delivers_the_same_items_from_two_workers_and_is_put_back() -> No
     setup = Setup(loaders=(loaders.describe(before, role="training"), loaders.describe(kept, role="evaluation")))
     was = dict(vars(before))
     expected = items(make(shuffle=True, generator=torch.Generator().manual_seed(1)))
-    with knobs.turned({"num_workers": 2}, TrialScope({}, setup)):
+    with knobs.turned({"num_workers": 2}, TrialScope({**locals()}, setup)):
         assert items(before) == expected
         assert (before.num_workers, kept.num_workers) == (2, 0)
         inside = make(shuffle=True)
@@ -78,20 +78,26 @@ def test_a_loader_that_trains_and_cannot_is_refused_before_anything_is_changed()
     stream, good = DataLoader(Stream()), make()
     found = loaders.describe(stream, role="training")
     setup = Setup(loaders=(loaders.describe(good, role="training"), found))
-    with pytest.raises(Refused, match="get_worker_info"), knobs.turned({"num_workers": 2}, TrialScope({}, setup)):
+    with (
+        pytest.raises(Refused, match="get_worker_info"),
+        knobs.turned({"num_workers": 2}, TrialScope({**locals()}, setup)),
+    ):
         pytest.fail("not reached")
     assert good.num_workers == 0
 
 
 def test_a_refusing_loader_made_inside_ends_the_loop() -> None:
     setup = Setup(loaders=(LoaderSetup(key=loaders.key_stem_of(DataLoader(Stream())) + " #0"),))
-    with pytest.raises(Refused, match="get_worker_info"), knobs.turned({"num_workers": 2}, TrialScope({}, setup)):
+    with (
+        pytest.raises(Refused, match="get_worker_info"),
+        knobs.turned({"num_workers": 2}, TrialScope({**locals()}, setup)),
+    ):
         DataLoader(Stream())
 
 
 def test_without_a_setup_what_cannot_is_noted() -> None:
     stream, good = DataLoader(Stream()), make()
-    scope = TrialScope({})
+    scope = TrialScope({**locals()})
     with knobs.turned({"num_workers": 2}, scope):
         assert (good.num_workers, stream.num_workers) == (2, 0)
     assert any("get_worker_info" in note for note in scope.notes)
@@ -142,7 +148,7 @@ def test_with_batch_size_and_prefetch_at_once() -> None:
     setup = Setup(loaders=(loaders.describe(loader, role="training"),))
     was = dict(vars(loader))
     settings = {"prefetch_factor": 4, "batch_size": 5, "num_workers": 1, "persistent_workers": True}
-    with knobs.turned(settings, TrialScope({}, setup)):
+    with knobs.turned(settings, TrialScope({**locals()}, setup)):
         assert (loader.num_workers, loader.prefetch_factor, len(loader)) == (1, 4, 2)
         passes = [[int(x) for (batch,) in loader for x in batch] for _ in range(2)]
         assert passes == [list(range(10))] * 2

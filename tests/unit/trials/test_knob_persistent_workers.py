@@ -28,7 +28,7 @@ def test_the_same_workers_serve_two_epochs_and_are_stopped_afterwards() -> None:
     loader = DataLoader(TensorDataset(torch.zeros(4)), num_workers=1)
     setup = Setup(loaders=(loaders.describe(loader, role="training"),))
     was = dict(vars(loader))
-    with knobs.turned({"persistent_workers": True}, TrialScope({}, setup)):
+    with knobs.turned({"persistent_workers": True}, TrialScope({**locals()}, setup)):
         list(loader)
         first: Any = loader._iterator
         list(loader)

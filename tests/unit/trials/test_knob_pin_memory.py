@@ -29,7 +29,7 @@ def test_turned_on_a_gpu_loop_and_put_back() -> None:
     loader = DataLoader(TensorDataset(torch.zeros(4)))
     setup = Setup(loaders=(loaders.describe(loader, role="training"),), device="cuda:0")
     assert [choice.refusal for choice in KNOB.choices(setup)] == ["", ""]
-    with knobs.turned({"pin_memory": True}, TrialScope({}, setup)):
+    with knobs.turned({"pin_memory": True}, TrialScope({**locals()}, setup)):
         assert loader.pin_memory is True
         assert DataLoader(TensorDataset(torch.zeros(4))).pin_memory is True
     assert loader.pin_memory is False

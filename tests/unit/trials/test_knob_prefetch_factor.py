@@ -19,7 +19,7 @@ def test_turned_and_put_back() -> None:
     setup = Setup(loaders=(loaders.describe(loader, role="training"),))
     assert KNOB.found(setup) == 2
     assert [choice.value for choice in KNOB.choices(setup)] == [1, 2, 4, 8, 16]
-    with knobs.turned({"prefetch_factor": 8}, TrialScope({}, setup)):
+    with knobs.turned({"prefetch_factor": 8}, TrialScope({**locals()}, setup)):
         assert loader.prefetch_factor == 8
         assert len(list(loader)) == 4
     assert loader.prefetch_factor == 2
@@ -31,10 +31,10 @@ def test_needs_workers_unless_they_are_turned_on_too() -> None:
     setup = Setup(loaders=(loaders.describe(loader, role="training"),))
     with (
         pytest.raises(Refused, match="num_workers above 0"),
-        knobs.turned({"prefetch_factor": 8}, TrialScope({}, setup)),
+        knobs.turned({"prefetch_factor": 8}, TrialScope({**locals()}, setup)),
     ):
         pytest.fail("not reached")
-    with knobs.turned({"prefetch_factor": 8, "num_workers": 1}, TrialScope({}, setup)):
+    with knobs.turned({"prefetch_factor": 8, "num_workers": 1}, TrialScope({**locals()}, setup)):
         assert (loader.num_workers, loader.prefetch_factor) == (1, 8)
     assert loader.prefetch_factor is None
 

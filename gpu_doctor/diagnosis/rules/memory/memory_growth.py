@@ -42,6 +42,17 @@ HORIZON_S = 24 * 3600.0
 """A rise that needs more than a day to fill the memory is left alone, unless graphs are kept: no notebook's run lasts
 longer."""
 
+COUNTED = (
+    "alive = weakref.WeakSet()  # before the loop; import weakref\n"
+    "alive.add(loss)  # in each step: this, or another tensor of it\n"
+    "print(len(alive))  # every 100 steps: does the number rise?"
+)
+SNAPSHOT = (
+    "torch.cuda.memory._record_memory_history()  # before the loop\n"
+    "torch.cuda.memory._dump_snapshot('kept.pickle')  # 100 steps later: which lines made what is still there,\n"
+    "# as pytorch.org/memory_viz shows it"
+)
+"""What shows whether the tensors of earlier steps are kept, on a CPU and on a GPU."""
 EVALUATED = Prescription(
     "Run what is not trained on without recording gradients",
     Safety.BY_HAND,
@@ -146,8 +157,6 @@ def _cures(kept: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:
     seek = Prescription(
         "Find what is kept: lists, sums and dictionaries that outlive the step",
         Safety.BY_HAND,
-        code="import gc, torch\n"
-        "tensors = [o for o in gc.get_objects() if isinstance(o, torch.Tensor)]\n"
-        "print(len(tensors))  # every 100 steps: does the number rise?",
+        code=SNAPSHOT if on_gpu else COUNTED,
     )
     return (seek, first)

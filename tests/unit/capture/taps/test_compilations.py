@@ -116,9 +116,9 @@ def test_a_reset_in_the_cell_does_not_end_the_listening() -> None:
         torch._dynamo.reset()
         assert HANDLER.start_callbacks == []
         torch.compile(lambda x: x + 1, backend="eager")(torch.zeros(2))
-        assert len(HANDLER.start_callbacks) == 1
+        assert len(HANDLER.start_callbacks) == 2
         torch.compile(lambda x: x + 2, backend="eager")
-        assert len(HANDLER.start_callbacks) == 1
+        assert len(HANDLER.start_callbacks) == 2
     found = recorder.close().setup.compilations
     assert found is not None and len(found) == 1
 

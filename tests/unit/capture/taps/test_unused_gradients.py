@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.backward_products import backward_products
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
+from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.capture.taps.unused_gradients import Unstepped
 from gpu_doctor.recording.setup import ModelFacts
 
@@ -217,16 +217,16 @@ def test_an_optimizer_that_steps_seldom_owns_its_parameters_too() -> None:
 
 
 @pytest.mark.parametrize("sick", [False, True])
-def test_the_process_is_scanned_only_for_a_parameter_of_which_no_optimizer_was_met(
+def test_owners_are_looked_for_only_of_a_parameter_of_which_no_optimizer_was_met(
     sick: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[set[int]] = []
 
-    def owned() -> set[int]:
+    def owners(scope: TapScope) -> set[int]:
         asked.append(set())
         return asked[-1]
 
-    monkeypatch.setattr(models, "owned", owned)
+    monkeypatch.setattr(TapScope, "owners", owners)
     old, model = net(), net()
     found(gan, **two(), old=old, sick=False, critics=1)
     found(train, model=model, optimizer=sgd(model[2] if sick else model), old=old)
