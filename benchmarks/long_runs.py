@@ -200,11 +200,10 @@ def long_run(steps: int, mixed_steps: int, parts: int = 20, leaping: bool = Fals
     stride = recorder.table.stride
     mixed_us = driver.run(mixed_steps, LATE_WAIT, mixed=True)
     rss.append(resident_mb())
-    kept = len(recorder._losses)
     recording = recorder.close()
     rss.append(resident_mb())
     done = Outcome(steps, mixed_steps, recorder.step_count, costs[1], costs[-1], mixed_us, rss)
-    done.losses, done.recording = kept, recording
+    done.losses, done.recording = len(recording.losses.value), recording
     done.rows, done.stride = len(recording.steps), recorder.table.stride
     done.off = inexact(recording.steps, part * parts, mixed_steps)
     # What was not folded yet, and the open part of a row, comes with the next news.

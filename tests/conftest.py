@@ -71,6 +71,7 @@ class FailuresAtOnce:
             self._terminal.write_line(f"FAILED {report.nodeid} ({report.when})", red=True)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Workers of xdist have no terminal: the process that started them names the failures."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")

@@ -43,7 +43,7 @@ class NextCall:
             notes: takes a sentence where it could not be taken off, see `Patches`.
         """
         self._called, self._mine = called, mine
-        self._begins, self._ends = quietly(self._begin), quietly(self.wait)
+        self._begins, self._ends = quietly(self.hear), quietly(self.wait)
         self._notes = notes
         self._patches: Patches | None = None
         self._made: tuple[Any, Callable[..., Any]] | None = None
@@ -93,8 +93,12 @@ class NextCall:
 
         return call
 
-    def _begin(self, module: nn.Module) -> tuple[bool] | None:
-        """None where the call does not count; else whether to wait again when it has ended."""
+    def hear(self, module: nn.Module) -> tuple[bool] | None:
+        """Takes the stand-in off and tells of a module whose call begins; for calls that go past the stand-in, too.
+
+        Returns:
+            None where the call does not count; else whether to wait again when it has ended.
+        """
         if self._patches is None or not self._mine() or _tracing() or torch.compiler.is_compiling():
             return None
         if isinstance(module, torch.jit.ScriptModule) or not any(True for _ in module.parameters()):

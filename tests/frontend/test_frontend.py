@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -19,16 +18,6 @@ def test_what_is_committed_is_what_the_sources_give(name: str, tmp_path: Path) -
 def test_the_types_hold() -> None:
     done = frontend.ran("types")
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_what_the_page_says_comes_in_the_state() -> None:
-    """Two words in a row within quotes are said to people, but for what is written for the browser."""
-    found = []
-    for file in sorted((frontend.FRONTEND / "src").glob("*.js")):
-        code = re.sub(r"/\*.*?\*/", "", file.read_text(encoding="utf-8"), flags=re.S)
-        text = re.sub(r"//.*|class: [^,}]*|(className|style): [\"`].*?[\"`]|^import .*", "", code, flags=re.M)
-        found += [f"{file.name}: {one}" for one in re.findall(r"[\"`]([A-Z]?[a-z]+ [a-z]+[^\"`]*)[\"`]", text)]
-    assert found == []
 
 
 def test_node_finds_its_tests_and_they_pass() -> None:

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.repository import ROOT
+
+pytestmark = pytest.mark.slow
 
 GUIDE = Path(__file__).parent / "guide"
 

@@ -95,6 +95,7 @@ def check(executed: Path, batches: int) -> None:
     assert f"TRAINED {batches}" in after and after.count("TRAINED") == 1  # the run as written; trials are silent
 
 
+@pytest.mark.slow
 def test_nbconvert(tmp_path: Path) -> None:
     path = notebook(tmp_path)
     line = [sys.executable, "-m", "jupyter", "nbconvert", "--to", "notebook", "--execute", str(path)]
@@ -105,6 +106,7 @@ def test_nbconvert(tmp_path: Path) -> None:
     check(tmp_path / "done.ipynb", 60)
 
 
+@pytest.mark.slow
 def test_papermill_with_another_parameter(tmp_path: Path) -> None:
     path, end = notebook(tmp_path, "size = 480\n"), tmp_path / "done.ipynb"
     line = [sys.executable, "-m", "papermill", str(path), str(end), "-p", "size", "8", "-k", "python3"]
@@ -132,6 +134,7 @@ def main():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ['if __name__ == "__main__":\n    main()\n', "main()\n"], ids=["guarded", "unguarded"])
 def test_a_plain_script(end: str, tmp_path: Path) -> None:
     path = tmp_path / "train.py"

@@ -9,7 +9,7 @@ import pytest
 from tests.support.real_kernel import Kernel
 from tests.support.real_kernel import kernel as kernel
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SETUP = """
 import hashlib, random, time, torch

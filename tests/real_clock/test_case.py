@@ -76,6 +76,7 @@ def test_a_run_is_whole_and_in_the_namespace() -> None:
     assert gpu_doctor.last_case() is case
 
 
+@pytest.mark.alone
 def test_a_trial_measures_the_cure_and_leaves_no_trace() -> None:
     ns = namespace()
     case = gpu_doctor.case(CELL, ns)
@@ -233,6 +234,7 @@ def test_functions_of_earlier_cells_see_what_a_trial_rebinds() -> None:
     assert ns["used"] == set()
 
 
+@pytest.mark.alone
 def test_treat_climbs_to_workers_and_says_what_to_paste() -> None:
     ns = namespace()
     case = gpu_doctor.case(CELL, ns)

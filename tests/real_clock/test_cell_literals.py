@@ -81,6 +81,7 @@ def test_a_literal_of_any_form_is_tried_saved_and_written_into_the_cell(
     assert line[name] == written[name] and line.get("b", written.get("b")) == written.get("b")
 
 
+@pytest.mark.slow
 def test_a_sweep_takes_collections_and_its_words_are_escaped() -> None:
     case = gpu_doctor.case("a = (16, '<b>')\nsize = a[0]" + LOOP)
     recording = case.run({"vary.a": (32, "<i>")}, steps=3)  # type: ignore[dict-item]

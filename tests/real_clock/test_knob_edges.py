@@ -22,6 +22,8 @@ from gpu_doctor.trials.side_effects.leftover_workers import shut_down
 from tests.support.knob_programs import LOADER, LOOP, PLAIN, PROGRAMS
 from tests.support.leftovers import one_thread as one_thread
 
+pytestmark = pytest.mark.slow
+
 WANTED: Final[dict[str, Any]] = {
     "num_workers": 1,
     "batch_size": 4,

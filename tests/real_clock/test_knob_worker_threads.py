@@ -64,7 +64,7 @@ def test_refused_without_workers_and_where_forked_workers_would_hang() -> None:
 @pytest.mark.parametrize("init", [None, own])
 def test_the_workers_compute_with_so_many_threads_and_the_loader_is_put_back(init: Any) -> None:
     loader = make(num_workers=1, multiprocessing_context="fork", worker_init_fn=init)
-    was, scope = dict(vars(loader)), TrialScope({}, setup_of(loader))
+    was, scope = dict(vars(loader)), TrialScope({"loader": loader}, setup_of(loader))
     as_written = {float(one) for batch in loader for one in batch}
     assert as_written == ({1.0} if init is None else {3.0})
     with knobs.turned({"worker_threads": 1}, scope):

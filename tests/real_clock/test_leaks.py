@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.repository import ROOT
 
+pytestmark = pytest.mark.slow
+
 LEAKS = {
     "patch": (
         "from gpu_doctor.capture.patching import Patches\nclass Seam:\n    act = 1\n"

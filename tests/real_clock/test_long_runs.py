@@ -18,7 +18,7 @@ import pytest
 
 from benchmarks import long_runs
 from gpu_doctor import formatting
-from gpu_doctor.capture import kept_losses as pen
+from gpu_doctor.capture import kept_losses, recorder
 from gpu_doctor.capture.readings import MOST_READINGS, Readings
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.diagnosis import diagnose
@@ -34,9 +34,9 @@ from tests.support.repository import ROOT
 @pytest.fixture
 def small_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of 512 rows and 256 losses, so that some ten thousand steps are a long run."""
-    monkeypatch.setattr(pen, "StepTable", lambda: StepTable(capacity=512))
-    monkeypatch.setattr(pen, "DENSE_LOSSES", 64)
-    monkeypatch.setattr(pen, "MOST_LOSSES", 256)
+    monkeypatch.setattr(recorder, "StepTable", lambda: StepTable(capacity=512))
+    monkeypatch.setattr(kept_losses, "DENSE_LOSSES", 64)
+    monkeypatch.setattr(kept_losses, "MOST_LOSSES", 256)
 
 
 @pytest.mark.usefixtures("small_table")
@@ -61,6 +61,7 @@ def test_steps_whose_rows_are_repeated_are_the_same_run() -> None:
             np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
+@pytest.mark.slow
 def test_ten_million_steps_take_no_more_memory_than_the_aim() -> None:
     """In a process of its own: Python, numpy and all that reading a recording needs, but torch, which takes 190 MB."""
     code = (
@@ -117,14 +118,6 @@ def test_the_sums_that_are_not_exact_are_named() -> None:
     said = " ".join(long_runs.inexact(late, 400, 20))
     assert "data_wait_s" in said
     assert "late rows" in said
-
-
-def test_what_ten_million_steps_take_is_less_than_the_aim() -> None:
-    # Blocks of the size that a full table has: two tables (one is filled while the other is thinned), the copy that a
-    # reader takes of it, and its columns laid side by side.
-    table = StepTable()
-    assert 4 * table._capacity * len(STEP_COLUMNS) * 8 < 0.66 * long_runs.MEMORY_MB * 1e6
-    assert pen.MOST_LOSSES * 1000 < 0.1 * long_runs.MEMORY_MB * 1e6
 
 
 def test_readings_are_bounded_and_their_mean_is_that_of_the_whole_run() -> None:

@@ -12,6 +12,8 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import Recording
 from tests.support.found import asked
 
+pytestmark = pytest.mark.slow
+
 RULE = "memory-growth"
 
 SETUP = """

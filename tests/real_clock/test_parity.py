@@ -10,6 +10,8 @@ from torch import nn
 
 import gpu_doctor
 
+pytestmark = pytest.mark.slow
+
 CELL = """
 for x, y in loader:
     optimizer.zero_grad()

@@ -11,6 +11,8 @@ from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.compare.effect import Effect
 from tests.support.training_worlds import DECODING, WORLDS, case_of
 
+pytestmark = pytest.mark.slow
+
 GRID: dict[str, tuple[SettingValue, ...]] = {
     "num_workers": (0, 1, 2, 4, 8, 16),
     "prefetch_factor": (2, 16),

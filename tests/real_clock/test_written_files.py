@@ -14,6 +14,8 @@ from gpu_doctor.trials.side_effects import kept_files
 from tests.support.written_files_parts import digest, space
 from tests.support.written_files_parts import folder as folder
 
+pytestmark = pytest.mark.slow
+
 CELL = """
 import pathlib
 import numpy as np

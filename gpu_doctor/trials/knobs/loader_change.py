@@ -110,7 +110,7 @@ def changing(
         return True
 
     def as_wanted(loader: AnyLoader) -> bool:
-        return all(getattr(loader, knob, value) == value for knob, value in wanted(loader).items())
+        return all(getattr(loader, knob, None) == value for knob, value in wanted(loader).items())
 
     def make(original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)

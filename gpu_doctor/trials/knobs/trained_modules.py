@@ -150,11 +150,23 @@ class TrainedModules:
             self._patches.wrap(type(module), self._attribute, self._make)
 
     def _make(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        inherited = original is nn.Module.__call__
+
         @functools.wraps(original)
         def instead(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or module not in self._modules:
-                return original(module, *args, **kwargs)
-            return self._call(original, module, args, kwargs)
+            # Asked anew, since who waits for the next call stands on `nn.Module` by turns.
+            plain = nn.Module.__call__ if inherited else original
+            if torch.compiler.is_compiling():
+                return plain(module, *args, **kwargs)
+            # Another instance of a class that is wrapped already: its call goes past our own stand-in.
+            told = None if module in self._modules else self._next.hear(module)
+            try:
+                if module in self._modules:
+                    return self._call(plain, module, args, kwargs)
+                return plain(module, *args, **kwargs)
+            finally:
+                if told is not None and told[0]:
+                    self._next.wait()
 
         return instead
 

@@ -25,6 +25,8 @@ from tests.support.one_tap import Ticking, batches, model, on, standing
 from tests.support.simulated_device import Noted
 from tests.support.told_loop import begun
 
+pytestmark = pytest.mark.slow
+
 SEAMS = (
     *((dist, name) for name in (*COLLECTIVES, "destroy_process_group")),
     *((nn.DataParallel, name) for name in ("replicate", "scatter", "gather")),

@@ -83,6 +83,7 @@ def test_the_models_of_earlier_folds_are_gone(kind: Any) -> None:
     assert (heard, len(said)) == ((False, 1) if kind is Called else (True, 0))
 
 
+@pytest.mark.slow
 def test_every_optimizer_is_met_though_it_has_the_place_of_a_dead_one() -> None:
     met: list[str] = []
     with on(tap) as scope:
