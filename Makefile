@@ -53,13 +53,14 @@ setup: $(NODE_READY)
 
 # What needs a quiet machine, a browser, or minutes carries a marker (pyproject.toml) and has a target of its own.
 FAST := not (alone or slow or browser or extra)
+FAST_FOLDERS := tests/unit tests/kernel tests/frontend tests/real_clock
 
 test: setup
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(VENV)/bin/lint-imports
 	$(PY) -m mypy
-	$(PY) -m pytest -q -n auto -m "$(FAST)" $(ARGS)
+	$(PY) -m pytest -q -n auto -m "$(FAST)" $(if $(findstring tests/,$(ARGS)),,$(FAST_FOLDERS)) $(ARGS)
 	$(PY) .ci/run_notebook.py notebooks/01_quickstart.ipynb
 
 test-alone: setup

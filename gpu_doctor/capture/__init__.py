@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from gpu_doctor.capture.next_call import NextCall as NextCall
     from gpu_doctor.capture.patching import Patches as Patches
     from gpu_doctor.capture.patching import Seam as Seam
     from gpu_doctor.capture.record import Busy as Busy
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Busy",
+    "NextCall",
     "Patches",
     "Recorder",
     "RunEnded",
@@ -31,6 +33,7 @@ __all__ = [
 # Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
 _FACE: Final = {
     "Busy": "record",
+    "NextCall": "next_call",
     "Patches": "patching",
     "Recorder": "recorder",
     "RunEnded": "recorder",

@@ -17,9 +17,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gpu_doctor.capture import Patches
+from gpu_doctor.capture import NextCall, Patches
 from gpu_doctor.capture.describe import models
-from gpu_doctor.capture.next_call import NextCall
 from gpu_doctor.trials.knobs.knob import TrialScope
 
 PATIENCE: Final = 2
