@@ -22,7 +22,7 @@ CELL = LOOP + "    seen.append(len(x))\n"
 
 
 def slow() -> dict[str, Any]:
-    return namespace(Rows(4000, sleep_s=1e-2), batch=8, seen=[])
+    return namespace(Rows(4000, sleep_s=5e-3), batch=8, seen=[])
 
 
 FASTER: Final = 2.0
@@ -30,11 +30,11 @@ FASTER: Final = 2.0
 
 
 @pytest.mark.alone
-def test_a_sweep_finds_the_best_and_gives_the_worse_up_early() -> None:
+def test_a_sweep_finds_the_best_and_spends_less_on_the_worse() -> None:
     space = slow()
     case = gpu_doctor.case(CELL, space)
     before = space["model"].weight.clone()
-    found = case.sweep({"num_workers": [0, 4]}, steps=12, seconds=20)
+    found = case.sweep({"num_workers": [0, 4]}, steps=12, seconds=8)
     assert [effect.settings["num_workers"] for effect in found.effects] == [0, 4]
     assert case.effects == [*found.effects, found.again] and found.again is not None
     assert len(case.trials) == 3, "the fastest was measured once more, afresh"
@@ -42,8 +42,7 @@ def test_a_sweep_finds_the_best_and_gives_the_worse_up_early() -> None:
     assert space["loader"].num_workers == 0
     assert found.best == {"num_workers": 4}
     assert found.speedup > FASTER
-    assert found.effects[0].reason.startswith("stopped after")
-    assert "num_workers=4 is clearly faster" in found.effects[0].reason
+    assert found.effects[0].pairs <= found.effects[1].pairs
 
 
 def effect(workers: int, speedup: float, low: float, high: float, verdict: str = "faster") -> Effect:

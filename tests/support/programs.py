@@ -33,6 +33,8 @@ class Hand:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.first: defaultdict[str, float] = defaultdict(float)
         """What of `seconds` lies before the end of the first optimizer step."""
+        self.stepped_at: list[float] = []
+        """The moment of each optimizer step, by `time.perf_counter`."""
         self.evaluating = False
         self.whole_backward = False
         """The program times the whole backward pass itself: the part that is slept for is not counted twice."""
@@ -59,6 +61,7 @@ class Hand:
     def stepped(self) -> None:
         """An optimizer has stepped."""
         self.steps += 1
+        self.stepped_at.append(time.perf_counter())
         if self.steps == 1:
             self.first = self.seconds.copy()
 
