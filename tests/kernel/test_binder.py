@@ -139,7 +139,6 @@ def test_a_notebook_runs_whole_within_its_limits(visit: Visit, name: str) -> Non
     assert any(RESULT in page for page in visit.kernel.pages)
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_its_first_plot_comes_soon(visit: Visit, name: str) -> None:
     cells = code_of(name)
