@@ -64,14 +64,14 @@ test: setup
 	$(PY) .ci/run_notebook.py notebooks/01_quickstart.ipynb
 
 test-alone: setup
-	$(PY) -m pytest -q -m alone $(ARGS)
+	$(PY) -m pytest -q -m alone tests/real_clock $(ARGS)
 
 test-browser: setup browser
-	$(PY) -m pytest -q -m "browser and not alone" $(ARGS)
+	$(PY) -m pytest -q -n auto --dist loadfile -m "browser and not alone" tests/browser tests/docs $(ARGS)
 
 # nox makes an environment for each further Python and set of versions (noxfile.py); a Python that is not there is skipped.
 test-extra: setup
-	$(PY) -m pytest -q -n auto -m "(slow or extra) and not (alone or browser)" $(ARGS)
+	$(PY) -m pytest -q -n auto -m "(slow or extra) and not (alone or browser)" tests/real_clock tests/kernel tests/external $(ARGS)
 	$(if $(ARGS),,$(PY) -m nox --no-error-on-missing-interpreters)
 
 # The Python that is named, else .venv's, else python3. Nothing is installed: torch and the driver are the machine's own,

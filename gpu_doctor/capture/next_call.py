@@ -7,8 +7,10 @@ whenever one comes or goes; this stand-in leaves the graphs of a compiled step a
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import nn
@@ -16,6 +18,9 @@ from torch import nn
 from gpu_doctor.capture.graphs import through
 from gpu_doctor.capture.patching import Patches
 
+KEPT_BY_TORCH: Final = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
+"""Modules that keep what stands at `nn.Module.__call__` when they are imported, as `unpatched_nn_module_call`: torch
+imports them when a process makes its first optimizer, which may be while the stand-in is on."""
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 _tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
 
@@ -30,7 +35,7 @@ class NextCall:
     def __init__(
         self,
         called: Callable[[nn.Module], bool],
-        mine: Callable[[], bool] = lambda: True,
+        mine: Callable[[], bool],
         quietly: Callable[[Callable[..., Any]], Callable[..., Any]] = _as_it_is,
         notes: list[str] | None = None,
     ) -> None:
@@ -46,9 +51,11 @@ class NextCall:
         self._begins, self._ends = quietly(self.hear), quietly(self.wait)
         self._notes = notes
         self._patches: Patches | None = None
-        self._made: tuple[Any, Callable[..., Any]] | None = None
-        """What it stands for, and the stand-in: one for all waits, since Dynamo compiles each anew that it meets."""
+        self._made: dict[Callable[..., Any], Callable[..., Any]] = {}
+        """What each stand-in stands for: one for all waits, since Dynamo compiles each anew that it meets."""
         self._over = False
+        self._lock = threading.RLock()
+        """Optimizers are made, and modules called, on any thread."""
 
     @property
     def waits(self) -> bool:
@@ -57,41 +64,28 @@ class NextCall:
 
     def wait(self) -> None:
         """Puts the stand-in on, if it is not on and was not ended."""
-        if self._patches is None and not self._over:
-            self._patches = Patches(self._notes)
-            self._patches.wrap(nn.Module, "__call__", self._stand_in)
+        with self._lock:
+            if self._patches is None and not self._over:
+                self._patches = Patches(self._notes)
+                self._patches.wrap(nn.Module, "__call__", self._stand_in)
 
     def off(self) -> None:
         """Takes the stand-in off until the next `wait`."""
-        if self._patches is not None:
-            self._patches.restore()  # first: what fails is tried once more
-            self._patches = None
+        with self._lock:
+            if self._patches is not None:
+                self._patches.restore()  # first: what fails is tried once more
+                self._patches = None
+                self._hand_back()
 
     def end(self) -> None:
         """Takes the stand-in off for good; a copy of it that other code has kept only calls what it stands for."""
         self._over = True
         self.off()
-
-    def _stand_in(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        if self._made is None or self._made[0] is not original:
-            self._made = original, through(original, self._around(original))
-        return self._made[1]
-
-    def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            plain = self._made is not None and type(module).__call__ is self._made[1]
-            told: tuple[bool] | None = self._begins(module)
-            if told is None:
-                return original(module, *args, **kwargs)
-            try:
-                # Who was told may have put something on this module's class: its call goes through that, too.
-                return (type(module).__call__ if plain else original)(module, *args, **kwargs)
-            finally:
-                if told[0]:
-                    self._ends()
-
-        return call
+        now = vars(nn.Module)["__call__"]
+        if self._ours(now):  # other code had put it by, and put it back
+            nn.Module.__call__ = self._made[now]  # type: ignore[method-assign]
+        self._called, self._mine = (lambda _: False), (lambda: False)
+        self._begins = self._ends = lambda *_: None
 
     def hear(self, module: nn.Module) -> tuple[bool] | None:
         """Takes the stand-in off and tells of a module whose call begins; for calls that go past the stand-in, too.
@@ -105,3 +99,37 @@ class NextCall:
             return None
         self.off()
         return (self._called(module),)
+
+    def _hand_back(self) -> None:
+        """Gives torch what the stand-in stood for, where torch has kept it meanwhile."""
+        for name in KEPT_BY_TORCH:
+            kept = vars(sys.modules.get(name, object)).get("unpatched_nn_module_call")
+            if kept is not None and self._ours(kept):
+                sys.modules[name].unpatched_nn_module_call = self._made[kept]  # type: ignore[attr-defined]
+
+    def _ours(self, call: Any) -> bool:
+        """Whether this is a stand-in; by identity, since other code may have put anything there."""
+        return any(call is one for one in self._made)
+
+    def _stand_in(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        stand_in = next((made for made, stood_for in self._made.items() if stood_for is original), None)
+        if stand_in is None:
+            stand_in = through(original, self._around(original))
+            self._made[stand_in] = original
+        return stand_in
+
+    def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            plain = self._ours(type(module).__call__)
+            told: tuple[bool] | None = self._begins(module)
+            if told is None:
+                return original(module, *args, **kwargs)
+            try:
+                # Who was told may have put something on this module's class: its call goes through that, too.
+                return (type(module).__call__ if plain else original)(module, *args, **kwargs)
+            finally:
+                if told[0]:
+                    self._ends()
+
+        return call

@@ -139,6 +139,7 @@ def test_the_kernels_interrupt_ends_like_the_users_own(lab: Lab, page: Page) -> 
     assert notebook.kernel_value("__import__('gpu_doctor.capture.patching').capture.patching.active()") == "()"
 
 
+@pytest.mark.slow
 def test_stop_during_a_trial_puts_everything_back_and_the_panel_stays_usable(lab: Lab, page: Page) -> None:
     notebook = opened(lab, page, "stopped-trial.ipynb", epochs=1, steps=60)
     notebook.run_cell(3, wait_s=120)
@@ -155,6 +156,7 @@ def test_stop_during_a_trial_puts_everything_back_and_the_panel_stays_usable(lab
     assert "num_workers=2" in json.dumps(tried(page, "num_workers", "2"))
 
 
+@pytest.mark.slow
 def test_a_treatment_from_the_panel(lab: Lab, page: Page) -> None:
     """Waterfall, the cells with the change, and the same in the static result; nothing of the training is touched."""
     notebook = opened(lab, page, "treated.ipynb", epochs=1, steps=60)

@@ -115,6 +115,7 @@ def ready(lab: Lab, page: Page, name: str) -> tuple[Notebook, str]:
     return notebook, notebook.kernel_value("state_of_training()")
 
 
+@pytest.mark.slow
 def test_a_sweep_from_the_panel(lab: Lab, page: Page, theme: str) -> None:
     """Progress, a place for each combination, the same in the saved notebook; nothing of the training is touched."""
     notebook, before = ready(lab, page, f"swept-{theme}.ipynb")
@@ -139,6 +140,7 @@ def test_a_sweep_from_the_panel(lab: Lab, page: Page, theme: str) -> None:
     assert "Sweep" in json.dumps(notebook.outputs(3)) and "num_workers=1" in json.dumps(notebook.outputs(3))
 
 
+@pytest.mark.slow
 def test_stop_ends_a_sweep_and_the_panel_stays_usable(lab: Lab, page: Page) -> None:
     notebook, before = ready(lab, page, "swept-stopped.ipynb")
     tick(page, "num_workers=1", "num_workers=2", "num_workers=4")

@@ -51,11 +51,9 @@ def tap(scope: TapScope) -> None:
     compiled = compilations.CompileBook(recorder)
     recorder.facts["compilations"] = compiled.found
 
-    def compiles() -> None:
-        compilations.hear(scope, compiled)
-        found.compiles()
-
-    leave_us_out(recorder.fence, scope.patches, compiles)
+    # torch keeps what stands at `torch.compile` where it imports the compiler meanwhile: nothing of the run is in it.
+    compiles: list[Callable[[], None]] = [functools.partial(compilations.hear, scope, compiled), found.compiles]
+    leave_us_out(recorder.fence, scope.patches, functools.partial(_each, compiles))
     recorder.step_clock.alone = alone
     recorder.read_losses = _read_losses
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
@@ -68,10 +66,16 @@ def tap(scope: TapScope) -> None:
     scope.patches.wrap(nn.Module, "_replicate_for_data_parallel", replicating)
 
     def end() -> None:
+        compiles.clear()
         recorder.step_clock.alone = None
         unscaled.clear()
 
     scope.at_end(end)
+
+
+def _each(calls: list[Callable[[], None]]) -> None:
+    for call in list(calls):
+        call()
 
 
 def _scaling(

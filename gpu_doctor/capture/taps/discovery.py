@@ -160,12 +160,12 @@ class Discovery:
                 )
 
     def rest(self, _: int = 0) -> None:
-        """Steps have ended: in a loop that only predicts, the next model takes the place of one that is gone."""
+        """Steps have ended: where no optimizer steps and no known model was called, the next model is looked for."""
         if self._recorder.log.trains:
             return
         if self._sought:
             self._missing()
-        elif not self.next.waits and not self._scope.models.alive():
+        elif not self.next.waits and not any(one.calls for one in self._listeners.values() if one.ref() is not None):
             self.next.wait()
 
     def compiles(self) -> None:

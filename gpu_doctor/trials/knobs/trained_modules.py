@@ -7,6 +7,7 @@ on the class' `__call__` or `forward` and asks whether this instance is one of t
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -17,6 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from gpu_doctor import formatting
 from gpu_doctor.capture import NextCall, Patches
 from gpu_doctor.capture.describe import models
 from gpu_doctor.trials.knobs.knob import TrialScope
@@ -79,7 +81,8 @@ class TrainedModules:
         self._sought: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         """Some of their parameters are held by no module that was found."""
         self._met_in_call: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._next = NextCall(self._next_called, notes=patches.notes)
+        self._thread = threading.get_ident()
+        self._next = NextCall(self._next_called, lambda: threading.get_ident() == self._thread, notes=patches.notes)
         self._classes: set[type] = set()
         self.allow: Callable[[nn.Module], None] = lambda module: None
         """Told of each module before it is wrapped; may raise `Refused`."""
@@ -107,8 +110,9 @@ class TrainedModules:
         if optimizer in self._settled:
             return
         looked, self._looked[id(optimizer)] = self._looked[id(optimizer)], self._looked[id(optimizer)] + 1
-        covered = _ids_of(optimizer) <= _held_by(self._called)
-        if not covered and looked < PATIENCE:
+        reached = _held_by(self._called)
+        left = [one for one in parameters_of(optimizer) if id(one) not in reached]
+        if left and looked < PATIENCE:
             self._seek(optimizer)
             return
         self._settled.add(optimizer)
@@ -117,6 +121,11 @@ class TrainedModules:
             self._next.off()
         if not self._called:
             self._scope.notes.append(f"{self._label} had no effect: no trained module was called.")
+        elif any(isinstance(one, nn.Parameter) for one in left):
+            self._scope.notes.append(
+                f"{self._label} acted on a part of the model: {formatting.count(len(left), 'parameter')} of "
+                f"{type(optimizer).__name__} in no module that was called."
+            )
 
     def _seek(self, optimizer: Optimizer) -> None:
         self._sought.add(optimizer)

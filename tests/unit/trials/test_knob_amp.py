@@ -418,3 +418,26 @@ for x in data:
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
     baseline, candidate = case.trials[-1]
     assert (baseline.setup.autocast, candidate.setup.autocast) == ("bfloat16", "")
+
+
+def test_a_part_of_the_model_that_amp_did_not_reach_is_said() -> None:
+    code = """
+class Past(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+    def __call__(self, x):
+        return x * self.scale
+
+def train():
+    net, past = Net(), Past()
+    opt = torch.optim.SGD([*net.parameters(), *past.parameters()], lr=0.1)
+    for x in data:
+        opt.zero_grad()
+        past(net(x)).mean().backward()
+        opt.step()
+train()
+"""
+    case = gpu_doctor.case(code, {"torch": torch, "Net": Net, "data": list(torch.randn(30, 4, 8))})
+    case.trial({"amp": "bf16"}, steps=10, seconds=5, pairs=1)
+    assert any("a part of the model: 1 parameter" in note for note in case.trials[-1][1].notes)

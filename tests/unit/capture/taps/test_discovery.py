@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -425,7 +426,7 @@ def test_the_stand_in_tells_of_the_outermost_module_alone_and_is_off_within() ->
         told.append(module)
         return len(told) < 2
 
-    following = NextCall(called)
+    following = NextCall(called, lambda: True)
     following.wait()
     nn.ReLU()(torch.zeros(1))
     for _ in range(3):
@@ -438,9 +439,55 @@ def test_the_stand_in_tells_of_the_outermost_module_alone_and_is_off_within() ->
 
 
 def test_the_stand_in_waits_again_after_a_call_that_raised() -> None:
-    following = NextCall(lambda module: True)
+    following = NextCall(lambda module: True, lambda: True)
     following.wait()
     with suppress(RuntimeError):
         model()(torch.rand(2, 7))
     assert following.waits
     following.end()
+
+
+def test_threads_that_call_modules_leave_no_stand_in_behind() -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    following = NextCall(lambda module: True, lambda: True)
+    following.wait()
+    net, x = nn.Linear(2, 2), torch.zeros(1, 2)
+    threads = [threading.Thread(target=lambda: [net(x) for _ in range(100)]) for _ in range(4)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+        following.end()
+    assert nn.Module.__call__ is CALL and not patching.active()
+
+
+def test_what_torch_kept_of_the_stand_in_while_it_was_imported_is_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    following = NextCall(lambda module: False, lambda: True)
+    following.wait()
+    imported = SimpleNamespace(unpatched_nn_module_call=nn.Module.__call__)
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", imported)
+    assert imported.unpatched_nn_module_call is not CALL
+    nn.Linear(2, 2)(torch.zeros(1, 2))
+    assert imported.unpatched_nn_module_call is CALL
+    following.end()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_stand_in_that_other_code_puts_back_is_gone_at_the_end_and_keeps_nothing(again: bool) -> None:
+    told = [Net()]
+    kept = weakref.ref(told[0])
+    following = NextCall(lambda module: bool(told) and again, lambda: True)
+    following.wait()
+    by_others = vars(nn.Module)["__call__"]
+    nn.Module.__call__ = lambda *args: by_others(*args)  # type: ignore[method-assign, assignment, misc]
+    told[0](torch.rand(2, 4))
+    nn.Module.__call__ = by_others  # type: ignore[method-assign]
+    following.end()
+    assert nn.Module.__call__ is CALL
+    told.clear()
+    gc.collect()
+    assert kept() is None and by_others(nn.Linear(2, 1), torch.zeros(1, 2)).shape == (1, 1)
