@@ -20,7 +20,7 @@ FASTAI = ("fastai", "tensorboardX")
 """Installed without what they ask for: fastai's Learner needs no torchvision."""
 
 nox.options.default_venv_backend = "uv|virtualenv"
-nox.options.sessions = ["types", "without_torch"]
+nox.options.sessions = ["types", f"without_torch-{PYTHONS[0]}", f"without_torch-{PYTHONS[-1]}"]
 
 
 def install(session: nox.Session, *requirements: str) -> None:
