@@ -16,7 +16,7 @@ from tests.support.real_kernel import Kernel
 from tests.support.real_kernel import kernel as kernel
 from tests.support.repository import ROOT
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SAVED: Final = ROOT / "tests" / "unit" / "recording" / "saved"
 ON_A_GPU: Final = SAVED / "on-a-gpu-as-simulated.npz"

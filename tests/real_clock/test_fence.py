@@ -50,7 +50,9 @@ def key_of(part: str, name: str = "plain") -> str:
     return found
 
 
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "spawn" else name for name in SAMPLED]
+)
 def test_a_fault_of_ours_is_not_noticed_by_the_loop(name: str) -> None:
     loop = LOOPS[name]
     path = survey(loop)

@@ -25,6 +25,8 @@ from gpu_doctor.recording.setup import Chore
 from tests.support.one_tap import Ticking, batches, model, on
 from tests.support.simulated_device import Noted
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 
 
