@@ -69,7 +69,6 @@ STAND_INS: Final = {
     "WorkerMeter.end": "is the fence of a worker's end",
     "hear_directly.<locals>.around.<locals>.forward": _CALLS_THROUGH,
     "_given": _CALLS_THROUGH,
-    "Stand.__call__": _CALLS_THROUGH,
     "StandIn.__call__": _CALLS_THROUGH,
     "StandIn.__hash__": _CALLS_THROUGH,
     "StandIn.__eq__": _CALLS_THROUGH,
