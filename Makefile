@@ -64,7 +64,7 @@ test: setup
 	$(PY) .ci/run_notebook.py notebooks/01_quickstart.ipynb
 
 test-alone: setup
-	$(PY) -m pytest -q -m alone tests/real_clock $(ARGS)
+	$(PY) -m pytest -q -m alone tests/real_clock tests/kernel $(ARGS)
 
 test-browser: setup browser
 	$(PY) -m pytest -q -n auto --dist loadfile -m "browser and not alone" tests/browser tests/docs $(ARGS)

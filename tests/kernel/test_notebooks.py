@@ -12,7 +12,7 @@ import pytest
 from gpu_doctor.formatting import BOTTLENECK_LABELS
 from tests.support import course, stored_notebooks
 
-pytestmark = [pytest.mark.extra, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(900)]
 
 SAID: Final = {
     "01_quickstart": "loader-without-workers",
