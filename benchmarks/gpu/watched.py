@@ -37,7 +37,7 @@ def told(diagnosis: Diagnosis, wanted: tuple[str, ...]) -> dict[str, Any]:
     named = [one for one in diagnosis.findings if one.rule in wanted]
     first = named[0].prescriptions[0] if named and named[0].prescriptions else None
     vitals = diagnosis.vitals
-    shares = ("gpu_gap", "gpu_busy", "exposed_wait", "exposed_transfer", "queue_empty", "sync", "transfer", "data_wait")
+    shares = ("gpu_gap", "gpu_busy", "exposed_wait", "exposed_transfer", "caught_up", "sync", "transfer", "data_wait")
     return {
         "bottleneck": diagnosis.bottleneck,
         "findings": findings,

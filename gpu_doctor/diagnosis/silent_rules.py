@@ -29,7 +29,7 @@ _LOADED: Final = "the GPU's clocks and link were not read under load"
 _COPIES: Final = "copies to the GPU were not recorded"
 _GPU_MEMORY: Final = "the GPU's memory was not read"
 _ON_GPU: Final = {
-    **dict.fromkeys(("gpu_gap_share", "gpu_busy_share", "queue_empty_share", "launching_share"), _CLOCK),
+    **dict.fromkeys(("gpu_gap_share", "gpu_busy_share", "caught_up_share", "launching_share"), _CLOCK),
     **dict.fromkeys(("gpu_forward_share", "gpu_backward_share", "gpu_optimizer_share"), _CLOCK),
     **dict.fromkeys(("gpu_util_pct", "tensor_active_pct", "device_used_bytes", "cards_seen", "driver_cuda"), _NVML),
     **dict.fromkeys(("throttled_share", "throttle_shares", "power_capped_share"), _LOADED),

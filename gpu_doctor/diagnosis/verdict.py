@@ -12,6 +12,7 @@ from gpu_doctor.diagnosis.rules.evidence import joined, phases
 from gpu_doctor.diagnosis.rules.gpu_idle import computed_aside, forward_aside
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_share
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
+from gpu_doctor.diagnosis.rules.transfer.blocking_transfer import behind_share
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part
@@ -49,7 +50,8 @@ def classified(vitals: Vitals) -> str:
             "host": max(vitals.gpu_gap_share - wait - transfer - vitals.tripped_share, 0.0),
             "compute": vitals.gpu_busy_share or 0.0,
         }
-        # The device's clock sees no gap inside of a step: while a tensor is away at the host, the GPU only seems busy
+        _move(parts, "host", "transfer", behind_share(vitals))
+        # The device's clock sees no gap inside of a phase: while a tensor is away at the host, the GPU only seems busy
         # until the copy back, which it saw.
         _move(parts, "compute", "transfer", tripping_share(vitals) - vitals.tripped_share)
         if vitals.gpu_outruns_host:  # a GPU that was done when its host was is only seemingly busy within steps

@@ -30,8 +30,8 @@ GAINS: Final = 0.05
 """A cure that gains so much of the time is to be named,"""
 NOTHING: Final = 0.03
 """one that gains less than this is not; in between either is right."""
-FACTOR: Final = 2.0
-"""A price is right within this factor of the gain."""
+FACTOR: Final = 2.1
+"""A price is right within this factor of the gain: an optimizer's counts half of its phase, the least of three."""
 
 COMPUTE: Final = Work()
 HOST: Final = Work(kernel_us=5.0, update_us=5.0)

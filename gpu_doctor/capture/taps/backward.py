@@ -121,8 +121,6 @@ def _backward(
                     log.steps += 1
                 if log.steps >= log.loss_at:
                     loss = kept(tensors)
-                if log.marker is not None:
-                    log.boundary()
                 now = clock()
                 note((GRADIENT, now, loss))
                 if now >= log.due_ns or len(events) >= log.due:
@@ -199,7 +197,6 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
         if not recorder.started():
             return None
         learning = not log.trains and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
-        log.boundary()
         recorder.event(GRADIENT if learning else DIFFERENTIATE)
         log.mark(GRADIENT)
         return True

@@ -179,14 +179,12 @@ def _listening(
             grad = grad_enabled()
             if not listener.known:
                 look = _meet(listener, module, recorder.facts, module.training or grad)
-            if log.marker is not None:
-                log.boundary()
             now = clock()
             note((CALL + module.training + 2 * grad + 4 * listener.trained, now, fed))
             if now >= log.due_ns or len(events) >= log.due:
                 recorder.fold(now)
             if log.marker is not None:
-                log.mark(CALL)
+                log.mark(CALL, listener.trained or not log.trains)
             begun = True
         except Exception as error:
             broke(error)

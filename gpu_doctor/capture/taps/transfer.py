@@ -18,7 +18,6 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from gpu_doctor.capture.events import BATCH_AT, CAME, COPIED, COPYING, SYNCED, WAITING
 from gpu_doctor.capture.patching import Seam
 from gpu_doctor.capture.taps import traffic
-from gpu_doctor.capture.taps.sync import of_current
 from gpu_doctor.capture.taps.tap import TapScope
 
 
@@ -51,10 +50,7 @@ def tap(scope: TapScope) -> None:
                 phase = WAITING  # as `.cpu()`, which the tap `sync` hears
         if phase:
             event(phase)
-        if phase == WAITING and log.marker is not None:
-            log.waits(of_current(source))
-        if phase == COPYING:
-            log.mark(WAITING if blocking else COPYING)
+            log.mark(phase)
         inside = True
         return Copy(source, blocking, phase)
 
@@ -72,10 +68,10 @@ def tap(scope: TapScope) -> None:
             pinned = _pinned(source)
             left = source.numel() * source.element_size(), not pinned, traffic.left(source, pinned, copy.blocking)
         if copy.phase == COPYING or left is not None:
-            log.mark(SYNCED if copy.blocking else COPIED)
+            log.mark(COPIED)
             event(COPIED, left)
         elif copy.phase == WAITING:
-            log.waited()
+            log.mark(SYNCED)
             event(SYNCED)
         if moved and not here:
             event(CAME, traffic.came(source, result))

@@ -23,6 +23,7 @@ from gpu_doctor.capture.events import (
     STEP,
     STEPPED,
 )
+from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording.steps import INFERENCE, OTHER, TRAINING
 from tests.support.clock_bench import MS, Bench, sums
@@ -636,7 +637,7 @@ def test_of_the_marks_in_an_evaluation_all_but_the_newest_are_given_back() -> No
     for number in range(50):
         bench.pull(held_out, grad=False)
         bench.forward(7, training=False, grad=False)
-        bench.note(MARK, (CALLED, number))
+        bench.note(MARK, (CALLED, Put(number, 0), 0))
     assert bench.clock.device.spent == list(range(49))
 
 

@@ -27,7 +27,7 @@ DOUBLES = {
 }
 ATTENDS = ModelFacts({"cpu": 1}, attention=("a: B",), attention_width=768, product_weights=10**6)
 COPIED = (Chore("data-parallel", 100, 0.4),)
-SYNCED = {"sync": 6.0, "syncs": 1.0, "queue_empty": 1.0, "gpu_gap": 5.0, "gpu_work": 5.0, "gpu_util": 50.0}
+SYNCED = {"sync": 6.0, "syncs": 1.0, "caught_up": 1.0, "gpu_gap": 5.0, "gpu_work": 5.0, "gpu_util": 50.0}
 LOOPS = {
     "computes": CPU,
     "python": CPU.but(other=9.0, lines=(line("kept.append(decode(outputs))", 0.6),)),

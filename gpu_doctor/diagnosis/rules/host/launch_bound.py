@@ -26,7 +26,7 @@ from gpu_doctor.diagnosis.rules.prescriptions import TIMES, larger_batch
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
-NEEDS = ("launching_share", "queue_empty_share", "exposed_wait_share", "sync_share")
+NEEDS = ("launching_share", "caught_up_share", "exposed_wait_share", "sync_share")
 CPU_NEEDS = ("backward_share", "data_wait_share", "dispatch_share")
 EXCLUDES = ("full-precision", "small-batch")
 
@@ -41,7 +41,7 @@ def check(vitals: Vitals) -> Finding | None:
 
 
 def _on_gpu(vitals: Vitals) -> Finding | None:
-    empty, wait, cost = vitals.queue_empty_share, vitals.exposed_wait_share, gpu_idle.launching(vitals)
+    empty, wait, cost = vitals.caught_up_share, vitals.exposed_wait_share, gpu_idle.launching(vitals)
     if empty is None or wait is None or cost is None or not vitals.launches_limit or wait >= WAIT_SHARE:
         return None
     larger = larger_batch(vitals)

@@ -44,7 +44,7 @@ def test_float16_that_nothing_scales_is_a_risk() -> None:
         on_gpu(setup={"autocast": "bfloat16", "flags": NATIVE}),
         on_gpu(setup={"autocast": "bfloat16", "flags": {}}),  # nobody asked
         on_gpu(capability=(7, 5), setup={"flags": {"bf16_native": False}}),  # float32
-        EMULATED.but(queue_empty=1.0),
+        EMULATED.but(caught_up=1.0),
         Loop(setup=T4),
     ],
 )

@@ -94,4 +94,4 @@ def test_well(loop: Loop) -> None:
 
 
 def test_a_queue_that_runs_dry_gains_nothing_from_faster_products() -> None:
-    assert asked(RULE, FLOAT32.but(queue_empty=1.0)) is None
+    assert asked(RULE, FLOAT32.but(caught_up=1.0)) is None

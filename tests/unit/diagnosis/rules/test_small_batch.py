@@ -8,7 +8,7 @@ from tests.support.found import asked, sick
 from tests.support.recordings import PINNED, Loop, on_gpu
 
 RULE = "small-batch"
-SMALL = on_gpu(gpu_util=50.0, peak_share=0.3, queue_empty=0.6)
+SMALL = on_gpu(gpu_util=50.0, peak_share=0.3, caught_up=0.6)
 
 
 def test_sick() -> None:
@@ -22,7 +22,7 @@ def test_sick() -> None:
 
 
 @pytest.mark.parametrize(
-    "loop", [on_gpu(), SMALL.but(peak_share=0.7), SMALL.but(gpu_util=95.0), SMALL.but(queue_empty=0)]
+    "loop", [on_gpu(), SMALL.but(peak_share=0.7), SMALL.but(gpu_util=95.0), SMALL.but(caught_up=0)]
 )
 def test_well(loop: Loop) -> None:
     assert asked(RULE, loop) is None

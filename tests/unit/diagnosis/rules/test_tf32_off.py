@@ -32,7 +32,7 @@ def test_sick() -> None:
         OFF.but(capability=(7, 5)),
         OFF.but(setup={"flags": FLAGS, "autocast": "bfloat16"}),
         OFF.but(setup={"flags": FLAGS, "dtype": "bfloat16"}),
-        OFF.but(queue_empty=1.0),
+        OFF.but(caught_up=1.0),
         Loop(setup={"flags": FLAGS}),
     ],
 )
