@@ -44,6 +44,7 @@ _NO_DRIVER: Final = {9, 12}
 """NVML's codes for: driver not loaded, library not found (nvml.h)."""
 
 _Answers = tuple[float | None, ...]
+_Gauges = dict[tuple[Metric, ...], Callable[[], _Answers]]
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def driver_version() -> str:
 def readings(vendor: Any, gpu: Gpu) -> dict[str, float]:
     """One reading of everything that is read of a GPU during a run, by the metric's name; what fails is absent."""
     found: dict[str, float] = {}
-    for metrics, read in {**_often(vendor, gpu), **_rarely(vendor, gpu)}.items():
+    for metrics, read in {**_often(vendor, gpu), **_rarely(vendor, gpu), **_facts(vendor, gpu)}.items():
         with suppress(Exception):
             answers = zip(metrics, read(), strict=True)
             found |= {metric.name: value for metric, value in answers if value is not None}
@@ -102,11 +103,13 @@ def readings(vendor: Any, gpu: Gpu) -> dict[str, float]:
 class _Device:
     """The readings of one GPU."""
 
-    def __init__(self, vendor: Any, gpu: Gpu, clock: Callable[[], float]) -> None:
+    def __init__(self, vendor: Any, gpu: Gpu, clock: Callable[[], float], sure: bool) -> None:
+        """Reads of a GPU whose number is not `sure` only the facts."""
         self.gpu = gpu
-        self._often, self._rarely = _often(vendor, gpu), _rarely(vendor, gpu)
+        self._often, self._rarely = (_often(vendor, gpu), _rarely(vendor, gpu)) if sure else ({}, {})
+        self._rarely |= _facts(vendor, gpu)
         self._gpm: Gpm | None = None
-        if supported(vendor, gpu):
+        if sure and supported(vendor, gpu):
             try:
                 self._gpm = Gpm(vendor, gpu, clock)
             except Exception:  # a guest of a virtual machine may see the feature without the right to it
@@ -151,7 +154,7 @@ def _is_unsupported(error: Exception) -> bool:
     return isinstance(error, AttributeError) or getattr(error, "value", None) in _UNSUPPORTED
 
 
-def _often(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Answers]]:
+def _often(vendor: Any, gpu: Gpu) -> _Gauges:
     """What is read every time: metrics -> their values, in the same order."""
     index, handle, card = gpu.index, gpu.handle, gpu.card
 
@@ -186,17 +189,30 @@ def _often(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Answ
     }
 
 
-def _rarely(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Answers]]:
+def _facts(vendor: Any, gpu: Gpu) -> _Gauges:
+    """What tells which GPUs there are, whatever their order; read every RARELY_S."""
+    index, handle = gpu.index, gpu.handle
+    return {
+        (Metric("gpu_memory_total_bytes", "bytes", "GPU memory", "detail", index),): lambda: (
+            float(vendor.nvmlDeviceGetMemoryInfo(handle).total),
+        ),
+        (Metric("mig", "count", "1 = a MIG slice of a card", "detail", index),): lambda: (float(gpu.mig),),
+        (
+            Metric(
+                "driver_cuda", "count", "highest CUDA version that the driver serves, 12040 = 12.4", "detail", index
+            ),
+        ): lambda: (float(vendor.nvmlSystemGetCudaDriverVersion_v2()),),
+    }
+
+
+def _rarely(vendor: Any, gpu: Gpu) -> _Gauges:
     """What is read every RARELY_S: metrics -> their values, in the same order."""
-    index, handle, card = gpu.index, gpu.handle, gpu.card
+    index, card = gpu.index, gpu.card
 
     def metric(name: str, unit: str, label: str) -> Metric:
         return Metric(name, unit, label, "detail", index)
 
     return {
-        (metric("gpu_memory_total_bytes", "bytes", "GPU memory"),): lambda: (
-            float(vendor.nvmlDeviceGetMemoryInfo(handle).total),
-        ),
         (metric("gpu_power_limit_w", "W", "power limit"),): lambda: (
             vendor.nvmlDeviceGetEnforcedPowerLimit(card) / 1000,
         ),
@@ -207,10 +223,6 @@ def _rarely(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Ans
             float(vendor.nvmlDeviceGetGpuMaxPcieLinkGeneration(card)),
         ),
         (metric("c2c_bytes_per_s", "bytes/s", "NVLink-C2C to the CPU"),): lambda: (_c2c_bytes_per_s(vendor, card),),
-        (metric("mig", "count", "1 = a MIG slice of a card"),): lambda: (float(gpu.mig),),
-        (metric("driver_cuda", "count", "highest CUDA version that the driver serves, 12040 = 12.4"),): lambda: (
-            float(vendor.nvmlSystemGetCudaDriverVersion_v2()),
-        ),
         (metric("sm_clock_max_mhz", "MHz", "SM clock, maximum"),): lambda: (
             float(vendor.nvmlDeviceGetMaxClockInfo(card, _GPU_CLOCK_SM)),
         ),
@@ -255,44 +267,68 @@ def _limit_bits(vendor: Any, card: Any) -> int:
         return int(vendor.nvmlDeviceGetCurrentClocksThrottleReasons(card))  # its name in drivers before 535
 
 
-@contextmanager
-def opened(scope: ProbeScope) -> Iterator[Reader | None]:
-    """Yields a reader of the GPUs that this process sees; None where there is none, without a word."""
-    with initialised() as access:
-        vendor = access.vendor
-        sight = look(vendor, device_uuids()) if vendor is not None else None
-        if sight is None or not sight.gpus:
-            yield None
-            return
-        if sight.note:
-            scope.note(sight.note)
-        if any(gpu.mig for gpu in sight.gpus):
-            scope.note(
+class _Cards:
+    """The GPUs that this process sees: looked up at first, and once more when torch has initialised CUDA.
+
+    Until then their order is a guess, and the cell may still choose other ones (CUDA_VISIBLE_DEVICES). Of several cards
+    nothing is read by then that would stand under another one's number.
+    """
+
+    def __init__(self, vendor: Any, scope: ProbeScope) -> None:
+        self._vendor, self._scope = vendor, scope
+        self._devices: list[_Device] = []
+        self._look()
+
+    def _look(self) -> None:
+        self._in_use = cuda_in_use()  # asked first: if CUDA comes up in between, the next reading looks again
+        sight = look(self._vendor, device_uuids())
+        self.counted, self._sure = sight.cards, sight.sure or self._in_use
+        self.close()
+        self._devices = [_Device(self._vendor, gpu, self._scope.clock, self._sure) for gpu in sight.gpus]
+        self._rarely_at, self._newest_us = float("-inf"), dict[int, int]()
+        if self._in_use and sight.note:
+            self._scope.note(sight.note)
+        if self._in_use and any(gpu.mig for gpu in sight.gpus):
+            self._scope.note(
                 "The GPU is a MIG slice: clocks, power and link are the whole card's, utilization is not measured."
             )
-        found = [_Device(vendor, gpu, scope.clock) for gpu in sight.gpus]
-        rarely_at = float("-inf")
 
-        def read() -> list[Reading]:
-            nonlocal rarely_at
-            rarely = scope.clock() - rarely_at >= RARELY_S
-            rarely_at = scope.clock() if rarely else rarely_at
-            readings: list[Reading] = []
-            for device in tuple(found):
-                try:
-                    readings += device.read(rarely)
-                except Exception as error:
-                    found.remove(device)
-                    device.close()
-                    if not found:
-                        raise
-                    scope.note(f"GPU {device.gpu.index} stopped answering, so its readings end here: {error}")
-            if rarely:
-                readings += neighbours(vendor, [device.gpu for device in found], cuda_in_use())
-            return readings
-
-        try:
-            yield read
-        finally:
-            for device in found:
+    def read(self) -> list[Reading]:
+        """All readings of all cards; raises the error of the last one that stops answering."""
+        if not self._in_use and cuda_in_use():
+            self._look()
+        now = self._scope.clock()
+        rarely = now - self._rarely_at >= RARELY_S
+        self._rarely_at = now if rarely else self._rarely_at
+        found: list[Reading] = []
+        for device in tuple(self._devices):
+            try:
+                found += device.read(rarely)
+            except Exception as error:
+                self._devices.remove(device)
                 device.close()
+                if not self._devices:
+                    raise
+                self._scope.note(f"GPU {device.gpu.index} stopped answering, so its readings end here: {error}")
+        if rarely and self._sure:
+            found += neighbours(self._vendor, [one.gpu for one in self._devices], self._in_use, self._newest_us)
+        return found
+
+    def close(self) -> None:
+        """Gives back what the readings hold."""
+        for device in self._devices:
+            device.close()
+
+
+@contextmanager
+def opened(scope: ProbeScope) -> Iterator[Reader | None]:
+    """Yields a reader of the GPUs that this process sees; None where NVML has none, without a word."""
+    with initialised() as access:
+        cards = _Cards(access.vendor, scope) if access.vendor is not None else None
+        if cards is None or not cards.counted:
+            yield None
+            return
+        try:
+            yield cards.read
+        finally:
+            cards.close()
