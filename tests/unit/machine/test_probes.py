@@ -446,6 +446,21 @@ class StubTorch:
         }
 
 
+def test_torch_is_asked_for_its_cards_once_the_program_uses_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = StubTorch()
+
+    def properties(index: int) -> Any:
+        assert torch.awake, "this would initialise CUDA"
+        return SimpleNamespace(uuid=f"aa{index}")
+
+    torch.cuda.get_device_properties = properties
+    torch.cuda.device_count = lambda: 2 if torch.awake else pytest.fail("this would initialise CUDA")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert torch_memory.device_uuids() == ()
+    torch.awake = True
+    assert torch_memory.device_uuids() == ("aa0", "aa1")
+
+
 def test_torchs_allocator(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     torch = StubTorch()
     monkeypatch.setitem(sys.modules, "torch", torch)
