@@ -20,7 +20,7 @@ from gpu_doctor import machine
 from gpu_doctor.machine import cgroup, host, torch_memory
 from gpu_doctor.machine import processes as children
 from gpu_doctor.machine.checkup import gather
-from gpu_doctor.machine.nvml import activity, neighbours, probe
+from gpu_doctor.machine.nvml import activity, gauges, neighbours, probe
 from gpu_doctor.machine.nvml.visible import look
 from gpu_doctor.machine.probe import ProbeScope
 from gpu_doctor.machine.probes import PROBES
@@ -750,9 +750,9 @@ def test_the_real_pynvml_has_what_is_asked_of_it(monkeypatch: pytest.MonkeyPatch
         pynvml.NVML_ERROR_NO_PERMISSION,
         pynvml.NVML_ERROR_NOT_FOUND,
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    } == probe._UNSUPPORTED
+    } == gauges.UNSUPPORTED
     assert {pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND} == probe._NO_DRIVER
-    assert (probe._GPU_CLOCK_SM, probe._TEMPERATURE_GPU) == (pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU)
+    assert (gauges.CLOCK_SM, gauges.TEMPERATURE_GPU) == (pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU)
     spelled = {"sm_active_pct": "SM_UTIL", "sm_occupancy_pct": "SM_OCCUPANCY", "tensor_active_pct": "ANY_TENSOR_UTIL"}
     spelled |= {"dram_active_pct": "DRAM_BW_UTIL", "pcie_tx_bytes_per_s": "PCIE_TX_PER_SEC"}
     spelled |= {"pcie_rx_bytes_per_s": "PCIE_RX_PER_SEC"}
