@@ -28,9 +28,8 @@ SECONDS: dict[str, str] = {
     "ranks": "communication-bound sync-on-every-microbatch straggler data-parallel",
     "on the CPU": "model-on-cpu cpu-oversubscription cpu-only-torch driver-too-old dense-embedding-gradients",
     "repeated steps": "iterable-duplicated",
-    "other cards": "idle-gpus",
     "none": "out-of-memory near-out-of-memory fragmented-memory memory-growth host-memory-pressure small-shared-memory"
-    " unsupported-architecture",
+    " unsupported-architecture idle-gpus",
 }
 """What kind of seconds a rule prices: the wait for data, copies, the GPU's idling, its computing, ..."""
 KIND = {name: kind for kind, names in SECONDS.items() for name in names.split()}

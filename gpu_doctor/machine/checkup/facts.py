@@ -71,6 +71,8 @@ class Facts:
     """The GPUs that this process sees."""
     cards_installed: int = 0
     """The GPUs that NVML counts, seen by this process or not."""
+    cards_refused: int = 0
+    """The GPUs of these that this process may not open."""
     visible_devices: str | None = None
     """CUDA_VISIBLE_DEVICES; None = not set."""
     nvml_problem: str = "no-driver"

@@ -51,6 +51,7 @@ def _nvml_facts(vendor: Any) -> dict[str, Any]:
     return {
         "cards": tuple(_card(vendor, gpu, *neighbours.get(gpu.index, (None, None))) for gpu in sight.gpus),
         "cards_installed": sight.cards,
+        "cards_refused": sight.refused,
         "order_note": sight.note,
         "cuda_in_use": in_use,
         "driver": text(ask(vendor, "nvmlSystemGetDriverVersion")),

@@ -69,8 +69,7 @@ def seen(facts: Facts) -> Iterator[CheckLine]:
         return
     names = "; ".join(f"{card.name}{_memory(card)}" for card in cards)
     if not cards:
-        found = f"{_count(facts.cards_installed)} in the machine, hidden by CUDA_VISIBLE_DEVICES={_shown(facts)}."
-        yield CheckLine("GPU", LOOK, found, "Unset CUDA_VISIBLE_DEVICES and restart the kernel to use it.")
+        yield _none_seen(facts)
     elif torch is None or not torch.available:
         yield CheckLine("GPU", OK, f"NVML sees {_count(len(cards))}: {names}.")
     elif torch.devices != len(cards):
@@ -84,6 +83,23 @@ def seen(facts: Facts) -> Iterator[CheckLine]:
     if facts.order_note:
         found, _, to_do = facts.order_note.partition(". ")
         yield CheckLine("GPU order", LOOK, f"{found}.", to_do)
+
+
+def _none_seen(facts: Facts) -> CheckLine:
+    """Why this process sees none of the GPUs that NVML counts."""
+    torch, installed, refused = facts.torch, _count(facts.cards_installed), facts.cards_refused
+    if torch is not None and torch.available:
+        found = f"torch sees {_count(torch.devices)}, NVML none that it can read: its readings will be missing."
+        return CheckLine("GPU", UNKNOWN, found)
+    if refused == facts.cards_installed:
+        found = f"{installed} in the machine, but this process may not open {'it' if refused == 1 else 'any'}."
+        return CheckLine("GPU", LOOK, found, "Ask the scheduler for a GPU (SLURM: --gres=gpu:1), or its administrator.")
+    found = f"{installed} in the machine, hidden by CUDA_VISIBLE_DEVICES={_shown(facts)}."
+    to_do = "Unset CUDA_VISIBLE_DEVICES and restart the kernel to use it."
+    if refused:
+        found = f"{found[:-1]}; this process may not open {refused} of them."
+        to_do = f"Of the other {facts.cards_installed - refused} CUDA counts from 0: name these, or unset the variable."
+    return CheckLine("GPU", LOOK, found, to_do)
 
 
 def driver(facts: Facts) -> Iterator[CheckLine]:
