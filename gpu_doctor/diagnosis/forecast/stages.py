@@ -171,8 +171,13 @@ def _spun_share(v: Vitals) -> float:
     """
     if not v.on_gpu:
         return 0.0
-    behind = v.device_limits and v.gpu_gap_share is not None and v.gpu_gap_share < FULL_QUEUE_GAP
-    return v.together("sync", "transfer", *(("forward", "loss", "backward", "optimizer") if behind else ()))
+    launching = ("forward", "loss", "backward", "optimizer") if always_behind(v) else ()
+    return v.together("sync", "transfer", *launching)
+
+
+def always_behind(v: Vitals) -> bool:
+    """Whether a GPU is behind its host without a break, so that no clock tells what launching takes the host."""
+    return v.device_limits and v.gpu_gap_share is not None and v.gpu_gap_share < FULL_QUEUE_GAP
 
 
 def _physical(v: Vitals) -> float | None:

@@ -146,6 +146,15 @@ def test_more_workers_do_not_hurt_a_loop_that_its_gpu_limits(
     assert seen is not None and 0.97 < seen.speedup < 1.05 and seen.why == "the GPU"
 
 
+def test_what_a_loop_behind_a_full_queue_would_take_without_workers_nobody_knows() -> None:
+    """Of its 10 ms a step it may launch for 2 and be held up for 8, in which it could fetch."""
+    full = on_gpu(workers=2, fetch=4.0)
+    assert forecast(full.vitals(), {"num_workers": 0}) is None
+    reading = on_gpu(workers=2, fetch=4.0, forward=1.0, backward=1.0, optimizer=0.0, sync=8.0, syncs=1.0)
+    seen = forecast(reading.vitals(), {"num_workers": 0})
+    assert seen is not None and 0.7 < seen.speedup < 0.9, "it reads a value each step, and only then fetches"
+
+
 def test_queueing_that_a_recording_holds_is_not_counted_twice() -> None:
     """Sixteen workers on two cores: the loop's 2 ms of CPU took 18, which fewer workers would not make any longer."""
     crowd = Loop(wait=2.0, workers=16, fetch=310.0, fetch_cpu=36.0, forward=18.0, backward=0.0, optimizer=0.0)
