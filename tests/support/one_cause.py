@@ -115,7 +115,7 @@ def reason(one: str, other: str) -> str | None:
 
 def of_one_kind(diagnosis: Diagnosis) -> Iterator[tuple[Finding, Finding]]:
     """Pairs of priced findings of the same kind of seconds."""
-    priced = [one for one in diagnosis.findings if not one.risk]
+    priced = [one for one in diagnosis.findings if not one.risk and not one.hint]
     for one, other in itertools.combinations(priced, 2):
         if KIND[one.rule] == KIND[other.rule]:
             yield one, other

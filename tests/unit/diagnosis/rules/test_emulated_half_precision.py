@@ -19,7 +19,7 @@ UNSCALED = on_gpu(setup={"autocast": "float16", "flags": NATIVE}, source=LOOP)
 
 def test_sick() -> None:
     found = sick(RULE, EMULATED)
-    assert found.cost_share == pytest.approx(1 / 3, rel=0.02)
+    assert found.hint and found.cost_share == 0.0
     assert "GradScaler" in found.prescriptions[0].code and not found.prescriptions[0].settings
     assert top(EMULATED) == RULE
 

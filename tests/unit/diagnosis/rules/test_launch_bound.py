@@ -50,17 +50,10 @@ def test_it_costs_no_more_than_the_host_spends_on_launching() -> None:
     assert top(python) == "slow-python"
 
 
-@pytest.mark.parametrize("util", [0.0, None, 20.0, 60.0])
-def test_what_nvml_reads_is_no_price(util: float | None) -> None:
-    """A reading of 0 % is no idling to bill, and none at all no reason to be silent."""
+@pytest.mark.parametrize("util", [0.0, None, 20.0, 60.0, 99.0])
+def test_what_nvml_reads_is_no_price_and_no_veto(util: float | None) -> None:
+    """A reading of 0 % is no idling to bill, none no reason to be silent, and tiny kernels in a row make it 100 %."""
     assert sick(RULE, SMALL.but(gpu_util=util)).cost_share == pytest.approx(0.75, abs=0.01)
-
-
-def test_nvml_can_speak_against_it() -> None:
-    assert asked(RULE, SMALL.but(gpu_util=90.0)) is None
-    copying = SMALL.but(transfer=10.0, gpu_gap=10.05, gpu_util=48.0)  # kernels run all of the time that is not the gap
-    assert asked(RULE, copying) is None
-    assert sick(RULE, copying.but(gpu_util=20.0))
 
 
 def test_only_steps_that_emptied_the_queue_are_priced() -> None:

@@ -52,8 +52,9 @@ def test_well() -> None:
     assert asked(RULE, accumulating(IDLE.but(peak_share=0.7))) is None
 
 
-def test_a_busy_gpu_gains_nothing() -> None:
-    assert asked(RULE, accumulating(IDLE.but(gpu_util=97.0))) is None
+def test_a_gpu_that_is_behind_its_host_gains_nothing() -> None:
+    assert asked(RULE, accumulating(IDLE.but(gpu_util=97.0)))
+    assert asked(RULE, accumulating(IDLE.but(caught_up=0.05))) is None
 
 
 def test_a_loop_that_waits_for_data_gains_nothing() -> None:

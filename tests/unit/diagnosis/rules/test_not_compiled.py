@@ -40,7 +40,10 @@ def test_a_last_batch_is_no_change() -> None:
 def test_well() -> None:
     assert asked(RULE, on_gpu()) is None
     assert asked(RULE, launching(caught_up=0.1)) is None
-    assert asked(RULE, launching(gpu_util=90.0)) is None
+
+
+def test_a_high_utilisation_figure_of_nvml_is_no_busy_gpu() -> None:
+    assert sick(RULE, launching(gpu_util=99.0))
 
 
 def test_what_is_compiled_already() -> None:
