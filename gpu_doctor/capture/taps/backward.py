@@ -26,7 +26,7 @@ from gpu_doctor.capture.taps import compilations
 from gpu_doctor.capture.taps.compiler import leave_us_out
 from gpu_doctor.capture.taps.copies import replicating as _replicating
 from gpu_doctor.capture.taps.discovery import discover
-from gpu_doctor.capture.taps.forward import Listener
+from gpu_doctor.capture.taps.listener import Listener
 from gpu_doctor.capture.taps.tap import Listeners, TapScope
 
 

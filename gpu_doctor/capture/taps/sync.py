@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from gpu_doctor.capture.events import CAME, SYNCED, WAITING
-from gpu_doctor.capture.patching import Seam
+from gpu_doctor.capture.stand_ins import Seam
 from gpu_doctor.capture.taps import traffic
 from gpu_doctor.capture.taps.tap import TapScope
 

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor.capture.events import BATCH_AT, CAME, COPIED, COPYING, SYNCED, WAITING
-from gpu_doctor.capture.patching import Seam
+from gpu_doctor.capture.stand_ins import Seam
 from gpu_doctor.capture.taps import traffic
 from gpu_doctor.capture.taps.sync import of_current
 from gpu_doctor.capture.taps.tap import TapScope
