@@ -72,7 +72,8 @@ def tap(scope: TapScope) -> None:
 
     def look(_: Any = None) -> None:
         now, facts["torch_threads"] = switches(), torch.get_num_threads()
-        facts["devices"] = cuda_devices()
+        if torch.cuda.is_initialized():
+            facts["devices"] = cuda_devices()
         flags.update({name: flags.get(name) or value if name in DEBUGGING else value for name, value in now.items()})
 
     def end() -> None:
