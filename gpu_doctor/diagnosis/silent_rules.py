@@ -65,7 +65,7 @@ _ANYWHERE: Final = {
     "batches_per_step": "the batches of a step were not counted",
     **dict.fromkeys(("samples_per_s", "samples_per_step"), "the number of samples in a batch was not seen"),
     "chores": "costly calls besides the training were not recorded",
-    "peak_bytes": "the peak of memory was not read",
+    "peak_bytes": "the run's own peak of memory is not known: none was read, or an earlier one was higher",
     "host_growth_bytes_per_step": "too few readings of the process' memory in so short a run",
     **dict.fromkeys(("host_memory_available_bytes", "host_memory_total_bytes"), "the machine's memory was not read"),
     "world_size": "other training processes were not counted",

@@ -228,7 +228,7 @@ CASES: Final = (
             "parameters": 500_000,
         },
     ),
-    Case("emulated-half-precision", kernels(1.5), {"flags": {"bf16_native": False}, "devices": _TURING}),
+    Case("emulated-half-precision", kernels(1.5), {"devices": _TURING}),
     Case(
         "unfused-optimizer",
         _fused,

@@ -232,7 +232,7 @@ COMPUTE = (
             "model": ModelFacts({"cuda:0": 2 << 20}, unaligned=("head: Linear 768 x 50257",)),
         },
     ),
-    Trouble("emulated halves", "emulated-half-precision", sets={"capability": (7, 5)}, flags={"bf16_native": False}),
+    Trouble("emulated halves", "emulated-half-precision", sets={"capability": (7, 5)}),
     Trouble(
         "changing shapes",
         "changing-shapes",

@@ -26,7 +26,7 @@ from gpu_doctor.capture.taps import compilations
 from gpu_doctor.capture.taps.compiler import leave_us_out
 from gpu_doctor.capture.taps.copies import replicating as _replicating
 from gpu_doctor.capture.taps.discovery import discover
-from gpu_doctor.capture.taps.forward import Listener
+from gpu_doctor.capture.taps.listener import Listener
 from gpu_doctor.capture.taps.tap import Listeners, TapScope
 
 
@@ -231,12 +231,18 @@ def _scripted(recorder: Recorder, listeners: dict[int, Listener], original: Call
     return recorder.fence.around(original, begins, ends)
 
 
-def _kept(loss: torch.Tensor) -> torch.Tensor | float:
-    """The loss as it costs least to keep: without graph on a device, where reading it would wait; on a CPU as a number.
+def _kept(loss: torch.Tensor) -> torch.Tensor | float | None:
+    """The loss as it is now: a number on a CPU; a copy on a device, where reading it would wait; None in a capture.
 
-    Small tensors that live on pin the heap around them: 20 to 90 kB of resident memory a step were measured.
+    On a CPU, small tensors that live on pin the heap around them: 20 to 90 kB of resident memory a step were measured.
+    On a device, a loss that a CUDA graph returns lies in memory that the next replay overwrites; its copy is one more
+    kernel in the steps whose losses are kept (see `kept_losses.py`). While a graph is captured the loss has no value.
     """
-    return float(loss.item()) if loss.is_cpu and not loss.is_complex() else loss.detach()
+    if loss.is_cpu and not loss.is_complex():
+        return float(loss.item())
+    if loss.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    return loss.detach().clone()
 
 
 def _read_losses(losses: list[Any]) -> list[float]:

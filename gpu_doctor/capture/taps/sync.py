@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from gpu_doctor.capture.events import CAME, DONE, PHASE, SYNCED, WAITING
-from gpu_doctor.capture.patching import Seam
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.stand_ins import Seam
 from gpu_doctor.capture.taps import traffic
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.steps import OPTIMIZER

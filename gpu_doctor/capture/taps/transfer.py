@@ -16,9 +16,10 @@ import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor.capture.events import BATCH_AT, CAME, COPIED, COPYING, SYNCED, WAITING
-from gpu_doctor.capture.patching import Seam
+from gpu_doctor.capture.stand_ins import Seam
 from gpu_doctor.capture.taps import traffic
 from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.machine import cuda_available
 
 
 class Copy(NamedTuple):
@@ -138,6 +139,8 @@ def _non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _pinned(tensor: torch.Tensor) -> bool:
+    if cuda_available() is None:  # to ask would initialise CUDA, as after a copy to `meta`
+        return False
     try:
         return bool(tensor.is_pinned())
     except RuntimeError:

@@ -280,15 +280,6 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         return self.on_gpu and not self.gpu_outruns_host
 
     @property
-    def launches_limit(self) -> bool:
-        """A GPU's loop is as fast as its host launches. False where nobody counted, and on a CPU device.
-
-        NVML's utilisation has no say: it is the time in which any kernel ran, near 100 % also where tiny ones follow
-        one another.
-        """
-        return self.gpu_outruns_host
-
-    @property
     def predicts(self) -> bool:
         """Whether the loop trains nothing, as far as it ran: no backward took time, no optimizer stepped."""
         return not self.backward_share and not self.setup.optimizers

@@ -70,9 +70,7 @@ CELLS: tuple[Patient, ...] = (
         "card-that-emulates-bfloat16",
         "compute",
         ("emulated-half-precision",),
-        play=read(
-            BUSY.but(capability=(7, 5), tensor_active=None, setup={**GPT, "flags": {"bf16_native": False}}), **CLOCKS
-        ),
+        play=read(BUSY.but(capability=(7, 5), tensor_active=None, setup=GPT), **CLOCKS),
     ),
     Recorded(
         "card-with-an-odd-vocabulary",
@@ -88,7 +86,7 @@ CELLS: tuple[Patient, ...] = (
         "compute",
         healthy=True,
         never=("unaligned-shapes", "emulated-half-precision"),
-        play=read(BUSY.but(setup={**GPT, "flags": {"bf16_native": True}}), **CLOCKS),
+        play=read(BUSY.but(setup=GPT), **CLOCKS),
     ),
     Recorded(
         "card-that-waits-for-launches",

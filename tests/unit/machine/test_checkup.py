@@ -194,14 +194,13 @@ def test_a_driver_that_needs_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_driver_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = "The NVIDIA driver on your system is too old (found version 11040)."
-    torch = dataclasses.replace(CUDA_13, available=False, devices=0, problem=problem, arches=())
+    torch = dataclasses.replace(CUDA_13, available=None, devices=0)
     checkup = machine(monkeypatch, Card(), torch=torch, driver="470.82.01", cuda=11040)
     found = line(checkup, "driver")
     assert found.status == "wrong"
     assert "470.82.01 serves CUDA 11.4; torch is built for 13.0" in found.found
     assert "a torch built for CUDA 11" in found.to_do
-    assert "found version 11040" in line(checkup, "torch build").found
+    assert line(checkup, "torch build").status == "not measured"
     forward = machine(monkeypatch, Card(), driver="535.1", cuda=12020)  # NVIDIA's forward-compatibility package
     assert line(forward, "driver").status == "ok"
 
@@ -347,6 +346,23 @@ def test_nvml_and_torch_disagree_and_hidden_cards(monkeypatch: pytest.MonkeyPatc
     hidden = judged(dataclasses.replace(NO_GPU, cards_installed=2, visible_devices="", nvml_problem=""))
     found = line(hidden, "GPU").found
     assert "2 GPUs in the machine" in found and "CUDA_VISIBLE_DEVICES=''" in found
+
+
+def test_torch_is_not_asked_before_cuda_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = dataclasses.replace(CUDA_13, available=None, devices=0)
+    checkup = machine(monkeypatch, Card(util=(0, 0)), torch=torch)
+    assert not_ok(checkup) == {} and "can use" not in str(checkup)
+    assert line(checkup, "GPU").found == "NVML sees 1 GPU: NVIDIA H200 (141 GiB)."
+    no_nvml = machine(monkeypatch, Card(), torch=torch, init_fails=NO_DRIVER, driver_loaded=True)
+    assert not_ok(no_nvml) == {"driver": "not measured", "torch build": "not measured"}
+    no_card = machine(monkeypatch, torch=torch)
+    assert line(no_card, "GPU").found == "no GPU: the CPU is judged as the device."
+
+
+def test_a_container_without_cudas_part_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = dataclasses.replace(CUDA_13, available=False, devices=0)
+    found = line(machine(monkeypatch, Card(util=(0, 0)), torch=torch), "torch build")
+    assert found.status == "wrong" and "NVIDIA_DRIVER_CAPABILITIES" in found.to_do
 
 
 def test_without_nvml_library_but_with_a_gpu() -> None:

@@ -463,6 +463,7 @@ def test_torch_is_asked_for_its_cards_once_the_program_uses_cuda(monkeypatch: py
 
 def test_torchs_allocator(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     torch = StubTorch()
+    torch.retries, torch.ooms = 0, 0
     monkeypatch.setitem(sys.modules, "torch", torch)
     with torch_memory.opened(desk.scope) as read:
         assert read is not None
@@ -479,7 +480,7 @@ def test_torchs_allocator(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
             "torch_inactive_split_bytes": 70,
             "architecture_support": 2,
         }
-        torch.now, torch.peak, torch.retries, torch.ooms = 300, 950, 5, 2
+        torch.now, torch.peak, torch.retries, torch.ooms = 300, 950, 2, 1
         found = values(read())
         assert (found["torch_peak_bytes"], found["torch_alloc_retries"], found["torch_ooms"]) == (950, 2, 1)
         assert "architecture_support" not in found, "what does not change is asked once"
@@ -507,13 +508,22 @@ def test_an_old_peak_is_not_this_runs(monkeypatch: pytest.MonkeyPatch, desk: Des
     monkeypatch.setitem(sys.modules, "torch", torch)
     with torch_memory.opened(desk.scope) as read:
         assert read is not None
-        assert values(read())["torch_peak_bytes"] == 100
-        torch.now = 700
-        assert values(read())["torch_peak_bytes"] == 700
-        torch.now = 200
-        assert values(read())["torch_peak_bytes"] == 700, "the highest so far"
+        for torch.now in (100, 700, 200):
+            assert "torch_peak_bytes" not in values(read()), "a reading now and then is no peak"
         torch.peak = 5001
         assert values(read())["torch_peak_bytes"] == 5001
+        torch.peak = torch.now = 300  # the user's code reset it
+        assert values(read())["torch_peak_bytes"] == 5001, "the highest so far"
+
+
+def test_what_was_reached_before_the_first_reading_is_the_runs_own(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    torch = StubTorch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with torch_memory.opened(desk.scope) as read:
+        assert read is not None
+        torch.awake, torch.now, torch.peak, torch.reserved = True, 100, 900, 1000
+        found = values(read())
+        assert (found["torch_peak_bytes"], found["torch_alloc_retries"], found["torch_ooms"]) == (900, 3, 1)
 
 
 def test_what_a_process_holds_is_without_pages_of_files(tmp_path: Path) -> None:

@@ -34,9 +34,7 @@ LOOPS = {
     "waits": CPU.but(wait=20.0, fetch_cpu=1.0),
     "full precision": GPU.but(tensor_active=0.0),
     "full precision on a T4": GPU.but(tensor_active=0.0, capability=(7, 5)),
-    "emulated": GPU.but(
-        capability=(7, 5), tensor_active=None, setup={**NONE, "autocast": "bfloat16", "flags": {"bf16_native": False}}
-    ),
+    "emulated": GPU.but(capability=(7, 5), tensor_active=None, setup={**NONE, "autocast": "bfloat16"}),
     "tf32": GPU.but(setup={**NONE, "flags": {"matmul_precision": "highest"}}),
     "synchronous": GPU.but(**SYNCED),
     "nearly full": GPU.but(peak_share=0.95),

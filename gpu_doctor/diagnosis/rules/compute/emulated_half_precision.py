@@ -21,6 +21,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import half_precision
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.machine.cards import AMPERE
 
 NEEDS = ("step_wall_s", "gpu")
 EXCLUDES = ("unaligned-shapes", "channels-first-convolutions")
@@ -36,7 +37,7 @@ def check(vitals: Vitals) -> Finding | None:
     setup = vitals.setup
     if vitals.step_wall_s is None or not setup.on_gpu or "amp" in vitals.settings:
         return None
-    if vitals.dtype == "bfloat16" and setup.flags.get("bf16_native") is False:
+    if vitals.dtype == "bfloat16" and vitals.capability is not None and not vitals.at_least(AMPERE):
         return _emulated(vitals)
     scaled = SCALED.search(vitals.source) or not BACKWARD.search(vitals.source)
     return None if vitals.dtype != "float16" or scaled else _unscaled(vitals)
@@ -71,7 +72,7 @@ def _emulated(vitals: Vitals) -> Finding | None:
 
 
 def _unscaled(vitals: Vitals) -> Finding:
-    native = vitals.setup.flags.get("bf16_native") is True
+    native = vitals.at_least(AMPERE)
     bf16 = half_precision.code(vitals, "bfloat16")
     cures = [Prescription(text="Scale the loss", safety=Safety.BY_HAND, code=half_precision.SCALED)]
     if native:
