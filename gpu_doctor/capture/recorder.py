@@ -334,6 +334,12 @@ class Recorder:
         log.due = due
         log.due_ns = now + DUE_NS if self.deadline_ns is None else min(now + DUE_NS, max(self.deadline_ns, now))
 
+    def mark_no_more(self) -> None:
+        """No step is marked on the device from here on."""
+        if self.windows is not None:
+            self.windows, self.log.marker = None, None
+            self.step_clock.device.stopped()
+
     def loss_kept(self) -> None:
         """The loss of the open step was noted; says which one is to be kept next."""
         self.log.loss_at = self._losses.next_after(self.log.steps)
