@@ -19,8 +19,8 @@ FIRST_STEPS: Final = 64
 """From the begin on so many steps are marked in any case: a trial has no more."""
 WINDOW: Final = 9
 """Later so many in a row: the first has no gap, as nothing is known of the step before."""
-WINDOW_NS: Final = 20_000_000
-"""A window ends when its marks have cost so much, also where no step ends: as 64 steps of 30 marks cost."""
+WINDOW_NS: Final = 50_000_000
+"""A window ends when its marks have cost so much, also where no step ends: 64 steps of 30 marks cost half of it."""
 _VARIED: Final = 0.25
 
 
