@@ -1,0 +1,169 @@
+"""The device clock's shares beside what torch.profiler (Kineto) and GPM 1 say of the same steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from torch.profiler import ProfilerActivity, profile, record_function
+
+import gpu_doctor
+from benchmarks.gpu.gpm import Compute
+from benchmarks.gpu.kept import Row, Stage, row
+from benchmarks.gpu.loops import Loop, filled
+from benchmarks.gpu.programs import CLOCKED
+from benchmarks.gpu.timing import as_it_was, synchronize, with_fork
+from tests.support.device_truth import Spans, common, length, united
+
+POINTS: Final = 0.03
+"""The aim: shares of the device's time differ by no more."""
+WARM, STEPS, AFTER = 16, 30, 4
+"""All of them are marked on the device: a run begins with more marked steps than that."""
+WAIT: Final = "wait"
+COLUMNS: Final = {
+    "exposed wait": "exposed_wait_s",
+    "exposed copies": "exposed_transfer_s",
+    "gap": "gpu_gap_s",
+    "busy": "gpu_s",
+}
+KEPT: Final = "starved loader"
+"""Of this one the trace is kept: it is the smallest."""
+
+
+def run(stage: Stage) -> None:
+    """A row a program."""
+    with_fork()
+    stage.run({one.name: partial(beside, stage, one) for one in CLOCKED})
+
+
+class Asked:
+    """A loader whose batches are asked for in regions of the profiler; `at` hears of the number of each."""
+
+    def __init__(self, loader: Any, at: Callable[[int], None]) -> None:
+        self._loader, self._at = loader, at
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self._loader)
+        for number in range(len(self._loader)):
+            self._at(number)
+            with record_function(f"{WAIT} {number}"):
+                batch = next(batches)
+            yield batch
+
+
+def beside(stage: Stage, one: Loop) -> Row:
+    """The program under watch(), traced in its midst."""
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if stage.device == "cuda" else [])]
+    kineto, compute, active = profile(activities=kinds), Compute(), list[float | None]()
+    above = filled(one.above, stage.device, WARM + STEPS + AFTER, not stage.rehearse)
+
+    def at(number: int) -> None:
+        if number == WARM * micro:
+            synchronize(stage.device)
+            kineto.start()
+            compute.start()
+        if number == (WARM + STEPS) * micro:
+            synchronize(stage.device)
+            active.append(compute.stop())
+            kineto.stop()
+
+    with as_it_was(stage.device) as names:
+        exec(compile(above, "<above>", "exec"), names)
+        micro = len(names["loader"]) // (WARM + STEPS + AFTER)
+        names["loader"] = Asked(names["loader"], at)
+        with gpu_doctor.watch() as seen:
+            exec(compile(one.cell, "<cell>", "exec"), names)
+    assert seen.recording is not None
+    stage.record(one.name, seen.recording)
+    events = exported(kineto, stage.work / "trace.json", keep=one.name == KEPT)
+    # The first and the last traced step hold our own synchronizing.
+    ours = shares(seen.recording.steps.rows(WARM + 1, WARM + STEPS - 1))
+    return compared(ours, truth(events, micro), active[0], one.klass != "host", len(events))
+
+
+def shares(steps: Any) -> dict[str, float]:
+    """Of the device's time, over the steps that were timed on it; empty if there are too few."""
+    read = np.isfinite(steps.gpu_gap_s)
+    if read.sum() < 5:
+        return {}
+    whole_s = float((steps.gpu_gap_s + steps.gpu_s)[read].sum())
+    return {name: float(np.nansum(getattr(steps, column)[read])) / whole_s for name, column in COLUMNS.items()}
+
+
+def exported(kineto: Any, path: Path, keep: bool) -> list[dict[str, Any]]:
+    """The events of a trace, by way of the file that the profiler writes: its form has not changed for years."""
+    kineto.export_chrome_trace(str(path))
+    events = list(json.loads(path.read_text(encoding="utf-8"))["traceEvents"])
+    if not keep:
+        path.unlink()
+    return events
+
+
+def truth(events: Iterable[Mapping[str, Any]], micro: int = 1) -> dict[str, float]:
+    """The same shares out of a trace's events; empty where it has no kernels.
+
+    A kernel belongs to the step in which it was launched, and a step begins where the loop asks for its batch. The
+    stretch is from the end of the first step's work to the end of the last one's.
+    """
+    begins, waits, copies, kernels, launched = [], [], [], [], dict[Any, float]()
+    for one in events:
+        kind, name = str(one.get("cat", "")).lower(), str(one.get("name", ""))
+        if one.get("ph") != "X":
+            continue
+        span, known = (float(one["ts"]), float(one["ts"]) + float(one["dur"])), one.get("args", {}).get("correlation")
+        if kind == "user_annotation" and name.startswith(WAIT):
+            waits.append(span)
+            begins += [] if int(name.split()[-1]) % micro else [span[0]]
+        elif kind in ("cuda_runtime", "cuda_driver") and known is not None:
+            launched[known] = span[0]
+        elif kind in ("gpu_memcpy", "kernel", "gpu_memset"):
+            (copies if "HtoD" in name or "DtoH" in name else kernels).append((*span, known))
+    if not kernels or len(begins) < 3:
+        return {}
+    return _shares(np.sort(begins), _spans(waits), _spans(copies), kernels, launched)
+
+
+def _shares(
+    begins: Any, waits: Spans, copies: Spans, kernels: list[tuple[float, float, Any]], launched: Mapping[Any, float]
+) -> dict[str, float]:
+    steps = np.searchsorted(begins, [launched.get(known, begin) for begin, _, known in kernels], "right") - 1
+    spans = _spans(kernels)
+    numbers = [number for number in range(len(begins)) if (steps == number).any()]
+    first = np.asarray([spans[steps == number, 0].min() for number in numbers])
+    last = np.asarray([spans[steps == number, 1].max() for number in numbers])
+    stretch = np.asarray([[last[0], last[-1]]])
+    gaps = np.column_stack([last[:-1], first[1:]])
+    gaps = united(gaps[gaps[:, 1] > gaps[:, 0]])
+    busy, copied = common(stretch, united(spans)), common(stretch, united(copies))
+    waited = common(stretch, united(waits))
+    both = united(np.concatenate([busy, copied]))
+    found = {
+        "exposed wait": length(waited) - length(common(waited, both)),
+        "exposed copies": length(common(copied, gaps)),
+        "gap": length(gaps),
+        "busy": length(busy),
+    }
+    return {name: one / length(stretch) for name, one in found.items()}
+
+
+def _spans(found: Iterable[tuple[Any, ...]]) -> Spans:
+    return np.asarray([one[:2] for one in found], dtype=np.float64).reshape(-1, 2)
+
+
+def compared(
+    ours: Mapping[str, float], theirs: Mapping[str, float], active: float | None, solid: bool, events: int
+) -> Row:
+    """Shares of the device's time, ours beside Kineto's; busy is an upper bound where a step has pauses inside."""
+    told = []
+    for name in COLUMNS:
+        one, other = (f"{100 * found[name]:.1f} %" if name in found else "?" for found in (ours, theirs))
+        told.append(f"{name} {one} (Kineto {other})")
+    told.append("GPM 1 is not told" if active is None else f"GPM 1 {100 * active:.1f} %")
+    off = {name: ours[name] - theirs[name] for name in theirs if name in ours}
+    good = all(abs(one) <= POINTS or (name in ("busy", "gap") and not solid and one > 0) for name, one in off.items())
+    figures = {"ours": dict(ours), "kineto": dict(theirs), "gpm": active, "off": off, "events": events}
+    return row(", ".join(told), good and bool(off), **figures)

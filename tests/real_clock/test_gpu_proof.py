@@ -1,0 +1,85 @@
+"""Blocks of `make gpu` that hang, die or run out of time: their rows stay, and all that they began is ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.gpu import running, wheels
+from benchmarks.gpu.kept import CUT_OFF, NAME, OutOfTime, Stage, add, limited, read, row
+from benchmarks.gpu.plan import named
+
+CARD = {"card": "a card", "simulated": False, "torch": "2.8.0"}
+HANGS = """
+import subprocess, sys, time
+from pathlib import Path
+from benchmarks.gpu.kept import add
+folder = Path(sys.argv[1])
+add(folder, {"block": "probe", "row": "one", "said": "found", "good": True})
+own = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+(folder / "pids").write_text(f"{own.pid}")
+print("hangs", flush=True)
+while True:
+    try:
+        time.sleep(60)
+    except BaseException:
+        pass
+"""
+
+
+def test_a_process_that_hangs_is_ended_with_all_that_it_began_and_its_rows_stay(tmp_path: Path) -> None:
+    add(tmp_path, {"machine": CARD})
+    words = [sys.executable, "-c", HANGS, str(tmp_path)]
+    assert running.ended(words, tmp_path / "log.txt", 2.0, os.environ) is None
+    assert (tmp_path / "log.txt").read_text() == "hangs\n"
+    assert read(tmp_path, CARD)["probe"]["rows"]["one"]["said"] == "found"
+    other = int((tmp_path / "pids").read_text())  # a group of its own, as a kernel leads
+    deadline = time.monotonic() + 10.0
+    while psutil.pid_exists(other) and psutil.Process(other).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_row_that_takes_too_long_is_left_and_the_next_is_found(tmp_path: Path) -> None:
+    add(tmp_path, {"machine": CARD})
+    here = Stage("probe", tmp_path, CARD, 1.0)
+    here.run({"slow": lambda: time.sleep(30) or row("never"), "quick": lambda: row("found")}, share=1.0)  # type: ignore[func-returns-value]
+    assert here.rows["slow"]["said"].startswith("OutOfTime") and here.rows["quick"]["said"] == "found"
+    assert here.seconds() > 0.0 and len((tmp_path / NAME).read_text().splitlines()) == 3
+
+
+def test_a_loop_that_takes_every_exception_is_told_again() -> None:
+    heard = list[BaseException]()
+
+    def stubborn() -> None:
+        while len(heard) < 2:
+            try:
+                time.sleep(30)
+            except BaseException as error:
+                heard.append(error)
+
+    with limited(0.05):
+        stubborn()
+    assert [type(one) for one in heard] == [OutOfTime] * 2
+
+
+def test_a_block_whose_process_outlives_its_time_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(tmp_path, {"machine": CARD})
+    (work := tmp_path / "work").mkdir()
+    one = running.Call(tmp_path, work, CARD, time.monotonic() + 60.0)
+    monkeypatch.setattr(running, "GRACE_S", 0.0)
+    block = named("probe")
+    assert running.run([(block, 0.2)], one) == [block.name]
+    assert read(tmp_path, CARD)[block.name]["status"] == CUT_OFF
+
+
+def test_an_environment_sees_this_python_this_checkout_and_the_wheels(tmp_path: Path) -> None:
+    python, _ = wheels.environment(tmp_path / "python", tmp_path)
+    code = "import gpu_doctor, numpy, pytest; print(gpu_doctor.__file__)"
+    assert running.ended([str(python), "-c", code], tmp_path / "log.txt", 60.0, {"PYTHONPATH": ""}) == 0
+    assert Path((tmp_path / "log.txt").read_text().strip()).is_relative_to(running.ROOT)
