@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -79,7 +81,7 @@ def beside(stage: Stage, one: Loop) -> Row:
             exec(compile(one.cell, "<cell>", "exec"), names)
     assert seen.recording is not None
     stage.record(one.name, seen.recording)
-    events = exported(kineto, stage.work / "trace.json", keep=one.name == KEPT)
+    events = exported(kineto, stage.work / "trace.json" if one.name == KEPT else None)
     # The first and the last traced step hold our own synchronizing.
     ours = shares(seen.recording.steps.rows(WARM + 1, WARM + STEPS - 1))
     return compared(ours, truth(events, micro), active[0], one.klass != "host", len(events))
@@ -94,13 +96,14 @@ def shares(steps: Any) -> dict[str, float]:
     return {name: float(np.nansum(getattr(steps, column)[read])) / whole_s for name, column in COLUMNS.items()}
 
 
-def exported(kineto: Any, path: Path, keep: bool) -> list[dict[str, Any]]:
+def exported(kineto: Any, kept: Path | None) -> list[dict[str, Any]]:
     """The events of a trace, by way of the file that the profiler writes: its form has not changed for years."""
-    kineto.export_chrome_trace(str(path))
-    events = list(json.loads(path.read_text(encoding="utf-8"))["traceEvents"])
-    if not keep:
-        path.unlink()
-    return events
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        kineto.export_chrome_trace(str(path))
+        if kept is not None:
+            shutil.copyfile(path, kept)
+        return list(json.loads(path.read_text(encoding="utf-8"))["traceEvents"])
 
 
 def truth(events: Iterable[Mapping[str, Any]], micro: int = 1) -> dict[str, float]:

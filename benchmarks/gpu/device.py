@@ -19,7 +19,7 @@ def device(rehearse: bool) -> Iterator[str]:
     real: Any = torch.compile
 
     def interpreted(model: Any = None, *, mode: str = "", **how: Any) -> Any:
-        return real(model, backend="eager", **how)
+        return real(model, **{**how, "backend": "eager"})
 
     with mock.patch.object(torch, "compile", interpreted):
         yield "cpu"

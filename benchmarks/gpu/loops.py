@@ -152,14 +152,9 @@ def fed(dataset: str, words: str = "") -> str:
     return HEAD + BUSY + f"loader = DataLoader({dataset}, batch_size=32, pin_memory=pinned{words})\n"
 
 
-BURNS: Final = ("Rows(32 * steps, ms=0.4)", "Rows(32 * steps, ms=1.0)")
 SLEEPS: Final = "Rows(32 * steps, ms=0.4, sleeps=True)"
-EIGHT: Final = ", num_workers=size(8, 1)"
-INPUT: Final = (
-    Loop("loader-without-workers", "input", fed(BURNS[0]), LOOP, LOOP, fed(BURNS[0], EIGHT), ("slow-getitem",)),
-    Loop("too-few-workers", "input", fed(BURNS[1], ", num_workers=2"), LOOP, LOOP, fed(BURNS[1], EIGHT)),
-    Loop("slow-storage", "input", fed(SLEEPS), LOOP, LOOP, fed(SLEEPS, EIGHT), ("loader-without-workers",)),
-)
+EIGHT: Final = fed(SLEEPS, ", num_workers=size(8, 1)")
+INPUT: Final = (Loop("slow-storage", "input", fed(SLEEPS), LOOP, LOOP, EIGHT, ("loader-without-workers",)),)
 
 IMAGES: Final = "torch.zeros((size({}, 4), 3, size(224, 8), size(224, 8)), dtype=torch.{})"
 PAGED: Final = HEAD + BUSY + f"images = Held(steps, {IMAGES.format(96, 'uint8')})\n"
@@ -209,13 +204,13 @@ TRANSFER: Final = (
 )
 
 
-def deep(width: int = 64, batch: int = 32, micro: int = 1, optimizer: str = "SGD(net.parameters(), lr=1e-6)") -> str:
+def deep(width: int = 64, batch: int = 32, micro: int = 1) -> str:
     """Cells with many layers that hardly compute, and a loader of so many micro-batches a step."""
     rows = f"Rows({micro} * {batch} * steps, ({width},))"
     return (
         HEAD
         + f"net = nn.Sequential(*[nn.Linear({width}, {width}) for _ in range(size(120, 8))]).to(device)\n"
-        + f"optimizer = torch.optim.{optimizer}\n"
+        + "optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)\n"
         + f"loader = DataLoader({rows}, batch_size={batch}, pin_memory=pinned)\n"
     )
 
@@ -227,7 +222,6 @@ LITTLE: Final = (
     + "optimizer = torch.optim.Adam(net.parameters())\n"
     + "loader = DataLoader(Held(steps, torch.randn(2048, 16)), batch_size=None)\n"
 )
-EACH, FUSED = (deep(256, 32, 1, f"AdamW(net.parameters(), lr=1e-6, {how}") for how in ("foreach=False)", "fused=True)"))
 LAUNCHES: Final = ("not-compiled", "launch-bound")
 ACCUMULATED: Final = """
 for step, x in enumerate(loader):
@@ -252,7 +246,6 @@ HOST: Final = (
     Loop("not-compiled", "host", deep(), LOOP, LOOP, deep() + "net = torch.compile(net)\n", LAUNCHES),
     Loop("small-batch", "host", deep(), LOOP, LOOP, deep(batch=256), LAUNCHES, 8.0),
     Loop("model-too-small", "host", LITTLE, LOOP),
-    Loop("unfused-optimizer", "host", EACH, LOOP, LOOP, FUSED, LAUNCHES),
     Loop("cache-emptied-each-step", "host", PLAIN, EMPTIED, LOOP, "", ("host-sync", "slow-python")),
     Loop("needless-accumulation", "host", deep(micro=4), ACCUMULATED, LOOP, deep(batch=128), ("not-compiled",)),
 )
@@ -300,39 +293,6 @@ loader = DataLoader(Held(steps, torch.randn(count, width, device=device)), batch
 )
 ODD, EVEN = (WORDS.replace("VOCABULARY", how) for how in ("size(50257, 33)", "size(50304, 64)"))
 SPOKEN: Final = IN_HALF.replace("out.float().square().mean()", "functional.cross_entropy(out.float(), targets)")
-BY_HAND: Final = SPOKEN.replace(
-    "functional.cross_entropy(out.float(), targets)",
-    "-torch.log(torch.softmax(out, -1) + 1e-9).gather(-1, targets[:, None]).mean()",
-)
-TEACHER: Final = (
-    HEAD
-    + """
-width, inner, batch = size(2048, 64), size(8192, 256), size(4096, 32)
-teacher = nn.Sequential(nn.Linear(width, inner), nn.ReLU(), nn.Linear(inner, width)).to(device, half)
-teacher.requires_grad_(False)
-student = nn.Linear(width, width).to(device, half)
-optimizer = torch.optim.SGD(student.parameters(), lr=1e-6)
-rows = torch.randn(8 * batch, width, device=device, dtype=half)
-known = torch.zeros_like(rows)
-orders = [one for _ in range(-(-steps // 8)) for one in torch.randperm(len(rows), device=device).split(batch)]
-loader = DataLoader(Held(steps, torch.zeros(1)), batch_size=None)
-"""
-)
-TAUGHT: Final = """
-for step, _ in enumerate(loader):
-    at = orders[step]
-    x = rows[at]
-    with torch.no_grad():
-        wanted = teacher(x)
-    optimizer.zero_grad()
-    loss = functional.mse_loss(student(x).float(), wanted.float())
-    loss.backward()
-    optimizer.step()
-"""
-"""Eight steps are an epoch."""
-KNOWN: Final = TAUGHT.replace(
-    "wanted = teacher(x)", "if step < 8:\n            known[at] = teacher(x)\n        wanted = known[at]"
-)
 TUNED: Final = "torch.backends.cudnn.benchmark = True\n"
 FULL_CARD: Final = (
     "free = int(0.93 * torch.cuda.mem_get_info()[0]) if pinned and real else 0\n"
@@ -353,9 +313,7 @@ COMPUTE: Final = (
     Loop("tf32-off", "compute", PRODUCTS, LOOP, "torch.set_float32_matmul_precision('high')\n" + LOOP, "", FULL),
     Loop("cudnn-not-tuned", "compute", IMAGE_NET + GIVEN, LOOP, TUNED + LOOP, "", FULL),
     Loop("channels-first-convolutions", "compute", IMAGE_NET + GIVEN, IN_HALF, IN_HALF, IMAGE_NET + LAST),
-    Loop("loss-by-hand", "compute", EVEN, BY_HAND, SPOKEN),
     Loop("unaligned-shapes", "compute", ODD, SPOKEN, SPOKEN, EVEN),
-    Loop("frozen-recomputed", "compute", TEACHER, TAUGHT, KNOWN),
     Loop("near-out-of-memory", "compute", PLAIN, FULL_CARD + LOOP),
     Loop("shared-gpu", "compute", PLAIN, SHARED),
 )

@@ -16,7 +16,7 @@ from typing import Any, Final
 import nbformat
 from nbformat.v4 import output_from_msg
 
-from benchmarks.gpu.kept import Row, Stage, row
+from benchmarks.gpu.kept import OutOfTime, Row, Stage, row
 from tests.support.real_kernel import Kernel
 from tests.support.repository import ROOT
 
@@ -94,6 +94,9 @@ def run(stage: Stage) -> None:
         asked = kernel.client.execute(one.source)
         try:
             kernel.listen(lambda: asked in kernel.done, "The cell did not end", stage.seconds())
+        except OutOfTime:
+            kernel.interrupt()
+            raise
         finally:
             one.outputs = kernel.outputs.get(asked, [])
             nbformat.write(book, stage.work / PATH.name)

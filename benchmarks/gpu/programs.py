@@ -19,6 +19,7 @@ BATCHES: Final = "loader = DataLoader(Held(steps, {}(torch.randn(size(2048, 16),
 RESNET: Final = (
     HEAD
     + """
+import shutil
 try:
     from torchvision.models import resnet50
     net = resnet50()
@@ -33,7 +34,8 @@ class Pictures(Held):
     def __getitem__(self, index):
         return self.batch.flip(-1) if index % 2 else self.batch.clone()
 
-side, batch = size(224, 32), size(128, 4)
+side = size(224, 32)
+batch = size(128 if shutil.disk_usage("/dev/shm").free > 1 << 30 else 16, 4)  # a container may have little of it
 pictures = Pictures(batch * steps, torch.randint(0, 255, (3, side, side), dtype=torch.uint8))
 loader = DataLoader(pictures, batch_size=batch, num_workers=size(8, 1), pin_memory=pinned)
 """

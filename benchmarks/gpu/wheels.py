@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import platform
+import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import venv
 import zipfile
 from collections.abc import Iterable, Sequence
@@ -44,39 +44,24 @@ def missing() -> list[str]:
     return [one for one in PACKAGES if importlib.util.find_spec(ODD.get(one, one.replace("-", "_"))) is None]
 
 
-def fits(name: str, python: tuple[int, int], machine: str) -> bool:
-    """Whether a wheel of this file name runs on that Python and machine."""
-    pythons, abis, platforms = name.removesuffix(".whl").split("-")[-3:]
-    if not any(one == "any" or one.endswith(f"_{machine}") for one in platforms.split(".")):
-        return False
-    major, minor = python
-    for one in pythons.split("."):
-        if one in (f"py{major}", f"py{major}{minor}") and "none" in abis.split("."):
-            return True
-        if one == f"cp{major}{minor}":
-            return True
-        if "abi3" in abis.split(".") and one.startswith(f"cp{major}") and int(one[3:] or 0) <= minor:
-            return True
-    return False
+def folder_for(python: str) -> Path:
+    """Where the wheels for a Python such as `3.12` on a machine like this one are."""
+    return HERE / f"{python}-{platform.machine()}"
 
 
-def unpacked(packages: Iterable[str], folder: Path, wheels: Path = HERE) -> tuple[list[str], list[str]]:
+def unpacked(packages: Iterable[str], folder: Path, wheels: Path) -> tuple[list[str], list[str]]:
     """Unpacks the wheels of these packages into the folder; returns those that are there, and those that are not."""
-    python, machine = (sys.version_info[0], sys.version_info[1]), platform.machine()
     found, lacking = [], []
     for package in packages:
-        names = [one for one in sorted(wheels.glob("*.whl")) if fits(one.name, python, machine)]
-        fitting = [one for one in names if one.name.split("-")[0].replace("_", "-").lower() == package]
-        if not fitting:
-            lacking.append(package)
-            continue
-        with zipfile.ZipFile(fitting[-1]) as wheel:
-            wheel.extractall(folder)
-        found.append(package)
+        fitting = sorted(wheels.glob(f"{package.replace('-', '_')}-*.whl"))
+        (found if fitting else lacking).append(package)
+        for path in fitting:
+            with zipfile.ZipFile(path) as wheel:
+                wheel.extractall(folder)
     return found, lacking
 
 
-def environment(folder: Path, wheels: Path = HERE) -> tuple[Path, str]:
+def environment(folder: Path, wheels: Path | None = None) -> tuple[Path, str]:
     """Makes the environment: this Python with all that it has, this checkout, and the wheels of what it lacks.
 
     Returns:
@@ -87,36 +72,33 @@ def environment(folder: Path, wheels: Path = HERE) -> tuple[Path, str]:
     known = [one for one in sys.path if Path(one).name in ("site-packages", "dist-packages")]  # of an environment too
     lines = [str(ROOT), *(f"import site; site.addsitedir({one!r})" for one in known)]
     (ours / "gpu_proof.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found, lacking = unpacked(missing(), ours, wheels)
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    found, lacking = unpacked(missing(), ours, wheels or folder_for(version))
     said = f"Taken from the wheels carried along: {', '.join(found)}. " if found else ""
     if lacking:
         said += f"This Python lacks {', '.join(lacking)}: `make gpu-wheels` on a machine with a registry gets them."
     return folder / "bin" / "python", said.strip()
 
 
-def download(python: str, folder: Path = HERE) -> int:
-    """Fills the folder by pip with wheels for a Python; returns their bytes."""
-    folder.mkdir(exist_ok=True)
+def download(python: str, folder: Path) -> list[Path]:
+    """Fills the folder by pip with wheels for a Python."""
     platforms = [f"--platform={glibc}_{platform.machine()}" for glibc in GLIBCS]
-    with tempfile.TemporaryDirectory() as fresh:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        command += ["--only-binary=:all:", f"--python-version={python}", "--implementation=cp", *platforms]
-        command += [f"--constraint={ROOT / 'constraints.txt'}", f"--dest={fresh}", *PACKAGES]
-        subprocess.run(command, check=True)
-        for old in folder.glob("*.whl"):
-            old.unlink()
-        for one in Path(fresh).glob("*.whl"):
-            (folder / one.name).write_bytes(one.read_bytes())
-    return sum(one.stat().st_size for one in folder.glob("*.whl"))
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--only-binary=:all:", f"--python-version={python}", "--implementation=cp", *platforms]
+    command += [f"--constraint={ROOT / 'constraints.txt'}", f"--dest={folder}", *PACKAGES]
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run(command, check=True)
+    return sorted(folder.glob("*.whl"))
 
 
 def main(words: Sequence[str]) -> int:
     """Downloads; 1 if that is more than may travel."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.wheels", description="Fetches wheels to carry.")
     parser.add_argument("--python", default=PYTHON, help=f"of the machine with the GPU; default {PYTHON}")
-    nbytes = download(parser.parse_args(words).python)
-    names = sorted(one.name for one in HERE.glob("*.whl"))
-    print("\n".join([*names, f"{len(names)} wheels, {nbytes / (1 << 20):.1f} MiB in {HERE}"]))
+    python = parser.parse_args(words).python
+    found = download(python, folder_for(python))
+    nbytes = sum(one.stat().st_size for one in found)
+    print("\n".join([*(one.name for one in found), f"{len(found)} wheels, {nbytes / (1 << 20):.1f} MiB in {HERE}"]))
     if nbytes > MOST_BYTES:
         print(f"That is more than {MOST_BYTES >> 20} MiB.", file=sys.stderr)
     return int(nbytes > MOST_BYTES)

@@ -133,22 +133,6 @@ def test_the_second_call_begins_with_what_failed_in_the_first(tmp_path: Path) ->
     assert [name for name, _ in found[2:]] == [block.name for block in BLOCKS if block.call == 2]
 
 
-@pytest.mark.parametrize(
-    ("name", "python", "machine", "right"),
-    [
-        ("pytest-9.0-py3-none-any.whl", (3, 12), "x86_64", True),
-        ("psutil-7.2-cp36-abi3-manylinux2014_x86_64.manylinux_2_28_x86_64.whl", (3, 13), "x86_64", True),
-        ("psutil-7.2-cp36-abi3-manylinux2014_aarch64.whl", (3, 13), "x86_64", False),
-        ("numpy-2.2-cp312-cp312-manylinux_2_17_x86_64.whl", (3, 12), "x86_64", True),
-        ("numpy-2.2-cp312-cp312-manylinux_2_17_x86_64.whl", (3, 11), "x86_64", False),
-        ("new-1.0-cp313-abi3-manylinux_2_17_x86_64.whl", (3, 12), "x86_64", False),
-        ("six-1.0-py2.py3-none-any.whl", (3, 10), "aarch64", True),
-    ],
-)
-def test_a_wheel_fits_a_python(name: str, python: tuple[int, int], machine: str, right: bool) -> None:
-    assert wheels.fits(name, python, machine) is right
-
-
 def test_what_is_missing_comes_out_of_the_wheels_and_what_is_not_there_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "pytest_timeout-2.4.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("pytest_timeout.py", "here = True\n")
