@@ -25,6 +25,8 @@ RECORDINGS: Final = "recordings.tar.gz"
 TRACE: Final = "trace.json.gz"
 MOST_BYTES: Final = 16 << 20
 """Of one file."""
+MOST_LOG: Final = 2 << 20
+"""Of what the processes say; a library that repeats itself says more."""
 
 
 def resumed(out: Path, *earlier: Path) -> None:
@@ -52,6 +54,10 @@ def gathered(work: Path, out: Path) -> None:
         else:
             (out / path.name).write_bytes(content)
         path.unlink()
+    log = out / "log.txt"
+    if log.exists() and log.stat().st_size > MOST_LOG:
+        said = log.read_bytes()
+        log.write_bytes(said[: MOST_LOG // 2] + b"\n...\n" + said[-MOST_LOG // 2 :])
     fresh = {one.name: one.read_bytes() for one in sorted(work.glob("recordings/*.npz"))}
     if fresh:
         _pack(out / RECORDINGS, {**_members(out / RECORDINGS), **fresh})

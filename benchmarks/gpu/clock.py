@@ -59,7 +59,7 @@ class Asked:
 
 def beside(stage: Stage, one: Loop) -> Row:
     """The program under watch(), traced in its midst."""
-    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if stage.device == "cuda" else [])]
+    kinds = [ProfilerActivity.CPU, *([] if stage.rehearse else [ProfilerActivity.CUDA])]
     kineto, compute, active = profile(activities=kinds), Compute(), list[float | None]()
     above = filled(one.above, stage.device, WARM + STEPS + AFTER, not stage.rehearse)
 

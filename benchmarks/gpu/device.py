@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 from unittest import mock
+
+KERNEL_MS: Final = 0.02
+LAUNCH_MS: Final = 0.005
+"""Of each kernel of the simulated device, and of its launch."""
+CYCLES_A_MS: Final = 1.7e6
+"""Of `torch.cuda._sleep`."""
 
 
 @contextlib.contextmanager
@@ -21,5 +28,19 @@ def device(rehearse: bool) -> Iterator[str]:
     def interpreted(model: Any = None, *, mode: str = "", **how: Any) -> Any:
         return real(model, **{**how, "backend": "eager"})
 
-    with mock.patch.object(torch, "compile", interpreted):
+    with mock.patch.object(torch, "compile", interpreted), _simulated(torch.cuda) as name:
+        yield name
+
+
+@contextlib.contextmanager
+def _simulated(cuda: Any) -> Iterator[str]:
+    """torch finds a simulated GPU; where there is none, the CPU stands in."""
+    try:
+        simulated = importlib.import_module("tests.support.simulated_cuda").SimulatedCuda
+    except ImportError:
         yield "cpu"
+        return
+    clocked = importlib.import_module("tests.support.simulated_device").SimulatedDevice(real=True)
+    with simulated(clocked, KERNEL_MS, LAUNCH_MS) as here:
+        with mock.patch.object(cuda, "_sleep", lambda cycles: here.launch(cycles / CYCLES_A_MS)):
+            yield "cuda"

@@ -27,6 +27,13 @@ OUTPUTS: Final = ("stream", "display_data", "execute_result", "error")
 CLICKED: Final = {"num_workers": 2}
 FEWER: Final = {"24_000": "3_000", "steps=50": "steps=12"}
 """In a rehearsal."""
+BEGUN: Final = """
+import IPython, anywidget, bokeh, ipywidgets, sys
+from benchmarks.gpu.device import device
+_device = device(True) if {} else None
+_name = _device.__enter__() if _device else "cuda"
+print("Python", sys.version.split()[0], "IPython", IPython.__version__, "Bokeh", bokeh.__version__, "trains on", _name)
+"""
 ASKED: Final = """
 import torch
 def _look():
@@ -84,7 +91,7 @@ def run(stage: Stage) -> None:
     def begun() -> Row:
         nonlocal kernel
         kernel = Listened(home, stage.work / "panel.jsonl")
-        return row("its kernel answers", True)
+        return row(kernel.run(BEGUN.format(stage.rehearse)).strip(), True)
 
     def cell(one: Any) -> Row:
         assert isinstance(kernel, Listened)
@@ -129,6 +136,8 @@ def recorded(kernel: Any) -> Row:
 
 def clicked(kernel: Any, stage: Stage) -> Row:
     """A trial by the panel's own message, to its end."""
+    if not kernel.panel:
+        raise RuntimeError(f"no panel was opened: {[page[:200] for page in kernel.pages]}")
     began, before = time.monotonic(), len(kernel.statuses)
     kernel.click(ask="trial", settings=dict(CLICKED), steps=stage.size(50, 10), seconds=stage.size(10, 3))
     kernel.listen(lambda: "trial" in kernel.statuses[before:], "It did not begin", stage.seconds())
