@@ -23,8 +23,9 @@ from tests.support.device_truth import Spans, common, length, united
 
 POINTS: Final = 0.03
 """The aim: shares of the device's time differ by no more."""
-WARM, STEPS, AFTER = 16, 30, 4
-"""All of them are marked on the device: a run begins with more marked steps than that."""
+WARM, STEPS, AFTER = 8, 30, 4
+FEWEST: Final = 3
+"""Steps in a row that were marked on the device, of those that were traced."""
 WAIT: Final = "wait"
 COLUMNS: Final = {
     "exposed wait": "exposed_wait_s",
@@ -82,18 +83,29 @@ def beside(stage: Stage, one: Loop) -> Row:
     assert seen.recording is not None
     stage.record(one.name, seen.recording)
     events = exported(kineto, stage.work / "trace.json" if one.name == KEPT else None)
-    # The first and the last traced step hold our own synchronizing.
-    ours = shares(seen.recording.steps.rows(WARM + 1, WARM + STEPS - 1))
-    return compared(ours, truth(events, micro), active[0], one.klass != "host", len(events))
+    steps = seen.recording.steps.rows(WARM, WARM + STEPS)
+    first, end = longest(np.isfinite(steps.gpu_gap_s))
+    theirs = truth(events, micro, first, end)
+    said = compared(shares(steps.rows(first, end)), theirs, active[0], one.klass != "host")
+    said["figures"] |= {"events": len(events), "steps": end - first}
+    return said
+
+
+def longest(timed: Any) -> tuple[int, int]:
+    """The longest row of traced steps that were timed on the device; the first and the last hold our synchronizing."""
+    found, began = (1, 1), 1
+    for at in range(1, len(timed)):
+        if at == len(timed) - 1 or not timed[at]:
+            found, began = max(found, (began, at), key=lambda one: one[1] - one[0]), at + 1
+    return found
 
 
 def shares(steps: Any) -> dict[str, float]:
-    """Of the device's time, over the steps that were timed on it; empty if there are too few."""
-    read = np.isfinite(steps.gpu_gap_s)
-    if read.sum() < 5:
+    """Of the device's time; empty if too few steps were timed on it."""
+    if len(steps) < FEWEST:
         return {}
-    whole_s = float((steps.gpu_gap_s + steps.gpu_s)[read].sum())
-    return {name: float(np.nansum(getattr(steps, column)[read])) / whole_s for name, column in COLUMNS.items()}
+    whole_s = float((steps.gpu_gap_s + steps.gpu_s).sum())
+    return {name: float(np.nansum(getattr(steps, column))) / whole_s for name, column in COLUMNS.items()}
 
 
 def exported(kineto: Any, kept: Path | None) -> list[dict[str, Any]]:
@@ -106,11 +118,11 @@ def exported(kineto: Any, kept: Path | None) -> list[dict[str, Any]]:
         return list(json.loads(path.read_text(encoding="utf-8"))["traceEvents"])
 
 
-def truth(events: Iterable[Mapping[str, Any]], micro: int = 1) -> dict[str, float]:
-    """The same shares out of a trace's events; empty where it has no kernels.
+def truth(events: Iterable[Mapping[str, Any]], micro: int, first: int, end: int) -> dict[str, float]:
+    """The same shares of the steps from `first` to before `end`, out of a trace's events; empty without kernels.
 
-    A kernel belongs to the step in which it was launched, and a step begins where the loop asks for its batch. The
-    stretch is from the end of the first step's work to the end of the last one's.
+    A kernel belongs to the step in which it was launched, and a step begins where the loop asks for its batch. A step
+    lasts from the end of the work of the one before to the end of its own.
     """
     begins, waits, copies, kernels, launched = [], [], [], [], dict[Any, float]()
     for one in events:
@@ -125,23 +137,19 @@ def truth(events: Iterable[Mapping[str, Any]], micro: int = 1) -> dict[str, floa
             launched[known] = span[0]
         elif kind in ("gpu_memcpy", "kernel", "gpu_memset"):
             (copies if "HtoD" in name or "DtoH" in name else kernels).append((*span, known))
-    if not kernels or len(begins) < 3:
+    if not kernels or end - first < FEWEST:
         return {}
-    return _shares(np.sort(begins), _spans(waits), _spans(copies), kernels, launched)
+    steps = np.searchsorted(np.sort(begins), [launched.get(known, at) for at, _, known in kernels], "right") - 1
+    return _shares(_spans(waits), _spans(copies), _spans(kernels), steps, range(first - 1, end))
 
 
-def _shares(
-    begins: Any, waits: Spans, copies: Spans, kernels: list[tuple[float, float, Any]], launched: Mapping[Any, float]
-) -> dict[str, float]:
-    steps = np.searchsorted(begins, [launched.get(known, begin) for begin, _, known in kernels], "right") - 1
-    spans = _spans(kernels)
-    numbers = [number for number in range(len(begins)) if (steps == number).any()]
-    first = np.asarray([spans[steps == number, 0].min() for number in numbers])
-    last = np.asarray([spans[steps == number, 1].max() for number in numbers])
+def _shares(waits: Spans, copies: Spans, kernels: Spans, steps: Any, numbers: Iterable[int]) -> dict[str, float]:
+    of = [kernels[steps == number] for number in numbers]
+    first, last = np.asarray([[one[:, 0].min(), one[:, 1].max()] for one in of]).T
     stretch = np.asarray([[last[0], last[-1]]])
     gaps = np.column_stack([last[:-1], first[1:]])
     gaps = united(gaps[gaps[:, 1] > gaps[:, 0]])
-    busy, copied = common(stretch, united(spans)), common(stretch, united(copies))
+    busy, copied = common(stretch, united(kernels)), common(stretch, united(copies))
     waited = common(stretch, united(waits))
     both = united(np.concatenate([busy, copied]))
     found = {
@@ -157,9 +165,7 @@ def _spans(found: Iterable[tuple[Any, ...]]) -> Spans:
     return np.asarray([one[:2] for one in found], dtype=np.float64).reshape(-1, 2)
 
 
-def compared(
-    ours: Mapping[str, float], theirs: Mapping[str, float], active: float | None, solid: bool, events: int
-) -> Row:
+def compared(ours: Mapping[str, float], theirs: Mapping[str, float], active: float | None, solid: bool) -> Row:
     """Shares of the device's time, ours beside Kineto's; busy is an upper bound where a step has pauses inside."""
     told = []
     for name in COLUMNS:
@@ -168,5 +174,5 @@ def compared(
     told.append("GPM 1 is not told" if active is None else f"GPM 1 {100 * active:.1f} %")
     off = {name: ours[name] - theirs[name] for name in theirs if name in ours}
     good = all(abs(one) <= POINTS or (name in ("busy", "gap") and not solid and one > 0) for name, one in off.items())
-    figures = {"ours": dict(ours), "kineto": dict(theirs), "gpm": active, "off": off, "events": events}
+    figures = {"ours": dict(ours), "kineto": dict(theirs), "gpm": active, "off": off}
     return row(", ".join(told), good and bool(off), **figures)

@@ -83,3 +83,11 @@ def test_an_environment_sees_this_python_this_checkout_and_the_wheels(tmp_path: 
     code = "import gpu_doctor, numpy, pytest; print(gpu_doctor.__file__)"
     assert running.ended([str(python), "-c", code], tmp_path / "log.txt", 60.0, {"PYTHONPATH": ""}) == 0
     assert Path((tmp_path / "log.txt").read_text().strip()).is_relative_to(running.ROOT)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+def test_a_rehearsal_runs_both_calls_whole(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "benchmarks.gpu", "--rehearse", "--out", str(tmp_path)]
+    code = running.ended(words, tmp_path / "said.txt", 400.0, os.environ)
+    assert code == 0, (tmp_path / "said.txt").read_text()

@@ -248,21 +248,25 @@ def traced(micro: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("micro", [1, 4])
 def test_a_trace_tells_shares_of_the_devices_time(micro: int) -> None:
-    found = clock.truth(traced(micro), micro)
+    found = clock.truth(traced(micro), micro, 1, 4)
     # From the end of one step's last kernel to the next one's: a gap of 35 us, once a step.
     assert found["exposed wait"] == pytest.approx(0.20) and found["busy"] == pytest.approx(0.65)
     assert found["gap"] == pytest.approx(0.35 / micro) and found["exposed copies"] == pytest.approx(0.10 / micro)
-    assert clock.truth([], micro) == {}
+    assert clock.truth([], micro, 1, 4) == {} == clock.truth(traced(micro), micro, 1, 2)
+
+
+def test_the_longest_row_of_timed_steps_is_taken_without_the_ends() -> None:
+    assert clock.longest([True] * 6) == (1, 5)
+    assert clock.longest([True, True, False, True, True, True, False, True]) == (3, 6)
+    assert clock.longest([True, False, False]) == (1, 1)
 
 
 def test_shares_are_judged_in_points_and_busy_is_an_upper_bound_where_steps_have_pauses() -> None:
     theirs = {"exposed wait": 0.2, "busy": 0.5}
-    assert clock.compared({**theirs, "busy": 0.52}, theirs, 0.5, True, 1)["good"]
+    assert clock.compared({**theirs, "busy": 0.52}, theirs, 0.5, True)["good"]
     wide = {**theirs, "busy": 0.6}
-    assert (
-        not clock.compared(wide, theirs, None, True, 1)["good"] and clock.compared(wide, theirs, None, False, 1)["good"]
-    )
-    assert not clock.compared({}, theirs, None, True, 1)["good"], "nothing of ours was told"
+    assert not clock.compared(wide, theirs, None, True)["good"] and clock.compared(wide, theirs, None, False)["good"]
+    assert not clock.compared({}, theirs, None, True)["good"], "nothing of ours was told"
 
 
 def test_the_chosen_tests_are_there() -> None:
