@@ -80,7 +80,7 @@ test-extra: setup
 # wherever that Python finds them.
 GPU_PYTHON := $(if $(filter file,$(origin PYTHON)),$(if $(wildcard $(PY)),$(PY),$(PYTHON)),$(PYTHON))
 GPU_ARGS = $(BLOCKS) $(if $(CALL),--call $(CALL)) $(if $(MINUTES),--minutes $(MINUTES)) \
-  $(if $(findstring command,$(origin OUT)),--out "$(OUT)") $(if $(filter-out 0,$(REHEARSE)),--rehearse)
+  $(if $(findstring command,$(origin OUT)),--out "$(OUT)") $(if $(filter-out 0,$(REHEARSE)),--rehearse $(if $(filter 2,$(CALL)),,--anew))
 GPU_PYTHON_VERSION ?= 3.12
 
 gpu:

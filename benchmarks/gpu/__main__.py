@@ -26,7 +26,7 @@ OUT: Final = Path(__file__).with_name("out")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Returns the parser of the options."""
     found = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     names = ", ".join(one.name for one in BLOCKS)
     found.add_argument("blocks", nargs="*", metavar="BLOCK", help=f"only these, whatever the call: {names}")
@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str]) -> int:
-    """Runs what is due; 1 where a block failed or nothing could begin, or a rehearsal has not come to its end."""
+    """Runs what is due; returns 1 where a block failed, nothing could begin, or a rehearsal did not end."""
     began, options = time.monotonic(), parser()
     asked = options.parse_args(words)
     if unknown := set(asked.blocks) - {one.name for one in BLOCKS}:
@@ -52,8 +52,7 @@ def main(words: Sequence[str]) -> int:
     out = (asked.out or usual).resolve()
     out.mkdir(parents=True, exist_ok=True)
     if asked.anew:
-        for path in out.iterdir():
-            path.unlink() if path.is_file() else None
+        archive.forget(out)
     else:
         archive.resumed(out, usual)
     whole_s = sum(CALL_S.values()) if asked.call is None else CALL_S[asked.call]

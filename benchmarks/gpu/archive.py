@@ -23,23 +23,34 @@ NAME: Final = "gpu-results.tar.gz"
 FOLDER: Final = PurePosixPath("benchmarks/gpu")
 RECORDINGS: Final = "recordings.tar.gz"
 TRACE: Final = "trace.json.gz"
+NAMES: Final = (
+    *("rows.jsonl", "log.txt", "pytest.txt", "table.md", "probe.json", "01_quickstart.ipynb", "panel.jsonl.gz"),
+    *(RECORDINGS, TRACE),
+)
+"""Nothing else in the folder is ours."""
 MOST_BYTES: Final = 16 << 20
-"""Of one file."""
+"""A file that is larger does not come back."""
 MOST_LOG: Final = 2 << 20
-"""Of what the processes say; a library that repeats itself says more."""
+"""The middle of a longer log is cut out: a library that repeats itself says more."""
 
 
 def resumed(out: Path, *earlier: Path) -> None:
-    """Lays into the output folder what these folders, and the archives in them, have of earlier calls."""
+    """Copies into the output folder what earlier calls left in these folders, or in the archives there."""
     for folder in (out, *earlier):
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if path.is_file() and not (out / path.name).exists():
-                shutil.copyfile(path, out / path.name)
+        for name in NAMES:
+            if (folder / name).is_file() and not (out / name).exists():
+                shutil.copyfile(folder / name, out / name)
         if (folder / NAME).exists():
             for name, content in _members(folder / NAME).items():
                 place = out / PurePosixPath(name).name
                 if PurePosixPath(name).parent == FOLDER / "out" and not place.exists():
                     place.write_bytes(content)
+
+
+def forget(out: Path) -> None:
+    """Removes what earlier calls left in a folder."""
+    for name in (*NAMES, NAME):
+        (out / name).unlink(missing_ok=True)
 
 
 def gathered(work: Path, out: Path) -> None:
@@ -65,7 +76,7 @@ def gathered(work: Path, out: Path) -> None:
 
 
 def leave(out: Path, machine: Mapping[str, Any]) -> Path:
-    """Writes table and archive. What only the archive needs to hold is left loose where that would be too large.
+    """Writes table and archive, and packs away what need not lie loose; an archive that is too large is dropped.
 
     Returns:
         The archive, or the folder where there is none.
@@ -75,7 +86,7 @@ def leave(out: Path, machine: Mapping[str, Any]) -> Path:
     (out / "table.md").write_text(table(machine, found), encoding="utf-8")
     probe = found.get("probe", {}).get("rows", {})
     (out / "probe.json").write_text(json.dumps(probe, indent=1), encoding="utf-8")
-    files = {f"{FOLDER}/out/{one.name}": one.read_bytes() for one in sorted(out.iterdir()) if one.is_file()}
+    files = {f"{FOLDER}/out/{name}": (out / name).read_bytes() for name in NAMES if (out / name).is_file()}
     figures = json.dumps({"machine": dict(machine), "parts": found}, indent=1)
     _pack(out / NAME, {f"{FOLDER}/{file_name(dict(machine))}.json": figures.encode(), **files})
     whole = (out / NAME).stat().st_size <= MOST_BYTES

@@ -1,4 +1,4 @@
-"""The device clock's shares beside what torch.profiler (Kineto) and GPM 1 say of the same steps."""
+"""Compares the device clock's shares with what torch.profiler (Kineto) and GPM 1 say of the same steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POINTS: Final = 0.03
 """The aim: shares of the device's time differ by no more."""
 WARM, STEPS, AFTER = 8, 30, 4
 FEWEST: Final = 3
-"""Steps in a row that were marked on the device, of those that were traced."""
+"""So many traced steps in a row must be marked on the device."""
 WAIT: Final = "wait"
 COLUMNS: Final = {
     "exposed wait": "exposed_wait_s",
@@ -34,17 +34,17 @@ COLUMNS: Final = {
     "busy": "gpu_s",
 }
 KEPT: Final = "starved loader"
-"""Of this one the trace is kept: it is the smallest."""
+"""The trace of this program is kept: it is the smallest."""
 
 
 def run(stage: Stage) -> None:
-    """A row a program."""
+    """Compares each program."""
     with_fork()
     stage.run({one.name: partial(beside, stage, one) for one in CLOCKED})
 
 
 class Asked:
-    """A loader whose batches are asked for in regions of the profiler; `at` hears of the number of each."""
+    """Asks a loader for its batches in regions of the profiler; `at` hears the number of each."""
 
     def __init__(self, loader: Any, at: Callable[[int], None]) -> None:
         self._loader, self._at = loader, at
@@ -59,7 +59,7 @@ class Asked:
 
 
 def beside(stage: Stage, one: Loop) -> Row:
-    """The program under watch(), traced in its midst."""
+    """Runs a program under watch() and traces the steps in its midst."""
     kinds = [ProfilerActivity.CPU, *([] if stage.rehearse else [ProfilerActivity.CUDA])]
     kineto, compute, active = profile(activities=kinds), Compute(), list[float | None]()
     above = filled(one.above, stage.device, WARM + STEPS + AFTER, not stage.rehearse)
@@ -92,7 +92,7 @@ def beside(stage: Stage, one: Loop) -> Row:
 
 
 def longest(timed: Any) -> tuple[int, int]:
-    """The longest row of traced steps that were timed on the device; the first and the last hold our synchronizing."""
+    """Finds the longest row of timed steps; the first and the last one hold our synchronizing."""
     found, began = (1, 1), 1
     for at in range(1, len(timed)):
         if at == len(timed) - 1 or not timed[at]:
@@ -101,7 +101,7 @@ def longest(timed: Any) -> tuple[int, int]:
 
 
 def shares(steps: Any) -> dict[str, float]:
-    """Of the device's time; empty if too few steps were timed on it."""
+    """Adds up our columns as shares of the device's time; empty if too few steps were timed."""
     if len(steps) < FEWEST:
         return {}
     whole_s = float((steps.gpu_gap_s + steps.gpu_s).sum())
@@ -109,7 +109,7 @@ def shares(steps: Any) -> dict[str, float]:
 
 
 def exported(kineto: Any, kept: Path | None) -> list[dict[str, Any]]:
-    """The events of a trace, by way of the file that the profiler writes: its form has not changed for years."""
+    """Reads the trace's events from the file that the profiler writes: its form has not changed for years."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         kineto.export_chrome_trace(str(path))
@@ -119,7 +119,7 @@ def exported(kineto: Any, kept: Path | None) -> list[dict[str, Any]]:
 
 
 def truth(events: Iterable[Mapping[str, Any]], micro: int, first: int, end: int) -> dict[str, float]:
-    """The same shares of the steps from `first` to before `end`, out of a trace's events; empty without kernels.
+    """Adds up the same shares of the steps `first` to before `end` from a trace; empty where it has no kernels.
 
     A kernel belongs to the step in which it was launched, and a step begins where the loop asks for its batch. A step
     lasts from the end of the work of the one before to the end of its own.
@@ -166,7 +166,7 @@ def _spans(found: Iterable[tuple[Any, ...]]) -> Spans:
 
 
 def compared(ours: Mapping[str, float], theirs: Mapping[str, float], active: float | None, solid: bool) -> Row:
-    """Shares of the device's time, ours beside Kineto's; busy is an upper bound where a step has pauses inside."""
+    """Judges our shares by Kineto's; busy is an upper bound where a step has pauses inside."""
     told = []
     for name in COLUMNS:
         one, other = (f"{100 * found[name]:.1f} %" if name in found else "?" for found in (ours, theirs))

@@ -1,4 +1,4 @@
-"""The device that a block works on: the card, or what stands for it in a rehearsal."""
+"""Chooses the device that a block works on: the card, or what stands for it in a rehearsal."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from unittest import mock
 
 KERNEL_MS: Final = 0.02
 LAUNCH_MS: Final = 0.005
-"""Of each kernel of the simulated device, and of its launch."""
+"""The simulated device takes so long for a kernel, and the host for its launch."""
 CYCLES_A_MS: Final = 1.7e6
-"""Of `torch.cuda._sleep`."""
+"""`torch.cuda._sleep` counts in these."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What the diagnosis says of each patient and of each framework's program, and what the patients' cures gain."""
+"""Diagnoses each patient and each framework's program, and times what the patients' cures gain."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from benchmarks.gpu.timing import as_it_was, gain, in_turns, step_s, with_fork
 from gpu_doctor.diagnosis import Diagnosis
 
 HEALTHY_BAR: Final = 0.10
-"""So dear no finding may be on the healthy loop."""
+"""No finding on the healthy loop may cost so much."""
 SECONDS: Final = 4.0
-"""Of a diagnosed run at most."""
+"""A diagnosed run takes no longer."""
 SHARES: Final = ("gpu_gap_share", "gpu_busy_share", "exposed_wait_share", "exposed_transfer_share", "sync_share")
 
 
 def run(stage: Stage) -> None:
-    """First all diagnoses; then, while there is time, all cures."""
+    """Makes all diagnoses first; then, while there is time, times all cures."""
     warnings.simplefilter("ignore")  # torch's advice on the number of workers, at every loader
     with_fork()
     works: dict[str, Callable[[], Row]] = {f"{one.key}: diagnosis": partial(diagnosed, stage, one) for one in PATIENTS}
@@ -35,13 +35,13 @@ def run(stage: Stage) -> None:
 
 
 def frameworks(stage: Stage) -> None:
-    """A row a framework that is installed."""
+    """Watches a program of each framework that is installed."""
     warnings.simplefilter("ignore")
     stage.run({one.name: partial(heard, stage, one) for one in FRAMEWORKS})
 
 
 def ran(stage: Stage, one: Loop, steps: int, seconds: float | None = None) -> Any:
-    """The recording of one run, as `%%gpudoctor` makes it; it is kept."""
+    """Records one run as `%%gpudoctor` does, and keeps the recording."""
     above = filled(one.above, stage.device, steps, not stage.rehearse)
     linecache.cache["<above>"] = (len(above), None, above.splitlines(keepends=True), "<above>")
     with as_it_was(stage.device) as names, contextlib.redirect_stdout(io.StringIO()):
@@ -52,7 +52,7 @@ def ran(stage: Stage, one: Loop, steps: int, seconds: float | None = None) -> An
 
 
 def heard(stage: Stage, one: Loop) -> Row:
-    """Whether every step of a program is heard, the device is timed, and no tap gives up."""
+    """Judges whether every step is heard, the device is timed, and no tap gives up."""
     try:
         importlib.import_module(one.name)
     except ImportError as error:
@@ -68,18 +68,18 @@ def heard(stage: Stage, one: Loop) -> Row:
 
 
 def diagnosed(stage: Stage, one: Loop) -> Row:
-    """Whether the sick loop's trouble comes first."""
+    """Judges whether the sick loop's trouble is named first."""
     recording = ran(stage, one, stage.size(200, 10), SECONDS)
     return judged(one, gpu_doctor.diagnose(recording), tuple(recording.notes))
 
 
 def listed(said: Diagnosis) -> str:
-    """The dearest findings."""
+    """Lists the dearest findings."""
     return ", ".join(f"{one.rule} {100 * one.cost_share:.0f} %" for one in said.findings[:4]) or "nothing found"
 
 
 def judged(one: Loop, said: Diagnosis, notes: tuple[str, ...] = ()) -> Row:
-    """Whether the diagnosis names the trouble first; of the healthy loop, whether nothing is dear."""
+    """Judges a diagnosis: the trouble must come first; on the healthy loop nothing may be dear."""
     wanted, vitals = (one.rule, *one.others), said.vitals
     good = said.findings[0].rule in wanted if said.findings else False
     if one.rule == HEALTHY:
@@ -95,14 +95,14 @@ def judged(one: Loop, said: Diagnosis, notes: tuple[str, ...] = ()) -> Row:
 
 
 def cured(stage: Stage, one: Loop) -> Row:
-    """The sick and the cured loop by the bare clock, in turns."""
+    """Times the sick and the cured loop."""
     steps = stage.size(60, 8)
     told = stage.rows.get(f"{one.key}: diagnosis", {}).get("figures", {})
     return priced(bare(stage, one, steps), one.samples, told.get("predicted"))
 
 
 def bare(stage: Stage, one: Loop, steps: int) -> dict[str, list[float]]:
-    """Seconds a step of both sides, in turns, with none of our taps on."""
+    """Times both sides in turns, in seconds a step, with none of our taps on."""
     above, better = (
         filled(text, stage.device, steps, not stage.rehearse) for text in (one.above, one.better or one.above)
     )
@@ -114,7 +114,7 @@ def bare(stage: Stage, one: Loop, steps: int) -> dict[str, list[float]]:
 
 
 def priced(found: Mapping[str, list[float]], samples: float, predicted: float | None) -> Row:
-    """What the cure gains in samples a second, beside what was foretold; the prescription may be another cure."""
+    """Tells what the cure gains in samples a second beside the forecast, which may be that of another cure."""
     real = samples * gain(found["as written"], found["changed"])
     said = f"{1e3 * min(found['as written']):.2f} to {1e3 * min(found['changed']):.2f} ms a step: {real:.2f}x"
     said += f"; foretold {predicted:.2f}x" if predicted else "; no forecast"

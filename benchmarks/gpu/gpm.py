@@ -1,4 +1,4 @@
-"""NVML asked directly, beside what our probes read: clocks while the card wakes, and GPM between two moments."""
+"""Asks NVML directly, past our probes, for clocks while the card wakes and for GPM between two moments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 COMPUTE: Final = 1
-"""GPM's number for the share of time in which any compute ran, in per cent (nvml.h, nvmlGpmMetricId_t)."""
+"""GPM has this number for the share of time in which any compute ran, in per cent (nvml.h, nvmlGpmMetricId_t)."""
 LEAST_S: Final = 0.15
 """Two samples must lie more than 100 ms apart."""
 
@@ -28,7 +28,7 @@ def handle() -> Iterator[tuple[Any, Any]]:
 
 
 class Between:
-    """Two samples of one card, and what GPM says of the time between them."""
+    """Takes two samples of one card and reads what GPM says of the time between them."""
 
     def __init__(self, vendor: Any, card: Any) -> None:
         """Takes the first sample."""
@@ -37,7 +37,7 @@ class Between:
         vendor.nvmlGpmSampleGet(card, self._samples[0])
 
     def read(self, numbers: Iterable[int]) -> dict[int, float]:
-        """Takes the second sample; the metrics that answer, by number."""
+        """Takes the second sample; returns the metrics that answer, by number."""
         time.sleep(max(LEAST_S - (time.monotonic() - self._began), 0.0))
         vendor, found = self._vendor, dict[int, float]()
         vendor.nvmlGpmSampleGet(self._card, self._samples[1])
@@ -56,20 +56,20 @@ class Between:
 
 
 class Compute:
-    """GPM 1 between `start` and `stop`, as a share; None where the card has no GPM."""
+    """Reads GPM 1 between `start` and `stop`."""
 
     def __init__(self) -> None:
         self._open: contextlib.ExitStack | None = None
         self._between: Between | None = None
 
     def start(self) -> None:
-        """The first sample."""
+        """Takes the first sample."""
         with contextlib.suppress(Exception), contextlib.ExitStack() as stack:
             self._between = Between(*stack.enter_context(handle()))
             self._open = stack.pop_all()
 
     def stop(self) -> float | None:
-        """The second, and what lies between."""
+        """Takes the second; returns the share between them, None where the card has no GPM."""
         if self._open is None or self._between is None:
             return None
         with self._open:
@@ -79,7 +79,7 @@ class Compute:
 
 @contextlib.contextmanager
 def clocks(every_s: float = 0.05) -> Iterator[list[tuple[float, int]]]:
-    """SM clock in MHz while the body runs, each with its seconds since the begin."""
+    """Reads the SM clock in MHz while the body runs, each with its seconds since the begin."""
     found: list[tuple[float, int]] = []
     over = threading.Event()
     with handle() as (vendor, card):

@@ -24,7 +24,7 @@ FAILED: Final = "failed"
 CUT_OFF: Final = "cut off"
 """Its time was over: another call goes on with the rows that are left."""
 NEEDS_A_CARD: Final = ("CUDA", "cuda", "NVML", "NVIDIA", "dummy base class")
-"""Words of an error that a rehearsal meets where the simulated device ends."""
+"""An error of a rehearsal has one of these words where the simulated device ends."""
 Row = dict[str, Any]
 """`said` in a sentence, `good`: whether its aim is met (None = there is none), `figures`, and `error`: a traceback."""
 Work = Callable[[], Row]
@@ -37,12 +37,12 @@ class OutOfTime(BaseException):
 
 
 def row(said: str, good: bool | None = None, /, **figures: Any) -> Row:
-    """What a row says and the figures that it rests on."""
+    """Makes a row from a sentence and the figures that it rests on."""
     return {"said": said, "good": good, "figures": figures}
 
 
 def settled(found: Row) -> bool:
-    """Whether a row need not be found again: it neither failed nor missed its aim."""
+    """Tells whether a row need not be found again: it neither failed nor missed its aim."""
     return not found.get("error") and found.get("good") is not False
 
 
@@ -55,7 +55,7 @@ def add(out: Path, line: Mapping[str, Any]) -> None:
 
 
 def read(out: Path, machine: Mapping[str, Any] | None = None) -> Found:
-    """What is kept; of one machine where it is named: figures of two cards are never mixed."""
+    """Reads what is kept; only what this machine gave where one is named, as figures of two cards are never mixed."""
     found: Found = {}
     counts = True
     try:
@@ -84,7 +84,7 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 class Stage:
-    """Where a block works: its device, its time, its folders, and the rows that it has found."""
+    """Holds what a block works with: its device, its time, its folders, and the rows that it has found."""
 
     def __init__(
         self,
@@ -103,14 +103,14 @@ class Stage:
         kept = read(out, machine).get(block, {"rows": {}})["rows"]
         self.rows: dict[str, Row] = {key: one for key, one in kept.items() if settled(one)}
         self.left: list[str] = []
-        """Rows for which there was no time."""
+        """There was no time for these rows."""
 
     def seconds(self) -> float:
-        """What is left of its time."""
+        """Returns the time that is left."""
         return self._ends - self._clock()
 
     def size(self, full: int, small: int) -> int:
-        """A size for the card, or for the rehearsal."""
+        """Chooses a size for the card or for the rehearsal."""
         return small if self.rehearse else full
 
     def run(self, works: Mapping[str, Work], share: float = 2.0) -> None:
@@ -151,7 +151,7 @@ class Stage:
         recording.save(folder / f"{re.sub('[^a-z0-9]+', '-', name.lower())}.npz")
 
     def status(self) -> str:
-        """How the block stands at its end."""
+        """Tells how the block stands at its end."""
         if any(one.get("error") for one in self.rows.values()):
             return FAILED
         return CUT_OFF if self.left else DONE
@@ -174,7 +174,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON takes it: what is not a number is null, and a number of numpy or torch is a plain one."""
+    """Converts to what JSON takes: what is not a number becomes null, a number of numpy or torch a plain one."""
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

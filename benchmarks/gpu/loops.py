@@ -15,7 +15,7 @@ from tests.support.turns import scaled
 WORK_S: Final = 0.006
 """The device's part of a step of the net in `BUSY`."""
 HEALTHY: Final = "healthy"
-"""In place of a rule: nothing may be found that costs a tenth."""
+"""Stands in place of a rule: nothing may be found that costs a tenth."""
 HEAD: Final = """
 import time
 import torch
@@ -88,7 +88,7 @@ WAITS: Final = LOOP.replace(", non_blocking=True", "")
 
 @dataclass(frozen=True)
 class Loop:
-    """What is known of a loop by construction; what its cure gains is measured, never written down."""
+    """Holds what is known of a loop by construction; what its cure gains is measured, never written down."""
 
     rule: str
     klass: str
@@ -109,12 +109,12 @@ class Loop:
 
     @property
     def key(self) -> str:
-        """What its rows are called."""
+        """Returns the name of its rows."""
         return self.name or self.rule
 
 
 def filled(above: str, device: str, steps: int, real: bool = True, rows: int = 0) -> str:
-    """The cells above for a device, a number of steps and a size of the net; 0 = as busy as WORK_S says."""
+    """Fills the cells above in for a device, a number of steps and a size of the net; 0 = as busy as WORK_S says."""
     rows = rows or (rows_for(device, real) if "ROWS" in above else 0)
     for name, value in {"DEVICE": device, "STEPS": steps, "REAL": real, "ROWS": rows}.items():
         above = above.replace(name, str(value))
@@ -123,7 +123,7 @@ def filled(above: str, device: str, steps: int, real: bool = True, rows: int = 0
 
 @functools.cache
 def rows_for(device: str, real: bool) -> int:
-    """Rows with which the net keeps this card busy for WORK_S: sick loops are then equally sick on every card."""
+    """Finds the rows with which the net keeps this card busy for WORK_S: loops are then equally sick on every card."""
     if not real:
         return 64
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -143,12 +143,12 @@ def rows_for(device: str, real: bool) -> int:
 
 
 def then(*lines: str) -> str:
-    """The loop with more lines after its optimizer step."""
+    """Appends lines to the loop, after its optimizer step."""
     return LOOP + "".join(f"    {one}\n" for one in lines)
 
 
 def fed(dataset: str, words: str = "") -> str:
-    """The cells above a loop on a dataset, with more words for its loader."""
+    """Writes the cells above a loop on a dataset, with more words for its loader."""
     return HEAD + BUSY + f"loader = DataLoader({dataset}, batch_size=32, pin_memory=pinned{words})\n"
 
 
@@ -159,7 +159,7 @@ INPUT: Final = (Loop("slow-storage", "input", fed(SLEEPS), LOOP, LOOP, EIGHT, ("
 IMAGES: Final = "torch.zeros((size({}, 4), 3, size(224, 8), size(224, 8)), dtype=torch.{})"
 PAGED: Final = HEAD + BUSY + f"images = Held(steps, {IMAGES.format(96, 'uint8')})\n"
 FORKED: Final = "loader = DataLoader(images, batch_size=None, num_workers=2, prefetch_factor=1{})\n"
-"""Few and small enough for 64 MB of shared memory, which is all that a container may have."""
+"""They fit into 64 MB of shared memory, which is all that a container may have."""
 WHOLE: Final = f"loader = DataLoader(Held(steps, pin({IMAGES})), batch_size=None)\n"
 MASK: Final = f"mask = pin({IMAGES.format(8, 'uint8')})\n"
 IN_TURN: Final = LOOP.replace(
@@ -205,7 +205,7 @@ TRANSFER: Final = (
 
 
 def deep(width: int = 64, batch: int = 32, micro: int = 1) -> str:
-    """Cells with many layers that hardly compute, and a loader of so many micro-batches a step."""
+    """Writes cells with many layers that hardly compute, and a loader of so many micro-batches a step."""
     rows = f"Rows({micro} * {batch} * steps, ({width},))"
     return (
         HEAD

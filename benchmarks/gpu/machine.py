@@ -1,4 +1,4 @@
-"""What this machine is, without a context of ours on its card: asked of nvidia-smi and of the installed packages."""
+"""Asks nvidia-smi and the installed packages what this machine is, without a context of ours on its card."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_GPU: Final = (
 
 
 def card() -> dict[str, Any]:
-    """Name, driver and memory of the first GPU; empty if there is none."""
+    """Asks for name, driver and memory of the first GPU; empty if there is none."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits"]
     try:
         said = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
@@ -33,7 +33,7 @@ def card() -> dict[str, Any]:
 
 
 def facts(rehearse: bool) -> dict[str, Any]:
-    """Card, driver, torch, Python, cores, date; `why_not`: what keeps the proof from beginning, empty if nothing."""
+    """Gathers card, driver, torch, Python, cores and date; `why_not` says what keeps the proof from beginning."""
     found: dict[str, Any] = {
         "card": SIMULATED,
         "simulated": rehearse,
@@ -54,5 +54,5 @@ def facts(rehearse: bool) -> dict[str, Any]:
 
 
 def file_name(machine: dict[str, Any]) -> str:
-    """The card's name as a file's: `nvidia-h100-80gb-hbm3`."""
+    """Makes a file's name of the card's: `nvidia-h100-80gb-hbm3`."""
     return re.sub(r"[^a-z0-9]+", "-", str(machine.get("card", "unknown")).lower()).strip("-")

@@ -22,11 +22,11 @@ from tests.support.repository import ROOT
 
 PATH: Final = ROOT / "notebooks" / "01_quickstart.ipynb"
 MOST_BUFFER: Final = 1 << 17
-"""Bytes of a message's buffer that are kept; the plots' library is larger."""
+"""A longer buffer of a message is not kept; the plots' library is one."""
 OUTPUTS: Final = ("stream", "display_data", "execute_result", "error")
 CLICKED: Final = {"num_workers": 2}
 FEWER: Final = {"24_000": "3_000", "steps=50": "steps=12"}
-"""In a rehearsal."""
+"""A rehearsal replaces these."""
 BEGUN: Final = """
 import IPython, anywidget, bokeh, ipywidgets, sys
 from benchmarks.gpu.device import device
@@ -63,7 +63,7 @@ class Listened(Kernel):
         self._heard_file = heard.open("w", encoding="utf-8")
         self._began = time.monotonic()
         self.outputs: dict[str, list[Any]] = {}
-        """By request."""
+        """They stand by the request that put them out."""
         super().__init__(home)
 
     def _heard(self, message: dict[str, Any]) -> None:
@@ -81,7 +81,7 @@ class Listened(Kernel):
 
 
 def run(stage: Stage) -> None:
-    """A row a cell, then one for what was recorded, and one for the click."""
+    """Runs the cells; after the doctored one it asks what was recorded, and clicks."""
     home = stage.work / "home"
     home.mkdir(parents=True, exist_ok=True)
     read: Any = nbformat.read  # has no types
@@ -127,7 +127,7 @@ def run(stage: Stage) -> None:
 
 
 def recorded(kernel: Any) -> Row:
-    """What the diagnosis of the first run rests on."""
+    """Asks the kernel what the diagnosis of the first run rests on."""
     found = json.loads(kernel.run(f"SHARES = {SHARES!r}\n{ASKED}").strip().splitlines()[-1])
     told = ", ".join(f"{rule} {100 * cost:.0f} %" for rule, cost in found["findings"]) or "nothing found"
     said = f"{found['bottleneck']}: {told}; {found['device_steps']} of {found['steps']} steps timed on the device"
@@ -135,7 +135,7 @@ def recorded(kernel: Any) -> Row:
 
 
 def clicked(kernel: Any, stage: Stage) -> Row:
-    """A trial by the panel's own message, to its end."""
+    """Clicks for a trial as the panel's page does, and waits for its end."""
     if not kernel.panel:
         raise RuntimeError(f"no panel was opened: {[page[:200] for page in kernel.pages]}")
     began, before = time.monotonic(), len(kernel.statuses)

@@ -1,4 +1,4 @@
-"""The two calls of the proof, their blocks in order, and how long each may take."""
+"""Lists the two calls of the proof, their blocks in order, and how long each may take."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any, Final
 CALL_S: Final = {1: 340.0, 2: 240.0}
 """A call takes no longer, its start and its archive included."""
 END_S: Final = 6.0
-"""Kept of a call's time to write what it leaves."""
+"""A call keeps so much of its time to write what it leaves."""
 AGAIN_S: Final = 100.0
-"""Of the second call, for all that failed in the first."""
+"""The second call has so much for all that failed in the first."""
 REHEARSED: Final = 0.6
 """A rehearsal takes so much of each limit."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One process of a call: `run` of `benchmarks.gpu.<module>` finds its rows."""
+    """Describes one process of a call."""
 
     name: str
     call: int
     seconds: float
-    """At most; a call that has less left gives it what is left."""
+    """It takes no more; a call that has less left gives it what is left."""
     where: str
-    """Module and function."""
+    """Names the module and the function that finds its rows."""
     holds: str
 
     @property
     def run(self) -> Callable[[Any], None]:
-        """The function, which is given a `Stage`."""
+        """Imports the function, which is given a `Stage`."""
         module, _, function = self.where.partition(":")
         found: Callable[[Any], None] = getattr(importlib.import_module(f"benchmarks.gpu.{module}"), function)
         return found
@@ -54,5 +54,5 @@ BLOCKS: Final = (
 
 
 def named(name: str) -> Block:
-    """The block of that name."""
+    """Finds the block of that name."""
     return next(one for one in BLOCKS if one.name == name)

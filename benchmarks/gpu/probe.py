@@ -1,4 +1,4 @@
-"""What CUDA does where the taps rely on it, asked of the card itself: the contract of the simulated device."""
+"""Asks the card what CUDA does where the taps rely on it: the contract that the simulated device keeps."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ WAITS: Final[dict[str, bool | None]] = {
     "an allocation that grows": None,
     "empty_cache": None,
 }
-"""Call -> whether the host is held until the device is through, as our taps take it; None = to be found out."""
+"""Says whether a call holds the host until the device is through, as our taps take it; None = to be found out."""
 REPLAYS: Final = 2000
 MOST_QUEUED: Final = 5000
 GPM_NUMBERS: Final = range(1, 151)
 
 
 def run(stage: Stage) -> None:
-    """What must be asked of a card that nothing has touched comes first."""
+    """Asks first what needs a card that nothing has touched."""
     works: dict[str, Callable[[], Row]] = {
         "taps initialise nothing": initialised,
         "SM clock in the first 2 s": partial(ramp, stage),
@@ -59,13 +59,13 @@ def run(stage: Stage) -> None:
 
 
 def us(seconds: list[float]) -> str:
-    """Median, and the tenth and ninetieth per cent, in microseconds."""
+    """Writes median, tenth and ninetieth per cent in microseconds."""
     ends = statistics.quantiles(seconds, n=10) if len(seconds) > 1 else seconds * 9
     return f"{1e6 * statistics.median(seconds):.1f} us ({1e6 * ends[0]:.1f} to {1e6 * ends[-1]:.1f})"
 
 
 def timed(work: Callable[[], object], times: int) -> list[float]:
-    """Seconds of each call."""
+    """Times each call, in seconds."""
     found = []
     for _ in range(times):
         begin = time.perf_counter()
@@ -75,7 +75,7 @@ def timed(work: Callable[[], object], times: int) -> list[float]:
 
 
 def busy(seconds: float = BUSY_S) -> torch.cuda.Event:
-    """Keeps the device busy for about so long; the event that is passed after it."""
+    """Keeps the device busy for about so long; returns an event that is passed after it."""
     after = torch.cuda.Event()
     torch.cuda._sleep(int(1.7e9 * seconds))  # type: ignore[no-untyped-call]  # clocks of 1.4 to 2 GHz
     after.record()
@@ -83,7 +83,7 @@ def busy(seconds: float = BUSY_S) -> torch.cuda.Event:
 
 
 def initialised() -> Row:
-    """Whether our taps make a context on the card, or on a simulated one."""
+    """Asks whether our taps initialise CUDA."""
     before = torch.cuda.is_initialized()
     with gpu_doctor.watch():
         after = torch.cuda.is_initialized()
@@ -101,7 +101,7 @@ def work(device: str, seconds: float, width: int) -> None:
 
 
 def ramp(stage: Stage) -> Row:
-    """How the clock rises from the first kernel on."""
+    """Reads how the clock rises from the first kernel on."""
     with gpm.clocks() as seen:
         work(stage.device, 2.0, stage.size(4096, 64))
     rates = [one for _, one in seen]
@@ -110,7 +110,7 @@ def ramp(stage: Stage) -> Row:
 
 
 def latency(stage: Stage) -> Row:
-    """How long an idle device takes to pass an event, and what lies between two in a row."""
+    """Times how long an idle device takes to pass an event, and what lies between two in a row."""
     found, between = [], []
     for _ in range(stage.size(300, 20)):
         first, second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -128,7 +128,7 @@ def latency(stage: Stage) -> Row:
 
 
 def a_mark(stage: Stage) -> Row:
-    """What our clock's marks cost the host: made anew, from the pool, and asked for."""
+    """Times what our clock's marks cost the host: made anew, from the pool, and asked for."""
     from gpu_doctor.capture.taps.gpu_clock import CudaClock
 
     clock, times = CudaClock(), stage.size(500, 50)
@@ -144,7 +144,7 @@ def a_mark(stage: Stage) -> Row:
 
 
 class Tiny:
-    """A loop of little kernels, for what its taps cost."""
+    """Trains on little kernels, so that what taps cost is seen."""
 
     def __init__(self, device: str, depth: int = 8) -> None:
         self.device, self.model = device, nn.Sequential(*[nn.Linear(64, 64) for _ in range(depth)]).to(device)
@@ -152,7 +152,7 @@ class Tiny:
         self.x = torch.randn(32, 64, device=device)
 
     def step(self) -> torch.Tensor:
-        """One step; its loss."""
+        """Makes one step; returns its loss."""
         self.optimizer.zero_grad()
         loss = self.forward()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -160,11 +160,11 @@ class Tiny:
         return loss
 
     def forward(self) -> torch.Tensor:
-        """Its loss."""
+        """Computes the loss."""
         return self.model(self.x).square().mean()  # type: ignore[no-any-return]
 
     def train(self, steps: int) -> float:
-        """So many steps; seconds of each."""
+        """Makes so many steps; returns the seconds of one."""
         begin = time.perf_counter()
         for _ in range(steps):
             self.step()
@@ -173,7 +173,7 @@ class Tiny:
 
 
 def a_fold(stage: Stage) -> Row:
-    """What a step costs under watch(), and what the recording says of it."""
+    """Compares what a step costs under watch() with what the recording says of it."""
     loop, steps = Tiny(stage.device), stage.size(400, 30)
     loop.train(steps)
     bare, (watched, recording) = loop.train(steps), _watched(lambda: loop.train(steps))
@@ -190,7 +190,7 @@ def _watched(run: Callable[[], Any]) -> tuple[Any, Any]:
 
 
 def depth() -> Row:
-    """How many launches a busy stream takes before it holds the host back."""
+    """Counts the launches that a busy stream takes before it holds the host back."""
     x = torch.zeros(1, device="cuda")
     x.add_(1)
     torch.cuda.synchronize()
@@ -204,7 +204,7 @@ def depth() -> Row:
 
 
 def calls(device: str) -> dict[str, Callable[[], object]]:
-    """The calls of WAITS."""
+    """Makes the calls of WAITS."""
     loss, many = torch.randn((), device=device), torch.randn(4096, device=device)
     pageable = torch.randn(1 << 20)
     pinned = pageable.pin_memory() if torch.cuda.is_available() else pageable
@@ -230,7 +230,7 @@ def calls(device: str) -> dict[str, Callable[[], object]]:
 
 
 def waits(stage: Stage, name: str) -> Row:
-    """Whether a call returns before the kernel that was launched ahead of it is over."""
+    """Asks whether a call returns before the kernel that was launched ahead of it is over."""
     for again in range(2):  # the first time something may be set up, which waits
         call = calls(stage.device)[name]
         torch.cuda.synchronize()
@@ -260,7 +260,7 @@ def _graph(loop: Tiny, heard: list[bool]) -> torch.cuda.CUDAGraph:
 
 
 def captured() -> Row:
-    """What an event does within a capture, and what the stream says of itself."""
+    """Records an event within a capture, and asks what the stream says of itself."""
     heard: list[bool] = []
     graph = _graph(Tiny("cuda"), heard)
     inside, recorded = torch.cuda.CUDAGraph(), ""
@@ -280,7 +280,7 @@ def captured() -> Row:
 
 
 def replayed(stage: Stage) -> Row:
-    """Captured and replayed under watch(): events and memory of the card stay bounded."""
+    """Captures and replays under watch(): events and memory of the card must stay bounded."""
     made: list[int] = []
 
     class Counted(torch.cuda.Event):
@@ -310,7 +310,7 @@ def replayed(stage: Stage) -> Row:
 
 
 def gpm_metrics(stage: Stage) -> Row:
-    """Every number of GPM that answers while the card multiplies."""
+    """Asks for every number of GPM while the card multiplies."""
     with gpm.handle() as (vendor, card):
         between = gpm.Between(vendor, card)
         work(stage.device, 0.5, stage.size(4096, 64))
@@ -319,7 +319,7 @@ def gpm_metrics(stage: Stage) -> Row:
 
 
 def compiled(stage: Stage, whole: bool) -> Row:
-    """A compiled loop under watch() and without: the same losses, all steps heard.
+    """Trains a compiled loop with watch() and without: the losses must be the same, and all steps heard.
 
     Args:
         whole: the step with its optimizer; else a forward that returns its loss out of a graph's memory.

@@ -1,4 +1,4 @@
-"""Whole programs: the loops that the device clock is proved on, and programs of three frameworks."""
+"""Holds whole programs: the loops that the device clock is proved on, and programs of three frameworks."""
 
 from __future__ import annotations
 

@@ -23,40 +23,40 @@ ROOT: Final = Path(__file__).parents[2]
 GRACE_S: Final = 3.0
 """A block knows its end and comes to it by itself; so much later it is ended."""
 LEAST_S: Final = 8.0
-"""With less left nothing begins: a process imports torch first."""
+"""Nothing begins with less left: a process imports torch first."""
 
 
 @dataclass
 class Call:
-    """One call of the proof: where it writes, on what machine, when it ends."""
+    """Holds where a call of the proof writes, on what machine, and when it ends."""
 
     out: Path
     work: Path
-    """For files that are gathered after each block."""
+    """Blocks leave files here, which are gathered after each."""
     machine: Mapping[str, Any]
     ends: float
-    """By its clock."""
+    """Its clock reads this then."""
     python: str = sys.executable
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     clock: Callable[[], float] = time.monotonic
 
     @property
     def rehearse(self) -> bool:
-        """Whether no card takes part."""
+        """Tells whether no card takes part."""
         return bool(self.machine.get("simulated"))
 
     def done(self, block: Block) -> bool:
-        """Whether a block has come to its end on this machine."""
+        """Tells whether a block has come to its end on this machine."""
         return str(read(self.out, self.machine).get(block.name, {}).get("status")) == DONE
 
     def missed(self, block: Block) -> bool:
-        """Whether a block began on this machine, and a row of it failed, missed its aim or was not found."""
+        """Tells whether a block began on this machine and a row failed, missed its aim or was not found."""
         found = read(self.out, self.machine).get(block.name)
         return found is not None and (found["status"] != DONE or not all(map(settled, found["rows"].values())))
 
 
 def due(call: Call, number: int | None) -> list[tuple[Block, float]]:
-    """The blocks that a call runs, in order, and how long each may take.
+    """Lists the blocks that a call runs, in order, and how long each may take.
 
     Args:
         number: of the call. The second begins with what failed in the first. None: all that is not done.
@@ -99,7 +99,7 @@ def started(block: Block, call: Call, limit_s: float) -> str:
 
 
 def ended(words: Sequence[str], log: Path, limit_s: float, environment: Mapping[str, str]) -> int | None:
-    """Runs a command, what it says into a file; its exit status, None where it was ended with all that it had begun."""
+    """Runs a command, writing what it says to a file; returns its status, None where it was ended with all it began."""
     with log.open("a", encoding="utf-8") as said:
         process = subprocess.Popen(
             words, cwd=ROOT, env=dict(environment), stdout=said, stderr=said, start_new_session=True
@@ -116,7 +116,7 @@ def ended(words: Sequence[str], log: Path, limit_s: float, environment: Mapping[
 
 
 def _descendants(process: int) -> list[int]:
-    """Of a process that still runs, as far as the system tells of them."""
+    """Lists what a process began, as far as the system tells."""
     parents: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -128,7 +128,7 @@ def _descendants(process: int) -> list[int]:
 
 
 def main(asked: Mapping[str, Any]) -> int:
-    """One block, in this process; 0 = done, 1 = failed, 2 = its time was over."""
+    """Runs one block in this process; 0 = done, 1 = failed, 2 = its time was over."""
     began = time.monotonic()
     block, machine = named(asked["block"]), asked["machine"]
     with device(bool(machine.get("simulated"))) as name:

@@ -1,4 +1,4 @@
-"""The table of a proof: every block, every row, in Markdown."""
+"""Writes the table of a proof in Markdown: every block, every row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIMULATED: Final = (
 
 
 def table(machine: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]]) -> str:
-    """All that is kept, with the machine it was found on."""
+    """Writes all that is kept, with the machine it was found on."""
     lines = [f"# {heading(machine)}", ""]
     if machine.get("simulated"):
         lines += [SIMULATED, ""]
@@ -31,7 +31,7 @@ def table(machine: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]]) ->
 
 
 def heading(machine: Mapping[str, Any]) -> str:
-    """Card, driver, torch, Python, date."""
+    """Writes card, driver, torch, Python and date."""
     versions = [
         f"driver {machine['driver']}" if machine.get("driver") else "",
         f"torch {machine.get('torch', '?')}",
@@ -43,7 +43,7 @@ def heading(machine: Mapping[str, Any]) -> str:
 
 
 def state(one: Mapping[str, Any]) -> str:
-    """How a block stands, in a line."""
+    """Tells how a block stands."""
     if not one:
         return "Not run."
     rows = list(one.get("rows", {}).values())
@@ -55,7 +55,7 @@ def state(one: Mapping[str, Any]) -> str:
 
 
 def summary(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line a block."""
+    """Writes a line for each block."""
     return "\n".join(f"{block.name:<11} {state(found.get(block.name, {}))}" for block in BLOCKS)
 
 

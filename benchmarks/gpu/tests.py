@@ -42,12 +42,12 @@ HOW: Final = ("-v", "-rA", "--color=no", "--tb=short", "-o", "addopts=-p no:cach
 
 
 def run(stage: Stage) -> None:
-    """Of the first call."""
+    """Runs the tests of the first call."""
     tested(stage, TELLING)
 
 
 def restore(stage: Stage) -> None:
-    """Of the second."""
+    """Runs those of the second."""
     tested(stage, RESTORE)
 
 

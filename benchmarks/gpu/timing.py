@@ -1,4 +1,4 @@
-"""Loops by the clock, from a synchronised device to a synchronised device; no tap of ours is on meanwhile."""
+"""Times loops from a synchronised device to a synchronised device; no tap of ours is on meanwhile."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def synchronize(device: str) -> None:
 
 
 def with_fork() -> None:
-    """Workers are forked, as Python did before 3.14: what cells define cannot be sent to them otherwise."""
+    """Has workers forked, as Python did before 3.14: what cells define cannot be sent to them otherwise."""
     with contextlib.suppress(RuntimeError, ValueError):
         multiprocessing.set_start_method("fork")
 
 
 @contextlib.contextmanager
 def as_it_was(device: str) -> Iterator[dict[str, Any]]:
-    """A namespace for cells; puts back what they may turn in torch, and frees what they left."""
+    """Makes a namespace for cells; then puts back what they may turn in torch, and frees what they left."""
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     benchmark, names = torch.backends.cudnn.benchmark, {"__name__": "__main__"}
     torch.manual_seed(0)
@@ -50,7 +50,7 @@ def as_it_was(device: str) -> Iterator[dict[str, Any]]:
 
 
 def step_s(before: str, cell: str, device: str, steps: int) -> float:
-    """Seconds a step of a bare cell that makes so many.
+    """Times a bare cell that makes so many steps, in seconds a step.
 
     Raises:
         RuntimeError: if the cell made another number of steps.
@@ -78,7 +78,7 @@ def step_s(before: str, cell: str, device: str, steps: int) -> float:
 
 
 def in_turns(sides: Mapping[str, Callable[[], float]], turns: int) -> dict[str, list[float]]:
-    """What each side gives in each turn; their order changes from turn to turn (A B B A)."""
+    """Asks each side in each turn; their order changes from turn to turn (A B B A)."""
     found: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(turns):
         for name in sides if turn % 2 == 0 else reversed(list(sides)):
@@ -87,5 +87,5 @@ def in_turns(sides: Mapping[str, Callable[[], float]], turns: int) -> dict[str, 
 
 
 def gain(before_s: Sequence[float], after_s: Sequence[float]) -> float:
-    """So many times as fast: the median over turns."""
+    """Takes the median over turns of how many times as fast the second is."""
     return statistics.median(one / other for one, other in zip(before_s, after_s, strict=True))

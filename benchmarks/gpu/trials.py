@@ -1,4 +1,4 @@
-"""Trials whose truth is known by the bare clock: equal sides, workers, half precision and compile, by hand too."""
+"""Holds trials against the bare clock: equal sides, workers, half precision and compile, by knob and by hand."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from benchmarks.gpu.loops import HEALTHY, IN_FP16, LOOP, PATIENTS, SCALER, Loop,
 from benchmarks.gpu.timing import as_it_was, gain, with_fork
 
 WITHIN: Final = 0.10
-"""Of the truth, gains that a trial measures."""
+"""A trial's gain may differ so much from the bare clock's."""
 SICK: Final = {one.key: one for one in PATIENTS}
 FULL: Final = SICK["full-precision"]
 EQUAL: Final = replace(SICK[HEALTHY], cured=LOOP)
 FP16: Final = replace(FULL, better=FULL.above + SCALER, cured=IN_FP16)
 Trial = tuple[Loop, Mapping[str, Any], str]
-"""A loop and its change by hand, the same by knob, and the verdict; empty = any."""
+"""A trial has a loop with its change by hand, the same by knob, and the verdict; empty = any."""
 FIRST: Final[dict[str, Trial]] = {
     "equal sides": (EQUAL, {}, "no-difference"),
     "a loader with workers": (SICK["slow-storage"], {"num_workers": 8}, "faster"),
@@ -34,18 +34,18 @@ SECOND: Final[dict[str, Trial]] = {
 
 
 def run(stage: Stage, trials: Mapping[str, Trial] = FIRST) -> None:
-    """A row a trial."""
+    """Tries each of them."""
     with_fork()
     stage.run({name: partial(tried, stage, *trial) for name, trial in trials.items()})
 
 
 def precision(stage: Stage) -> None:
-    """Those of the second call."""
+    """Tries those of the second call."""
     run(stage, SECOND)
 
 
 def tried(stage: Stage, loop: Loop, settings: Mapping[str, Any], verdict: str) -> Row:
-    """One trial, and the same two loops by the bare clock, in turns."""
+    """Makes one trial, and times the same two loops by the bare clock."""
     steps = stage.size(60, 10)
     found = bare(stage, loop, steps)
     with as_it_was(stage.device) as names:
@@ -56,7 +56,7 @@ def tried(stage: Stage, loop: Loop, settings: Mapping[str, Any], verdict: str) -
 
 
 def judged(effect: Any, true: float, found: Mapping[str, list[float]], verdict: str) -> Row:
-    """The trial beside the bare clock: its verdict and its gain."""
+    """Judges a trial's verdict and gain by the bare clock."""
     ms = " and ".join(f"{1e3 * statistics.median(one):.2f}" for one in found.values())
     said = f"{effect.verdict or effect.outcome}: {effect}; bare {true:.3f}x ({ms} ms a step)"
     if effect.speedup is None:

@@ -14,7 +14,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import sysconfig
 import venv
 import zipfile
 from collections.abc import Iterable, Sequence
@@ -24,7 +23,7 @@ from typing import Final
 HERE: Final = Path(__file__).with_name("wheels")
 ROOT: Final = Path(__file__).parents[2]
 ODD: Final = {"nvidia-ml-py": "pynvml", "ipython": "IPython", "pyzmq": "zmq", "rpds-py": "rpds"}
-"""Package -> the module by which it is known to be there, where its name does not tell it."""
+"""A package is known to be there by this module, where its name does not tell it."""
 NAMES: Final = """
 nvidia-ml-py psutil pytest pluggy iniconfig packaging pygments pytest-timeout pytest-rerunfailures
 ipython ipython-pygments-lexers jedi parso prompt-toolkit wcwidth matplotlib-inline stack-data asttokens executing
@@ -40,12 +39,12 @@ MOST_BYTES: Final = 40 << 20
 
 
 def missing() -> list[str]:
-    """Packages that this Python does not have."""
+    """Lists the packages that this Python does not have."""
     return [one for one in PACKAGES if importlib.util.find_spec(ODD.get(one, one.replace("-", "_"))) is None]
 
 
 def folder_for(python: str) -> Path:
-    """Where the wheels for a Python such as `3.12` on a machine like this one are."""
+    """Names the folder of wheels for a Python such as `3.12`, on a machine like this one."""
     return HERE / f"{python}-{platform.machine()}"
 
 
@@ -68,11 +67,11 @@ def environment(folder: Path, wheels: Path | None = None) -> tuple[Path, str]:
         Its Python, and a sentence on the wheels, if anything.
     """
     venv.EnvBuilder(system_site_packages=True, symlinks=True, with_pip=False).create(folder)
-    ours = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    ours = folder / "lib" / f"python{version}" / "site-packages"
     known = [one for one in sys.path if Path(one).name in ("site-packages", "dist-packages")]  # of an environment too
     lines = [str(ROOT), *(f"import site; site.addsitedir({one!r})" for one in known)]
     (ours / "gpu_proof.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     found, lacking = unpacked(missing(), ours, wheels or folder_for(version))
     said = f"Taken from the wheels carried along: {', '.join(found)}. " if found else ""
     if lacking:
@@ -92,7 +91,7 @@ def download(python: str, folder: Path) -> list[Path]:
 
 
 def main(words: Sequence[str]) -> int:
-    """Downloads; 1 if that is more than may travel."""
+    """Downloads; returns 1 if that is more than may travel."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.wheels", description="Fetches wheels to carry.")
     parser.add_argument("--python", default=PYTHON, help=f"of the machine with the GPU; default {PYTHON}")
     python = parser.parse_args(words).python

@@ -172,6 +172,9 @@ def test_the_archive_has_all_of_it_and_a_later_call_goes_on_from_it(tmp_path: Pa
     archive.resumed(fresh, usual)
     assert read(fresh, CARD) == read(out, CARD) and (fresh / "recordings.tar.gz").exists()
     told = (out / "table.md").read_text()
+    (out / "somebody's own").write_text("stays")
+    archive.forget(out)
+    assert [one.name for one in out.iterdir() if one.is_file()] == ["somebody's own"]
     assert "NVIDIA H100 80GB HBM3" in told and "| one | 12 us \\| small | yes |" in told
 
 
