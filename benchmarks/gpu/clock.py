@@ -14,7 +14,7 @@ import numpy as np
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import gpu_doctor
-from benchmarks.gpu.gpm import Compute
+from benchmarks.gpu.gpm import COMPUTE, Between
 from benchmarks.gpu.kept import Row, Stage, row
 from benchmarks.gpu.loops import Loop, filled
 from benchmarks.gpu.programs import CLOCKED
@@ -61,17 +61,17 @@ class Asked:
 def beside(stage: Stage, one: Loop) -> Row:
     """Runs a program under watch() and traces the steps in its midst."""
     kinds = [ProfilerActivity.CPU, *([] if stage.rehearse else [ProfilerActivity.CUDA])]
-    kineto, compute, active = profile(activities=kinds), Compute(), list[float | None]()
+    kineto, compute, active = profile(activities=kinds), list[Between](), list[float | None]()
     above = filled(one.above, stage.device, WARM + STEPS + AFTER, not stage.rehearse)
 
     def at(number: int) -> None:
         if number == WARM * micro:
             synchronize(stage.device)
             kineto.start()
-            compute.start()
+            compute.append(Between())
         if number == (WARM + STEPS) * micro:
             synchronize(stage.device)
-            active.append(compute.stop())
+            active.append(compute[0].read([COMPUTE]).get(COMPUTE))
             kineto.stop()
 
     with as_it_was(stage.device) as names:
@@ -171,7 +171,7 @@ def compared(ours: Mapping[str, float], theirs: Mapping[str, float], active: flo
     for name in COLUMNS:
         one, other = (f"{100 * found[name]:.1f} %" if name in found else "?" for found in (ours, theirs))
         told.append(f"{name} {one} (Kineto {other})")
-    told.append("GPM 1 is not told" if active is None else f"GPM 1 {100 * active:.1f} %")
+    told.append("GPM 1 is not told" if active is None else f"GPM 1 {active:.1f} %")
     off = {name: ours[name] - theirs[name] for name in theirs if name in ours}
     good = all(abs(one) <= POINTS or (name in ("busy", "gap") and not solid and one > 0) for name, one in off.items())
     figures = {"ours": dict(ours), "kineto": dict(theirs), "gpm": active, "off": off}

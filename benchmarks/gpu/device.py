@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 from collections.abc import Iterator
 from typing import Any, Final
 from unittest import mock
@@ -28,8 +29,11 @@ def device(rehearse: bool) -> Iterator[str]:
     def interpreted(model: Any = None, *, mode: str = "", **how: Any) -> Any:
         return real(model, **{**how, "backend": "eager"})
 
-    with mock.patch.object(torch, "compile", interpreted), _simulated(torch.cuda) as name:
-        yield name
+    stub = importlib.import_module("tests.support.stub_nvml")
+    nvml = {"pynvml": stub.StubNvml(stub.Card(gpm={1: 50.0, 2: 40.0}))}
+    with mock.patch.object(torch, "compile", interpreted), mock.patch.dict(sys.modules, nvml):
+        with _simulated(torch.cuda) as name:
+            yield name
 
 
 @contextlib.contextmanager

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 COMPUTE: Final = 1
 """GPM has this number for the share of time in which any compute ran, in per cent (nvml.h, nvmlGpmMetricId_t)."""
+SM: Final = 1
+"""NVML has this number for the clock of the SMs (nvml.h, nvmlClockType_t)."""
 LEAST_S: Final = 0.15
 """Two samples must lie more than 100 ms apart."""
 
@@ -28,53 +30,39 @@ def handle() -> Iterator[tuple[Any, Any]]:
 
 
 class Between:
-    """Takes two samples of one card and reads what GPM says of the time between them."""
+    """Takes two samples of the first card and reads what GPM says of the time between them."""
 
-    def __init__(self, vendor: Any, card: Any) -> None:
-        """Takes the first sample."""
-        self._vendor, self._card, self._began = vendor, card, time.monotonic()
-        self._samples = [vendor.nvmlGpmSampleAlloc(), vendor.nvmlGpmSampleAlloc()]
-        vendor.nvmlGpmSampleGet(card, self._samples[0])
+    def __init__(self) -> None:
+        """Takes the first sample, where the card has GPM."""
+        self._ends, self._began = contextlib.ExitStack(), time.monotonic()
+        self._samples: list[Any] = []
+        with contextlib.suppress(Exception), contextlib.ExitStack() as stack:
+            self._vendor, self._card = stack.enter_context(handle())
+            for _ in range(2):
+                self._samples.append(self._vendor.nvmlGpmSampleAlloc())
+                stack.callback(self._vendor.nvmlGpmSampleFree, self._samples[-1])
+            self._vendor.nvmlGpmSampleGet(self._card, self._samples[0])
+            self._ends = stack.pop_all()
 
     def read(self, numbers: Iterable[int]) -> dict[int, float]:
         """Takes the second sample; returns the metrics that answer, by number."""
+        found: dict[int, float] = {}
         time.sleep(max(LEAST_S - (time.monotonic() - self._began), 0.0))
-        vendor, found = self._vendor, dict[int, float]()
-        vendor.nvmlGpmSampleGet(self._card, self._samples[1])
-        for number in numbers:  # one at a time: a number that this driver does not know fails its whole request
-            get = vendor.c_nvmlGpmMetricsGet_t()
-            get.version, get.numMetrics = vendor.NVML_GPM_METRICS_GET_VERSION, 1
-            get.sample1, get.sample2 = self._samples
-            get.metrics[0].metricId = number
-            with contextlib.suppress(Exception):
-                vendor.nvmlGpmMetricsGet(get)
-                if get.metrics[0].nvmlReturn == 0 and math.isfinite(get.metrics[0].value):
-                    found[number] = float(get.metrics[0].value)
-        for one in self._samples:
-            vendor.nvmlGpmSampleFree(one)
+        with contextlib.suppress(Exception), self._ends:
+            self._vendor.nvmlGpmSampleGet(self._card, self._samples[1])
+            for number in numbers:  # one at a time: a number that this driver does not know fails its whole request
+                with contextlib.suppress(Exception):
+                    found |= self._asked(number)
         return found
 
-
-class Compute:
-    """Reads GPM 1 between `start` and `stop`."""
-
-    def __init__(self) -> None:
-        self._open: contextlib.ExitStack | None = None
-        self._between: Between | None = None
-
-    def start(self) -> None:
-        """Takes the first sample."""
-        with contextlib.suppress(Exception), contextlib.ExitStack() as stack:
-            self._between = Between(*stack.enter_context(handle()))
-            self._open = stack.pop_all()
-
-    def stop(self) -> float | None:
-        """Takes the second; returns the share between them, None where the card has no GPM."""
-        if self._open is None or self._between is None:
-            return None
-        with self._open:
-            found = self._between.read([COMPUTE])
-        return found[COMPUTE] / 100.0 if COMPUTE in found else None
+    def _asked(self, number: int) -> dict[int, float]:
+        get = self._vendor.c_nvmlGpmMetricsGet_t()
+        get.version, get.numMetrics = self._vendor.NVML_GPM_METRICS_GET_VERSION, 1
+        get.sample1, get.sample2 = self._samples
+        get.metrics[0].metricId = number
+        self._vendor.nvmlGpmMetricsGet(get)
+        answer = get.metrics[0]
+        return {number: float(answer.value)} if answer.nvmlReturn == 0 and math.isfinite(answer.value) else {}
 
 
 @contextlib.contextmanager
@@ -87,7 +75,7 @@ def clocks(every_s: float = 0.05) -> Iterator[list[tuple[float, int]]]:
 
         def look() -> None:
             while not over.wait(every_s):
-                found.append((time.monotonic() - began, vendor.nvmlDeviceGetClockInfo(card, vendor.NVML_CLOCK_SM)))
+                found.append((time.monotonic() - began, vendor.nvmlDeviceGetClockInfo(card, SM)))
 
         thread = threading.Thread(target=look)
         thread.start()

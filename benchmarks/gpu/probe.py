@@ -36,7 +36,7 @@ WAITS: Final[dict[str, bool | None]] = {
 """Says whether a call holds the host until the device is through, as our taps take it; None = to be found out."""
 REPLAYS: Final = 2000
 MOST_QUEUED: Final = 5000
-GPM_NUMBERS: Final = range(1, 151)
+GPM_NUMBERS: Final = range(1, 334)
 
 
 def run(stage: Stage) -> None:
@@ -311,11 +311,11 @@ def replayed(stage: Stage) -> Row:
 
 def gpm_metrics(stage: Stage) -> Row:
     """Asks for every number of GPM while the card multiplies."""
-    with gpm.handle() as (vendor, card):
-        between = gpm.Between(vendor, card)
-        work(stage.device, 0.5, stage.size(4096, 64))
-        found = between.read(GPM_NUMBERS)
-    return row(", ".join(f"{number}: {value:.4g}" for number, value in found.items()), bool(found), metrics=found)
+    between = gpm.Between()
+    work(stage.device, 0.5, stage.size(4096, 64))
+    found = between.read(GPM_NUMBERS)
+    said = ", ".join(f"{number}: {value:.4g}" for number, value in found.items())
+    return row(said or "no GPM answers", None, metrics=found)
 
 
 def compiled(stage: Stage, whole: bool) -> Row:

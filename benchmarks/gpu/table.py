@@ -8,6 +8,8 @@ from typing import Any, Final
 from benchmarks.gpu.plan import BLOCKS
 
 MARKS: Final = {True: "yes", False: "**no**", None: ""}
+SHOWN: Final = 200
+"""A summary shows so many characters of a row."""
 SIMULATED: Final = (
     "**Simulated.** No GPU took part: the CPU or a simulated device stood in for one, with shrunken sizes. This shows "
     "that the proof runs, and says nothing of any card."
@@ -55,8 +57,14 @@ def state(one: Mapping[str, Any]) -> str:
 
 
 def summary(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """Writes a line for each block."""
-    return "\n".join(f"{block.name:<11} {state(found.get(block.name, {}))}" for block in BLOCKS)
+    """Writes a line for each block, and one for each row that is not as it should be."""
+    lines = []
+    for block in BLOCKS:
+        one = found.get(block.name, {})
+        lines.append(f"{block.name:<11} {state(one)}")
+        missed = [(key, row) for key, row in one.get("rows", {}).items() if row.get("good") is False]
+        lines += [f"    {key}: {_cell(row.get('said', ''))[:SHOWN]}" for key, row in missed]
+    return "\n".join(lines)
 
 
 def _mark(row: Mapping[str, Any]) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import psutil
 import pytest
 
-from benchmarks.gpu import running, wheels
+from benchmarks.gpu import gpm, running, wheels
 from benchmarks.gpu.kept import CUT_OFF, NAME, OutOfTime, Stage, add, limited, read, row
 from benchmarks.gpu.plan import named
+from tests.support.stub_nvml import Card, StubNvml
 
 CARD = {"card": "a card", "simulated": False, "torch": "2.8.0"}
 HANGS = """
@@ -78,11 +80,28 @@ def test_a_block_whose_process_outlives_its_time_is_cut_off(tmp_path: Path, monk
     assert read(tmp_path, CARD)[block.name]["status"] == CUT_OFF
 
 
-def test_an_environment_sees_this_python_this_checkout_and_the_wheels(tmp_path: Path) -> None:
-    python, _ = wheels.environment(tmp_path / "python", tmp_path)
-    code = "import gpu_doctor, numpy, pytest; print(gpu_doctor.__file__)"
-    assert running.ended([str(python), "-c", code], tmp_path / "log.txt", 60.0, {"PYTHONPATH": ""}) == 0
+def test_an_environment_sees_this_python_this_checkout_and_the_wheels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "made_up-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("made_up.py", "here = True\n")
+    monkeypatch.setattr(wheels, "missing", lambda: ["made-up", "not-carried"])
+    python, said = wheels.environment(tmp_path / "python", tmp_path)
+    assert "made-up" in said and "not-carried" in said
+    code = "import gpu_doctor, made_up, numpy, pytest; print(gpu_doctor.__file__)"
+    assert running.ended([str(python), "-c", code], tmp_path / "log.txt", 60.0, {}) == 0
     assert Path((tmp_path / "log.txt").read_text().strip()).is_relative_to(running.ROOT)
+
+
+def test_gpm_and_clocks_are_read_between_two_moments_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = StubNvml(Card(gpm={1: 50.0, 2: 40.0}))
+    monkeypatch.setitem(sys.modules, "pynvml", stub)
+    assert gpm.Between().read(range(1, 5)) == {1: 50.0, 2: 40.0}
+    with gpm.clocks(0.01) as seen:
+        time.sleep(0.1)
+    assert {one for _, one in seen} == {1755} and stub.open == stub.samples == 0
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert gpm.Between().read([1]) == {}, "where there is no NVML nothing is told"
 
 
 @pytest.mark.slow

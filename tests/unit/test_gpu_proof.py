@@ -19,7 +19,7 @@ from benchmarks.gpu.kept import CUT_OFF, DONE, FAILED, NAME, Stage, add, read, r
 from benchmarks.gpu.loops import HEALTHY, LEFT_OUT, PATIENTS, Loop, filled
 from benchmarks.gpu.plan import AGAIN_S, BLOCKS, CALL_S, END_S, Block, named
 from benchmarks.gpu.programs import CLOCKED, FRAMEWORKS
-from benchmarks.gpu.table import table
+from benchmarks.gpu.table import summary, table
 from benchmarks.gpu.timing import gain, in_turns
 from gpu_doctor.diagnosis.rules import RULES
 from tests.support.repository import ROOT
@@ -186,6 +186,11 @@ def test_an_archive_too_large_to_come_back_leaves_its_files_loose(
     assert left_by_a_call(tmp_path) == tmp_path
     files = {one.name for one in tmp_path.iterdir()}
     assert {"recordings.tar.gz", "trace.json.gz"} <= files and archive.NAME not in files and len(files) == 8
+
+
+def test_a_summary_tells_what_is_not_as_it_should_be(tmp_path: Path) -> None:
+    stage(tmp_path, Clock()).run({"fine": lambda: row("", True), "bad": lambda: row("too slow", False)})
+    assert [line for line in summary(read(tmp_path, CARD)).splitlines() if line[0] == " "] == ["    bad: too slow"]
 
 
 def test_a_rehearsals_table_says_that_it_is_one() -> None:
