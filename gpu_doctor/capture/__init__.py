@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from gpu_doctor.capture.next_call import NextCall as NextCall
     from gpu_doctor.capture.patching import Patches as Patches
-    from gpu_doctor.capture.patching import Seam as Seam
     from gpu_doctor.capture.record import Busy as Busy
     from gpu_doctor.capture.record import recorded as recorded
     from gpu_doctor.capture.record import running as running
     from gpu_doctor.capture.recorder import Recorder as Recorder
     from gpu_doctor.capture.recorder import RunEnded as RunEnded
+    from gpu_doctor.capture.stand_ins import Seam as Seam
 
 __all__ = [
     "Busy",
@@ -37,7 +37,7 @@ _FACE: Final = {
     "Patches": "patching",
     "Recorder": "recorder",
     "RunEnded": "recorder",
-    "Seam": "patching",
+    "Seam": "stand_ins",
     "recorded": "record",
     "running": "record",
 }

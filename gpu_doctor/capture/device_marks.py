@@ -1,18 +1,19 @@
 """The marks of the device that ride on the events of a loop: which of them are a step's.
 
-The step clock says which spans a step consists of; here its marks are put together, for `gpu/marks.py` to read. What
-was launched after an optimizer's step, before the ask that ended it, is the next step's.
+The step clock says which spans a step consists of; here its marks are put together, for `gpu/marks.py` to read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
-from gpu_doctor.capture import events
-from gpu_doctor.capture.gpu.marks import Marked, StepMarks
+from gpu_doctor.capture.gpu.clock import Put
+from gpu_doctor.capture.gpu.marks import Marked
 from gpu_doctor.capture.spans import Span
-from gpu_doctor.recording.steps import DATA_WAIT, TRANSFER
+
+MOST_MARKS: Final = 1024
+"""Of a step; one with more is not read."""
 
 
 class DeviceMarks:
@@ -27,40 +28,49 @@ class DeviceMarks:
 
     def clear(self) -> None:
         """The loop begins, or begins anew: nothing is known of it."""
-        self._carried: list[Marked] = []
-        """Of work that was launched after the last optimizer's step."""
         self._newest: Span | None = None
         """Has the newest mark of an evaluation."""
-        self.empty: bool | None = None
-        """Whether the device's queue had run empty, as was asked when the step ended."""
+        self._count = 0
+        """Marks since a step ended."""
+        self._whole = True
+        """All of them are there."""
 
-    def put(self, span: Span, code: int, mark: Any, before: Sequence[Span]) -> None:
-        """A mark was put for an event of this code.
+    def put(self, span: Span, code: int, put: Put, own_ns: int) -> None:
+        """A mark was put for an event.
 
         Args:
             span: the open one.
             code: of the event.
-            mark: None where none could be put.
-            before: the spans of the step so far, of whose waits a forward's gap is made.
+            put: the mark.
+            own_ns: what gpu_doctor has taken of the training thread by then.
         """
         self.events += 1
-        waited = copied = 0
         if span.evaluation:
             self._keep_newest(span)
-        elif code == events.CALL:
-            for one in before:
-                if not one.evaluation:
-                    waited += one.ns[DATA_WAIT]
-                    copied += one.ns[TRANSFER]
+        else:
+            self._count += 1
+        if self._count > MOST_MARKS:
+            self._whole = False
+            self.spent.append(put.mark)
+            return
         if span.marks is None:
             span.marks = []
-        span.marks.append(Marked(code, mark, waited, copied))
+        span.marks.append(Marked(code, put, own_ns))
+
+    def stopped(self) -> None:
+        """No marks are put from here on, in the middle of a step: it cannot be read."""
+        self._whole = False
+
+    def lost(self, marks: Iterable[Marked]) -> None:
+        """These marks of the open step will not be read, so it cannot be."""
+        self.spent += [one.put.mark for one in marks]
+        self._whole = False
 
     def _keep_newest(self, span: Span) -> None:
         """Of an evaluation only its last mark is read: those before it are given back."""
         last, self._newest = self._newest, span
         if last is not None and last.evaluation and last.marks:
-            self.spent += [one.mark for one in last.marks]
+            self.spent += [one.put.mark for one in last.marks]
             last.marks = None
 
     def joined(self, last: Span, before: Span) -> None:
@@ -68,16 +78,11 @@ class DeviceMarks:
         before.marks = [*(before.marks or ()), *(last.marks or ())] or None
         self._newest = before if self._newest is last else self._newest
 
-    def asked(self, empty: bool) -> None:
-        """A step is about to end: whether the queue had run empty."""
-        self.events += 1
-        self.empty = empty
-
-    def of_step(self, spans: Sequence[Span], own: bool, readable: bool) -> StepMarks | None:
-        """The marks of a step that has ended; None where it has none. `own` and `readable`: see `StepMarks`."""
-        marks, self._newest = self._carried, None
-        for span in spans:
-            marks += [one._replace(evaluation=span.evaluation) for one in span.marks or ()]
-        last = max((i for i, one in enumerate(marks, 1) if one.code == events.STEPPED), default=len(marks))
-        self._carried, empty, self.empty = marks[last:], self.empty, None
-        return StepMarks(marks[:last], own, readable, empty) if marks else None
+    def of_step(self, spans: Sequence[Span]) -> list[Marked] | None:
+        """The marks of a step that has ended, in their order; None where it has none, or not all."""
+        whole, self._newest, self._count, self._whole = self._whole, None, 0, True
+        marks = [one._replace(evaluation=span.evaluation) for span in spans for one in span.marks or ()]
+        if whole and marks:
+            return marks
+        self.spent += [one.put.mark for one in marks]
+        return None

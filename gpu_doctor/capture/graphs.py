@@ -1,6 +1,6 @@
 """Lets a graph that torch compiles go right through a wrapper of ours, as if there were none.
 
-A module of its own, which torch reads with the user's code; the rest of ours it leaves out (see `taps/compiler.py`).
+A module of its own, which torch reads with the user's code; most of ours it leaves out (see `taps/compiler.py`).
 """
 
 from __future__ import annotations

@@ -37,8 +37,6 @@ class Batch:
     """A forward that records gradients, or a backward, was heard."""
     cpu: int | None
     """CPU ns of the process at its end."""
-    empty: bool | None
-    """Whether the device's queue had run empty at its end."""
 
 
 class Held:

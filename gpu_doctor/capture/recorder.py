@@ -19,7 +19,7 @@ import numpy as np
 
 from gpu_doctor import formatting
 from gpu_doctor.capture.cost import Governor, event_cost_ns, too_dear
-from gpu_doctor.capture.events import DUE, DUE_NS, FIRST_DUE, OURS, PAUSED, RESTART, Event, Log
+from gpu_doctor.capture.events import DUE, DUE_NS, FIRST_DUE, PAUSED, RESTART, Event, Log
 from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.gpu.marks import MarkReader
 from gpu_doctor.capture.gpu.windows import DeviceWindows
@@ -41,6 +41,8 @@ from gpu_doctor.recording import (
     series_key,
 )
 
+MARKED_DUE: Final = 64
+"""Events that are folded at once while steps are marked on the device: two or three steps."""
 FEW_SEARCHES: Final = 8
 """Optimizers that a loop may well have: each is looked for once, at its begin."""
 FEWEST_EVENTS: Final = 2
@@ -260,11 +262,10 @@ class Recorder:
         except BaseException:  # an interrupt: what is open is not known any more
             log.note((RESTART, self.clock(), None))
             raise
-        now = self.clock()
         begin += self._paused_ns - paused  # that is no part of any step
+        now = log.ours(begin)
         self._folded_ns += now - begin
         self._next_due(now, min(2 * log.due, DUE))
-        log.note((OURS, now, begin))
 
     def _take(self, events: list[Event]) -> None:
         clock = self.step_clock
@@ -274,8 +275,10 @@ class Recorder:
         steps, losses, copies, looks = clock.found()
         for number, step in enumerate(steps, count):
             row = self.table.append(step.values)
-            if step.marks is not None and self.marks is not None:
+            if self.marks is not None and step.marks is not None:
                 self.marks.ended(row, step.marks, number)
+            elif self.marks is not None:
+                self.marks.rest()
             if self.costly is not None:
                 for calls in step.calls:
                     self.costly(number, calls)
@@ -290,12 +293,19 @@ class Recorder:
         if self.looked is not None:
             for look in looks:
                 self.looked(*look)
-        if steps:
-            self._steps_ended(len(steps), steps[-1].end_ns)
-
-    def _steps_ended(self, count: int, now: int) -> None:
         if self.windows is not None:
-            self.log.marker = self.windows.steps_ended(count, now)
+            self._mark_on(len(steps))
+        if steps:
+            self._steps_ended(steps[-1].end_ns)
+
+    def _mark_on(self, steps: int) -> None:
+        """So many steps have ended: the next ones are marked on the device, or not."""
+        assert self.windows is not None
+        before, self.log.marker = self.log.marker, self.windows.folded(steps, self.clock())
+        if before is not None and self.log.marker is None:
+            self.step_clock.device.stopped()
+
+    def _steps_ended(self, now: int) -> None:
         for hear in tuple(self.on_step):
             hear(now)
         if not self.ending and (
@@ -315,12 +325,20 @@ class Recorder:
     def _next_due(self, now: int, due: int) -> None:
         """When the log is folded next: at once where somebody counts single steps, before a budget can be overrun."""
         log = self.log
-        if self._each_step or log.marker is not None:
+        if self._each_step:
             due = 1
+        elif log.marker is not None:
+            due = min(due, MARKED_DUE)
         elif self.max_steps is not None:
             due = min(due, max(FEWEST_EVENTS * (self.max_steps - self.step_count), 1))
         log.due = due
         log.due_ns = now + DUE_NS if self.deadline_ns is None else min(now + DUE_NS, max(self.deadline_ns, now))
+
+    def mark_no_more(self) -> None:
+        """No step is marked on the device from here on."""
+        if self.windows is not None:
+            self.windows, self.log.marker = None, None
+            self.step_clock.device.stopped()
 
     def loss_kept(self) -> None:
         """The loss of the open step was noted; says which one is to be kept next."""

@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 from gpu_doctor.capture import events
 from gpu_doctor.capture.device_marks import DeviceMarks
 from gpu_doctor.capture.events import CALL, CODES, Event
-from gpu_doctor.capture.gpu.marks import StepMarks
+from gpu_doctor.capture.gpu.marks import Marked
 from gpu_doctor.capture.held import Batch, Held
-from gpu_doctor.capture.spans import Source, Span, row, summed
+from gpu_doctor.capture.spans import Source, Span, row, summed, together
 from gpu_doctor.recording.steps import (
     BACKWARD,
     DATA_WAIT,
@@ -36,6 +36,8 @@ from gpu_doctor.recording.steps import (
 )
 
 _NAN: Final = float("nan")
+MOST_SPANS: Final = 2048
+"""Of an open step; in one that never ends the older ones are put together."""
 STARTS: Final = (
     *(events.NEXT, events.NEXT_BLIND, events.OPENING, events.GRADIENT, events.STEP, events.RESTART),
     *range(CALL, CODES),
@@ -59,8 +61,8 @@ class Step(NamedTuple):
     values: list[float]
     """In the order of `steps.STEP_COLUMNS`."""
     end_ns: int
-    marks: StepMarks | None
-    """Those of the device, where the step was marked and can be read."""
+    marks: list[Marked] | None
+    """Those of the device, where all of the step was marked."""
     calls: list[dict[Any, list[float]]]
     """Of each of its spans that has any: the costly calls, see `Span.calls`."""
 
@@ -159,8 +161,8 @@ class StepClock:
         # of a loop that changes its parameters itself
         self._own: bool | None = None
         """Whether it is one; None = not known yet."""
-        self._owes = self._heard_update = False
-        """A backward was heard, and no end of its step since; its update may have been."""
+        self._owes = False
+        """A backward was heard, and no end of its step since."""
         self._own_end = 0
         """How many spans lie before the end of the last backward of such a step."""
         self._held: Held | None = Held()
@@ -241,18 +243,16 @@ class StepClock:
             events.COSTLY: self._costly,
             events.OURS: self._ours,
             events.CPU: lambda now, cpu_ns: self.read_cpu(cpu_ns),
-            events.UPDATED: self._updated,
             events.CLEARS: self._clears_itself,
             events.RESTART: self._restart,
             events.PAUSED: self._paused,
             events.MARK: self._marked,
-            events.QUEUE: lambda now, empty: self.device.asked(empty),
             events.EVALUATES: self._evaluates,
             events.EVALUATED: self._evaluated,
         }
         for flags in range(CODES - CALL):
             table[CALL + flags] = self._forward(bool(flags & 1), bool(flags & 2), bool(flags & 4))
-        return [table[code] for code in range(CODES)]
+        return [table.get(code, _nothing) for code in range(CODES)]
 
     # ---- steps out --------------------------------------------------------------------------------------------------
 
@@ -260,6 +260,19 @@ class StepClock:
         """Another span begins."""
         self._span = Span(self._mark, evaluation)
         self._spans.append(self._span)
+
+    def _put_together(self) -> None:
+        """A step that does not end: its older spans become one of its own and one of evaluations."""
+        count = min(self._at_ask, self._own_end or self._at_ask, len(self._spans) - 2)
+        old, self._spans = self._spans[:count], self._spans[count:]
+        kinds = [[one for one in old if one.evaluation == evaluation] for evaluation in (True, False)]
+        merged = [together(ones) for ones in kinds if ones]
+        if self._fed_span in old:
+            self._fed_span = merged[-1]
+        self.device.lost(mark for one in old for mark in one.marks or ())
+        self._spans[:0] = merged
+        self._at_ask -= count - len(merged)
+        self._own_end -= (count - len(merged)) if self._own_end else 0
 
     def _gather_evaluation(self) -> None:
         """A span of an evaluation has ended: it joins the one before, so that a long pass is no long list."""
@@ -290,9 +303,7 @@ class StepClock:
         if self._unused is not None:
             self._unused -= count
 
-    def _put(
-        self, spans: list[Span], end: int, kind: float, asked: bool, epoch: int, cpu: int | None, readable: bool = True
-    ) -> None:
+    def _put(self, spans: list[Span], end: int, kind: float, asked: bool, epoch: int, cpu: int | None) -> None:
         """A step has ended."""
         begin, before, loss = self._begin, self._cpu_mark, None
         cpu_ns = _NAN if cpu is None or before is None else cpu - before
@@ -307,7 +318,7 @@ class StepClock:
         if loss is not None:
             self.losses.append((self.step_count, loss))
         self.step_count += 1
-        marks = self.device.of_step(spans, bool(self._own), readable) if self.device.events else None
+        marks = self.device.of_step(spans) if self.device.events else None
         self.steps.append(Step(values, end, marks, calls))
 
     def finish(self) -> list[Span]:
@@ -382,6 +393,8 @@ class StepClock:
             begun = not source.delivered and self._spans[-1:] == [self._begun]
             self._ahead, self._at_ask = 0, len(self._spans) - begun
         self._learned = self._forwarded = self._eval_forward = self._fetched = False
+        if len(self._spans) > MOST_SPANS:
+            self._put_together()
         self._cut(source.evaluation)
         phases.append(DATA_WAIT)
         self._asking.append(source)
@@ -535,9 +548,7 @@ class StepClock:
             blind=self._blind and not heard,
             trains=heard,
             cpu=self._cpu,
-            empty=self.device.empty,
         )
-        self.device.empty = None
         self._spans = []
         self._forget_step(len(batch.spans))
         self._untaught = self._untaught and not heard
@@ -551,9 +562,7 @@ class StepClock:
 
     def _put_batch(self, one: Batch) -> None:
         """A batch turned out to be a step of its own."""
-        empty, self.device.empty = self.device.empty, one.empty
         self._put(one.spans, one.end_ns, one.kind, one.asked, one.epoch, one.cpu)
-        self.device.empty = empty
 
     def _release(self) -> None:
         """The batches held back are steps of their own: the loop has no optimizer."""
@@ -754,7 +763,7 @@ class StepClock:
 
     def _own_step(self, count: int) -> None:
         """A step ends after so many spans, if the loop has such steps."""
-        readable, self._owes, self._heard_update = self._clears or self._heard_update, False, False
+        self._owes = False
         if self._own is None:
             self._own = self.alone is not None and not self.any_optimizer and self.alone()
         if not self._own or not count:
@@ -766,14 +775,10 @@ class StepClock:
         self.any_optimizer = self.trains = True  # from now on a pass without gradients is an evaluation
         spans, self._spans = self._spans[:count], self._spans[count:]
         end = self._spans[0].begin if self._spans else self._mark
-        self._put(spans, end, TRAINING, self._asked, self._epoch, self._cpu, readable)
+        self._put(spans, end, TRAINING, self._asked, self._epoch, self._cpu)
         self._forget_step(count)
         if not self._spans:
             self._cut(False)
-
-    def _updated(self, now: int, arg: None) -> None:
-        """A `torch.no_grad` has ended after a backward: as far as is known, the update was made in it."""
-        self._heard_update = self._owes
 
     def _clears_itself(self, now: int, arg: None) -> None:
         self._clears = True
@@ -847,8 +852,8 @@ class StepClock:
         """The CPU clock of the process, in ns, as of now: the next step that ends has what it used until here."""
         self._cpu = cpu_ns
 
-    def _marked(self, now: int, arg: tuple[int, Any]) -> None:
-        self.device.put(self._span, *arg, self._spans[self._end if self._stepped else 0 :])
+    def _marked(self, now: int, arg: tuple[int, Any, int]) -> None:
+        self.device.put(self._span, *arg)
 
     # ---- the begin --------------------------------------------------------------------------------------------------
 
@@ -881,3 +886,7 @@ def _own_since(code: int, arg: Any, now: int) -> int:
     if code == events.OURS:
         return int(arg)
     return int(arg[0]) if code == events.PAUSED else now
+
+
+def _nothing(now: int, arg: Any) -> None:
+    """Of codes that marks alone carry."""

@@ -34,7 +34,7 @@ _SECONDS: Final = [
 ]
 DEVICE_COLUMNS: Final = (
     *("gpu_s", "gpu_gap_s", "exposed_wait_s", "exposed_transfer_s"),
-    *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s", "queue_empty"),
+    *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s", "gpu_caught_up_s"),
     *("gpu_since_s", "gpu_since_steps"),
 )
 """What the device's clock gives of a step, NaN in it = not read."""

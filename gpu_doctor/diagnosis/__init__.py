@@ -16,7 +16,6 @@ from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, R
 from gpu_doctor.diagnosis.silent_rules import by_reason
 from gpu_doctor.diagnosis.verdict import ended_the_run
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
-from gpu_doctor.diagnosis.vitals.device import exposed
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, measure, warmup_rows, warmup_so_far
 from gpu_doctor.diagnosis.vitals.memory_fit import MemoryFit
@@ -43,7 +42,6 @@ __all__ = [
     "enough",
     "every_rule",
     "explain",
-    "exposed",
     "judged",
     "measure",
     "one_cause",

@@ -140,11 +140,11 @@ def judged(recording: Recording) -> tuple[Diagnosis | None, Recording]:
 
 
 def one_cause(findings: list[Finding]) -> list[Finding]:
-    """Drops what a dearer or more telling finding explains already; dearest first."""
+    """Drops what a dearer or more telling finding explains already; dearest first, then risks, then hints."""
     excludes = {rule.name: rule.excludes for rule in every_rule()}
     absorbed = {name for finding in findings for name in excludes.get(finding.rule, ())}
     named = (one for one in findings if one.rule not in absorbed)
-    return sorted(named, key=lambda one: (bool(one.risk), -one.cost_share))
+    return sorted(named, key=lambda one: (one.hint, bool(one.risk), -one.cost_share))
 
 
 def ended_first(findings: list[Finding], vitals: Vitals) -> list[Finding]:

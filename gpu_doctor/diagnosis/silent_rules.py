@@ -29,7 +29,7 @@ _LOADED: Final = "the GPU's clocks and link were not read under load"
 _COPIES: Final = "copies to the GPU were not recorded"
 _GPU_MEMORY: Final = "the GPU's memory was not read"
 _ON_GPU: Final = {
-    **dict.fromkeys(("gpu_gap_share", "gpu_busy_share", "queue_empty_share", "launching_share"), _CLOCK),
+    **dict.fromkeys(("gpu_gap_share", "gpu_busy_share", "caught_up_share", "launching_share"), _CLOCK),
     **dict.fromkeys(("gpu_forward_share", "gpu_backward_share", "gpu_optimizer_share"), _CLOCK),
     **dict.fromkeys(("gpu_util_pct", "tensor_active_pct", "device_used_bytes", "cards_seen", "driver_cuda"), _NVML),
     **dict.fromkeys(("throttled_share", "throttle_shares", "power_capped_share"), _LOADED),
@@ -65,7 +65,7 @@ _ANYWHERE: Final = {
     "batches_per_step": "the batches of a step were not counted",
     **dict.fromkeys(("samples_per_s", "samples_per_step"), "the number of samples in a batch was not seen"),
     "chores": "costly calls besides the training were not recorded",
-    "peak_bytes": "the peak of memory was not read",
+    "peak_bytes": "the run's own peak of memory is not known: none was read, or an earlier one was higher",
     "host_growth_bytes_per_step": "too few readings of the process' memory in so short a run",
     **dict.fromkeys(("host_memory_available_bytes", "host_memory_total_bytes"), "the machine's memory was not read"),
     "world_size": "other training processes were not counted",

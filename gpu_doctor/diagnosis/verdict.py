@@ -12,6 +12,7 @@ from gpu_doctor.diagnosis.rules.evidence import joined, phases
 from gpu_doctor.diagnosis.rules.gpu_idle import computed_aside, forward_aside
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_share
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
+from gpu_doctor.diagnosis.rules.transfer.blocking_transfer import behind_share
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part
@@ -49,7 +50,8 @@ def classified(vitals: Vitals) -> str:
             "host": max(vitals.gpu_gap_share - wait - transfer - vitals.tripped_share, 0.0),
             "compute": vitals.gpu_busy_share or 0.0,
         }
-        # The device's clock sees no gap inside of a step: while a tensor is away at the host, the GPU only seems busy
+        _move(parts, "host", "transfer", behind_share(vitals))
+        # The device's clock sees no gap inside of a phase: while a tensor is away at the host, the GPU only seems busy
         # until the copy back, which it saw.
         _move(parts, "compute", "transfer", tripping_share(vitals) - vitals.tripped_share)
         if vitals.gpu_outruns_host:  # a GPU that was done when its host was is only seemingly busy within steps
@@ -108,14 +110,23 @@ def _computing(vitals: Vitals) -> str:
 
 
 def verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
-    """One sentence on a run with enough steps: how it ended, its dearest finding, a risk, or that there is none."""
+    """What a run with enough steps comes to: how it ended, its dearest finding, a risk, or that there is none.
+
+    A hint is never the answer: it follows on what the device is busy with.
+    """
     ended = next((one for one in findings if ended_the_run(one, vitals)), None)
     if ended is not None:  # nothing else matters as much
         return ended.headline
-    if findings:  # a risk stands first only where nothing costs anything
-        if findings[0].risk:
-            return f"A risk: {_lowered(findings[0].headline)}"
-        return findings[0].headline + _beside(bottleneck, findings, vitals)
+    named = [one for one in findings if not one.hint]
+    if named:  # a risk stands first only where nothing costs anything
+        if named[0].risk:
+            return f"A risk: {_lowered(named[0].headline)}"
+        return named[0].headline + _beside(bottleneck, named, vitals)
+    return " ".join([_unpriced(bottleneck, vitals), *(one.headline for one in findings[:1])])
+
+
+def _unpriced(bottleneck: str, vitals: Vitals) -> str:
+    """What a run is busy with of which nothing was found that has a price."""
     device = "GPU" if vitals.on_gpu else "CPU"
     share = _compute(vitals)
     if bottleneck == "compute" and (share >= HEALTHY_COMPUTE or not vitals.on_gpu):

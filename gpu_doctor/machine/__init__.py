@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gpu_doctor.machine.checkup.check import check as check
+    from gpu_doctor.machine.cuda import cuda_available as cuda_available
+    from gpu_doctor.machine.cuda import cuda_devices as cuda_devices
     from gpu_doctor.machine.host import cpu_name as cpu_name
     from gpu_doctor.machine.host import memory as memory
     from gpu_doctor.machine.host import os_cores as os_cores
@@ -31,6 +33,8 @@ __all__ = [
     "cgroup",
     "check",
     "cpu_name",
+    "cuda_available",
+    "cuda_devices",
     "driver_version",
     "memory",
     "os_cores",
@@ -49,6 +53,8 @@ _FACE: Final = {
     "Reader": "probe",
     "check": "checkup.check",
     "cpu_name": "host",
+    "cuda_available": "cuda",
+    "cuda_devices": "cuda",
     "driver_version": "nvml.probe",
     "memory": "host",
     "os_cores": "host",

@@ -55,6 +55,19 @@ def allowed_cores() -> list[int]:
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
+def online_cores(listed: Path = CPUS / "online") -> list[int]:
+    """Numbers of the logical cores that are switched on, ascending; none where the system does not tell.
+
+    Args:
+        listed: where Linux lists them, such as `0-3,8-11`; a test gives a file of its own.
+    """
+    try:
+        ends = [part.partition("-") for part in listed.read_text().strip().split(",")]
+        return [core for first, _, last in ends for core in range(int(first), int(last or first) + 1)]
+    except (OSError, ValueError):
+        return []
+
+
 def affinity_cores() -> int:
     """Logical cores that the scheduler may put this process on."""
     return len(allowed_cores()) or os_cores()
@@ -152,16 +165,20 @@ class _Machine:
         self._group = quota is not None and quota < affinity_cores() and cgroup.cpu_seconds() is not None
         self._before = self._now()
 
-    def _now(self) -> tuple[float, list[tuple[float, float]], float]:
-        every = psutil.cpu_times(percpu=True)
-        mine = [every[core] for core in self._cores if core < len(every)] or every
+    def _now(self) -> tuple[float, dict[int, tuple[float, float]], float]:
+        every, online = psutil.cpu_times(percpu=True), online_cores()
+        # The list is of the cores that are switched on. Where it is another one (LXC), it is of this container's own.
+        numbered = dict(zip(online, every, strict=True)) if len(online) == len(every) else dict(enumerate(every))
+        mine = {core: numbered[core] for core in self._cores if core in numbered}
         group_s = cgroup.cpu_seconds() if self._group else None
-        return self._clock(), [busy_and_total_s(one) for one in mine], group_s or 0.0
+        times = {core: busy_and_total_s(one) for core, one in (mine or numbered).items()}
+        return self._clock(), times, group_s or 0.0
 
     def read(self) -> list[Reading]:
         before, now = self._before, self._now()
         elapsed = now[0] - before[0]
-        spans = [(b1 - b0, t1 - t0) for (b0, t0), (b1, t1) in zip(before[1], now[1], strict=False)]
+        kept = before[1].keys() & now[1].keys()  # a core may be switched on or off meanwhile
+        spans = [tuple(b - a for a, b in zip(before[1][core], now[1][core], strict=True)) for core in kept]
         if elapsed <= 0 or all(total <= 0 for _, total in spans):  # the kernel's tick did not move
             return []
         self._before = now

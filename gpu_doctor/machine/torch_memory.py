@@ -2,8 +2,9 @@
 
 A probe never wakes a device: initialising CUDA on a thread of ours would break a later fork of workers that use it.
 The peak is the run's, not each step's: the allocator keeps one peak for the process, a reset cannot be taken back, and
-`torch.cuda.max_memory_allocated` of the user's own code would tell another number after it. What the copies
-of a trial take on the device is left out.
+`torch.cuda.max_memory_allocated` of the user's own code would tell another number after it. So the peak of a run is
+known once it is above what the process had reached before; until then nothing is told, as readings now and then miss
+it. What the copies of a trial take on the device is left out.
 GPU: not yet run on one.
 
 A trial keeps the state of the training on the card where there is room. What that takes is no memory of the user's
@@ -76,11 +77,14 @@ def device_uuids() -> tuple[str, ...]:
 class _CudaDevice:
     """One device's allocator in one run."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, before: Mapping[str, Any] | None = None) -> None:
+        """Args: index: torch's number. before: what its allocator told when the run began; empty = nothing yet."""
+        before = before or {}
         self._index = index
-        self._highest = 0.0
-        self._old_peak: float | None = None
-        self._old_retries = self._old_ooms = 0.0
+        self._peak: float | None = None
+        """Of this run, None = not known."""
+        self._old_peak = float(before["allocated_bytes"]["all"]["peak"]) if before else 0.0
+        self._old_retries, self._old_ooms = float(before.get("num_alloc_retries", 0)), float(before.get("num_ooms", 0))
         self._asked = False
 
     def read(self, torch: Any) -> list[Reading]:
@@ -91,13 +95,10 @@ class _CudaDevice:
         allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
         now, peak = float(allocated["current"]), float(allocated["peak"])
         retries, ooms = float(stats.get("num_alloc_retries", 0)), float(stats.get("num_ooms", 0))
-        if self._old_peak is None:
-            self._old_peak, self._old_retries, self._old_ooms = peak, retries, ooms
-        # The allocator's peak is the process', and resetting it would change what the user's own code reads. Where it
-        # rose it is this run's; otherwise the highest reading is the best that can be said (at least so much).
         self._old_peak = min(self._old_peak, peak)  # the user's code reset it
         ours = float(held_bytes(self._index))
-        self._highest = max(self._highest, (peak if peak > self._old_peak else now) - ours)
+        if peak > self._old_peak:
+            self._peak = max(self._peak or 0.0, peak - ours)
         if not reserved["peak"]:
             return []
         known = None if self._asked else _support(torch, self._index)  # it does not change
@@ -105,7 +106,7 @@ class _CudaDevice:
         values = {
             "torch_allocated_bytes": now - ours,
             "torch_reserved_bytes": reserved["current"] - ours,
-            "torch_peak_bytes": self._highest,
+            "torch_peak_bytes": self._peak,
             "torch_alloc_retries": max(retries - self._old_retries, 0.0),
             "torch_ooms": max(ooms - self._old_ooms, 0.0),
             "torch_inactive_split_bytes": stats.get("inactive_split_bytes", {}).get("all", {}).get("current"),
@@ -127,6 +128,10 @@ def _support(torch: Any, device: int) -> int | None:
 def opened(scope: ProbeScope) -> Iterator[Reader | None]:
     """Yields a reader that stays silent until torch and a device are in use."""
     cuda: dict[int, _CudaDevice] = {}
+    if cuda_in_use():
+        memory: Any = sys.modules["torch"].cuda
+        for index in range(memory.device_count()):
+            cuda[index] = _CudaDevice(index, memory.memory_stats_as_nested_dict(index))
 
     def read() -> list[Reading]:
         torch = torch_if_loaded()

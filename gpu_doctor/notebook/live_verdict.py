@@ -109,7 +109,7 @@ class Steady:
         """The findings, first the one that the reader has got used to, as long as no other leads."""
         top = findings[0].rule if findings else None
         held = next((one for one in findings if one.rule == self._rule), None)
-        if held is None or top == self._rule or held.risk:  # what costs something stands before a risk
+        if held is None or top == self._rule or held.risk or held.hint:  # what costs something stands before these
             self._rule, self._challenger, self._count = top, None, 0
             return findings
         self._count = self._count + 1 if top == self._challenger else 1

@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.diagnosis import exposed
 from gpu_doctor.recording import Column, Cursor, Feed, Metric, News, Series, Steps, series_key
 from gpu_doctor.report import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS, thin
 
@@ -207,7 +206,7 @@ class Layer:
         values = {STEP: steps.wall_s - np.nan_to_num(steps.evaluation_s), WAIT: steps.data_wait_s}
         if self._clocked:
             read = np.where(steps.device_steps > 0, steps.device_steps, np.nan)
-            values[HIDDEN] = steps.data_wait_s - exposed(steps)[0] * steps.count / read
+            values[HIDDEN] = steps.data_wait_s - steps.exposed_wait_s * steps.count / read
         for line, seconds in values.items():
             # A loop without a loader waits for none: that is no line at zero.
             if line.key in self.lines or (np.nansum(seconds) > 0 if line is WAIT else not np.isnan(seconds).all()):

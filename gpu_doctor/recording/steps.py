@@ -54,7 +54,7 @@ class Steps:
     """One row per step (or, in very long runs, per `count` steps: sums are exact), NaN = not measured.
 
     Every array has the same length. All `_s` columns are seconds on the host clock, summed over the row's steps,
-    except `gpu_*_s`, which are seconds on the device clock (CUDA events), and `exposed_*_s`, which are made of both.
+    except `gpu_*_s` and `exposed_*_s`, which are seconds on the device clock (CUDA events).
     """
 
     start_s: Column
@@ -98,25 +98,24 @@ class Steps:
     closures: Column
     """Times that the optimizer called its closure, a forward and a backward each: LBFGS does up to 20 times a step."""
     gpu_s: Column
-    """Device seconds from the first to the last event of the step, less those in which it did nothing but copy what the
-    host waited for; NaN without a device clock."""
+    """Device seconds in no gap: those in which it was busy, at most. NaN without a device clock."""
     gpu_gap_s: Column
-    """Device seconds between the last event of the step before, or of an evaluation after it, and this one's first; and
-    inside of the step those that `gpu_s` leaves out."""
+    """Device seconds in which it had nothing to do but copy: the two below, and those in which the host computed or did
+    something else between the phases. Evaluations, and what gpu_doctor itself took, are in neither column."""
     exposed_wait_s: Column
-    """Of what copies leave of `gpu_gap_s`, at most what the host had waited for batches by the step's first launch: the
-    smaller of the two, step by step."""
+    """Of `gpu_gap_s`, while the host waited for a batch: nothing else is launched meanwhile. At most so much where the
+    loader itself launches work."""
     exposed_transfer_s: Column
-    """Of `gpu_gap_s`, at most what the host had spent on copies by then (they come last before the launch); of those
-    that it did not wait for, and of those inside of the step that it did, what the device spent on them."""
+    """Of `gpu_gap_s`, while the device copied to or from the host and the compute stream could not go on."""
     gpu_forward_s: Column
-    """Of `gpu_s`, device seconds from the first to the last event of the step's forwards,"""
+    """Of `gpu_s`, device seconds of the step's forwards, copies left out,"""
     gpu_backward_s: Column
     """of its backwards"""
     gpu_optimizer_s: Column
     """and of its optimizers' steps. The device's own waits for launches inside of them are part of it."""
-    queue_empty: Column
-    """1 if the device had already finished when the step's launches ended, else 0; summed over the row's steps."""
+    gpu_caught_up_s: Column
+    """Of `gpu_s`, device seconds of forwards, losses, backwards and optimizers at whose end the device had caught up
+    with its host: how much of them it idled is not known."""
     gpu_since_s: Column
     """Device seconds from the end of the last step that was read before to the end of this one: gaps, evaluations and
     steps that were not marked included, so that these add up to the device's time for the loop."""

@@ -25,6 +25,7 @@ from gpu_doctor.report.svg import PHASE_COLOURS
 
 NO_GPU: Final = "no GPU: judging the CPU as the device"
 NO_FORECAST: Final = "no forecast: try it"
+WORTH_A_TRIAL: Final = "worth a trial"
 RISK_MARK: Final = "\u26a0"
 """Stands before the word that says it."""
 SHOWN_SHARE: Final = 0.0005
@@ -146,9 +147,11 @@ def forecast_words(speedup: float | None, low: float | None, high: float | None)
 
 
 def price(finding: Finding, vitals: Vitals) -> str:
-    """What a finding costs, or that it is a risk, told by a mark and a word."""
+    """What a finding costs, that it is a risk, told by a mark and a word, or that a trial has to tell."""
     if ended_the_run(finding, vitals):
         return f"{RISK_MARK} ended the run"
+    if finding.hint:
+        return WORTH_A_TRIAL
     if not finding.risk:
         return formatting.share(finding.cost_share)
     costs = f"{formatting.share(finding.cost_share)} " if finding.cost_share >= NAMING_BAR else ""

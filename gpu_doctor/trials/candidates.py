@@ -104,7 +104,9 @@ def _asked(diagnosis: Diagnosis, allowed: Set[Safety], kept: Settings, tried: Se
     """The findings' own settings; of those that add workers, as many as the forecast says by now."""
     v = diagnosis.vitals
     for finding in diagnosis.findings:
-        if finding.cost_share < 1.0 - 1.0 / WORTH:  # a risk: turning it gains nothing that a trial could show
+        if (
+            not finding.hint and finding.cost_share < 1.0 - 1.0 / WORTH
+        ):  # a risk: turning it gains nothing that a trial could show
             continue
         for one in finding.prescriptions:
             high = one.predicted_high

@@ -20,6 +20,7 @@ import numpy as np
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import paced_s
+from gpu_doctor.machine import torch_memory
 from gpu_doctor.recording import Recording, Settings
 from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.trials.compare.effect import BROKEN, MEASURED_S, Effect, compare
@@ -220,9 +221,8 @@ def silence() -> Iterator[None]:
 def _free() -> None:
     """Gives the memory of a side that did not fit back to the device."""
     gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    if torch_memory.cuda_in_use():
+        sys.modules["torch"].cuda.empty_cache()
 
 
 def needs_more(bases: Sequence[Recording], candidates: Sequence[Recording]) -> bool:

@@ -3,6 +3,9 @@
 A host that runs ahead of its device only launches: its own clock then times the launching. So a side waits for the
 device when its warm-up is over and when its last step has ended, and nowhere between. Where the loop trains on the CPU
 nothing is waited for.
+
+Marks on the device cost a step some tens of microseconds, which would count for a loop of short steps. So the steps
+right after the warm-up are marked, and the stretch behind them is not.
 """
 
 from __future__ import annotations
@@ -18,6 +21,12 @@ ASIDE: Final = 0.01
 itself is none of the loop's. A hundredth is within what equal runs differ by (`compare.effect.SURELY`)."""
 
 
+MARKED: Final = 9
+"""Steps that are marked between warm-up and stretch, as many as in a later window of a run,"""
+MARKED_SHARE: Final = 0.25
+"""and at most this part of the steps that are left."""
+
+
 class Stretch:
     """Waits for the device at both ends of what a side measures; told by its recorder when steps have ended."""
 
@@ -25,6 +34,8 @@ class Stretch:
         """Nothing is measured yet."""
         self._recorder = recorder
         self._settled = False
+        self._marked_until: int | None = None
+        """After so many steps the stretch begins, if steps are marked before it."""
         self._folded_each: bool | None = None
         """Whether somebody else wants every step to be folded when it ends; None = not asked yet."""
         self._first: int | None = None
@@ -60,6 +71,8 @@ class Stretch:
     def _steps_ended(self, now: int) -> None:
         """Waits while all steps so far are warm-up, so that the last such wait is the one at the stretch's begin."""
         recorder = self._recorder
+        if self._marked_until is not None and recorder.step_count >= self._marked_until:
+            self._after_marks()
         if self._settled or recorder.over.is_set() or recorder.ending:
             return
         if recorder.waits is None:
@@ -73,8 +86,26 @@ class Stretch:
         warm, self._settled = warmup_so_far(rows, recorder.setup().training_workers, recorder.max_steps)
         if self._first is None or warm >= len(rows):
             self._begin()
-        if self._settled:
+        if self._settled and not self._marks_first():
             recorder.fold_each_step(self._folded_each)
+
+    def _marks_first(self) -> bool:
+        """Whether some steps are marked before the stretch begins."""
+        recorder = self._recorder
+        if self._first is None or recorder.marks is None:
+            return False
+        left = MARKED / MARKED_SHARE if recorder.max_steps is None else recorder.max_steps - recorder.step_count
+        self._marked_until = recorder.step_count + min(MARKED, round(MARKED_SHARE * left))
+        return True
+
+    def _after_marks(self) -> None:
+        """The steps to be marked have ended: from here on it is timed."""
+        recorder, self._marked_until = self._recorder, None
+        if recorder.over.is_set() or recorder.ending:
+            return
+        recorder.mark_no_more()
+        self._begin()
+        recorder.fold_each_step(bool(self._folded_each))
 
     def _begin(self) -> None:
         recorder = self._recorder

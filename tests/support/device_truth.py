@@ -69,6 +69,20 @@ def common(one: Spans, other: Spans) -> Spans:
     return np.concatenate(found) if found else np.empty((0, 2))
 
 
+def without(one: Spans, other: Spans) -> Spans:
+    """The time that lies in spans of `one` and in none of `other`; both are in order and do not overlap."""
+    found = []
+    for begin, end in one:
+        for taken, left in other:
+            if taken < end and left > begin:
+                if taken > begin:
+                    found.append((begin, taken))
+                begin = max(begin, left)
+        if end > begin:
+            found.append((begin, end))
+    return np.asarray(found, dtype=np.float64).reshape(-1, 2)
+
+
 def length(spans: Spans) -> float:
     """Microseconds of spans that do not overlap."""
     return float((spans[:, 1] - spans[:, 0]).sum())

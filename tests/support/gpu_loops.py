@@ -14,15 +14,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording import DeviceSetup, Fetch, LoaderSetup, Metric, Recording, Series, Setup
 from gpu_doctor.recording.setup import Traffic
 from tests.support.recordings import KEY
-from tests.support.simulated_device import Noted, SimulatedDevice
+from tests.support.simulated_device import MS, Noted, SimulatedDevice
 
-MOST_LAUNCHED: Final = 1024
-"""Launches that a stream takes before it holds the host back."""
 STEPS: Final = 40
 SETTLED: Final = 20
 """Steps after which a queue is as full as it becomes."""
@@ -93,20 +90,12 @@ class Way:
 
 
 class Stream(SimulatedDevice):
-    """A stream with a queue that is not endless."""
+    """A device that knows how fast a loop is."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._queued: deque[int] = deque()
         self.paces: list[int] = []
         """When each step's work was over and its host had asked for the next batch."""
-
-    def launch(self, ms: float, cost_ms: float = 0.0, phase: str = "") -> None:
-        """See SimulatedDevice; the host waits while the queue is full."""
-        super().launch(ms, cost_ms, phase)
-        self._queued.append(self.idle_from)
-        if len(self._queued) > MOST_LAUNCHED:
-            self.now = max(self.now, self._queued.popleft())
 
 
 class Unheard:
@@ -149,7 +138,7 @@ def play(device: Stream, work: Work, way: Way, told: Any) -> None:
     for _ in range(STEPS):
         for _ in range(work.micro):
             told.ask(source)
-            device.now += loader.wait_ns(device.now)
+            device.fetch(loader.wait_ns(device.now) / MS)
             told.batch(float(work.batch))
             for _ in range(work.copies):
                 _copy(device, work, told)
@@ -187,13 +176,9 @@ def _launch(device: Stream, kernels: int, kernel_us: float, launch_us: float, ph
 
 
 def _copy(device: Stream, work: Work, told: Any) -> None:
-    if not work.blocking:
-        told.copying()
-    began = device.now
-    device.launch(work.nbytes / (PINNED if work.pinned else PAGEABLE) * 1e-3, COPY_US * 1e-3, "copy")
-    if work.blocking:
-        device.synchronize()
-    told.copied(work.nbytes, not work.pinned, device.now - began, work.blocking)
+    told.copying()
+    device.copy(work.nbytes / (PINNED if work.pinned else PAGEABLE) * 1e-3, work.blocking, COPY_US * 1e-3)
+    told.copied(work.nbytes, not work.pinned)
 
 
 @functools.cache
@@ -209,7 +194,7 @@ def pace_us(work: Work, way: Way) -> float:
 def recorded(work: Work, way: Way) -> Recording:
     """What we record of it, with what the simulation does not know filled in: the loader, the card's utilisation."""
     device = Stream()
-    recorder = Recorder(clock=lambda: device.now, sync_measured=True)
+    recorder = device.recorder()
     loop = Noted(recorder, device)
     play(device, work, way, loop)
     loop.end()

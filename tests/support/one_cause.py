@@ -28,9 +28,8 @@ SECONDS: dict[str, str] = {
     "ranks": "communication-bound sync-on-every-microbatch straggler data-parallel",
     "on the CPU": "model-on-cpu cpu-oversubscription cpu-only-torch driver-too-old dense-embedding-gradients",
     "repeated steps": "iterable-duplicated",
-    "other cards": "idle-gpus",
     "none": "out-of-memory near-out-of-memory fragmented-memory memory-growth host-memory-pressure small-shared-memory"
-    " unsupported-architecture",
+    " unsupported-architecture idle-gpus",
 }
 """What kind of seconds a rule prices: the wait for data, copies, the GPU's idling, its computing, ..."""
 KIND = {name: kind for kind, names in SECONDS.items() for name in names.split()}
@@ -116,7 +115,7 @@ def reason(one: str, other: str) -> str | None:
 
 def of_one_kind(diagnosis: Diagnosis) -> Iterator[tuple[Finding, Finding]]:
     """Pairs of priced findings of the same kind of seconds."""
-    priced = [one for one in diagnosis.findings if not one.risk]
+    priced = [one for one in diagnosis.findings if not one.risk and not one.hint]
     for one, other in itertools.combinations(priced, 2):
         if KIND[one.rule] == KIND[other.rule]:
             yield one, other

@@ -88,11 +88,11 @@ class Loop:
     # a GPU
     gpu: bool = False
     gpu_work: float = 10.0
-    """Device ms from a step's first to its last event."""
+    """Device ms in which it was busy, at most."""
     gpu_gap: float = 0.0
-    """Device ms between two steps."""
-    queue_empty: float = 0.0
-    """Share of steps at whose end the GPU had finished."""
+    """Device ms in which it had nothing to do but copy."""
+    caught_up: float = 0.0
+    """Part of `gpu_work` at whose end the GPU had done all that was launched."""
     syncs: float = 0.0
     """Waits for the GPU in a step."""
     gpu_util: float | None = None
@@ -170,7 +170,9 @@ class Loop:
             columns |= {
                 "gpu_s": np.full(n, self.gpu_work * 1e-3),
                 "gpu_gap_s": np.full(n, self.gpu_gap * 1e-3),
-                "queue_empty": (np.arange(n) % 100 < 100 * self.queue_empty).astype(float),
+                "exposed_wait_s": np.minimum(wait * late, self.gpu_gap) * 1e-3,
+                "exposed_transfer_s": np.clip(self.gpu_gap - wait * late, 0.0, self.transfer) * 1e-3,
+                "gpu_caught_up_s": np.full(n, self.gpu_work * self.caught_up * 1e-3),
                 "device_steps": np.ones(n),
                 "transfers": np.full(n, self.transfers),
                 "transfer_bytes": np.full(n, self.batch_bytes),
@@ -274,7 +276,7 @@ def starved(gpu: bool = False, steps: int = 60, wait_s: float = 0.030, workers: 
         batch_bytes=1e6,
         gpu_work=9.0,
         gpu_gap=20.0,
-        queue_empty=NAN,
+        caught_up=NAN,
         transfers=NAN,
         pageable=NAN,
         syncs=NAN,

@@ -1,8 +1,19 @@
-"""An asynchronous device in virtual time: what is launched runs in a queue while the host's clock goes on by itself."""
+"""An asynchronous device: what is launched runs in queues while the host's clock goes on by itself.
+
+It behaves as CUDA does: a launch takes the host its time and returns, work runs in the order of its stream, the host is
+held back when a thousand launches are queued, an event passes an idle device some microseconds after it was recorded,
+clocks rise in the first second of work, new sizes of memory stop everything. Time is virtual, or the host's own.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from gpu_doctor.capture.events import (
     BACKED,
@@ -22,7 +33,6 @@ from gpu_doctor.capture.events import (
     STEP,
     STEPPED,
     SYNCED,
-    UPDATED,
     WAITING,
     ZERO,
     call_code,
@@ -33,39 +43,155 @@ from gpu_doctor.capture.gpu.windows import DeviceWindows
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording import Recording
+from tests.support.device_truth import Spans, common, length, united, without
 
-MS = 1_000_000
-QUERY_NS = 1_000
+MS: Final = 1_000_000
+QUERY_NS: Final = 1_000
 """To ask a stream whether it has run empty takes about a microsecond."""
+MARK_NS: Final = 3_000
+"""So does an event that is recorded, with the Python around it, three times over."""
+FOLD_NS: Final = 20_000
+FOLD_EVENT_NS: Final = 2_000
+"""Folding our log takes so long, and for each event in it: 0.15 ms a step were measured on a CPU."""
+LATENCY_NS: Final = 8_000
+"""From the host's call until an idle device has passed an event or begun a kernel: 5 to 10 us."""
+MOST_LAUNCHED: Final = 1024
+"""Launches that a stream takes before it holds the host back."""
+MALLOC_NS: Final = 400_000
+"""A `cudaMalloc`, beside the wait for all streams."""
+INIT_NS: Final = 250 * MS
+LOW_CLOCK: Final = 345 / 1980
+"""Of its highest clock an idle device has so much, and rises to all of it within a second of work."""
+RAMP_NS: Final = 1000 * MS
+
+
+class Work(NamedTuple):
+    """Something the device did."""
+
+    begin: int
+    end: int
+    stream: int
+    kind: str
+    """`copy`, or the phase that launched it."""
 
 
 @dataclass
 class Mark:
-    """A place in the queue, passed at a known moment of the device's time."""
+    """A place in a queue, passed at a known moment of the device's time."""
 
     passed_ns: int
+    stream: int = 0
     freed: bool = False
+
+
+@dataclass
+class Graph:
+    """What was launched while it was captured."""
+
+    launches: list[tuple[float, str]] = field(default_factory=list)
 
 
 class SimulatedDevice:
     """A DeviceClock, and the host that launches: both clocks in one place, in nanoseconds."""
 
-    def __init__(self) -> None:
-        self.now = 0
-        """The host's clock."""
-        self.stream = 0
-        """The current one."""
+    def __init__(self, *, exact: bool = False, ramps: bool = False, real: bool = False) -> None:
+        """A device that has done nothing yet.
+
+        Args:
+            exact: events and our own work take no time.
+            ramps: its clock is low at the begin.
+            real: the host's own clock is used, and what takes the host time is slept.
+        """
+        self.exact, self._ramps, self._real = exact, ramps, real
+        self._now = 0
+        self.stream = self.compute = 0
+        """The current stream, and the one that was followed."""
         self.streams = {0: 0}
         """When the queue of each will have run empty."""
-        self.busy = 0
-        """Nanoseconds of work that were launched in all,"""
-        self.of_phase: dict[str, int] = {}
-        """and of each phase that was named."""
+        self._queued: dict[int, deque[int]] = {}
+        self.work: list[Work] = []
+        self.waits: list[tuple[int, int]] = []
+        """When the host waited for a batch,"""
+        self.asked: list[int] = []
+        """and when the compute stream had done all that it had been given before each of these waits."""
+        self.own: list[tuple[int, int]] = []
+        """When the host worked for us."""
         self.ends: list[int] = []
         """When the device had done what each step launched."""
         self.mark_cost_ms = 0.0
-        """Host: to put a mark."""
+        """Host: to put a mark, beside `MARK_NS`."""
         self.marks: list[Mark] = []
+        self.initialised = self.initialisations = 0
+        self.graph: Graph | None = None
+        """Is being captured."""
+        self.sizes: set[int] = set()
+        """Of memory that the allocator keeps."""
+        self._worked = 0
+        self.card = 0
+        """Number of the current card, where a loop goes from one to another."""
+
+    @property
+    def virtual(self) -> bool:
+        """Time passes only where something takes it."""
+        return not self._real
+
+    # ---- the host ---------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        """The host's clock."""
+        return time.perf_counter_ns() if self._real else self._now
+
+    @now.setter
+    def now(self, ns: int) -> None:
+        self._pass(ns - self.now)
+
+    def _pass(self, ns: int) -> None:
+        if ns <= 0:
+            return
+        if self._real:
+            time.sleep(ns * 1e-9)
+        else:
+            self._now += ns
+
+    def host(self, ms: float) -> None:
+        """The host computes or waits for something else."""
+        self._pass(round(ms * MS))
+
+    def fetch(self, ms: float) -> None:
+        """The host waits for a batch."""
+        begin = self.now
+        self.asked.append(max(self.streams[0], begin))
+        self.host(ms)
+        self.waits.append((begin, self.now))
+
+    def _ours(self, ns: int) -> None:
+        if not self.exact and not self._real:
+            self.own.append((self._now, self._now + ns))
+            self._now += ns
+
+    def recorder(self, **options: Any) -> Recorder:
+        """A recorder on this clock, whose folding takes the host its time."""
+        found = Recorder(clock=lambda: self.now, sync_measured=True, **options)
+        found.facts["device"] = "cuda:0"
+        take: Callable[[list[Any]], None] = found._take
+
+        def taken(events: list[Any]) -> None:
+            self._ours(FOLD_NS + FOLD_EVENT_NS * len(events))
+            take(events)
+
+        found._take = taken  # type: ignore[method-assign]
+        return found
+
+    def initialise(self) -> None:
+        """The first call that needs a context makes it."""
+        self.initialisations += 1
+        if not self.initialised:
+            self.initialised = 1
+            if not self.exact:
+                self._pass(0 if self._real else INIT_NS)
+
+    # ---- work -------------------------------------------------------------------------------------------------------
 
     @property
     def idle_from(self) -> int:
@@ -76,35 +202,93 @@ class SimulatedDevice:
     def idle_from(self, ns: int) -> None:
         self.streams[self.stream] = ns
 
+    @property
+    def busy(self) -> int:
+        """Nanoseconds of work that were launched in all."""
+        return sum(one.end - one.begin for one in self.work)
+
+    @property
+    def of_phase(self) -> dict[str, int]:
+        """The same by what launched it."""
+        found: dict[str, int] = {}
+        for one in self.work:
+            found[one.kind] = found.get(one.kind, 0) + one.end - one.begin
+        return found
+
     def wait_stream(self, other: int) -> None:
         """What the current stream is given from now on waits for all that `other` has; the host does not."""
         self.idle_from = max(self.idle_from, self.streams.get(other, 0))
 
-    def host(self, ms: float) -> None:
-        """The host computes or waits for something else."""
-        self.now += round(ms * MS)
-
     def launch(self, ms: float, cost_ms: float = 0.0, phase: str = "") -> None:
-        """Work of `ms` goes into the queue; launching costs the host `cost_ms`."""
+        """Work of `ms` goes into the current queue; launching costs the host `cost_ms`."""
+        if self.graph is not None:
+            self.graph.launches.append((ms, phase))
+            return
         self.host(cost_ms)
-        self.of_phase[phase] = self.of_phase.get(phase, 0) + round(ms * MS)
-        self.idle_from = max(self.idle_from, self.now) + round(ms * MS)
-        self.busy += round(ms * MS)
+        took = round(ms * MS / self._speed())
+        begin = max(self.idle_from, self.now + (0 if self.exact or not took else LATENCY_NS))
+        if took:
+            self.work.append(Work(begin, begin + took, self.stream, phase))
+            self._worked += took
+            self.idle_from = begin + took
+        self._hold_back()
+
+    def _hold_back(self) -> None:
+        queue = self._queued.setdefault(self.stream, deque())
+        queue.append(self.idle_from)
+        if len(queue) > MOST_LAUNCHED:
+            self._pass(queue.popleft() - self.now)
+
+    def _speed(self) -> float:
+        return LOW_CLOCK + (1 - LOW_CLOCK) * min(self._worked / RAMP_NS, 1.0) if self._ramps else 1.0
+
+    def copy(self, ms: float, blocks: bool, cost_ms: float = 0.0) -> None:
+        """A copy between host and device; the host waits for one that blocks."""
+        self.launch(ms, cost_ms, "copy")
+        if blocks:
+            self.synchronize()
 
     def synchronize(self) -> int:
-        """The host waits until the queue is empty; returns for how long."""
-        waited = max(*self.streams.values(), self.now) - self.now
-        self.now += waited
+        """The host waits until the current queue is empty; returns for how long."""
+        waited = max(self.idle_from - self.now, 0)
+        self._pass(waited + (0 if self.exact else LATENCY_NS))
         return waited
+
+    def allocate(self, nbytes: int) -> None:
+        """Memory of a size that the allocator has not met yet stops everything."""
+        if nbytes not in self.sizes:
+            self.sizes.add(nbytes)
+            self._pass(max(*self.streams.values(), self.now) - self.now)
+            self._pass(0 if self.exact else MALLOC_NS)
+
+    def replay(self, graph: Graph, cost_ms: float = 0.01) -> None:
+        """All that was captured goes into the queue at once."""
+        self.host(cost_ms)
+        for ms, phase in graph.launches:
+            self.launch(ms, 0.0, phase)
+
+    # ---- see DeviceClock --------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
         """See DeviceClock."""
-        return True
+        return self.graph is None
 
-    def mark(self) -> Mark:
+    def follow(self) -> None:
         """See DeviceClock."""
+        self.compute = self.stream
+
+    def aside(self) -> bool:
+        """See DeviceClock."""
+        return self.stream != self.compute
+
+    def mark(self, current: bool = False) -> Mark:
+        """See DeviceClock."""
+        assert self.graph is None, "an event was recorded while a graph is captured"
         self.host(self.mark_cost_ms)
-        self.marks.append(Mark(max(self.idle_from, self.now)))
+        stream = self.stream if current else self.compute
+        idle_from = self.streams.setdefault(stream, 0)
+        self.marks.append(Mark(max(idle_from, self.now + (0 if self.exact else LATENCY_NS)), stream))
+        self._ours(MARK_NS)
         return self.marks[-1]
 
     def done(self, mark: Mark) -> bool:
@@ -114,13 +298,14 @@ class SimulatedDevice:
 
     def idle(self) -> bool:
         """See DeviceClock; to ask takes the host its time."""
-        self.now += QUERY_NS
-        return self.now >= self.idle_from
+        self._ours(QUERY_NS)
+        return self.now >= self.streams.setdefault(self.compute, 0)
 
     def seconds(self, begin: Mark, end: Mark) -> float:
         """See DeviceClock."""
+        if not self.done(end):
+            return float("nan")
         assert self.done(begin)
-        assert self.done(end)
         return (end.passed_ns - begin.passed_ns) * 1e-9
 
     def free(self, mark: Mark) -> None:
@@ -134,6 +319,36 @@ class SimulatedDevice:
         return sum(not mark.freed for mark in self.marks)
 
 
+class Shares(NamedTuple):
+    """What the device did from one moment to another, as parts of that time less what gpu_doctor itself took of it."""
+
+    wait: float
+    """Nothing, while the host waited for a batch."""
+    copies: float
+    """It copied, and its compute stream did nothing."""
+    gap: float
+    """Its compute stream did nothing, whatever for."""
+    busy: float
+
+
+def shares(device: SimulatedDevice, begin: int, end: int) -> Shares:
+    """The truth, by the timeline of the device."""
+    whole = np.asarray([[begin, end]], dtype=np.float64)
+
+    def of(spans: list[tuple[int, int]]) -> Spans:
+        return common(whole, united(np.asarray(spans, dtype=np.float64).reshape(-1, 2)))
+
+    kernels = of([(one.begin, one.end) for one in device.work if one.kind != "copy" and one.stream == 0])
+    same = of([(one.begin, one.end) for one in device.work if one.kind == "copy" and one.stream == 0])
+    aside = of([(one.begin, one.end) for one in device.work if one.kind == "copy" and one.stream != 0])
+    idle = without(whole, kernels)
+    own = common(without(idle, same), of(device.own))
+    waits = without(common(without(idle, same), of(device.waits)), own)
+    copies = length(common(idle, same)) + length(without(common(idle, aside), of(device.waits)))
+    total = end - begin - length(own)
+    return Shares(length(waits) / total, copies / total, (length(idle) - length(own)) / total, length(kernels) / total)
+
+
 class Noted:
     """Notes on a recorder's log what a loop does, and folds it when that is due: event for event as the taps do."""
 
@@ -142,12 +357,10 @@ class Noted:
         self.recorder, self.log = recorder, recorder.log
         self.source = Source()
         """Of the batches, where no other is named."""
-        self._copying = False
-        """A copy has begun and not ended."""
         if device is not None:
             recorder.marks = MarkReader(QuietClock(device, None, recorder.clock), recorder.table, recorder.clock)
             recorder.windows = DeviceWindows(recorder.marks, recorder.clock())
-            self.log.marker, self.log.due = recorder.marks.clock, 1
+            self.log.marker = recorder.marks.clock
 
     def _fold(self, now: int) -> None:
         if now >= self.log.due_ns or len(self.log.events) >= self.log.due:
@@ -157,7 +370,6 @@ class Noted:
         """The loop asks a loader for its next batch."""
         log = self.log
         if log.marker is not None:
-            log.boundary()
             log.mark(NEXT)
         now = log.clock()
         if now >= log.cpu_due_ns:
@@ -170,6 +382,7 @@ class Noted:
     def batch(self, samples: float = 8.0) -> None:
         """It is there."""
         self.log.pulled = True
+        self.log.mark(BATCH)
         self.log.note((BATCH, self.log.clock(), samples))
 
     def pull(self, source: Source | None = None, grad: bool = True, samples: float = 8.0) -> None:
@@ -187,13 +400,11 @@ class Noted:
     def forward(self, training: bool = True, grad: bool = True, trained: bool = True, samples: float = 8.0) -> None:
         """An outermost module's forward begins; see `events.call_code`."""
         log = self.log
-        if log.marker is not None:
-            log.boundary()
         now = log.clock()
         log.note((call_code(training, grad, trained), now, None if log.pulled else (samples, 1)))
         self._fold(now)
         if log.marker is not None:
-            log.mark(CALL)
+            log.mark(CALL, follow=True)
 
     def called(self) -> None:
         """It has ended."""
@@ -215,8 +426,6 @@ class Noted:
     def gradient(self, code: int = DIFFERENTIATE, loss: object = None) -> None:
         """Gradients are made by `torch.autograd.grad` (GRADIENT if those of a whole model are)."""
         log = self.log
-        if log.marker is not None:
-            log.boundary()
         now = log.clock()
         log.note((code, now, loss))
         self._fold(now)
@@ -233,14 +442,12 @@ class Noted:
     def step(self, key: int = 1) -> None:
         """An optimizer begins to step."""
         log = self.log
-        if log.marker is not None:
-            log.boundary()
         now = log.clock()
         log.note((STEP, now, key))
         log.trains = True
         self._fold(now)
         if log.marker is not None:
-            log.mark(STEP)
+            log.mark(STEP, follow=True)
 
     def stepped(self, key: int = 1) -> None:
         """It has stepped."""
@@ -260,48 +467,28 @@ class Noted:
     def zero(self) -> None:
         """Gradients are set to zero."""
         log = self.log
-        if log.marker is not None:
-            if not log.trains:
-                log.boundary()
-            log.mark(ZERO)
+        log.mark(ZERO)
         log.note((ZERO, log.clock(), None))
         log.note((DONE, log.clock(), None))
 
-    def update(self) -> None:
-        """A `torch.no_grad` has ended."""
-        log = self.log
-        if log.marker is not None and not log.trains:
-            log.mark(UPDATED)
-            log.note((UPDATED, log.clock(), None))
-
     def copying(self) -> None:
-        """A copy that the host does not wait for begins."""
-        log = self.log
-        if self._copying:  # the copy before raised
-            log.note((COPIED, log.clock(), None))
-        self._copying = True
-        log.note((COPYING, log.clock(), None))
-        if log.marker is not None:
-            log.mark(COPYING)
+        """A tensor is about to be copied to the device."""
+        self.log.note((COPYING, self.log.clock(), None))
+        self.log.mark(COPYING)
 
-    def copied(self, nbytes: int, pageable: bool, ns: int, blocking: bool) -> None:
-        """A tensor was copied to the device, and that took the host so long."""
-        log = self.log
-        if not self._copying:
-            log.note((COPYING, log.clock() - ns, None))
-        self._copying = False
-        if log.marker is not None and not blocking:
-            log.mark(COPIED)
-        log.note((COPIED, log.clock(), (nbytes, pageable, None)))
+    def copied(self, nbytes: int, pageable: bool) -> None:
+        """It was."""
+        self.log.mark(COPIED)
+        self.log.note((COPIED, self.log.clock(), (nbytes, pageable, None)))
 
     def awaits(self, device: SimulatedDevice, copy_ms: float = 0.0) -> None:
         """The host waits until the device has done all that it was given; then it copies what it has come for."""
         log = self.log
         log.note((WAITING, log.clock(), None))
-        log.waits()
+        log.mark(WAITING)
         device.synchronize()
         device.host(copy_ms)
-        log.waited()
+        log.mark(SYNCED)
         log.note((SYNCED, log.clock(), None))
 
     def end(self) -> None:
@@ -356,13 +543,12 @@ class Loop:
     ) -> tuple[SimulatedDevice, Recording]:
         """Runs it, on a device and into a recorder of its own unless others are given; returns both."""
         device = device or SimulatedDevice()
-        recorder = recorder or Recorder(clock=lambda: device.now, sync_measured=True)
-        recorder.facts["device"] = "cuda:0"
+        recorder = recorder or device.recorder()
         device.mark_cost_ms = self.mark_cost
         loop, source = Noted(recorder, device), Source()
         for i in range(self.steps):
             loop.ask(source)
-            device.host(self.wait)
+            device.fetch(self.wait)
             loop.batch()
             self._copy(device, loop)
             loop.forward()
@@ -409,13 +595,9 @@ class Loop:
     def _copy(self, device: SimulatedDevice, loop: Noted) -> None:
         if not self.copy:
             return
-        if not self.copy_blocks:
-            loop.copying()
-        began = device.now
-        device.launch(self.copy)
-        if self.copy_blocks:
-            device.synchronize()
-        loop.copied(1000, self.copy_blocks, device.now - began, self.copy_blocks)
+        loop.copying()
+        device.copy(self.copy, self.copy_blocks)
+        loop.copied(1000, self.copy_blocks)
 
     def _between(self, device: SimulatedDevice, loop: Noted) -> None:
         """What a loop does between the two halves of its kernels: nothing."""
@@ -433,7 +615,7 @@ class Plain(Loop):
     how: str = "inference"
     """`inference` = a loader, no gradients. `own` = a loader, backward, the parameters changed by hand. `functional` =
     the same with `torch.func.grad`. `cleared` = as `own` without a loader, `zero_grad` after the update. `uncleared` =
-    as that, without `zero_grad`, the update under `torch.no_grad`. `unheard` = as that, without it."""
+    as that, without `zero_grad`."""
     reads: bool = False
     """The result is brought to the host."""
 
@@ -442,8 +624,7 @@ class Plain(Loop):
     ) -> tuple[SimulatedDevice, Recording]:
         """Runs it; `wait` is of the loader or, without one, the time in which the loop makes its batch."""
         device = device or SimulatedDevice()
-        recorder = recorder or Recorder(clock=lambda: device.now, sync_measured=True)
-        recorder.facts["device"] = "cuda:0"
+        recorder = recorder or device.recorder()
         recorder.step_clock.alone = lambda: True
         device.mark_cost_ms = self.mark_cost
         loop, source = Noted(recorder, device), Source()
@@ -451,9 +632,10 @@ class Plain(Loop):
         for _ in range(self.steps):
             if loads:
                 loop.ask(source, learns)
-            device.host(self.wait)
-            if loads:
+                device.fetch(self.wait)
                 loop.batch()
+            else:
+                device.host(self.wait)
             loop.forward(learns, learns, learns)
             self._kernels(device, self.kernels // 2)
             loop.called()
@@ -465,8 +647,6 @@ class Plain(Loop):
             if learns:
                 loop.backed()
             device.launch(self.update if learns else 0.0)
-            if self.how == "uncleared":
-                loop.update()
             device.host(self.python)
             if self.reads:
                 loop.awaits(device)

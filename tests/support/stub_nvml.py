@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 GIB = 1 << 30
-NOT_SUPPORTED, NO_DRIVER, NO_LIBRARY, LOST = 3, 9, 12, 15
+NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, NO_DRIVER, NO_LIBRARY, LOST = 3, 4, 6, 9, 12, 15
 
 
 class NVMLError(Exception):
@@ -53,6 +53,8 @@ class Card:
     gpm: dict[int, float] | None = None
     slices: list[Card] = field(default_factory=list)
     parent: Card | None = None
+    refused: bool = False
+    """A device cgroup forbids the card: NVML counts it and gives no handle."""
     failing: int | None = None
     """Every question about this card fails with this code."""
 
@@ -149,14 +151,18 @@ class StubNvml:
         return len(self.cards)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Card:
+        if self.cards[index].refused:
+            raise NVMLError(NO_PERMISSION)
         return self.cards[index]
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Card:
         for card in self.cards:
             for one in (card, *card.slices):
                 if one.uuid == uuid:
+                    if card.refused:
+                        raise NVMLError(NO_PERMISSION)
                     return one
-        raise NVMLError(6)
+        raise NVMLError(NOT_FOUND)
 
     def nvmlDeviceGetPciInfo(self, card: Card) -> Any:
         return SimpleNamespace(busId=card.bus.encode())
@@ -172,7 +178,9 @@ class StubNvml:
         return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in self._value(card, "processes")]
 
     def nvmlDeviceGetProcessUtilization(self, card: Card, since: int) -> Any:
-        samples = self._value(card, "busy_for")
+        samples = [one for one in self._value(card, "busy_for") if one[0] > since]
+        if not samples:
+            raise NVMLError(NOT_FOUND)
         return [SimpleNamespace(timeStamp=at, pid=pid, smUtil=util) for at, pid, util in samples]
 
     def nvmlDeviceGetMigMode(self, card: Card) -> list[int]:

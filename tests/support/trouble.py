@@ -38,6 +38,8 @@ class Trouble:
     readings: Mapping[str, float] = field(default_factory=dict)
     inside: float = 0.0
     """Of `gpu_work`, ms a step in which the GPU waits for launches: no kernel runs."""
+    on_device: Mapping[str, float] = field(default_factory=dict)
+    """ms a step of the device's own phases, by their columns."""
     batches: float = 1.0
     """Micro-batches a step."""
     gpu: bool = True
@@ -88,7 +90,9 @@ def _with_the_rest(loop: Loop, troubles: tuple[Trouble, ...]) -> Recording:
         replace(one, read_bytes=one.batches * stored, stored_bytes=one.batches * stored) for one in made.fetches
     )
     batches = max(one.batches for one in troubles)
-    steps = replace(made.steps, batches=np.full(n, batches)) if batches > 1 else made.steps
+    columns = {name: ms * 1e-3 for one in troubles for name, ms in one.on_device.items()}
+    columns |= {"batches": batches} if batches > 1 else {}
+    steps = replace(made.steps, **{name: np.full(n, value) for name, value in columns.items()})
     return replace(
         made,
         steps=steps,

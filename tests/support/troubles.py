@@ -107,7 +107,6 @@ TRANSFER = (
         "small copies",
         "many-small-transfers",
         {"transfer": 5.0, "gpu_gap": 5.0, "transfers": 38.0},
-        {"queue_empty": 1.0},
         traffic=Traffic(1600, 1.6e6, small=1600),
     ),
     Trouble(
@@ -126,7 +125,7 @@ TRANSFER = (
 PREPARING = "for x, y in loader:\n    x = augment(x)\n    loss = net(x)\n    loss.backward()\n    o.step()\n"
 AUGMENTED = (replace(line("x = augment(x)", 0.44), line=2), replace(line("loss = net(x)", 0.2, "forward"), line=3))
 HOST = (
-    Trouble("an item each step", "host-sync", {"sync": 8.0, "gpu_gap": 4.0, "syncs": 1.0}, {"queue_empty": 1.0}),
+    Trouble("an item each step", "host-sync", {"sync": 8.0, "gpu_gap": 4.0, "syncs": 1.0}, {"caught_up": 1.0}),
     Trouble(
         "a mask",
         "hidden-sync",
@@ -146,14 +145,14 @@ HOST = (
         "launches",
         "launch-bound",
         {"gpu_work": 8.0, "forward": 4.0, "backward": 4.0},
-        {"queue_empty": 1.0},
+        {"caught_up": 1.0},
         inside=8.0,
     ),
     Trouble(
         "blocking launches",
         "debug-mode-on",
         {"gpu_work": 8.0, "forward": 8.0},
-        {"queue_empty": 1.0},
+        {"caught_up": 1.0},
         flags={"launch_blocking": True},
         inside=8.0,
     ),
@@ -161,7 +160,7 @@ HOST = (
         "anomaly detection",
         "debug-mode-on",
         {"gpu_gap": 8.0, "forward": 8.0},
-        {"queue_empty": 1.0},
+        {"caught_up": 1.0},
         flags={"anomaly_mode": True},
     ),
 )
@@ -233,7 +232,7 @@ COMPUTE = (
             "model": ModelFacts({"cuda:0": 2 << 20}, unaligned=("head: Linear 768 x 50257",)),
         },
     ),
-    Trouble("emulated halves", "emulated-half-precision", sets={"capability": (7, 5)}, flags={"bf16_native": False}),
+    Trouble("emulated halves", "emulated-half-precision", sets={"capability": (7, 5)}),
     Trouble(
         "changing shapes",
         "changing-shapes",
@@ -243,8 +242,7 @@ COMPUTE = (
         "an optimizer in pieces",
         "unfused-optimizer",
         {"optimizer": 6.0, "gpu_work": 6.0},
-        {"queue_empty": 1.0},
-        inside=3.0,
+        on_device={"gpu_forward_s": 4.0, "gpu_backward_s": 4.0, "gpu_optimizer_s": 7.9},
         setup={"optimizer_facts": (OptimizerFacts("AdamW", 200, 2_000_000, foreach=False, can_fuse=True),)},
     ),
     Trouble("long evaluations", "heavy-evaluation", {"evaluation": 8.0}),
@@ -252,18 +250,18 @@ COMPUTE = (
         "recorded evaluations",
         "heavy-evaluation",
         {"evaluation": 8.0},
-        {"queue_empty": 1.0},
+        {"caught_up": 1.0},
         {"evaluation": EvaluationFacts(40, 40)},
     ),
 )
 SHORT = {"forward": 6.0, "gpu_work": 6.0}
 MEMORY = (
-    Trouble("a small batch", "small-batch", SHORT, {"peak_share": 0.1, "queue_empty": 0.2}, inside=6.0),
+    Trouble("a small batch", "small-batch", SHORT, {"peak_share": 0.1, "caught_up": 0.2}, inside=6.0),
     Trouble(
         "needless accumulation",
         "needless-accumulation",
         SHORT,
-        {"peak_share": 0.1, "queue_empty": 0.2},
+        {"peak_share": 0.1, "caught_up": 0.2},
         batches=4.0,
         inside=6.0,
     ),

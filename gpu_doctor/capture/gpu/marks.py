@@ -1,38 +1,61 @@
 """The device's columns of a step, from the marks that the taps have put into its queue.
 
-A mark rides on an event of the log; the step clock hands those of a step on when it has ended. From the last mark of
-the step before to the first work of this one the device had a gap; of that gap the copies issued last are copies, and
-the rest is at most what the host had waited for its batch. Nothing here ever waits: a step is read when the device has
-passed its last mark. Inside of a step a copy that the host waits for is marked too: the device has nothing else to do
-meanwhile, and that time counts as gap. Which steps are marked at all, `windows.py` says.
+Marks on the compute stream cut a loop into intervals that add up, over micro-batches too. Of each interval both clocks
+are known: when the host came to its ends, and when the device did. What a mark's device time is later than its host
+time is the *lag*: the work that the device had left when the host came by. The device cannot have idled after the host
+had come to an interval's end and work was left, so an interval `a -> b` falls into three parts:
+
+- copies: what the marks of copies cover of it;
+- idle at most: the rest of the time from `a` on the device to `b` on the host;
+- busy: the rest.
+
+Between the phases of a step "idle at most" is taken for idle: the host waited for a batch there, or computed. Within
+forward, loss, backward and optimizer the host launches all the time. There a device that is behind at the end has
+worked since the first launch, and of one that has caught up (`CAUGHT_UP_S`) it is not known how long it idled.
+
+One anchor ties the two clocks: a mark that was put while the compute stream was known to be empty has no lag. It is
+renewed whenever that is found, for the clocks drift by up to some ten microseconds a second. Nothing here ever waits: a
+step is read when the device has passed its last mark. Which steps are marked at all, `windows.py` says.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
 from gpu_doctor.capture import events
-from gpu_doctor.capture.gpu.clock import QuietClock
+from gpu_doctor.capture.gpu.clock import Put, QuietClock
+from gpu_doctor.capture.gpu.intervals import Interval, Tally, Window
 from gpu_doctor.capture.step_table import StepTable
-from gpu_doctor.recording.steps import BACKWARD, FORWARD, OPTIMIZER, OTHER
+from gpu_doctor.recording.steps import BACKWARD, DATA_WAIT, FORWARD, LOSS, OPTIMIZER, OTHER, SYNC
 
-MOST_PARTS: Final = 32
-"""Marks inside a step: one with more phases than that (long accumulations) is read as a whole."""
-MOST_UPDATES: Final = 8
-"""Ends of what may be an update by hand in a step; with more of them (one for each parameter) none is believed."""
-_TIMED: Final = (FORWARD, BACKWARD, OPTIMIZER)
+ANCHOR_S: Final = 2.0
+"""So long an anchor ties the clocks. A stream that was not found empty meanwhile, whenever it was asked, was behind."""
 _BEGINS: Final = {
+    events.NEXT: DATA_WAIT,
+    events.OPENING: DATA_WAIT,
     events.CALL: FORWARD,
-    events.CALLED: OTHER,
     events.GRADIENT: BACKWARD,
-    events.BACKED: OTHER,
     events.STEP: OPTIMIZER,
-    events.STEPPED: OTHER,
+    events.REPLAY: LOSS,
+    events.WAITING: SYNC,
 }
-"""The phase whose work is launched from a mark on, by the event that it was put for."""
+"""What the host goes into at a mark,"""
+_ENDS: Final = {
+    events.BATCH: DATA_WAIT,
+    events.EXHAUSTED: DATA_WAIT,
+    events.OPENED: DATA_WAIT,
+    events.CALLED: FORWARD,
+    events.BACKED: BACKWARD,
+    events.STEPPED: OPTIMIZER,
+    events.REPLAYED: LOSS,
+    events.SYNCED: SYNC,
+}
+"""and comes out of."""
+MOST_ASIDE: Final = 256
+"""Copies on other streams that are remembered until they are over."""
 _NAN: Final = float("nan")
 
 
@@ -41,24 +64,10 @@ class Marked(NamedTuple):
 
     code: int
     """Of the event (CALL for every forward)."""
-    mark: Any
-    """None where none could be put: a graph was being captured, or the clock has failed."""
-    waited_ns: int
-    copied_ns: int
-    """Of the host, for batches and copies, from the step's begin to a forward's: these fall into the gap."""
+    put: Put
+    own_ns: int
+    """What gpu_doctor has taken of the training thread by then, in all."""
     evaluation: bool = False
-
-
-class StepMarks(NamedTuple):
-    """All marks of a step that has ended, in their order."""
-
-    marks: list[Marked]
-    own: bool
-    """The loop changes its parameters itself."""
-    readable: bool
-    """It is known where the step's work ends."""
-    empty: bool | None
-    """Whether the device had done all of it when the step ended; None = not asked."""
 
 
 class _Ended(NamedTuple):
@@ -66,19 +75,14 @@ class _Ended(NamedTuple):
 
     row: int
     generation: int
-    before: Any
-    """The mark at which the gap begins, None = not known."""
-    first: Marked | None
-    copies: list[tuple[Any, Any]]
-    held: list[tuple[Any, Any]]
-    """Copies inside of the step that the host waited for."""
-    parts: list[tuple[int, Any]] | None
-    end: Any
     number: int
     """Of the step in the run."""
-    empty: float
-    kept: list[Any]
-    """Marks to be given back when it is read."""
+    before: Marked | None
+    """The last mark of the step before; None = that one was not marked."""
+    cuts: list[Marked]
+    """Marks on the compute stream; the last one ends the step."""
+    copies: list[tuple[Marked, Marked, bool]]
+    """Begin and end of each copy, and whether it went by another stream than the compute stream."""
 
 
 class MarkReader:
@@ -87,163 +91,239 @@ class MarkReader:
     def __init__(self, clock: QuietClock, table: StepTable, host: Callable[[], int] = time.perf_counter_ns) -> None:
         """Args: clock: the device's. table: of the steps. host: ns, for what the readings cost."""
         self.clock, self._table, self._host = clock, table, host
-        self._before: Any = None
-        """The end of the last step that was marked, if it is the one before."""
         self._pending: deque[_Ended] = deque()
-        self._anchor: Any = None
-        """The end of the last step that was read, kept over steps that are not marked; what is read next is told from
-        there on."""
-        self._anchored = 0
-        """Which step that was."""
-        self._anchor_spent = False
-        """Nothing else needs it any more."""
+        self._before: Marked | None = None
+        """The last mark of the step that ended last, if that one was marked."""
+        self._uses: dict[int, int] = {}
+        """How often each mark is still needed, by its id."""
+        self._tie = _Tie()
+        self._within: list[int] = []
+        """What the host is in, outermost first, at the end of the step that was read last."""
+        self._own_s = 0.0
+        """See `Tally.own_s`."""
+        self._aside: list[tuple[Marked, Marked]] = []
+        """Copies on other streams: the next steps may have to wait for them."""
+        self._since: tuple[Marked, int] | None = None
+        """The end of the last step that was read, over steps that are not marked, and its number."""
 
-    def ended(self, row: int, found: StepMarks, number: int) -> None:
-        """The step of this number has ended and stands in `row` of the table."""
-        marks = found.marks
-        first = next((i for i, one in enumerate(marks) if one.code == events.CALL and not one.evaluation), None)
-        end = None if first is None or not found.readable else _end_of(found, first)
-        before = self._before
-        if first is None or end is None or marks[first].mark is None or marks[end].mark is None:
-            self.clock.free(*(one.mark for one in marks))
-            self._forget(before)
-            self._before = None
+    def ended(self, row: int, marks: list[Marked], number: int) -> None:
+        """The step of this number, which had these marks, has ended and stands in `row` of the table."""
+        cuts, copies = _sorted(marks)
+        if not cuts or any(one.put.mark is None for one in marks):
+            self._free(marks)
+            self.rest()
             return
-        looked = next((i for i in range(first - 1, -1, -1) if marks[i].evaluation and marks[i].mark is not None), None)
-        kept = [one.mark for i, one in enumerate(marks) if i != end]
-        if looked is not None:
-            kept.append(before)
-            before = marks[looked].mark
-        else:
-            kept.append(before)
-        inside = [one for one in marks[first + 1 : end] if one.evaluation or one.code in _BEGINS]
-        parts: list[tuple[int, Any]] | None = [
-            (OTHER if one.evaluation else _BEGINS[one.code], one.mark) for one in inside
-        ]
-        if len(inside) > MOST_PARTS or any(one.mark is None for one in inside):
-            parts = None
-        empty = _NAN if found.empty is None else float(found.empty)
-        copies = _copies(marks[(looked or 0) : first], events.COPYING, events.COPIED)
-        held = _copies(marks[first:end], events.WAITING, events.SYNCED)
-        last = marks[end].mark
-        self._pending.append(
-            _Ended(row, self._table.generation, before, marks[first], copies, held, parts, last, number, empty, kept)
-        )
-        self._before = last
+        before, self._before = self._before, cuts[-1]
+        used = [*cuts, *(mark for begin, end, _ in copies for mark in (begin, end))]
+        self._keep([*used, cuts[-1]])  # the next step begins with the last one
+        kept = {id(one) for one in used}
+        self._free([one for one in marks if id(one) not in kept])  # of copies that raised
+        self._pending.append(_Ended(row, self._table.generation, number, before, cuts, copies))
 
     def rest(self) -> None:
-        """No step is marked from here on for a while: nothing is known of the one before the next that is."""
-        self._forget(self._before)
-        self._before = None
+        """The step that ends now is not marked: of the next that is, nothing is known of the one before."""
+        before, self._before = self._before, None
+        if before is not None:
+            self._pending.append(_Ended(-1, 0, 0, before, [], []))
 
     def read(self) -> None:
         """Reads what the device has passed by now."""
         begin = self._host()
         if self._pending and self.clock.ready():
-            while self._pending and self.clock.done(self._pending[0].end):
-                self._read(self._pending.popleft())
+            while self._pending and self._passed(self._pending[0]):
+                self._taken(self._pending.popleft())
         self.clock.spent_ns += self._host() - begin
 
     def finish(self) -> None:
         """Reads what the device has passed in the end; nothing is marked any more."""
         self.read()
-        if self._anchor_spent:
-            self.clock.free(self._anchor)
-        self._anchor, self._anchor_spent = None, False
+        self._release([one for pair in self._aside for one in pair])
+        self._aside.clear()
+        if self._since is not None:
+            self._release([self._since[0]])
+            self._since = None
 
-    def _read(self, one: _Ended) -> None:
-        """A step's end mark is given back once the next step has read its gap."""
-        if one.first is not None and one.before is not None:
-            gpu_s = self.clock.seconds(one.first.mark, one.end)
-            gap_s = max(self.clock.seconds(one.before, one.first.mark), 0.0)
-            if gpu_s == gpu_s and gap_s == gap_s:
-                # Copies are issued right before the step's first mark: the end of the gap is theirs. Only what it is
-                # longer by can be the wait, which came before them, behind a queue that may have hidden it. Of one
-                # that the host does not wait for the host knows next to nothing, and the device all.
-                queued_s = self._copied_s(one, gap_s)
-                copy_s = max(min(one.first.copied_ns * 1e-9, gap_s), queued_s)
-                wait_s = min(one.first.waited_ns * 1e-9, gap_s - copy_s)
-                since, held_s = self._since(one), min(self._held_s(one), gpu_s)
-                device_s = (gpu_s - held_s, gap_s + held_s, wait_s, copy_s + held_s)
-                values = (*device_s, *self._phases(one), one.empty, *since)
-                self._table.add_device(one.row, one.generation, values)
-        elif one.first is not None and self._anchor is None:
-            self._anchor, self._anchored = one.end, one.number
-        self._give_back(one.kept)
+    def _passed(self, one: _Ended) -> bool:
+        return not one.cuts or self.clock.done(one.cuts[-1].put.mark)
 
-    def _since(self, one: _Ended) -> tuple[float, float]:
-        """Device seconds and steps since the end of the last step that was read; this one's end is the next anchor."""
-        before, steps = self._anchor, float(one.number - self._anchored)
-        seconds = _NAN if before is None else self.clock.seconds(before, one.end)
-        if before is not None and seconds != seconds:  # on another device: the next one here is told from where it was
+    def _taken(self, one: _Ended) -> None:
+        """A step that the device has passed: its values go into its row, its marks back to the pool."""
+        if not one.cuts:
+            self._within.clear()
+            self._tie.lose()
+        elif one.before is None or not self._add(one):
+            self._release([mark for begin, end, aside in one.copies if aside for mark in (begin, end)])
+            self._within = _settled([], one.cuts)
+            self._tie.lose()
+            if self._since is None:
+                self._kept_since(one)
+        self._release([*one.cuts, *(mark for begin, end, aside in one.copies if not aside for mark in (begin, end))])
+        if one.before is not None:
+            self._release([one.before])
+
+    def _add(self, one: _Ended) -> bool:
+        """Adds a step's values to its row; false if the marks cannot be compared."""
+        before = one.before
+        assert before is not None
+        at = [self.clock.seconds(before.put.mark, cut.put.mark) for cut in one.cuts]
+        if any(seconds != seconds for seconds in at):
+            return False
+        self._aside += [(begin, end) for begin, end, aside in one.copies if aside]
+        windows = [self._window(before, begin, end, False) for begin, end, aside in one.copies if not aside]
+        windows += [self._window(before, begin, end, True) for begin, end in self._aside]
+        within = self._within
+        tally = Tally([window for window in windows if window is not None], self._own_s)
+        self._tie.begin(before, one.cuts, at)
+        last, last_s = before, 0.0
+        for cut, at_s in zip(one.cuts, at, strict=True):
+            lag_s = self._tie.lag(cut, at_s)
+            own_s = max(cut.own_ns - last.own_ns, 0) * 1e-9
+            loss = (last.code, cut.code) == (events.CALLED, events.GRADIENT) and not within
+            phase = LOSS if loss else within[-1] if within else OTHER
+            host_s = max(cut.put.at_ns - last.put.at_ns, 0) * 1e-9
+            tally.add(Interval(phase, last_s, at_s, host_s, lag_s, own_s, cut.evaluation))
+            within = _settled(within, [cut])
+            last, last_s = cut, at_s
+        self._tie.moved(at[-1])
+        self._within = within
+        self._table.add_device(one.row, one.generation, (*tally.values(), *self._told_since(one)))
+        self._own_s = tally.own_s
+        self._done_aside(before, at[-1])
+        return True
+
+    def _window(self, before: Marked, begin: Marked, end: Marked, aside: bool) -> Window | None:
+        """When a copy was made, in device seconds from a mark on; a copy that is not over yet has no end."""
+        clock, zero = self.clock, before.put.mark
+        if not clock.done(begin.put.mark):
+            return None
+        begin_s = clock.seconds(zero, begin.put.mark)
+        end_s = clock.seconds(zero, end.put.mark) if clock.done(end.put.mark) else float("inf")
+        return Window(begin_s, end_s, aside) if begin_s == begin_s and end_s == end_s else None
+
+    def _done_aside(self, before: Marked, end_s: float) -> None:
+        """Copies on other streams that were over when the step ended are needed no more."""
+        left = []
+        for pair in self._aside:
+            window = self._window(before, *pair, True)
+            if self.clock.done(pair[1].put.mark) and (window is None or window.end_s <= end_s):
+                self._release(pair)
+            else:
+                left.append(pair)
+        for pair in left[:-MOST_ASIDE]:
+            self._release(pair)
+        self._aside = left[-MOST_ASIDE:]
+
+    def _told_since(self, one: _Ended) -> tuple[float, float]:
+        """Device seconds and steps since the end of the last step that was read."""
+        since = self._since
+        end = one.cuts[-1]
+        if since is None:
+            self._kept_since(one)
             return _NAN, _NAN
-        if self._anchor_spent:
-            self.clock.free(before)
-        self._anchor, self._anchored, self._anchor_spent = one.end, one.number, False
-        return (seconds, steps) if before is not None else (_NAN, _NAN)
+        seconds = self.clock.seconds(since[0].put.mark, end.put.mark)
+        if seconds != seconds:  # on another device: the next one here is told from where it was
+            return _NAN, _NAN
+        self._kept_since(one)
+        return seconds, float(one.number - since[1])
 
-    def _give_back(self, marks: Sequence[Any]) -> None:
-        """Marks that a step does not need any more; the anchor stays until there is another one."""
-        self._anchor_spent |= any(one is self._anchor for one in marks if one is not None)
-        self.clock.free(*(one for one in marks if one is not self._anchor))
+    def _kept_since(self, one: _Ended) -> None:
+        self._keep([one.cuts[-1]])
+        before, self._since = self._since, (one.cuts[-1], one.number)
+        if before is not None:
+            self._release([before[0]])
 
-    def _copied_s(self, one: _Ended, gap_s: float) -> float:
-        """How much of the gap the device has copied, of what the host did not wait for.
+    def _keep(self, marks: Iterable[Marked]) -> None:
+        for one in marks:
+            key = id(one.put)
+            self._uses[key] = self._uses.get(key, 0) + 1
 
-        Copies on another stream may have begun before the gap, and may go on after it.
-        """
-        total = 0.0
-        for begin, end in one.copies:
-            if not self.clock.done(begin):
-                continue
-            begin_s = max(self.clock.seconds(one.before, begin), 0.0)
-            end_s = min(self.clock.seconds(one.before, end), gap_s) if self.clock.done(end) else gap_s
-            if end_s > begin_s:  # neither is NaN: the copy went to this device
-                total += end_s - begin_s
-        return min(total, gap_s)
+    def _release(self, marks: Iterable[Marked]) -> None:
+        """One use of each is over; a mark that nobody needs goes back to the pool."""
+        for one in marks:
+            key = id(one.put)
+            left = self._uses.pop(key, 1) - 1
+            if left > 0:
+                self._uses[key] = left
+            else:
+                self.clock.free(one.put.mark)
 
-    def _held_s(self, one: _Ended) -> float:
-        """How long the device did nothing but copy inside of the step, while the host waited for that."""
-        spent = [self.clock.seconds(begin, end) for begin, end in one.held]
-        return sum(max(seconds, 0.0) for seconds in spent if seconds == seconds)
-
-    def _phases(self, one: _Ended) -> list[float]:
-        """Device seconds of forwards, backwards and optimizers in a step; NaN = not told apart."""
-        if one.parts is None or one.first is None:
-            return [_NAN] * len(_TIMED)
-        spent = dict.fromkeys(_TIMED, 0.0)
-        begins = [(FORWARD, one.first.mark), *one.parts]
-        ends = [*(mark for _, mark in one.parts), one.end]
-        for (phase, begin), end in zip(begins, ends, strict=True):
-            if phase in spent:
-                spent[phase] += self.clock.seconds(begin, end)
-        return list(spent.values())
-
-    def _forget(self, mark: Any) -> None:
-        """It may still be the unread end of the step before: it is given back when its turn comes."""
-        if mark is not None:
-            self._pending.append(_Ended(-1, 0, None, None, [], [], None, mark, 0, _NAN, [mark]))
+    def _free(self, marks: Iterable[Marked]) -> None:
+        self.clock.free(*(one.put.mark for one in marks))
 
 
-def _end_of(found: StepMarks, first: int) -> int | None:
-    """Which mark is the end of the step's work."""
-    codes = [one.code for one in found.marks]
-    wanted: Sequence[int] = (events.STEPPED,)
-    if events.STEPPED not in codes:
-        wanted = (events.BACKED, events.ZERO, events.UPDATED) if found.own else (events.NEXT,)
-    if found.own and codes.count(events.UPDATED) > MOST_UPDATES:
-        return None
-    return next((i for i in range(len(codes) - 1, first, -1) if codes[i] in wanted), None)
+class _Tie:
+    """Ties the device's clock to the host's. Device seconds are told from the begin of the step that is read."""
+
+    def __init__(self) -> None:
+        self._offset_s: float | None = None
+        """Device time less host time of a mark without lag; None = not known."""
+        self._anchored_ns = 0
+        self._zero_ns = 0
+        """Host time from which the offset counts, to keep the numbers small."""
+
+    def lose(self) -> None:
+        """The chain of marks is broken."""
+        self._offset_s = None
+
+    def begin(self, before: Marked, cuts: Sequence[Marked], at: Sequence[float]) -> None:
+        """A step is read: where nothing ties the clocks yet, its first anchor ties them from its begin on."""
+        if self._offset_s is not None and (before.put.at_ns - self._anchored_ns) * 1e-9 > ANCHOR_S:
+            self._offset_s = None
+        if self._offset_s is None:
+            self._zero_ns = before.put.at_ns
+            for cut, at_s in zip((before, *cuts), (0.0, *at), strict=True):
+                if cut.put.idle:
+                    self._anchor(cut, at_s)
+                    break
+
+    def lag(self, cut: Marked, at_s: float) -> float | None:
+        """Seconds of work that the device had left when the host came to a mark; None = not known."""
+        if cut.put.idle:
+            self._anchor(cut, at_s)
+        if self._offset_s is None:
+            return None
+        lag_s = at_s - self._host_s(cut) - self._offset_s
+        if lag_s < 0:  # no mark is passed before it was put: the clocks have drifted so far
+            self._offset_s += lag_s
+        return max(lag_s, 0.0)
+
+    def moved(self, end_s: float) -> None:
+        """The next step begins so many device seconds later: its times are told from there on."""
+        if self._offset_s is not None:
+            self._offset_s -= end_s
+
+    def _anchor(self, cut: Marked, at_s: float) -> None:
+        self._offset_s, self._anchored_ns = at_s - self._host_s(cut), cut.put.at_ns
+
+    def _host_s(self, cut: Marked) -> float:
+        return (cut.put.at_ns - self._zero_ns) * 1e-9
 
 
-def _copies(marks: Sequence[Marked], begins: int, ends: int) -> list[tuple[Any, Any]]:
-    """Begin and end of the copies that are marked so: COPYING to COPIED, or WAITING to SYNCED if the host waits."""
-    found, begin = [], None
+def _sorted(marks: Sequence[Marked]) -> tuple[list[Marked], list[tuple[Marked, Marked, bool]]]:
+    """The marks that cut a step, and its copies."""
+    cuts: list[Marked] = []
+    copies: list[tuple[Marked, Marked, bool]] = []
+    begin: Marked | None = None
     for one in marks:
-        if one.code == begins and not one.evaluation:
-            begin = one.mark
-        elif one.code == ends and begin is not None:
-            if one.mark is not None:
-                found.append((begin, one.mark))
+        if one.code == events.COPYING:
+            begin = one
+        elif one.code == events.COPIED:
+            if begin is not None:
+                copies.append((begin, one, one.put.aside))
             begin = None
-    return found
+        else:
+            cuts.append(one)
+    return cuts, copies
+
+
+def _settled(within: list[int], cuts: Sequence[Marked]) -> list[int]:
+    """What the host is in after these marks, outermost first."""
+    for cut in cuts:
+        if cut.code == events.NEXT or cut.evaluation:  # of an evaluation not all marks are kept
+            within = []
+        if (phase := _BEGINS.get(cut.code)) is not None:
+            within = [*within, phase]
+        elif (phase := _ENDS.get(cut.code)) is not None and phase in within:
+            last = len(within) - 1 - within[::-1].index(phase)
+            within = within[:last]
+    return within

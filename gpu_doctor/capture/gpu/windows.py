@@ -19,6 +19,8 @@ FIRST_STEPS: Final = 64
 """From the begin on so many steps are marked in any case: a trial has no more."""
 WINDOW: Final = 9
 """Later so many in a row: the first has no gap, as nothing is known of the step before."""
+WINDOW_NS: Final = 20_000_000
+"""A window ends when its marks have cost so much, also where no step ends: as 64 steps of 30 marks cost."""
 _VARIED: Final = 0.25
 
 
@@ -34,8 +36,12 @@ class DeviceWindows:
         self._due: int | None = None
         """When the next window opens; None = one is open."""
 
-    def steps_ended(self, count: int, now: int) -> QuietClock | None:
-        """So many steps have ended; returns what marks the next one, None where it is not marked."""
+    def folded(self, steps: int, now: int) -> QuietClock | None:
+        """Events were folded, with which so many steps have ended.
+
+        Returns:
+            What marks the steps from here on; None where they are not marked.
+        """
         marks = self._marks
         marks.read()
         if marks.clock.off:
@@ -45,10 +51,11 @@ class DeviceWindows:
                 return None
             self._open(now)
             return marks.clock
-        self._left -= count
-        if self._left > 0:
+        self._left -= steps
+        spent_ns = marks.clock.spent_ns - self._spent
+        if self._left > 0 and spent_ns < WINDOW_NS:
             return marks.clock
-        due = self._began + round((marks.clock.spent_ns - self._spent) / MARKS_SHARE)
+        due = self._began + round(spent_ns / MARKS_SHARE)
         if due <= now:
             self._open(now)
             return marks.clock

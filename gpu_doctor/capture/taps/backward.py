@@ -26,7 +26,7 @@ from gpu_doctor.capture.taps import compilations
 from gpu_doctor.capture.taps.compiler import leave_us_out
 from gpu_doctor.capture.taps.copies import replicating as _replicating
 from gpu_doctor.capture.taps.discovery import discover
-from gpu_doctor.capture.taps.forward import Listener
+from gpu_doctor.capture.taps.listener import Listener
 from gpu_doctor.capture.taps.tap import Listeners, TapScope
 
 
@@ -121,8 +121,6 @@ def _backward(
                     log.steps += 1
                 if log.steps >= log.loss_at:
                     loss = kept(tensors)
-                if log.marker is not None:
-                    log.boundary()
                 now = clock()
                 note((GRADIENT, now, loss))
                 if now >= log.due_ns or len(events) >= log.due:
@@ -199,7 +197,6 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
         if not recorder.started():
             return None
         learning = not log.trains and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
-        log.boundary()
         recorder.event(GRADIENT if learning else DIFFERENTIATE)
         log.mark(GRADIENT)
         return True
@@ -234,12 +231,18 @@ def _scripted(recorder: Recorder, listeners: dict[int, Listener], original: Call
     return recorder.fence.around(original, begins, ends)
 
 
-def _kept(loss: torch.Tensor) -> torch.Tensor | float:
-    """The loss as it costs least to keep: without graph on a device, where reading it would wait; on a CPU as a number.
+def _kept(loss: torch.Tensor) -> torch.Tensor | float | None:
+    """The loss as it is now: a number on a CPU; a copy on a device, where reading it would wait; None in a capture.
 
-    Small tensors that live on pin the heap around them: 20 to 90 kB of resident memory a step were measured.
+    On a CPU, small tensors that live on pin the heap around them: 20 to 90 kB of resident memory a step were measured.
+    On a device, a loss that a CUDA graph returns lies in memory that the next replay overwrites; its copy is one more
+    kernel in the steps whose losses are kept (see `kept_losses.py`). While a graph is captured the loss has no value.
     """
-    return float(loss.item()) if loss.is_cpu and not loss.is_complex() else loss.detach()
+    if loss.is_cpu and not loss.is_complex():
+        return float(loss.item())
+    if loss.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    return loss.detach().clone()
 
 
 def _read_losses(losses: list[Any]) -> list[float]:

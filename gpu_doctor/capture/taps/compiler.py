@@ -8,6 +8,7 @@ torch's own backward does already. A module's forward is another matter: a graph
 from __future__ import annotations
 
 import contextlib
+import pkgutil
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -16,38 +17,18 @@ from typing import Any, Final
 import torch
 
 from gpu_doctor.capture.fence import Fence
+from gpu_doctor.capture.graphs import through
 from gpu_doctor.capture.patching import Patches
+from gpu_doctor.capture.stand_ins import Seam, StandIn
+from gpu_doctor.capture.taps.forward import heard_by_name, heard_call
 
-_ROOM: Final = __name__.rpartition(".taps.")[0]
-LEFT_OUT: Final = (
-    "taps.tap",
-    "taps.optimizer",
-    "taps.backward",
-    "taps.discovery",
-    "taps.found_models",
-    "taps.parameters",
-    "taps.unused_gradients",
-    "taps.unused_logits",
-    "taps.checkpointing",
-    "describe.models",
-    "describe.names",
-    "describe.backward_graph",
-    "describe.backward_products",
-    "describe.broadcast_pairs",
-    "describe.loss_by_hand",
-    "describe.nodes",
-    "describe.unused_logits",
-    "lines.stacks",
-    "fence",
-    "next_call",
-    "recorder",
-    "events",
-    "held",
-    "spans",
-    "step_clock",
-    "step_table",
+GONE_THROUGH: Final = ("capture.graphs", "capture.stand_ins", "capture.taps.forward", "trials")
+"""Modules and packages of ours in which there is code that a graph goes through."""
+_PARTS: Final[tuple[Callable[..., Any], ...]] = (
+    *(through(len, len), StandIn.__call__, StandIn.__eq__, StandIn.__hash__, Seam.__init__, Seam.__get__),
+    *(heard_call, heard_by_name),
 )
-"""Not `graphs` and `taps.forward`: a graph goes right through what these stand around."""
+"""What of it is never compiled for itself, where code that the compiler leaves out calls it."""
 _known: Final[list[str]] = []
 
 
@@ -77,8 +58,25 @@ def _told() -> bool:
     if "torch._dynamo" not in sys.modules or not hasattr(torch, "_dynamo"):
         return False
     if not _known:
-        _known.extend(LEFT_OUT)
-        with contextlib.suppress(Exception):  # a private name; without it steps are compiled with ours in them
-            for name in LEFT_OUT:
-                torch._dynamo.trace_rules.add(f"{_ROOM}.{name}")
+        _known.extend(left_out())
+        with contextlib.suppress(Exception):  # private names; without them steps are compiled with ours in them
+            for name in _known:
+                torch._dynamo.trace_rules.add(name)
+            for part in _PARTS:
+                torch._dynamo.eval_frame.skip_code(part.__code__)
     return True
+
+
+def left_out() -> list[str]:
+    """The largest packages and modules of ours, by name, in which there is nothing of `GONE_THROUGH`."""
+    ours = __name__.partition(".")[0]
+    gone_through = [f"{ours}.{name}" for name in GONE_THROUGH]
+    found, packages = list[str](), [ours]
+    while packages:
+        package = packages.pop()
+        for _, name, _ in pkgutil.iter_modules(sys.modules[package].__path__, f"{package}."):
+            if any(one.startswith(f"{name}.") for one in gone_through):
+                packages.append(name)
+            elif name not in gone_through:
+                found.append(name)
+    return found

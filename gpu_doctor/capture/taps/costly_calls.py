@@ -24,8 +24,8 @@ from gpu_doctor.capture.events import COSTLY
 from gpu_doctor.capture.fence import Fence, FencedContext
 from gpu_doctor.capture.lines.places import installed
 from gpu_doctor.capture.lines.stacks import outwards
-from gpu_doctor.capture.patching import StandIn
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.stand_ins import StandIn
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import Chore
 

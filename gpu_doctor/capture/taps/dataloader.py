@@ -136,6 +136,8 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             return None
         recorder.fold()  # what this loader is used for is known by its batches so far
         role = state.role_of(state.known(loader) or "")
+        if log.marker is not None:
+            log.mark(OPENING)
         log.note((OPENING, clock(), not torch.is_grad_enabled() or role == "evaluation"))
         state.scope.pulled.tell(recorder.note, "The search for models failed")
         state.scope.pulled.clear()
@@ -150,11 +152,15 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         if source is not None:
             source.edges = edges
         if get_ident() == log.thread:
+            if log.marker is not None:
+                log.mark(OPENED)
             log.note((OPENED, now, None if source is None else (source, state.role_of(key))))
 
     def raised(token: Any, error: BaseException) -> None:
         token[2].__exit__(type(error), error, error.__traceback__)
         if get_ident() == log.thread:
+            if log.marker is not None:
+                log.mark(OPENED)
             log.note((OPENED, clock(), None))
 
     return recorder.fence.around(original, begins, made, raised)
@@ -176,7 +182,6 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 if source is None or source.ref() is not self:
                     source = state.source_of(self)
                 if log.marker is not None:
-                    log.boundary()
                     log.mark(NEXT)
                 source.asked_ns = now = clock()
                 if now >= log.cpu_due_ns:
@@ -219,6 +224,8 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                     source.padding.look(batch)
             if get_ident() == log.thread:  # else another thread turned out to be the one that trains
                 log.pulled = True
+                if log.marker is not None:
+                    log.mark(BATCH)
                 note((BATCH, clock(), samples))  # what we do before `next` returns is part of the wait for it
         except Exception as error:
             broke(error)

@@ -17,10 +17,9 @@ import torch
 from torch import nn
 
 from gpu_doctor.capture.describe import models
-from gpu_doctor.capture.events import OURS
 from gpu_doctor.capture.next_call import NextCall
 from gpu_doctor.capture.taps.compilations import around_compiling
-from gpu_doctor.capture.taps.forward import Listener, hear_directly
+from gpu_doctor.capture.taps.listener import Listener, hear_directly
 from gpu_doctor.capture.taps.parameters import Parameters
 from gpu_doctor.capture.taps.tap import TapScope
 
@@ -123,9 +122,7 @@ class Discovery:
                 self._shown.append(listener)
             self._scope.found.tell(self._recorder.note, "The model could not be read", stay=True)
         self._settle()
-        now = self._recorder.clock()
-        self._recorder.searched_s += (now - begin) * 1e-9
-        self._recorder.log.note((OURS, now, begin))
+        self._recorder.searched_s += (self._recorder.log.ours(begin) - begin) * 1e-9
         if len(self._shown) <= MOST_PARTS:
             return bool(self._sought)
         for listener in self._shown:

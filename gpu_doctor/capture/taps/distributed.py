@@ -42,7 +42,7 @@ class Listening:
     def __init__(self, scope: TapScope, book: CallBook) -> None:
         self._scope, self._book = scope, book
         self._run = peers.run_number()
-        self._shm_free_bytes, self._visible_gpus = float((shm_bytes() or (_NAN,))[0]), _visible_gpus()
+        self._shm_free_bytes = float((shm_bytes() or (_NAN,))[0])
         self._size, self._rank, self._local = 1, 0, 1
         self._killed_before, self._killed = cgroup.oom_kills(), _NAN
         self._models: list[weakref.ref[DistributedDataParallel]] = []
@@ -59,7 +59,7 @@ class Listening:
             rank=self._rank,
             local_size=self._local,
             oom_kills=self._killed,
-            visible_gpus=self._visible_gpus,
+            visible_gpus=len(self._scope.recorder.facts.get("devices", ())),
             shm_free_bytes=self._shm_free_bytes,
             step_s_by_rank=self._by_rank or (),
             reduce_s=self._reduce_s,
@@ -171,7 +171,3 @@ def _unsynced(fence: Fence, state: Listening, original: Callable[..., Any]) -> C
         state.unsynced += 1
 
     return fence.around_in_graphs(original, begins, lambda token, result: None)
-
-
-def _visible_gpus() -> int:
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0

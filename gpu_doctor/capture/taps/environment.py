@@ -9,13 +9,12 @@ from typing import Any, Final
 import torch
 
 from gpu_doctor.capture.taps.tap import TapScope
-from gpu_doctor.machine import start_method
-from gpu_doctor.recording import DeviceSetup
+from gpu_doctor.machine import cuda_available, cuda_devices, start_method
 
 
 def accelerated() -> bool:
-    """True if torch can reach a device other than the CPU."""
-    return torch.cuda.is_available() or torch.backends.mps.is_available()
+    """Whether torch may reach a device other than the CPU."""
+    return cuda_available() is not False or torch.backends.mps.is_available()
 
 
 DEBUGGING: Final = ("deterministic", "anomaly_mode", "profiler", "launch_blocking")
@@ -49,37 +48,15 @@ def switches() -> dict[str, object]:
         "launch_blocking": os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
         "interop_threads": torch.get_num_interop_threads(),
     }
-    # Asking earlier would initialise CUDA, and worker processes could not fork.
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # to ask earlier would initialise it
         flags["sync_debug"] = ("default", "warn", "error")[torch.cuda.get_sync_debug_mode()]
-    if torch.version.cuda is not None and torch.cuda.is_available():
-        flags["bf16_native"] = torch.cuda.get_device_capability()[0] >= 8
     return flags
 
 
-def devices() -> tuple[DeviceSetup, ...]:
-    """The CUDA devices that torch sees, in torch's order."""
-    if not torch.cuda.is_available():
-        return ()
-    found = []
-    for index in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(index)
-        found.append(
-            DeviceSetup(
-                index=index,
-                name=properties.name,
-                uuid=str(getattr(properties, "uuid", "")),
-                memory_bytes=int(properties.total_memory),
-                capability=(int(properties.major), int(properties.minor)),
-            )
-        )
-    return tuple(found)
-
-
 def tap(scope: TapScope) -> None:
-    """Notes the surroundings at once; torch's switches when an optimizer first steps and at the end, too.
+    """Notes the surroundings at once; torch's switches and devices when an optimizer first steps and at the end, too.
 
-    Cells turn them on before their loop.
+    Cells turn the switches on before their loop, and may choose the devices until they use CUDA.
     """
     facts, flags = scope.recorder.facts, scope.flags
     flags.update(switches())
@@ -87,7 +64,7 @@ def tap(scope: TapScope) -> None:
         torch_version=torch.__version__,
         python_version=platform.python_version(),
         cuda_version=torch.version.cuda or "",
-        devices=devices(),
+        devices=cuda_devices(),
         torch_threads=torch.get_num_threads(),
         start_method=start_method(),
         flags=lambda: dict(flags),
@@ -95,10 +72,12 @@ def tap(scope: TapScope) -> None:
 
     def look(_: Any = None) -> None:
         now, facts["torch_threads"] = switches(), torch.get_num_threads()
+        if torch.cuda.is_initialized():
+            facts["devices"] = cuda_devices()
         flags.update({name: flags.get(name) or value if name in DEBUGGING else value for name, value in now.items()})
 
     def end() -> None:
-        now = switches()
+        now, facts["devices"] = switches(), cuda_devices()
         flags.update({name: True for name in DEBUGGING if now[name]})
 
     scope.optimized.append(look)

@@ -78,7 +78,6 @@ class EvaluationMode:
 
     def _begins(self) -> None:
         self._evaluates = True
-        self._recorder.log.boundary()
         self._recorder.event(EVALUATES)
 
     def _trains(self, known: weakref.ref[nn.Module]) -> Callable[..., None]:

@@ -17,7 +17,7 @@ from torch import nn
 from gpu_doctor.capture.describe.batches import tensors_in
 from gpu_doctor.capture.describe.returning import NUMBERS, OUTPUTS, Returning, Rows, rows_of, same, weights_of
 from gpu_doctor.capture.events import OURS
-from gpu_doctor.capture.taps.forward import Listener
+from gpu_doctor.capture.taps.listener import Listener
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import FrozenForward
 

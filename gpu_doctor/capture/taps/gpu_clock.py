@@ -1,18 +1,15 @@
-"""The device's clock on a CUDA device: events from a pool, put into the current stream, queried, never waited for.
+"""The device's clock on a CUDA device: events from a pool, put into the compute stream, queried, never waited for.
 
-GPU: not yet run on one. The logic around it (gap, exposed wait, empty queue) is proved on a simulated queue in tests.
+GPU: not yet run on one. The logic around it is proved on a simulated device in tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
-from threading import get_ident
 from typing import Any, Final, TypeAlias
 
 import torch
 
-from gpu_doctor.capture.events import UPDATED
 from gpu_doctor.capture.gpu.clock import QuietClock
 from gpu_doctor.capture.gpu.marks import MarkReader
 from gpu_doctor.capture.gpu.windows import DeviceWindows
@@ -32,14 +29,23 @@ class CudaClock:
 
     def __init__(self) -> None:
         self._pools: dict[int, list[_Mark]] = {}
+        self._compute: torch.cuda.Stream | None = None
 
     def ready(self) -> bool:
         """While a graph is captured an event would become part of it, and a query would spoil the capture."""
         return not torch.cuda.is_current_stream_capturing()
 
-    def mark(self) -> _Mark:
-        """Records an event on the current stream of the current device."""
-        stream = torch.cuda.current_stream()
+    def follow(self) -> None:
+        """The current stream of the current device computes."""
+        self._compute = torch.cuda.current_stream()
+
+    def aside(self) -> bool:
+        """Whether the current stream is not the one that computes."""
+        return self._compute is not None and bool(torch.cuda.current_stream() != self._compute)
+
+    def mark(self, current: bool = False) -> _Mark:
+        """Records an event on the compute stream, or on the current one."""
+        stream = self._stream() if not current else torch.cuda.current_stream()
         index = stream.device_index
         pool = self._pools.get(index)
         mark = pool.pop() if pool else (index, torch.cuda.Event(enable_timing=True))
@@ -51,16 +57,21 @@ class CudaClock:
         return self.ready() and bool(mark[1].query())
 
     def idle(self) -> bool:
-        """`stream.query()` of the current stream of the current device."""
-        return bool(torch.cuda.current_stream().query())
+        """`stream.query()` of the compute stream."""
+        return bool(self._stream().query())
 
     def seconds(self, begin: _Mark, end: _Mark) -> float:
-        """`elapsed_time` in seconds (resolution about 0.5 us)."""
-        return float(begin[1].elapsed_time(end[1])) * 1e-3 if begin[0] == end[0] else float("nan")
+        """`elapsed_time` in seconds (resolution about 0.5 us), which raises where an event was not passed yet."""
+        if begin[0] != end[0] or not self.done(end):
+            return float("nan")
+        return float(begin[1].elapsed_time(end[1])) * 1e-3
 
     def free(self, mark: _Mark) -> None:
         """Back into its device's pool."""
         self._pools.setdefault(mark[0], []).append(mark)
+
+    def _stream(self) -> torch.cuda.Stream:
+        return self._compute if self._compute is not None else torch.cuda.current_stream()
 
 
 def tap(scope: TapScope) -> None:
@@ -76,7 +87,7 @@ def tap(scope: TapScope) -> None:
         if recorder.marks is None:
             recorder.marks = MarkReader(QuietClock(CudaClock(), failed, recorder.clock), recorder.table, recorder.clock)
             recorder.windows = DeviceWindows(recorder.marks, recorder.clock())
-            log.marker, log.due = recorder.marks.clock, 1
+            log.marker = recorder.marks.clock
 
     def first_step(optimizer: torch.optim.Optimizer) -> None:
         forget()
@@ -93,19 +104,8 @@ def tap(scope: TapScope) -> None:
             on_cuda = False
         if on_cuda:
             give()
-            scope.patches.wrap(torch.no_grad, "__exit__", leaving)
         if on_cuda or left <= 0:
             forget()
-
-    def leaving(original: Callable[..., None]) -> Callable[..., None]:
-        """Where no optimizer steps, an update is usually made under `no_grad`: it may end here."""
-
-        def ends(token: bool, result: Any) -> None:
-            if log.marker is not None and not log.trains and get_ident() == log.thread:
-                log.mark(UPDATED)
-                log.note((UPDATED, log.clock(), None))
-
-        return recorder.fence.around_in_graphs(original, lambda guard, *error: True, ends)
 
     def forget() -> None:
         scope.heard.leave(heard)
@@ -114,7 +114,13 @@ def tap(scope: TapScope) -> None:
         forget()
         log.marker = recorder.windows = None
 
+    def replays() -> None:
+        scope.replayed.leave(replays)
+        forget()
+        give()
+
     scope.optimized.append(first_step)
+    scope.replayed.append(replays)
     if scope.accelerated:
         scope.heard.append(heard)
     scope.at_end(end)

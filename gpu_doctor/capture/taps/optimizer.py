@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gpu_doctor.capture.events import ABANDONED, CPU, CPU_EVERY_NS, DONE, OURS, PHASE, STEP, STEPPED, ZERO
+from gpu_doctor.capture.events import ABANDONED, CPU, CPU_EVERY_NS, DONE, PHASE, STEP, STEPPED, ZERO
 from gpu_doctor.capture.lines.stacks import DEEPEST, outwards
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import foreign
@@ -106,10 +106,8 @@ class Steps:
             recorder.meet(optimizer)
             return
         self._scope.optimized.tell(recorder.note, "The optimizer's model could not be read", optimizer, stay=True)
-        now = recorder.clock()
-        recorder.searched_s += (now - begin) * 1e-9
+        recorder.searched_s += (self._log.ours(begin) - begin) * 1e-9
         recorder.searches += 1
-        self._log.note((OURS, now, begin))
 
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         """A step begins; returns its arguments where they are changed."""
@@ -127,15 +125,13 @@ class Steps:
         if not log.trains:
             log.trains = True
             self._recorder.facts["grad_scaler"] = _within_a_scaler()
-        if log.marker is not None:
-            log.boundary()
         now = log.clock()
         log.note((STEP, now, key))
         if now >= log.due_ns or len(log.events) >= log.due:
             self._fold(now)
         self._open += 1
         if log.marker is not None:
-            log.mark(STEP)
+            log.mark(STEP, follow=True)
         if key not in self._known:
             self._meet(optimizer)
         return _with_closure(self._recorder, args, kwargs) if kwargs or len(args) > 1 else None
@@ -156,6 +152,7 @@ class Steps:
                 log.mark(STEPPED)
             now = log.clock()
             log.note((STEPPED, now, id(optimizer)))
+            log.stepped += 1
             if not log.pulled and now >= log.cpu_due_ns:  # where batches are pulled, it is read as they are asked for
                 log.cpu_due_ns = now + CPU_EVERY_NS
                 log.note((CPU, now, log.cpu_clock()))
@@ -212,8 +209,6 @@ class Steps:
             try:
                 if get_ident() == log.thread or not self._elsewhere():
                     if log.marker is not None:
-                        if not log.trains:  # else what comes next ends the step, a wait may come before
-                            log.boundary()
                         log.mark(ZERO)
                     note((ZERO, clock(), None))
                     begun = True
@@ -249,8 +244,6 @@ class Steps:
         """`zero_grad` of a module: where no optimizer steps, it is the begin of a step."""
 
         def begins(module: Any, /, *args: Any, **kwargs: Any) -> bool:
-            if not self._log.trains:
-                self._log.boundary()
             self._log.mark(ZERO)
             self._recorder.event(ZERO)
             return True

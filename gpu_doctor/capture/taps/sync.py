@@ -17,10 +17,12 @@ from typing import Any
 
 import torch
 
-from gpu_doctor.capture.events import CAME, SYNCED, WAITING
-from gpu_doctor.capture.patching import Seam
+from gpu_doctor.capture.events import CAME, DONE, PHASE, SYNCED, WAITING
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.stand_ins import Seam
 from gpu_doctor.capture.taps import traffic
 from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.recording.steps import OPTIMIZER
 
 METHODS = (
     *("item", "cpu", "tolist", "numpy", "nonzero", "masked_select"),
@@ -30,57 +32,82 @@ METHODS = (
 """Methods that need values, or a size that depends on them, on the host (torch's CUDA kernels for them, read)."""
 COPIES = ("cpu", "tolist", "numpy")
 """Of them, those that bring the whole tensor to the host (its values, not a size or one number)."""
-
-
-def of_current(tensor: torch.Tensor) -> bool:
-    """Whether a tensor lies on the current device: the queue of another one tells nothing of a wait for this one."""
-    return tensor.device.type != "cuda" or tensor.device.index == torch.cuda.current_device()
+LIBRARY = ((torch.amp.GradScaler, "step"), (torch.nn.utils.clip_grad, "_get_total_norm"))
+"""Calls that wait for the device by themselves: a scaler asks whether all gradients are finite. Nobody who trains so
+can do without, so the wait is a part of the optimizer's step and no `sync`."""
 
 
 def tap(scope: TapScope) -> None:
     """Stand-ins for the methods that wait, and for `synchronize` of torch.cuda, its events and its streams."""
     if not scope.accelerated:
         return
-    recorder = scope.recorder
-    log, event = recorder.log, recorder.event
+    recorder, waits = scope.recorder, Waits(scope.recorder)
     around = functools.partial(recorder.fence.around_in_graphs, anyone=False)
     recorder.step_clock.sync_measured = True
-    inside = False
 
     def begins(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> torch.Tensor | None:
-        nonlocal inside
-        if inside or tensor.device.type == "cpu":
+        if waits.inside or tensor.device.type == "cpu":
             return None
-        event(WAITING)
-        if log.marker is not None:
-            log.waits(of_current(tensor))
-        inside = True
+        waits.begin()
         return tensor
 
     def ends(tensor: torch.Tensor, result: Any) -> None:
-        nonlocal inside
-        inside = False
-        log.waited()
-        event(SYNCED)
+        waits.end()
 
     def fetched(tensor: torch.Tensor, result: Any) -> None:
-        ends(tensor, result)
-        event(CAME, traffic.came(tensor, result))
+        waits.end()
+        recorder.event(CAME, traffic.came(tensor, result))
 
-    def asks(*awaited: Any, **kwargs: Any) -> bool:
-        event(WAITING)
-        log.waits(not awaited and not kwargs)  # else for an event, a stream, or maybe for another device
+    def asks(*awaited: Any, **kwargs: Any) -> bool | None:
+        if waits.inside:
+            return None
+        waits.begin()
         return True
-
-    def synchronized(token: bool, result: Any) -> None:
-        log.waited()
-        event(SYNCED)
 
     def standing_in(original: Callable[..., Any], name: str) -> Seam:
         after = fetched if name in COPIES else ends
-        return Seam(original, around(original, begins, after, lambda tensor, error: ends(tensor, None)))
+        return Seam(original, around(original, begins, after, ends))
 
     for name in METHODS:
         scope.patches.wrap(torch.Tensor, name, functools.partial(standing_in, name=name))
-    for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):
-        scope.patches.wrap(owner, "synchronize", lambda original: around(original, asks, synchronized))
+    waiting: tuple[Any, ...] = (torch.cuda, torch.cuda.Event, torch.cuda.Stream)
+    for owner in waiting:
+        scope.patches.wrap(owner, "synchronize", lambda original: around(original, asks, lambda token, _: waits.end()))
+    for owner, name in (one for one in LIBRARY if hasattr(*one)):
+        scope.patches.wrap(owner, name, lambda original: around(original, waits.library, waits.left))
+
+
+class Waits:
+    """The waits of one run: one inside of another is a part of it."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self._log = recorder, recorder.log
+        self.inside = False
+        self._ends = SYNCED
+        self._library = 0
+        """Calls of `LIBRARY` that run."""
+
+    def begin(self) -> None:
+        """The host is about to wait."""
+        self.inside = True
+        self._ends = DONE if self._library else SYNCED
+        if self._library:
+            self._recorder.event(PHASE, OPTIMIZER)
+        else:
+            self._recorder.event(WAITING)
+        self._log.mark(WAITING)
+
+    def end(self) -> None:
+        """It has waited, or failed to."""
+        self.inside = False
+        self._log.mark(SYNCED)
+        self._recorder.event(self._ends)
+
+    def library(self, *args: Any, **kwargs: Any) -> bool:
+        """A call of `LIBRARY` begins."""
+        self._library += 1
+        return True
+
+    def left(self, token: bool, result: Any) -> None:
+        """It has ended."""
+        self._library -= 1

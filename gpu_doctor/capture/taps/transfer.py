@@ -16,10 +16,10 @@ import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor.capture.events import BATCH_AT, CAME, COPIED, COPYING, SYNCED, WAITING
-from gpu_doctor.capture.patching import Seam
+from gpu_doctor.capture.stand_ins import Seam
 from gpu_doctor.capture.taps import traffic
-from gpu_doctor.capture.taps.sync import of_current
 from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.machine import cuda_available
 
 
 class Copy(NamedTuple):
@@ -51,10 +51,7 @@ def tap(scope: TapScope) -> None:
                 phase = WAITING  # as `.cpu()`, which the tap `sync` hears
         if phase:
             event(phase)
-        if phase == WAITING and log.marker is not None:
-            log.waits(of_current(source))
-        if phase == COPYING:
-            log.mark(WAITING if blocking else COPYING)
+            log.mark(phase)
         inside = True
         return Copy(source, blocking, phase)
 
@@ -72,10 +69,10 @@ def tap(scope: TapScope) -> None:
             pinned = _pinned(source)
             left = source.numel() * source.element_size(), not pinned, traffic.left(source, pinned, copy.blocking)
         if copy.phase == COPYING or left is not None:
-            log.mark(SYNCED if copy.blocking else COPIED)
+            log.mark(COPIED)
             event(COPIED, left)
         elif copy.phase == WAITING:
-            log.waited()
+            log.mark(SYNCED)
             event(SYNCED)
         if moved and not here:
             event(CAME, traffic.came(source, result))
@@ -142,6 +139,8 @@ def _non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _pinned(tensor: torch.Tensor) -> bool:
+    if cuda_available() is None:  # to ask would initialise CUDA, as after a copy to `meta`
+        return False
     try:
         return bool(tensor.is_pinned())
     except RuntimeError:

@@ -170,7 +170,7 @@ def _launch_bound(v: Vitals, factor: float) -> Forecast | None:
 
 def _launches_s(v: Vitals) -> float | None:
     """Seconds of launches a step of a GPU that outruns its host; None of any other."""
-    if v.step_wall_s is None or v.exposed_wait_share is None or not v.launches_limit:
+    if v.step_wall_s is None or v.exposed_wait_share is None or not v.gpu_outruns_host:
         return None
     feeding = min(v.exposed_wait_share + (v.exposed_transfer_share or 0.0) + v.tripped_share, 1.0)
     return v.step_wall_s * (1.0 - feeding)

@@ -22,12 +22,12 @@ from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast
 from gpu_doctor.diagnosis.forecast.copies import copies_with
 from gpu_doctor.diagnosis.forecast.fused_optimizer import fused_forecast
 from gpu_doctor.diagnosis.forecast.prediction import FEW_STEPS_BAND, Forecast, error_band
-from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND
+from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, always_behind
 from gpu_doctor.diagnosis.forecast.stages import stages as stages_of
 from gpu_doctor.diagnosis.forecast.together import COPYING, together
 from gpu_doctor.diagnosis.forecast.workers import first_batches_s, taking_s, with_workers
 from gpu_doctor.diagnosis.vitals.distributed import workers_in_shm
-from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.fields import SYNC_SHARE, Vitals
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
 from gpu_doctor.recording import Settings
 
@@ -164,8 +164,16 @@ def _persistent(v: Vitals) -> Forecast | None:
 
 
 def _workers(v: Vitals, workers: int) -> Forecast | None:
+    """So many workers; None also where the loop could fetch while a full queue holds it up: nobody knows how long.
+
+    A loop that waits for values has no such time: it fetches when the queue is empty.
+    """
     found = stages_of(v)
-    return None if found is None or workers < 0 else with_workers(found, v, workers)
+    if found is None or workers < 0:
+        return None
+    if workers == 0 < found.workers and always_behind(v) and (v.sync_share or 0.0) < SYNC_SHARE:
+        return None
+    return with_workers(found, v, workers)
 
 
 FORECASTS: Final[Mapping[str, Callable[[Vitals, Any, Sequence[Vitals]], Forecast | None]]] = {

@@ -32,6 +32,8 @@ ran at 0.54 of its speed, which leaves 8 %."""
 OWN_SHARE: Final = 0.01
 """Of the wall-clock our own threads take no more while the loop runs (the governor's budget), whatever its begin
 took."""
+FULL_QUEUE_GAP: Final = 0.05
+"""A device that is behind its host and idles for less of its time has always something in its queue."""
 OTHERS: Final = 0.25
 """Other programs count from so many cores on: what an idle desktop and our own poller use is below."""
 
@@ -107,8 +109,7 @@ def stages(v: Vitals) -> Stages | None:
     fetch, fetch_cpu = v.fetch_wall_s * batches, min(v.fetch_cpu_s * batches - beside, v.fetch_wall_s * batches)
     consumer, consumer_cpu = v.consumer_s, _computed(v)
     cores = max(v.usable_cores, 1.0)
-    if v.on_gpu:  # a host that waits for the GPU spins: that is no work
-        consumer_cpu = max(consumer_cpu - (v.sync_share or 0.0) * host, 0.0)
+    consumer_cpu = max(consumer_cpu - _spun_share(v) * host, 0.0)
     # Our own threads look on beside the loop, which counts where it waits most of the time.
     consumer_cpu = max(consumer_cpu - min(v.overhead_share or 0.0, OWN_SHARE) * step, 0.0)
     # Threads of a pool that spin while the loop fetches use CPU time without needing it (measured: 3x the real need).
@@ -159,6 +160,24 @@ def stages(v: Vitals) -> Stages | None:
 def _computed(v: Vitals) -> float:
     """CPU seconds of the loop in a step without its fetches; all of its time where nobody counted."""
     return (v.consumer_s or 0.0) if v.consumer_cpu_s is None else v.consumer_cpu_s
+
+
+def _spun_share(v: Vitals) -> float:
+    """Part of the host's wall-clock, 0..1, in which its CPU seconds may be CUDA's driver spinning: the device's time.
+
+    The driver spins on a whole core while a wait or a blocking copy lasts. While the queue is full it does so in each
+    launch, which no clock of the host tells from launching: where the device is behind its host without a break, all
+    phases that launch are left out, and only the loop's own Python is sure to need a core.
+    """
+    if not v.on_gpu:
+        return 0.0
+    launching = ("forward", "loss", "backward", "optimizer") if always_behind(v) else ()
+    return v.together("sync", "transfer", *launching)
+
+
+def always_behind(v: Vitals) -> bool:
+    """Whether a GPU is behind its host without a break, so that no clock tells what launching takes the host."""
+    return v.device_limits and v.gpu_gap_share is not None and v.gpu_gap_share < FULL_QUEUE_GAP
 
 
 def _physical(v: Vitals) -> float | None:

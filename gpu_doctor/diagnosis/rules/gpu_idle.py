@@ -32,16 +32,16 @@ def computed_aside(vitals: Vitals) -> float:
 
 
 def emptied(vitals: Vitals) -> str:
-    """How often the queue ran empty, as evidence; NVML's reading beside it, where there is one, as a symptom."""
+    """For how long the GPU kept up with its host, as evidence; NVML's reading beside it, as a symptom."""
     util = vitals.gpu_util_pct
     seen = "" if util is None else f"; NVML utilisation {formatting.percent(util)}"
-    return f"the queue is empty at the end of {formatting.share(vitals.queue_empty_share)} of steps{seen}"
+    return f"the GPU keeps up with the host's launches in {formatting.share(vitals.caught_up_share)} of its steps{seen}"
 
 
 def launched(vitals: Vitals) -> str:
-    """What the host spends where it launches, as evidence."""
+    """How long that is, as evidence."""
     spent = formatting.share(vitals.launching_share)
-    return f"the host spends {spent} of the time on launches in these steps; how long the kernels run is not known"
+    return f"that is {spent} of the time; for how much of it kernels run is not known"
 
 
 def launching(vitals: Vitals) -> float | None:

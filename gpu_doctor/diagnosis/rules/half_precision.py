@@ -1,9 +1,13 @@
-"""What the rules on number formats share: the code of half precision, and the GPU's time that it can shorten."""
+"""What the rules on number formats share: the code of half precision, and the GPU's time that it can shorten.
+
+By how much, nothing in a recording tells: their findings are hints, without a price or a forecast.
+"""
 
 from __future__ import annotations
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR
 from gpu_doctor.diagnosis.vitals.arithmetic import CONVOLUTIONS, convolutions_in_tf32, has_tf32, matrices_in_tf32
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -42,18 +46,22 @@ def products_share(vitals: Vitals) -> float | None:
     return busy if told is None else told if busy is None else min(told, busy)
 
 
-def cost(vitals: Vitals, gain: float) -> float:
-    """Share of the wall-clock that goes if the products are so many times as fast."""
-    return gpu_pace.at_most(vitals, (products_share(vitals) or 0.0) * (1.0 - 1.0 / gain))
+def worth_a_trial(vitals: Vitals) -> bool:
+    """Whether quicker products could be noticed at all: a loop that something else paces, or with few of them, no."""
+    if not gpu_pace.kernels_set_it(vitals):
+        return False
+    return gpu_pace.at_most(vitals, products_share(vitals) or 0.0) >= NAMING_BAR
 
 
-def priced(vitals: Vitals, gain: float, why: str = "") -> str:
-    """What the price of such a finding assumes, as evidence: products so many times as fast."""
-    passes = "forward" if vitals.predicts else "forward and backward"
-    if (told := _told(vitals)) is None:
-        return f"estimated for a GPU step {formatting.forecast(gain)} as fast{why}: measure it"
-    taken = f"{passes} take{'s' if vitals.predicts else ''} {formatting.share(told)} of the GPU's time"
-    return f"{taken}; estimated for ones {formatting.forecast(gain)} as fast{why}: measure it"
+def bounded(vitals: Vitals) -> str:
+    """What quicker products could shorten at most, as evidence: nothing that was measured tells by how much."""
+    share = formatting.share(products_share(vitals))
+    if _told(vitals) is None:
+        taken = f"the GPU is busy {share} of the time"
+    else:
+        passes = "forward takes" if vitals.predicts else "forward and backward take"
+        taken = f"{passes} {share} of the GPU's time"
+    return f"{taken}: no more than that can become shorter, and a trial tells how much"
 
 
 def in_tf32(vitals: Vitals) -> bool:

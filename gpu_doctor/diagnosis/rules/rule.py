@@ -101,6 +101,8 @@ class Finding:
     is named whatever its price, after the priced ones."""
     early: bool = False
     """Judged on fewer than 20 measured steps."""
+    hint: bool = False
+    """Nothing that was measured prices it: `cost_share` is 0, and it is named as worth a trial, after all others."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +123,10 @@ class Rule:
     """Rules that explain the same symptom: when this one finds something, those are dropped from the list."""
 
     def finds(self, vitals: Vitals) -> Finding | None:
-        """What `check` finds, if it is to be named: dear enough, or a risk."""
+        """What `check` finds, if it is to be named: dear enough, a risk, or worth a trial."""
         found = self.check(vitals)
-        return found if found is not None and (found.cost_share >= NAMING_BAR or found.risk) else None
+        named = found is not None and (found.cost_share >= NAMING_BAR or bool(found.risk) or found.hint)
+        return found if named else None
 
     def needed(self, vitals: Vitals) -> tuple[str, ...]:
         """What it needs of these vitals."""

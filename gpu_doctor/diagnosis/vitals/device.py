@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
-from gpu_doctor.recording import Column, Steps
+from gpu_doctor.recording import Steps
 from gpu_doctor.recording.setup import Traffic
 from gpu_doctor.recording.steps import ratio
 
@@ -16,8 +14,8 @@ PHASES: Final = ("forward", "backward", "optimizer")
 """Phases whose work is told apart on the device."""
 
 
-QUEUE_EMPTY_SHARE: Final = 0.8
-"""The queue is empty at the end of at least 80 % of steps (catalogue), or was before a wait emptied it."""
+CAUGHT_UP_SHARE: Final = 0.8
+"""The GPU keeps up with its host for at least 80 % of its time in steps (catalogue, of steps)."""
 
 
 @dataclass(frozen=True)
@@ -26,43 +24,43 @@ class DeviceVitals:
 
     exposed_wait_share: float | None = None
     """Part of the wall-clock in which the device had nothing to do because of the loader: on a CPU device the wait,
-    on a GPU the smaller of wait and what copies leave of the GPU gap."""
+    on a GPU what its own clock says of it (at most, where the loader itself launches work)."""
     exposed_transfer_share: float | None = None
     """The same because of copies to it, those in `tripped_share` left out."""
     tripped_share: float = 0.0
     """The same because of copies that bring back what a step had taken to the host: a part of these round trips."""
     gpu_gap_share: float | None = None
-    """Gaps between steps over the device's time, evaluations and what leads up to them left out; device clock."""
+    """Part of the device's time in which it waited for batches or for the host, or did nothing but copy; evaluations
+    left out; device clock."""
     gpu_busy_share: float | None = None
-    """1 - gap share, over the steps with device readings; an upper bound of busy time (gaps inside a step unseen)."""
+    """1 - gap share, over the steps with device readings; an upper bound of busy time (gaps inside a phase unseen)."""
     gpu_forward_share: float | None = None
     """Of the device's time, that between the first and the last work of a step's forwards (what the device waits for
     launches in between is part of it),"""
     gpu_backward_share: float | None = None
     gpu_optimizer_share: float | None = None
     """of its backwards, and of its optimizers; the rest of gpu_busy_share is the loss, clipping and the like."""
-    queue_empty_share: float | None = None
-    """Share of steps at whose end the GPU had already finished everything that was launched."""
+    caught_up_share: float | None = None
+    """Of the device's time in steps, that of phases at whose end it had done all that its host had launched."""
     launching_share: float | None = None
-    """Part of the wall-clock, host clock alone, in which the host is in forward, loss, backward or optimizer of a step
-    at whose end the GPU had finished: the most that launching takes. Waits and copies are no part of it."""
+    """The same of the wall-clock: the most that launching takes. Waits and copies are no part of it."""
 
     @property
     def gpu_outruns_host(self) -> bool:
-        """The host is what limits a GPU's loop, not the GPU: its queue runs dry, and faster kernels gain nothing.
+        """The host is what limits a GPU's steps, not the GPU: it keeps up, and faster kernels gain nothing.
 
         False where nobody counted, and on a CPU device.
         """
-        return (self.queue_empty_share or 0.0) >= QUEUE_EMPTY_SHARE
+        return (self.caught_up_share or 0.0) >= CAUGHT_UP_SHARE
 
     @property
     def gpu_idle_at_most(self) -> float:
         """Part of the device's time, 0..1, in which it may have had nothing to do.
 
-        Its own clock sees the gaps between steps. Where it had finished whenever the host had launched a step, it may
-        have idled within steps as well, whatever the host did there.
+        Its own clock sees the gaps between phases. Within those that the host takes longer to launch than the device to
+        run, it may have idled as well.
         """
-        return 1.0 if self.gpu_outruns_host else self.gpu_gap_share or 0.0
+        return min((self.gpu_gap_share or 0.0) + (self.launching_share or 0.0), 1.0)
 
 
 def device(rest: Steps, on_gpu: bool) -> dict[str, float | None]:
@@ -73,18 +71,17 @@ def device(rest: Steps, on_gpu: bool) -> dict[str, float | None]:
             "exposed_transfer_share": ratio(rest.transfer_s, rest.wall_s),
         }
     read = rest.where(rest.device_steps > 0)
-    wait, copies = exposed(read)
     wall = read.wall_s * read.device_steps / read.count  # a row of several steps may have been read for some of them
     whole = read.gpu_gap_s + read.gpu_s
     # While the queue fills, a host runs ahead of its device: these steps lasted as long as the device took for them.
     wall = wall * max(ratio(whole, wall) or 1.0, 1.0)
     return {
-        "exposed_wait_share": ratio(wait, wall),
-        "exposed_transfer_share": ratio(copies, wall),
+        "exposed_wait_share": ratio(read.exposed_wait_s, wall),
+        "exposed_transfer_share": ratio(read.exposed_transfer_s, wall),
         "gpu_gap_share": ratio(read.gpu_gap_s, whole),
         "gpu_busy_share": ratio(read.gpu_s, whole),
-        "queue_empty_share": ratio(read.queue_empty, read.device_steps),
-        "launching_share": _launching(read),
+        "caught_up_share": ratio(read.gpu_caught_up_s, read.gpu_s),
+        "launching_share": ratio(read.gpu_caught_up_s, wall),
         **{f"gpu_{phase}_share": ratio(getattr(read, f"gpu_{phase}_s"), whole) for phase in PHASES},
     }
 
@@ -107,17 +104,3 @@ def tripped(found: Mapping[str, Any], traffic: Traffic | None) -> dict[str, Any]
     own = {name: found[name] * max(part, 0.0) for name, part in parts.items() if found.get(name) is not None}
     left = {} if exposed is None else {"exposed_transfer_share": exposed - back}
     return own | left | {"tripped_share": back}
-
-
-def _launching(read: Steps) -> float | None:
-    """`launching_share` of the steps with device readings: which steps are meant is asked of the device, no more."""
-    launches = sum(np.nan_to_num(getattr(read, name)) for name in ("forward_s", "loss_s", "backward_s", "optimizer_s"))
-    return ratio(launches * np.clip(read.queue_empty / read.device_steps, 0.0, 1.0), read.wall_s)
-
-
-def exposed(read: Steps) -> tuple[Column, Column]:
-    """Seconds of wait and of copies that the device had nothing to do for; of older files from the sums of a row."""
-    wait = np.minimum(read.data_wait_s, read.gpu_gap_s)
-    wait = np.where(np.isnan(read.exposed_wait_s), wait, read.exposed_wait_s)
-    copies = np.minimum(read.transfer_s, np.maximum(read.gpu_gap_s - wait, 0.0))
-    return wait, np.where(np.isnan(read.exposed_transfer_s), copies, read.exposed_transfer_s)

@@ -21,8 +21,6 @@ from gpu_doctor.recording.setup import Chore, Traffic
 FORWARD_TIMES: Final = 1.5
 """A forward and a loss that a backward belongs to take no longer than this times the backward (0.6 to 1.4 were measured
 on small models)."""
-LAUNCHING_BUSY_PCT: Final = 70.0
-"""A GPU that waits for launches is busy below 70 % of the time in which it has a step's work (catalogue)."""
 SYNC_SHARE: Final = 0.05
 """From here on waits for values empty the queue, not slow launches (host-sync)."""
 
@@ -277,27 +275,9 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         return max(min(total(self.saving_lines), left) - self.once_share, 0.0)
 
     @property
-    def step_util_pct(self) -> float | None:
-        """NVML's utilisation of the time in which the GPU had a step's work by its own clock, 0..100.
-
-        A symptom that can only speak against launches being slow: what lies between steps has other causes. None where
-        NVML did not answer.
-        """
-        busy = self.gpu_busy_share or 1.0
-        return None if self.gpu_util_pct is None else min(self.gpu_util_pct / busy, 100.0)
-
-    @property
     def device_limits(self) -> bool:
         """A GPU is the limit of its loop, as far as its queue tells: it hides what the host does. False on a CPU."""
         return self.on_gpu and not self.gpu_outruns_host
-
-    @property
-    def launches_limit(self) -> bool:
-        """A GPU's loop is as fast as its host launches: the queue is empty, asked before any wait could empty it.
-
-        NVML's utilisation can only speak against it. False where nobody counted, and on a CPU device.
-        """
-        return self.gpu_outruns_host and (self.step_util_pct or 0.0) < LAUNCHING_BUSY_PCT
 
     @property
     def predicts(self) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.trend import steps_done
@@ -18,7 +19,8 @@ from gpu_doctor.recording import Column, Recording, Steps
 
 FEWEST_READINGS: Final = 3
 LOADED_PCT: Final = 30.0
-"""A reading is of a loaded card if some kernel ran in so much of NVML's sample: an idle one lowers clocks and link."""
+"""A reading is of a loaded card if some kernel ran in so much of NVML's sample, and no idling was the reason for the
+clocks at that moment: an idle card lowers clocks and link."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,6 @@ class HardwareVitals:
     pcie_width: float | None = None
     pcie_gen_max: float | None = None
     """Of card and slot together."""
-    pcie_gen_card: float | None = None
     pcie_width_max: float | None = None
     c2c_bytes_per_s: float | None = None
     """One way over NVLink-C2C, where GPU and CPU share a module: copies take it, and not the PCIe link."""
@@ -125,7 +126,6 @@ def hardware(recording: Recording, steps: Steps, begin_s: float) -> dict[str, An
         "pcie_gen": card.most("pcie_gen"),
         "pcie_width": card.most("pcie_width"),
         "pcie_gen_max": card.last("pcie_gen_max"),
-        "pcie_gen_card": card.last("pcie_gen_card"),
         "pcie_width_max": card.last("pcie_width_max"),
         "c2c_bytes_per_s": card.last("c2c_bytes_per_s"),
     }
@@ -137,8 +137,11 @@ class _Card:
     def __init__(self, recording: Recording, device: int, steps: Steps, begin_s: float) -> None:
         self._recording, self._device, self._begin_s = recording, device, begin_s
         self._end_s = steps.end_s
-        busy = recording.one_series("gpu_util_pct", device)
-        self._loaded_at = busy.times_s[busy.values >= LOADED_PCT] if busy is not None else None
+        busy, bits = (recording.one_series(name, device) for name in ("gpu_util_pct", "clock_limit_bits"))
+        # Without NVML's utilization (a MIG slice) nobody knows which readings are of a card at work.
+        self._loaded_at = busy.times_s[busy.values >= LOADED_PCT] if busy is not None else np.empty(0)
+        if bits is not None:
+            self._loaded_at = np.setdiff1d(self._loaded_at, bits.times_s[~_working(bits.values)])
 
     def timed(self, name: str, loaded: bool = True) -> tuple[Column, Column]:
         """Times and values after warm-up and before the loop's end; those of an idle card left out if `loaded`."""
@@ -146,7 +149,7 @@ class _Card:
         if series is None:
             return np.empty(0), np.empty(0)
         wanted = (series.times_s >= self._begin_s) & (series.times_s <= self._end_s)
-        if loaded and self._loaded_at is not None:  # one probe reads all of a card at one time
+        if loaded:  # one probe reads all of a card at one time
             wanted &= np.isin(series.times_s, self._loaded_at)
         return series.times_s[wanted], series.values[wanted]
 
@@ -171,6 +174,13 @@ class _Card:
         return float(values.mean()) if len(values) else None
 
 
+def _working(bits: Column) -> NDArray[np.bool_]:
+    """Where clock-limit reasons are known and idling is none of them."""
+    whole = bits == np.floor(bits)  # in a very long run neighbours are averaged: half a bit is none
+    resting = np.where(whole, bits, 0.0).astype(np.int64) & IDLE_BIT
+    return np.asarray(whole & (resting == 0), dtype=np.bool_)
+
+
 def _clocks(card: _Card) -> dict[str, Any]:
     """Clocks and why they are where they are, over the readings in which the card had work."""
     at, clocks = card.timed("sm_clock_mhz")
@@ -179,10 +189,7 @@ def _clocks(card: _Card) -> dict[str, Any]:
         "sm_clock_mhz": float(clocks.mean()) if len(clocks) else None,
         "sm_clock_max_mhz": card.last("sm_clock_max_mhz"),
     }
-    whole = bits == np.floor(bits)  # in a very long run neighbours are averaged: half a bit is none
-    bits_at, flags = bits_at[whole], bits[whole].astype(np.int64)
-    busy = (flags & IDLE_BIT) == 0
-    bits_at, flags = bits_at[busy], flags[busy]
+    flags = bits.astype(np.int64)
     if len(flags) < FEWEST_READINGS:
         return found
     held = np.zeros(len(flags), dtype=bool)

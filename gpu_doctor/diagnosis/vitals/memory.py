@@ -5,7 +5,7 @@ GPU: not yet run on one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -101,10 +101,10 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
     reserved, allocated = (recording.one_series(f"torch_{name}_bytes", device) for name in ("reserved", "allocated"))
     used = _most(recording.one_series("gpu_memory_used_bytes", device))
     total = None if recording.setup.card is None else recording.setup.card.memory_bytes
-    peak = recording.one_series("torch_peak_bytes", device)
-    top = _most(peak)
+    highest = recording.one_series("torch_peak_bytes", device) or _highest_so_far(allocated)
+    top = _most(highest)
     left = None if not total or top is None else max(float(total) - top, 0.0)
-    found |= _growing("device", allocated, peak, steps, since_s, left)
+    found |= _growing("device", allocated, highest, steps, since_s, left)
     return found | {
         "reserved_peak_bytes": _most(reserved),
         "reserved_first_bytes": float(reserved.values[0]) if reserved is not None and len(reserved.values) else None,
@@ -155,6 +155,11 @@ def _readings_after(recording: Recording, since_s: float) -> bool:
     """Whether enough was read after a time for a rate."""
     series = recording.one_series("process_rss_bytes") or recording.one_series("torch_allocated_bytes")
     return series is not None and int((series.times_s >= since_s).sum()) > 8
+
+
+def _highest_so_far(series: Series | None) -> Series | None:
+    """The most that was read until then, of a run whose own peak is not known."""
+    return None if series is None else replace(series, values=np.maximum.accumulate(series.values))
 
 
 def _most(series: Series | None) -> float | None:

@@ -58,6 +58,8 @@ def _by_waits(timed: Timed, steps: Steps, device: Column | None) -> Column:
     nothing is known of single steps: they are taken to be alike.
     """
     inside = timed.rows(steps)
+    if (steps.gpu_since_steps[inside] > 0).sum() < FEWEST_READ:
+        device = None
     host_s = float(np.nansum(steps.wall_s[inside]))
     if not host_s > 0:  # of a recording that was cut
         return steps.wall_s

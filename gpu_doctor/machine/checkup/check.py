@@ -16,7 +16,7 @@ __all__ = ["CheckLine", "Checkup", "Facts", "check", "judged"]
 
 
 def check() -> Checkup:
-    """Judges this machine; reads only, initialises no CUDA context and never raises for what is missing.
+    """Judges this machine; reads only, initialises no CUDA and never raises for what is missing.
 
     Example:
         >>> import gpu_doctor

@@ -52,11 +52,10 @@ class TorchFacts:
     """CUDA version of the build, such as `12.8`; empty for a build without CUDA."""
     hip: str = ""
     """ROCm version of the build; empty if it is none."""
-    available: bool = False
-    """torch.cuda.is_available()."""
-    problem: str = ""
-    """What torch said when it could not use CUDA."""
+    available: bool | None = False
+    """It uses CUDA (True) or cannot (False); None = a driver is there, and torch was not asked (see `cuda.py`)."""
     devices: int = 0
+    """0 where torch was not asked."""
     mps: bool = False
     arches: tuple[str, ...] = ()
     """torch.cuda.get_arch_list(), such as `sm_90`, `compute_90`."""
@@ -71,6 +70,8 @@ class Facts:
     """The GPUs that this process sees."""
     cards_installed: int = 0
     """The GPUs that NVML counts, seen by this process or not."""
+    cards_refused: int = 0
+    """The GPUs of these that this process may not open."""
     visible_devices: str | None = None
     """CUDA_VISIBLE_DEVICES; None = not set."""
     nvml_problem: str = "no-driver"

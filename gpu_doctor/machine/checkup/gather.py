@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from gpu_doctor.machine import host
 from gpu_doctor.machine.cards import served_cuda
 from gpu_doctor.machine.checkup.environment import READ
 from gpu_doctor.machine.checkup.facts import CardFacts, Facts, TorchFacts
+from gpu_doctor.machine.cuda import cuda_available
 from gpu_doctor.machine.nvml import probe
 from gpu_doctor.machine.nvml.neighbours import others
 from gpu_doctor.machine.nvml.visible import Gpu, ask, device_setup, look, text
@@ -51,6 +51,7 @@ def _nvml_facts(vendor: Any) -> dict[str, Any]:
     return {
         "cards": tuple(_card(vendor, gpu, *neighbours.get(gpu.index, (None, None))) for gpu in sight.gpus),
         "cards_installed": sight.cards,
+        "cards_refused": sight.refused,
         "order_note": sight.note,
         "cuda_in_use": in_use,
         "driver": text(ask(vendor, "nvmlSystemGetDriverVersion")),
@@ -92,32 +93,21 @@ def _whole(value: float | None) -> int | None:
 
 
 def torch_facts() -> TorchFacts | None:
-    """The installed torch; asks it whether CUDA works, but makes no CUDA context."""
+    """The installed torch; asks it of its devices only where it uses CUDA already."""
     try:
         import torch
     except Exception:
         return None
-    problem, available, devices = "", False, 0
-    arches: tuple[str, ...] = ()
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        try:
-            available = bool(torch.cuda.is_available())
-            devices = int(torch.cuda.device_count()) if available else 0
-            arches = tuple(torch.cuda.get_arch_list())
-        except Exception as error:
-            problem = str(error)
-    problem = problem or next((str(one.message) for one in said if "CUDA" in str(one.message)), "")
+    available = cuda_available()
     mps = getattr(torch.backends, "mps", None)
     return TorchFacts(
         version=str(torch.__version__),
         cuda=torch.version.cuda or "",
         hip=str(getattr(torch.version, "hip", None) or ""),
         available=available,
-        problem=problem,
-        devices=devices,
+        devices=int(torch.cuda.device_count()) if available else 0,
         mps=mps is not None and bool(mps.is_available()),
-        arches=arches,
+        arches=tuple(torch.cuda.get_arch_list()),
         threads=int(torch.get_num_threads()),
     )
 

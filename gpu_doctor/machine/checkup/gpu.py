@@ -36,11 +36,13 @@ def gpu_lines(facts: Facts) -> Iterator[CheckLine]:
 
 
 def _nvidia_here(facts: Facts) -> bool:
+    available = facts.torch.available if facts.torch is not None else False
     return bool(
         facts.cards
         or facts.cards_installed
         or facts.nvidia_on_bus
-        or (facts.torch is not None and facts.torch.available)
+        or available
+        or (available is None and facts.nvml_problem)
         or facts.nvml_problem not in (*_SAID_NOTHING, "no-library")
     )
 
@@ -53,9 +55,8 @@ def _no_nvidia(facts: Facts) -> CheckLine:
 
 
 def _rocm(torch: TorchFacts) -> CheckLine:
-    found = f"torch {torch.version} is a ROCm build (HIP {torch.hip}) and sees {_count(torch.devices)}."
-    if not torch.available:
-        return CheckLine("GPU", WRONG, found, f"torch says: {torch.problem or 'no device'}. Check the AMD driver.")
+    sees = f" and sees {_count(torch.devices)}" if torch.available else ""
+    found = f"torch {torch.version} is a ROCm build (HIP {torch.hip}){sees}."
     return CheckLine("GPU", OK, f"{found} Utilization and clocks are not measured: that works on NVIDIA cards only.")
 
 
@@ -69,8 +70,7 @@ def seen(facts: Facts) -> Iterator[CheckLine]:
         return
     names = "; ".join(f"{card.name}{_memory(card)}" for card in cards)
     if not cards:
-        found = f"{_count(facts.cards_installed)} in the machine, hidden by CUDA_VISIBLE_DEVICES={_shown(facts)}."
-        yield CheckLine("GPU", LOOK, found, "Unset CUDA_VISIBLE_DEVICES and restart the kernel to use it.")
+        yield _none_seen(facts)
     elif torch is None or not torch.available:
         yield CheckLine("GPU", OK, f"NVML sees {_count(len(cards))}: {names}.")
     elif torch.devices != len(cards):
@@ -86,6 +86,23 @@ def seen(facts: Facts) -> Iterator[CheckLine]:
         yield CheckLine("GPU order", LOOK, f"{found}.", to_do)
 
 
+def _none_seen(facts: Facts) -> CheckLine:
+    """Why this process sees none of the GPUs that NVML counts."""
+    torch, installed, refused = facts.torch, _count(facts.cards_installed), facts.cards_refused
+    if torch is not None and torch.available:
+        found = f"torch sees {_count(torch.devices)}, NVML none that it can read: its readings will be missing."
+        return CheckLine("GPU", UNKNOWN, found)
+    if refused == facts.cards_installed:
+        found = f"{installed} in the machine, but this process may not open {'it' if refused == 1 else 'any'}."
+        return CheckLine("GPU", LOOK, found, "Ask the scheduler for a GPU (SLURM: --gres=gpu:1), or its administrator.")
+    found = f"{installed} in the machine, hidden by CUDA_VISIBLE_DEVICES={_shown(facts)}."
+    to_do = "Unset CUDA_VISIBLE_DEVICES and restart the kernel to use it."
+    if refused:
+        found = f"{found[:-1]}; this process may not open {refused} of them."
+        to_do = f"Of the other {facts.cards_installed - refused} CUDA counts from 0: name these, or unset the variable."
+    return CheckLine("GPU", LOOK, found, to_do)
+
+
 def driver(facts: Facts) -> Iterator[CheckLine]:
     """The driver, and whether it serves torch's CUDA."""
     problem, torch = facts.nvml_problem, facts.torch
@@ -93,7 +110,7 @@ def driver(facts: Facts) -> Iterator[CheckLine]:
         found = "nvidia-ml-py is not installed: GPU utilization, clocks and power cannot be read."
         yield CheckLine("driver", UNKNOWN, found, "pip install nvidia-ml-py")
     elif problem == "no-driver":
-        if facts.nvidia_on_bus and not (torch is not None and torch.available):
+        if facts.nvidia_on_bus and (torch is None or torch.available is False):
             yield _driver_missing(facts, _count(facts.nvidia_on_bus))
         else:
             yield CheckLine("driver", UNKNOWN, "NVIDIA's management library is not reachable from here.")
@@ -137,10 +154,12 @@ def build(facts: Facts, torch: TorchFacts) -> Iterator[CheckLine]:
         yield CheckLine("torch build", WRONG, found, to_do)
     elif torch.available:
         yield CheckLine("torch build", OK, f"torch {torch.version} with CUDA {torch.cuda} can use the GPU.")
-    elif facts.cards:
-        reason = f" torch says: {torch.problem.rstrip('.')}." if torch.problem else ""
-        found = f"torch {torch.version} is built for CUDA {torch.cuda} but cannot use the GPU.{reason}"
-        yield CheckLine("torch build", WRONG, found, "Fix the driver first (the line above), then restart the kernel.")
+    elif facts.cards and torch.available is False:
+        found = f"torch {torch.version} is built for CUDA {torch.cuda}, but the driver's library for it is not here."
+        to_do = "In a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility; else install the whole driver."
+        yield CheckLine("torch build", WRONG, found, to_do)
+    elif facts.cards and facts.driver_cuda is not None and not too_old(facts.driver_cuda, version(torch.cuda)):
+        yield CheckLine("torch build", OK, f"torch {torch.version} is built for CUDA {torch.cuda}, which is served.")
     else:
         yield CheckLine("torch build", UNKNOWN, f"torch {torch.version} is built for CUDA {torch.cuda}.")
 

@@ -1,4 +1,4 @@
-"""How busy the inside of a GPU is, on Hopper and later: SM activity, occupancy, tensor cores, memory, PCIe traffic.
+"""How busy a GPU is inside, on Hopper and later: any engine, SMs, occupancy, tensor cores, memory, PCIe traffic.
 
 NVML's GPM needs no root: the driver subtracts two samples that are more than 100 ms apart. Earlier cards do not have
 it, and then nothing is read. The vendor module is handed in, so that a stub can stand for it.
@@ -21,6 +21,7 @@ _MIB: Final = 1 << 20
 _SUCCESS: Final = 0
 
 METRICS: Final = {
+    1: ("gr_engine_active_pct", "%", "graphics and compute engine active", "detail", 1),
     2: ("sm_active_pct", "%", "SMs active", "utilization", 1),
     3: ("sm_occupancy_pct", "%", "SM occupancy", "detail", 1),
     5: ("tensor_active_pct", "%", "tensor cores active", "detail", 1),

@@ -6,14 +6,31 @@ The vendor module is handed in, so that a stub can stand for it. GPU: not yet ru
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import MutableMapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import psutil
 
 from gpu_doctor.machine.nvml.visible import Gpu, ask
 from gpu_doctor.machine.probe import Reading
 from gpu_doctor.recording import Metric
+
+_MOST_PCT: Final = 100.0
+"""What a sample says beyond this is no per cent: drivers leave such numbers where they measured nothing."""
+
+
+def sees_every_process(second: Path = Path("/proc/2/comm")) -> bool:
+    """True outside of any container: NVML's list of processes is then whole; inside of one it is mostly empty.
+
+    Args:
+        second: names the second process, which outside is Linux' own `kthreadd`; a test gives a file of its own.
+    """
+    try:
+        return second.read_text().strip() == "kthreadd"
+    except OSError:  # a container's, or no Linux
+        return False
 
 
 def others(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> dict[int, tuple[int, int | None]]:
@@ -25,14 +42,13 @@ def others(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> dict[int, tuple[in
         in_use: this process uses CUDA, so it must appear itself.
 
     Returns:
-        Only what can be told: a list without ourselves, although we use CUDA, has the process ids of another namespace
-        (a container's host), and then nobody in it can be told from us.
+        Only what can be told. A list without ourselves, although we use CUDA, has the process ids of another namespace
+        (a container's host), and then nobody in it can be told from us. An empty one means nobody only where every
+        process of the machine is seen.
     """
     listed = {gpu.index: ask(vendor, "nvmlDeviceGetComputeRunningProcesses", gpu.handle) for gpu in gpus}
     ids = {one.pid for every in listed.values() for one in every or ()}
-    if in_use and ids and os.getpid() not in ids:
-        return {}
-    if in_use and not ids:  # containers mostly hide the whole list
+    if os.getpid() not in ids and (in_use or (not ids and not sees_every_process())):
         return {}
     found = {}
     for index, every in listed.items():
@@ -44,26 +60,40 @@ def others(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> dict[int, tuple[in
     return found
 
 
-def others_util_pct(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> dict[int, float]:
-    """GPU index -> part of the latest samples in which kernels of processes that are not of our tree ran, in per cent.
+def others_util_pct(
+    vendor: Any, gpus: Sequence[Gpu], in_use: bool, newest_us: MutableMapping[int, int]
+) -> dict[int, float]:
+    """GPU index -> part of the time in which kernels of processes that are not of our tree ran, in per cent.
 
-    NVML keeps a few seconds of samples per process; their mean is taken, over processes summed, at most 100. Nothing
-    is said where the driver does not tell (MIG, no permission), or where we compute and are not in it ourselves: it
-    then has the process ids of another namespace.
+    NVML gives one sample for each process that computed since a time stamp, which says how busy that process kept the
+    card since then. These are added, to at most 100. Nothing is said where the driver does not tell (MIG, no
+    permission), or where we compute and are not in it ourselves: it then has the process ids of another namespace.
+
+    Args:
+        vendor: pynvml, initialised.
+        gpus: to look at.
+        in_use: this process uses CUDA.
+        newest_us: GPU index -> the newest time stamp seen, kept here from one call to the next.
     """
     found: dict[int, float] = {}
     for gpu in gpus:
-        samples = ask(vendor, "nvmlDeviceGetProcessUtilization", gpu.handle, 0)
-        if not samples or gpu.mig or (in_use and all(one.pid != os.getpid() for one in samples)):
+        since = newest_us.get(gpu.index, 0)
+        samples = None if gpu.mig else ask(vendor, "nvmlDeviceGetProcessUtilization", gpu.handle, since)
+        if not samples:
             continue
-        times = {one.timeStamp for one in samples}
-        busy = sum(float(one.smUtil) for one in samples if one.pid and not _is_ours(one.pid))
-        found[gpu.index] = min(busy / len(times), 100.0)
+        newest_us[gpu.index] = max(since, *(one.timeStamp for one in samples))
+        if in_use and all(one.pid != os.getpid() for one in samples):
+            continue
+        by_process: defaultdict[int, list[float]] = defaultdict(list)
+        for one in samples:
+            if one.pid and one.smUtil <= _MOST_PCT and not _is_ours(one.pid):
+                by_process[one.pid].append(float(one.smUtil))
+        found[gpu.index] = min(sum(sum(each) / len(each) for each in by_process.values()), _MOST_PCT)
     return found
 
 
-def neighbours(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> list[Reading]:
-    """`others` and `others_util_pct` as readings."""
+def neighbours(vendor: Any, gpus: Sequence[Gpu], in_use: bool, newest_us: MutableMapping[int, int]) -> list[Reading]:
+    """`others` and `others_util_pct` as readings; the arguments are theirs."""
     readings: list[Reading] = []
     for index, (count, size) in others(vendor, gpus, in_use).items():
         metric = Metric("other_processes", "count", "other processes on the GPU", "detail", index)
@@ -71,7 +101,7 @@ def neighbours(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> list[Reading]:
         if size is not None:
             metric = Metric("other_processes_bytes", "bytes", "held by other processes", "detail", index)
             readings.append((metric, float(size)))
-    for index, busy in others_util_pct(vendor, gpus, in_use).items():
+    for index, busy in others_util_pct(vendor, gpus, in_use, newest_us).items():
         readings.append((Metric("other_processes_util_pct", "%", "GPU busy for others", "detail", index), busy))
     return readings
 

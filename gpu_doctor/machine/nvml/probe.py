@@ -1,8 +1,7 @@
 """What NVIDIA's management library says of the GPUs that this process sees, through nvidia-ml-py.
 
 Every single reading may be missing: what a card, a driver or an old pynvml does not support is asked once and absent
-from then on. PCIe traffic comes from GPM where the card has it and from nowhere else: nvmlDeviceGetPcieThroughput waits
-20 ms for each direction, and what the training copies is known from the copies themselves. GPU: not yet run on one.
+from then on. GPU: not yet run on one.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpu_doctor.machine.nvml.activity import Gpm, supported
+from gpu_doctor.machine.nvml.gauges import FACT, GAUGES, OFTEN, unsupported
 from gpu_doctor.machine.nvml.neighbours import neighbours
 from gpu_doctor.machine.nvml.visible import Gpu, ask, device_setup, look, text
 from gpu_doctor.machine.probe import ProbeScope, Reader, Reading
 from gpu_doctor.machine.torch_memory import cuda_in_use, device_uuids
-from gpu_doctor.recording import DeviceSetup, Metric
+from gpu_doctor.recording import DeviceSetup
 
 VENDOR: Any = None
 """The module pynvml, None where it cannot be imported."""
@@ -33,17 +33,9 @@ except Exception:
     pass
 
 RARELY_S: Final = 5.0
-"""Seconds between two readings of what hardly changes: limits, maxima, other processes."""
-_GPU_CLOCK_SM: Final = 1
-_TEMPERATURE_GPU: Final = 0
-_C2C_FIELDS: Final = (170, 172)
-"""NVML's fields for the number of NVLink-C2C links to the CPU and for MB/s of each, one way (nvml.h)."""
-_UNSUPPORTED: Final = {2, 3, 4, 6, 13}
-"""NVML's codes for: invalid argument, not supported, no permission, not found, function not found (nvml.h)."""
+"""Seconds between two readings of what hardly changes: facts, limits, maxima, other processes."""
 _NO_DRIVER: Final = {9, 12}
 """NVML's codes for: driver not loaded, library not found (nvml.h)."""
-
-_Answers = tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
@@ -92,21 +84,22 @@ def driver_version() -> str:
 def readings(vendor: Any, gpu: Gpu) -> dict[str, float]:
     """One reading of everything that is read of a GPU during a run, by the metric's name; what fails is absent."""
     found: dict[str, float] = {}
-    for metrics, read in {**_often(vendor, gpu), **_rarely(vendor, gpu)}.items():
+    for gauge in GAUGES:
         with suppress(Exception):
-            answers = zip(metrics, read(), strict=True)
-            found |= {metric.name: value for metric, value in answers if value is not None}
+            value = gauge.read(vendor, gpu)
+            found |= {} if value is None else {gauge.name: float(value)}
     return found
 
 
 class _Device:
     """The readings of one GPU."""
 
-    def __init__(self, vendor: Any, gpu: Gpu, clock: Callable[[], float]) -> None:
-        self.gpu = gpu
-        self._often, self._rarely = _often(vendor, gpu), _rarely(vendor, gpu)
+    def __init__(self, vendor: Any, gpu: Gpu, clock: Callable[[], float], sure: bool) -> None:
+        """Reads of a GPU whose number is not `sure` only the facts."""
+        self.gpu, self._vendor = gpu, vendor
+        self._gauges = {one: one.metric(gpu.index) for one in GAUGES if sure or one.when == FACT}
         self._gpm: Gpm | None = None
-        if supported(vendor, gpu):
+        if sure and supported(vendor, gpu):
             try:
                 self._gpm = Gpm(vendor, gpu, clock)
             except Exception:  # a guest of a virtual machine may see the feature without the right to it
@@ -117,17 +110,18 @@ class _Device:
         """All readings that work; raises the last error if everything fails that worked before."""
         found: list[Reading] = []
         errors: list[Exception] = []
-        for gauges in (self._often, self._rarely) if rarely else (self._often,):
-            for metrics, read in tuple(gauges.items()):
-                try:
-                    answers = read()
-                except Exception as error:
-                    if _is_unsupported(error):
-                        del gauges[metrics]
-                    else:
-                        errors.append(error)
-                    continue
-                found += [(metric, value) for metric, value in zip(metrics, answers, strict=True) if value is not None]
+        for gauge, metric in tuple(self._gauges.items()):
+            if gauge.when != OFTEN and not rarely:
+                continue
+            try:
+                value = gauge.read(self._vendor, self.gpu)
+            except Exception as error:
+                if unsupported(error):
+                    del self._gauges[gauge]
+                else:
+                    errors.append(error)
+                continue
+            found += [] if value is None else [(metric, float(value))]
         if self._answered and errors and not found:
             raise errors[-1]
         self._answered = self._answered or bool(found)
@@ -147,152 +141,68 @@ class _Device:
             self._gpm = None
 
 
-def _is_unsupported(error: Exception) -> bool:
-    return isinstance(error, AttributeError) or getattr(error, "value", None) in _UNSUPPORTED
+class _Cards:
+    """The GPUs that this process sees: looked up at first, and once more when torch has initialised CUDA.
 
-
-def _often(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Answers]]:
-    """What is read every time: metrics -> their values, in the same order."""
-    index, handle, card = gpu.index, gpu.handle, gpu.card
-
-    def metric(name: str, unit: str, label: str, group: str = "detail") -> Metric:
-        return Metric(name, unit, label, group, index)
-
-    def utilization() -> _Answers:
-        rates = vendor.nvmlDeviceGetUtilizationRates(handle)
-        return float(rates.gpu), float(rates.memory)
-
-    return {
-        (
-            metric("gpu_util_pct", "%", "GPU (NVML utilization)", "utilization"),
-            metric("gpu_memory_busy_pct", "%", "GPU memory controller busy"),
-        ): utilization,
-        (metric("gpu_memory_used_bytes", "bytes", "used on the GPU, all processes", "memory"),): lambda: (
-            float(vendor.nvmlDeviceGetMemoryInfo(handle).used),
-        ),
-        (metric("gpu_power_w", "W", "power"),): lambda: (vendor.nvmlDeviceGetPowerUsage(card) / 1000,),
-        (metric("gpu_temperature_c", "C", "temperature"),): lambda: (float(_temperature_c(vendor, card)),),
-        (metric("gpu_energy_j", "J", "energy since the driver was loaded"),): lambda: (
-            vendor.nvmlDeviceGetTotalEnergyConsumption(card) / 1000,
-        ),
-        (metric("sm_clock_mhz", "MHz", "SM clock"),): lambda: (
-            float(vendor.nvmlDeviceGetClockInfo(card, _GPU_CLOCK_SM)),
-        ),
-        (metric("clock_limit_bits", "bits", "clock limit reasons"),): lambda: (float(_limit_bits(vendor, card)),),
-        (metric("pcie_gen", "count", "PCIe generation"), metric("pcie_width", "count", "PCIe lanes")): lambda: (
-            float(vendor.nvmlDeviceGetCurrPcieLinkGeneration(card)),
-            float(vendor.nvmlDeviceGetCurrPcieLinkWidth(card)),
-        ),
-    }
-
-
-def _rarely(vendor: Any, gpu: Gpu) -> dict[tuple[Metric, ...], Callable[[], _Answers]]:
-    """What is read every RARELY_S: metrics -> their values, in the same order."""
-    index, handle, card = gpu.index, gpu.handle, gpu.card
-
-    def metric(name: str, unit: str, label: str) -> Metric:
-        return Metric(name, unit, label, "detail", index)
-
-    return {
-        (metric("gpu_memory_total_bytes", "bytes", "GPU memory"),): lambda: (
-            float(vendor.nvmlDeviceGetMemoryInfo(handle).total),
-        ),
-        (metric("gpu_power_limit_w", "W", "power limit"),): lambda: (
-            vendor.nvmlDeviceGetEnforcedPowerLimit(card) / 1000,
-        ),
-        (metric("gpu_power_default_w", "W", "power limit as delivered"),): lambda: (
-            vendor.nvmlDeviceGetPowerManagementDefaultLimit(card) / 1000,
-        ),
-        (metric("pcie_gen_card", "count", "PCIe generation of the card alone"),): lambda: (
-            float(vendor.nvmlDeviceGetGpuMaxPcieLinkGeneration(card)),
-        ),
-        (metric("c2c_bytes_per_s", "bytes/s", "NVLink-C2C to the CPU"),): lambda: (_c2c_bytes_per_s(vendor, card),),
-        (metric("mig", "count", "1 = a MIG slice of a card"),): lambda: (float(gpu.mig),),
-        (metric("driver_cuda", "count", "highest CUDA version that the driver serves, 12040 = 12.4"),): lambda: (
-            float(vendor.nvmlSystemGetCudaDriverVersion_v2()),
-        ),
-        (metric("sm_clock_max_mhz", "MHz", "SM clock, maximum"),): lambda: (
-            float(vendor.nvmlDeviceGetMaxClockInfo(card, _GPU_CLOCK_SM)),
-        ),
-        (
-            metric("pcie_gen_max", "count", "PCIe generation, maximum"),
-            metric("pcie_width_max", "count", "PCIe lanes, maximum"),
-        ): lambda: (
-            float(vendor.nvmlDeviceGetMaxPcieLinkGeneration(card)),
-            float(vendor.nvmlDeviceGetMaxPcieLinkWidth(card)),
-        ),
-    }
-
-
-def _temperature_c(vendor: Any, card: Any) -> int:
-    """Degrees Celsius of the GPU; raises what NVML raises."""
-    try:
-        return int(vendor.nvmlDeviceGetTemperature(card, _TEMPERATURE_GPU))
-    except AttributeError:  # the older name leaves with CUDA 14
-        return int(vendor.nvmlDeviceGetTemperatureV(card, _TEMPERATURE_GPU))
-
-
-def _c2c_bytes_per_s(vendor: Any, card: Any) -> float | None:
-    """Bytes/s one way between a GPU and the CPU that it shares a module with (GH200); None where there is no such link.
-
-    Raises what NVML raises.
+    Until then their order is a guess, and the cell may still choose other ones (CUDA_VISIBLE_DEVICES). Of several cards
+    nothing is read by then that would stand under another one's number.
     """
-    if not vendor.nvmlDeviceGetC2cModeInfoV1(card).isC2cEnabled:
-        return None
-    links, speed = vendor.nvmlDeviceGetFieldValues(card, list(_C2C_FIELDS))
-    if links.nvmlReturn or speed.nvmlReturn:
-        return None
-    return 1e6 * float(links.value.sllVal) * float(speed.value.sllVal) or None
 
+    def __init__(self, vendor: Any, scope: ProbeScope) -> None:
+        self._vendor, self._scope = vendor, scope
+        self._devices: list[_Device] = []
+        self._look()
 
-def _limit_bits(vendor: Any, card: Any) -> int:
-    """Why the clocks are where they are, as NVML's bits; raises what NVML raises."""
-    try:
-        return int(vendor.nvmlDeviceGetCurrentClocksEventReasons(card))
-    except Exception as error:
-        if not _is_unsupported(error):
-            raise
-        return int(vendor.nvmlDeviceGetCurrentClocksThrottleReasons(card))  # its name in drivers before 535
+    def _look(self) -> None:
+        self._in_use = cuda_in_use()  # asked first: if CUDA comes up in between, the next reading looks again
+        sight = look(self._vendor, device_uuids())
+        self.counted, self._sure = sight.cards, sight.sure or self._in_use
+        self.close()
+        self._devices = [_Device(self._vendor, gpu, self._scope.clock, self._sure) for gpu in sight.gpus]
+        self._rarely_at, self._newest_us = float("-inf"), dict[int, int]()
+        if self._in_use and sight.note:
+            self._scope.note(sight.note)
+        if self._in_use and any(gpu.mig for gpu in sight.gpus):
+            self._scope.note(
+                "The GPU is a MIG slice: clocks, power and link are the whole card's, utilization is not measured."
+            )
+
+    def read(self) -> list[Reading]:
+        """All readings of all cards; raises the error of the last one that stops answering."""
+        if not self._in_use and cuda_in_use():
+            self._look()
+        now = self._scope.clock()
+        rarely = now - self._rarely_at >= RARELY_S
+        self._rarely_at = now if rarely else self._rarely_at
+        found: list[Reading] = []
+        for device in tuple(self._devices):
+            try:
+                found += device.read(rarely)
+            except Exception as error:
+                self._devices.remove(device)
+                device.close()
+                if not self._devices:
+                    raise
+                self._scope.note(f"GPU {device.gpu.index} stopped answering, so its readings end here: {error}")
+        if rarely and self._sure:
+            found += neighbours(self._vendor, [one.gpu for one in self._devices], self._in_use, self._newest_us)
+        return found
+
+    def close(self) -> None:
+        """Gives back what the readings hold."""
+        for device in self._devices:
+            device.close()
 
 
 @contextmanager
 def opened(scope: ProbeScope) -> Iterator[Reader | None]:
-    """Yields a reader of the GPUs that this process sees; None where there is none, without a word."""
+    """Yields a reader of the GPUs that this process sees; None where NVML has none, without a word."""
     with initialised() as access:
-        vendor = access.vendor
-        sight = look(vendor, device_uuids()) if vendor is not None else None
-        if sight is None or not sight.gpus:
+        cards = _Cards(access.vendor, scope) if access.vendor is not None else None
+        if cards is None or not cards.counted:
             yield None
             return
-        if sight.note:
-            scope.note(sight.note)
-        if any(gpu.mig for gpu in sight.gpus):
-            scope.note(
-                "The GPU is a MIG slice: clocks, power and link are the whole card's, utilization is not measured."
-            )
-        found = [_Device(vendor, gpu, scope.clock) for gpu in sight.gpus]
-        rarely_at = float("-inf")
-
-        def read() -> list[Reading]:
-            nonlocal rarely_at
-            rarely = scope.clock() - rarely_at >= RARELY_S
-            rarely_at = scope.clock() if rarely else rarely_at
-            readings: list[Reading] = []
-            for device in tuple(found):
-                try:
-                    readings += device.read(rarely)
-                except Exception as error:
-                    found.remove(device)
-                    device.close()
-                    if not found:
-                        raise
-                    scope.note(f"GPU {device.gpu.index} stopped answering, so its readings end here: {error}")
-            if rarely:
-                readings += neighbours(vendor, [device.gpu for device in found], cuda_in_use())
-            return readings
-
         try:
-            yield read
+            yield cards.read
         finally:
-            for device in found:
-                device.close()
+            cards.close()

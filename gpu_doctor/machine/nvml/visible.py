@@ -1,7 +1,8 @@
 """Which GPUs this process can see, in torch's order, as NVML handles: the two number the cards differently.
 
-NVML counts by PCI bus; CUDA counts the fastest first and only what CUDA_VISIBLE_DEVICES leaves. Cards are matched by
-UUID where torch can tell, else by that variable. The vendor module is handed in, so that a stub can stand for it.
+NVML counts by PCI bus, cards that a device cgroup (SLURM) forbids included; CUDA counts the fastest first, and only
+what the cgroup and then CUDA_VISIBLE_DEVICES leave. Cards are matched by UUID where torch can tell, else by that
+variable. The vendor module is handed in, so that a stub can stand for it.
 GPU: not yet run on one.
 """
 
@@ -38,6 +39,10 @@ class Sight:
     gpus: tuple[Gpu, ...]
     cards: int
     """Cards that NVML counts, seen by this process or not."""
+    refused: int = 0
+    """Cards of these that NVML gives no handle of: this process may not open them, and CUDA leaves them out."""
+    sure: bool = True
+    """No card stands under another one's number: torch named them, or there is one only."""
     note: str = ""
 
 
@@ -64,15 +69,23 @@ def look(vendor: Any, uuids: Sequence[str] = (), environ: Mapping[str, str] | No
     """
     environ = os.environ if environ is None else environ
     count = int(ask(vendor, "nvmlDeviceGetCount") or 0)
-    cards = [ask(vendor, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
-    by_uuid = _by_uuid(vendor, uuids, cards)
-    if by_uuid:
-        return Sight(by_uuid, count)
-    allowed = environ.get("CUDA_VISIBLE_DEVICES")
+    handles = [ask(vendor, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+    # CUDA numbers what it may open: with the first of four cards forbidden, CUDA_VISIBLE_DEVICES=0 is the second one.
+    cards = [card for card in handles if card is not None]
+    refused = count - len(cards)
     ordered, note = _cuda_order(vendor, cards, environ.get("CUDA_DEVICE_ORDER", ""))
+    allowed = environ.get("CUDA_VISIBLE_DEVICES")
     chosen = ordered if allowed is None else _chosen(vendor, allowed, ordered)
-    gpus = [_gpu(vendor, index, handle) for index, handle in enumerate(chosen) if handle is not None]
-    return Sight(tuple(gpus), count, note if len(gpus) > 1 else "")
+    gpus = tuple(_gpu(vendor, index, handle) for index, handle in enumerate(chosen))
+    if uuids:
+        named = _named(vendor, uuids, cards, gpus)
+        if not named and len(uuids) == count == 1:  # a virtual machine may know its one card by another UUID
+            named = tuple(_gpu(vendor, 0, card) for card in cards)
+        missing = len(uuids) - len(named)
+        note = f"NVML does not know {missing} of the GPUs that torch names: their readings are missing."
+        return Sight(named, count, refused, note=note if missing else "")
+    sure = len(cards) == 1 and not any(gpu.mig for gpu in gpus)
+    return Sight(gpus, count, refused, sure, note if len(gpus) > 1 else "")
 
 
 def device_setup(vendor: Any, gpu: Gpu) -> DeviceSetup:
@@ -109,16 +122,26 @@ def _slices(vendor: Any, card: Any) -> list[Any]:
     return [one for one in found if one is not None]
 
 
-def _by_uuid(vendor: Any, uuids: Sequence[str], cards: Sequence[Any]) -> tuple[Gpu, ...]:
-    """The devices with these UUIDs; empty if not one was found."""
-    if not uuids:
-        return ()
+def _named(vendor: Any, uuids: Sequence[str], cards: Sequence[Any], guessed: Sequence[Gpu]) -> tuple[Gpu, ...]:
+    """The devices with these UUIDs, numbered in their order; one that NVML does not know is left out.
+
+    Args:
+        vendor: the module pynvml.
+        uuids: of torch's devices.
+        cards: handles of what this process may open.
+        guessed: what CUDA_VISIBLE_DEVICES leaves: it tells which MIG slice is meant where torch names the card.
+    """
     handles: dict[str, Any] = {}
     for card in cards:
-        for handle in (card, *_slices(vendor, card)) if card is not None else ():
-            handles[_bare(text(ask(vendor, "nvmlDeviceGetUUID", handle)))] = handle
+        for handle in (card, *_slices(vendor, card)):
+            handles[_uuid(vendor, handle)] = handle
+    handles |= {_uuid(vendor, gpu.card): gpu.handle for gpu in guessed if gpu.mig}
     found = [(index, handles.get(_bare(uuid))) for index, uuid in enumerate(uuids)]
     return tuple(_gpu(vendor, index, handle) for index, handle in found if handle is not None)
+
+
+def _uuid(vendor: Any, handle: Any) -> str:
+    return _bare(text(ask(vendor, "nvmlDeviceGetUUID", handle)))
 
 
 def _bare(uuid: str) -> str:
@@ -132,12 +155,12 @@ def _cuda_order(vendor: Any, cards: Sequence[Any], order: str) -> tuple[list[Any
         info = ask(vendor, "nvmlDeviceGetPciInfo", card)
         return text(getattr(info, "busId", ""))
 
-    ordered = sorted(cards, key=bus) if all(card is not None and bus(card) for card in cards) else list(cards)
-    names = {text(ask(vendor, "nvmlDeviceGetName", card)) for card in cards if card is not None}
+    ordered = sorted(cards, key=bus) if all(map(bus, cards)) else list(cards)
+    names = {text(ask(vendor, "nvmlDeviceGetName", card)) for card in cards}
     if order == "PCI_BUS_ID" or len(names) <= 1:
         return ordered, ""
     return ordered, (
-        "The GPUs differ and CUDA counts the fastest first: until torch uses one, readings are numbered by PCI bus. "
+        "The GPUs differ and CUDA counts the fastest first: unless torch names them, readings are numbered by PCI bus. "
         "Set CUDA_DEVICE_ORDER=PCI_BUS_ID to make both orders the same."
     )
 

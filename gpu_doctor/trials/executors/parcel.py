@@ -24,7 +24,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpu_doctor.formatting import first_line
-from gpu_doctor.machine import usable_cores
+from gpu_doctor.machine import cuda_devices, usable_cores
 from gpu_doctor.recording import Recording, load
 from gpu_doctor.trials.cell_reads import Reach, reached
 from gpu_doctor.trials.runner import Runner
@@ -61,7 +61,7 @@ class Parcel:
     def known_run(self) -> Recording | None:
         """The baseline run; None where it trained on a CPU and this process has a GPU, whose loop is another one."""
         found = None if self.run is None else of_bytes(self.run)
-        elsewhere = found is not None and not found.setup.on_gpu and torch.cuda.is_available()
+        elsewhere = found is not None and not found.setup.on_gpu and bool(cuda_devices())
         return None if elsewhere else found
 
     def enter(self) -> None:
@@ -71,9 +71,8 @@ class Parcel:
         # As many threads as there: Ray gives each process as many as the first task that it ran asked for cores.
         torch.set_num_threads(max(min(self.process["threads"], int(usable_cores())), 1))
         torch.set_grad_enabled(self.process["grad"])
-        states = self.process["cuda"][: torch.cuda.device_count()]
-        for device, state in enumerate(states):
-            torch.cuda.set_rng_state(state, device)
+        for device, state in zip(cuda_devices(), self.process["cuda"], strict=False):
+            torch.cuda.set_rng_state(state, device.index)
 
 
 def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) -> bytes:
@@ -146,10 +145,9 @@ def plain(source: str) -> str:
 
 def _process(most_threads: float | None) -> dict[str, Any]:
     threads = torch.get_num_threads()
-    cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
     return {
         "switches": {one.label: one.read() for one in (*random_states(), *number_formats())},
-        "cuda": torch.cuda.get_rng_state_all() if cuda else [],
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
         "threads": threads if most_threads is None else min(threads, max(int(most_threads), 1)),
         "grad": torch.is_grad_enabled(),
     }

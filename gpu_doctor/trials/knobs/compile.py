@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from gpu_doctor import formatting
 from gpu_doctor.capture import Patches
 from gpu_doctor.cell import Edit, Edits
+from gpu_doctor.machine import cuda_devices
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.framework_fix import handed_model
 from gpu_doctor.trials.knobs.compiler import forgotten_afterwards, is_compilers, unsupported, weakly
@@ -72,12 +73,10 @@ class Compile(OnOffKnob):
     @contextmanager
     def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
         """See `Knob`."""
-        import torch
-
         from gpu_doctor.trials.knobs.trained_modules import TrainedModules
 
         device = scope.setup.device.partition(":")[0] if scope.setup != Setup() else ""
-        said = unsupported(device or ("cuda" if torch.cuda.is_available() else "cpu"), thorough=True)
+        said = unsupported(device or ("cuda" if cuda_devices() else "cpu"), thorough=True)
         if said:
             raise Refused(said)
         compiled: WeakKeyDictionary[nn.Module, Callable[..., Any]] = WeakKeyDictionary()

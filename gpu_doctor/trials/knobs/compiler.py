@@ -14,6 +14,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+from gpu_doctor.machine import cuda_devices
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -49,7 +51,8 @@ def unsupported(device: str, thorough: bool = False) -> str:
     if device == "cuda":
         if find_spec("triton") is None:
             return "torch.compile needs Triton for the GPU, and it is not installed."
-        if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] < CAPABILITY:
+        known = [one.capability[0] for one in cuda_devices() if one.capability is not None]
+        if known and max(known) < CAPABILITY:
             return "torch.compile needs a GPU from compute capability 7.0 on."
     return _asked(device) if thorough else ""
 

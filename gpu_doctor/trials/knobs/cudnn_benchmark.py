@@ -11,6 +11,7 @@ from typing import Any
 
 from gpu_doctor.cell import Edits
 from gpu_doctor.cell.switches import switched
+from gpu_doctor.machine import cuda_available
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
@@ -43,7 +44,7 @@ class CudnnBenchmark(OnOffKnob):
 
         from gpu_doctor.trials.knobs.held_switch import set_and_held
 
-        if scope.setup == Setup() and not torch.cuda.is_available():
+        if scope.setup == Setup() and cuda_available() is False:
             raise Refused("No GPU: cuDNN computes convolutions on CUDA devices only.")
         cudnn: Any = torch.backends.cudnn
         read, write = (lambda: cudnn.benchmark), (lambda on: setattr(cudnn, "benchmark", on))

@@ -19,6 +19,7 @@ from gpu_doctor.cell.arguments import ADD, REPLACE, Slot, set_arguments
 from gpu_doctor.cell.calls import Site
 from gpu_doctor.cell.dataflow import holds, names_holding
 from gpu_doctor.cell.syntax import Loop
+from gpu_doctor.machine import cuda_available
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.framework_fix import framework_copies
 from gpu_doctor.trials.knobs.draft import Draft
@@ -68,7 +69,7 @@ class NonBlocking(OnOffKnob):
         """See `Knob`."""
         import torch
 
-        if scope.setup == Setup() and not torch.cuda.is_available():
+        if scope.setup == Setup() and cuda_available() is False:
             raise Refused("No GPU: non_blocking acts on copies to a GPU only.")
         acted = 0
 

@@ -12,6 +12,7 @@ from typing import Final
 from gpu_doctor.cell import Edits
 from gpu_doctor.cell.switches import switched
 from gpu_doctor.diagnosis import Safety
+from gpu_doctor.machine import cuda_available, cuda_devices
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
@@ -102,8 +103,8 @@ KNOB = TF32()
 def _refuse_without_card() -> None:
     import torch
 
-    if not torch.cuda.is_available() or torch.version.hip is not None:
+    if cuda_available() is False or torch.version.hip is not None:
         raise Refused("No GPU: TF32 needs an NVIDIA card with compute capability 8.0 or more.")
-    capability = torch.cuda.get_device_capability()
-    if capability[0] < CAPABILITY:
-        raise Refused(TOO_OLD.format(torch.cuda.get_device_name(), *capability))
+    known = [(one.name, *one.capability) for one in cuda_devices() if one.capability is not None]
+    if known and max(major for _, major, _ in known) < CAPABILITY:
+        raise Refused(TOO_OLD.format(*known[0]))

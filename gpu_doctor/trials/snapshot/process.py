@@ -83,7 +83,7 @@ def _gpu_undo() -> Undo:
     That seed is the one of torch.manual_seed; one that was given by torch.cuda.manual_seed before CUDA began is not
     known. GPU: not yet run on one.
     """
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():
         states = torch.cuda.get_rng_state_all()
         return lambda: torch.cuda.set_rng_state_all(states)
     seed = torch.initial_seed()

@@ -7,7 +7,8 @@ once and come back together, and so that writing back does not look like an in-p
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -129,7 +130,7 @@ class TensorStore:
         """Copies what was planned to where it was planned."""
         there = {device: taken for device, taken in self._by_device().items() if device not in self._host}
         torch_memory.hold(self, {device.index: taken for device, taken in there.items()})
-        with torch.no_grad():
+        with torch.no_grad(), _settled(self._by_device()):
             self._saved = [(one, self._copied(one)) for one in self._planned]
 
     def _copied(self, one: Any) -> Any:
@@ -139,7 +140,7 @@ class TensorStore:
     def restore(self) -> list[str]:
         """Writes the bytes back, then geometry, gradients and flags; returns a sentence for each thing that failed."""
         notes: list[str] = []
-        with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+        with torch._C.DisableTorchFunctionSubclass(), torch.no_grad(), _settled(self._by_device()):
             for one, saved in self._saved:
                 if not isinstance(one, torch.Tensor) and one.nbytes() != saved.nbytes():
                     one.resize_(saved.nbytes())
@@ -196,6 +197,17 @@ def on_host(
 def _free_bytes(device: torch.device) -> int:
     """What is free on a device by its driver; without bounds where none says (a device that is none of CUDA's)."""
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 1 << 62
+
+
+@contextmanager
+def _settled(devices: Iterable[torch.device]) -> Iterator[None]:
+    """Waits for these devices at both ends: copies run on the current stream, and the cell may have others."""
+    used = [one for one in devices if one.type == "cuda"] if torch.cuda.is_initialized() else []
+    for one in used:
+        torch.cuda.synchronize(one)
+    yield
+    for one in used:
+        torch.cuda.synchronize(one)
 
 
 def _place(entry: _Tensor) -> None:

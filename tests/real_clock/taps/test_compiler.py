@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import compiler, listening
 from gpu_doctor.capture.taps.forward import SEAM
 from tests.support.one_tap import batches, model
+from tests.support.simulated_device import Noted, SimulatedDevice
 
 STEPS = 14
 
@@ -51,9 +54,66 @@ def test_a_compiled_step_keeps_its_graphs_and_its_steps_are_heard(caplog: pytest
     assert not [one for one in caplog.messages if "gpu_doctor" in one]
 
 
-def test_what_is_left_out_is_there() -> None:
-    for name in compiler.LEFT_OUT:
-        assert f"gpu_doctor.capture.{name}" in sys.modules
+@pytest.fixture
+def counters() -> Iterator[Any]:
+    """What torch counts of its graphs, from nothing."""
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield torch._dynamo.utils.counters
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+def steps_of(device: SimulatedDevice) -> list[list[float]]:
+    """A whole step is compiled, copies and all, and the device computes after the host."""
+    torch.manual_seed(0)
+    net = model()
+    optimizer = torch.optim.Adam(net.parameters(), lr=torch.tensor(0.1))
+
+    @torch.compile(backend="eager")
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = net(torch.Tensor.to(x, torch.float32).to("cpu")).square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    for number in range(STEPS):
+        step(torch.full((2, 4), float(number), dtype=torch.float64))
+        device.launch(1.0)
+    return [p.tolist() for p in net.parameters()]
+
+
+def test_a_compiled_step_keeps_its_graphs_while_it_is_marked_on_a_device(
+    counters: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def counted() -> tuple[int, int, int]:
+        graphs = counters["stats"]["unique_graphs"], len(counters["recompiles"]), sum(counters["graph_break"].values())
+        torch._dynamo.reset()
+        counters.clear()
+        return graphs
+
+    device, recorder = SimulatedDevice(), Recorder()
+    alone = steps_of(device)
+    graphs, recompiles, breaks = counted()
+    caplog.set_level(logging.WARNING)
+    Noted(recorder, device)
+    with listening(recorder, {}, accelerated=True):
+        assert steps_of(device) == alone
+    under_us = counted()
+    assert recorder.close().steps.count.sum() == STEPS and len(device.marks) > 3 * STEPS
+    assert under_us[:2] == (graphs, recompiles) and under_us[2] <= breaks
+    assert not [one for one in caplog.messages if "gpu_doctor" in one]
+
+
+def test_all_of_ours_is_left_out_but_what_a_graph_goes_through() -> None:
+    found = compiler.left_out()
+    ours = [name for name in sys.modules if name.startswith("gpu_doctor.capture.")]
+    through = {f"gpu_doctor.{name}" for name in compiler.GONE_THROUGH}
+    held = {name for name in ours if not any(name == one or name.startswith(f"{one}.") for one in found)}
+    assert held == {"gpu_doctor.capture.taps", *through} - {"gpu_doctor.trials"}
 
 
 def test_a_model_that_the_loop_compiles_itself_goes_on_being_heard_and_stays_compiled() -> None:

@@ -185,7 +185,7 @@ CELLS: tuple[Patient, ...] = (
         klass="host",
         top=("cache-emptied-each-step",),
         play=read(
-            BUSY.but(other=3.0, forward=3.0, backward=3.0, optimizer=1.0, gpu_work=7.0, gpu_gap=3.0, queue_empty=1.0),
+            BUSY.but(other=3.0, forward=3.0, backward=3.0, optimizer=1.0, gpu_work=7.0, gpu_gap=3.0),
             (Chore("empty-cache", 100, 0.3, line=9, function="<module>", text="torch.cuda.empty_cache()"),),
             **CLOCKS,
         ),
@@ -211,6 +211,6 @@ CELLS: tuple[Patient, ...] = (
         name="card-with-a-tiny-batch",
         klass="host",
         top=("launch-bound", "small-batch"),
-        play=read(BUSY.but(gpu_util=30.0, queue_empty=1.0, gpu_work=6.0, gpu_gap=4.0, peak_share=0.1), **CLOCKS),
+        play=read(BUSY.but(gpu_util=30.0, caught_up=1.0, gpu_work=6.0, gpu_gap=4.0, peak_share=0.1), **CLOCKS),
     ),
 )

@@ -39,14 +39,9 @@ class InTurn(Loop):
 
     def _copy(self, device: SimulatedDevice, loop: Noted) -> None:
         for last in (False, True):
-            if not self.copy_blocks:
-                loop.copying()
-            began = device.now
-            device.launch(self.copy / 2.0)
-            if self.copy_blocks:
-                device.synchronize()
-            nbytes = round(self.copy / 2.0 * LINK_BYTES_PER_MS)
-            loop.copied(nbytes, False, device.now - began, self.copy_blocks)
+            loop.copying()
+            device.copy(self.copy / 2.0, self.copy_blocks)
+            loop.copied(round(self.copy / 2.0 * LINK_BYTES_PER_MS), False)
             device.host(0.0 if last else self.mask)
 
 
@@ -61,9 +56,8 @@ class InPieces(Loop):
     def _copy(self, device: SimulatedDevice, loop: Noted) -> None:
         for _ in range(self.pieces):
             loop.copying()
-            began = device.now
-            device.launch(0.002, self.call)
-            loop.copied(1000, False, device.now - began, blocking=False)
+            device.copy(0.002, False, self.call)
+            loop.copied(1000, False)
 
 
 @dataclass
@@ -79,10 +73,9 @@ class ThereAndBack(Loop):
         """Meanwhile nothing is queued."""
         loop.awaits(device)
         device.host(self.numpy)
-        began = device.now
-        device.launch(self.back)
-        device.synchronize()
-        loop.copied(100_000, True, device.now - began, blocking=True)
+        loop.copying()
+        device.copy(self.back, True)
+        loop.copied(100_000, True)
 
 
 def carrying(loop: Loop, **traffic: Any) -> Callable[[], Recording]:

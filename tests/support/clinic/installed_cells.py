@@ -134,7 +134,7 @@ CELLS: tuple[Patient, ...] = (
         "host",
         ("needless-accumulation",),
         play=in_pieces(
-            read(BUSY.but(gpu_util=45.0, queue_empty=1.0, gpu_work=6.0, gpu_gap=4.0, peak_share=0.2), **CLOCKS), 4
+            read(BUSY.but(gpu_util=45.0, caught_up=1.0, gpu_work=6.0, gpu_gap=4.0, peak_share=0.2), **CLOCKS), 4
         ),
     ),
     Recorded(

@@ -31,7 +31,7 @@ GPT: dict[str, Any] = {
     "inputs": InputFacts(looked_at=40, shapes=1, shape=(16, 1024), dtype="int64", device="cuda:0"),
     "model": ModelFacts({"cuda:0": 496 << 20}),
 }
-STARVED = BUSY.but(gpu_work=6.0, gpu_gap=4.0, queue_empty=1.0)
+STARVED = BUSY.but(gpu_work=6.0, gpu_gap=4.0, caught_up=1.0)
 """The GPU is through with each step's kernels before the host has launched the next one's."""
 SMALL: dict[str, Any] = {
     "inputs": InputFacts(looked_at=40, shapes=1, shape=(32, 128), dtype="float32", device="cuda:0"),
@@ -70,9 +70,7 @@ CELLS: tuple[Patient, ...] = (
         "card-that-emulates-bfloat16",
         "compute",
         ("emulated-half-precision",),
-        play=read(
-            BUSY.but(capability=(7, 5), tensor_active=None, setup={**GPT, "flags": {"bf16_native": False}}), **CLOCKS
-        ),
+        play=read(BUSY.but(capability=(7, 5), tensor_active=None, setup=GPT), **CLOCKS),
     ),
     Recorded(
         "card-with-an-odd-vocabulary",
@@ -88,7 +86,7 @@ CELLS: tuple[Patient, ...] = (
         "compute",
         healthy=True,
         never=("unaligned-shapes", "emulated-half-precision"),
-        play=read(BUSY.but(setup={**GPT, "flags": {"bf16_native": True}}), **CLOCKS),
+        play=read(BUSY.but(setup=GPT), **CLOCKS),
     ),
     Recorded(
         "card-that-waits-for-launches",

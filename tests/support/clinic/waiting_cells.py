@@ -28,7 +28,6 @@ def _loop(row: int, wait: float, gap: float, work: float) -> Loop:
         other=wait,
         gpu_gap=gap,
         gpu_work=work,
-        queue_empty=1.0 if gap > 1.0 else 0.0,
         workers=4,
         fetch=2.0,
         source=SOURCE,

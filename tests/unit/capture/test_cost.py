@@ -178,7 +178,7 @@ def test_a_beat_on_the_training_thread_slows_down_too() -> None:
     recorder.beat = beat
     for _ in range(600):
         now[0] += 100_000_000
-        recorder._steps_ended(1, now[0])
+        recorder._steps_ended(now[0])
     spent = 20e6 * len(beats)
     assert spent / now[0] <= 1.3 * BUDGET_SHARE
     assert len(beats) >= 10

@@ -7,13 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gpu_doctor.diagnosis.vitals.measure import measure
-from tests.support.device_truth import Trace, runtime_waits, trace, truth
-from tests.support.traced_device import D2D, D2H, H2D, LOOPS, Traced, event
+from tests.support.device_truth import Trace, runtime_waits, trace, truth, without
 
+H2D, D2H, D2D = "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)", "Memcpy DtoD (Device -> Device)"
 NONE = np.empty((0, 2))
-POINTS = 0.03
-"""As far as ours may be from the truth."""
+
+
+def event(name: str, device: str, begin: float, end: float, **more: object) -> SimpleNamespace:
+    """One of a profiler's."""
+    return SimpleNamespace(name=name, device_type=device, time_range=SimpleNamespace(start=begin, end=end), **more)
 
 
 def repeated(number: int, period: float, *work: tuple[float, float]) -> np.ndarray:
@@ -87,13 +89,7 @@ def test_the_hosts_waits_in_the_driver_are_counted() -> None:
     assert runtime_waits(events, "cuda") == {"cudaStreamSynchronize": 2}
 
 
-@pytest.mark.parametrize("name", LOOPS)
-def test_what_is_called_truth_is_what_our_marks_measure(name: str) -> None:
-    loop = LOOPS[name]
-    device = Traced(loop)
-    _, recording = loop.play(device)
-    true, ours = truth(trace(device.events, "cuda", "wait"), loop.steps), measure(recording)
-    assert ours.gpu_gap_share == pytest.approx(true.gap_share, abs=POINTS)
-    assert ours.exposed_wait_share == pytest.approx(true.exposed_wait_share, abs=POINTS)
-    assert ours.exposed_transfer_share == pytest.approx(true.exposed_transfer_share, abs=POINTS)
-    assert ours.gpu_busy_share is not None and ours.gpu_busy_share >= true.busy_share - POINTS
+def test_what_is_left_of_spans_without_others() -> None:
+    whole, taken = np.asarray([[0.0, 10.0], [20.0, 30.0]]), np.asarray([[2.0, 3.0], [8.0, 22.0], [40.0, 50.0]])
+    assert without(whole, taken).tolist() == [[0.0, 2.0], [3.0, 8.0], [22.0, 30.0]]
+    assert without(whole, NONE).tolist() == whole.tolist() and not len(without(NONE, taken))

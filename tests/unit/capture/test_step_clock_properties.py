@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gpu_doctor.capture import events as ev
 from gpu_doctor.capture import spans, step_clock
 from gpu_doctor.capture.events import CODES, Event, call_code
+from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.spans import Source, Span
 from gpu_doctor.capture.step_clock import STARTS, Look, Step, StepClock
 from gpu_doctor.recording.steps import (
@@ -137,9 +138,10 @@ class Writer:
         elif code == ev.CPU:
             self.note(code, 3 * len(self.events))
         elif code == ev.MARK:
-            self.note(code, ((ev.CALL, ev.CALLED, ev.STEPPED)[len(self.events) % 3], len(self.events)))
+            of = (ev.CALL, ev.CALLED, ev.STEPPED)[len(self.events) % 3]
+            self.note(code, (of, Put(len(self.events), self.now), 0))
         else:
-            self.note(code, {ev.CAME: "back", ev.BATCH_AT: "there", ev.QUEUE: True}.get(code))
+            self.note(code, {ev.CAME: "back", ev.BATCH_AT: "there"}.get(code))
 
     def _forward(self, flags: int, inside: Move = ()) -> None:
         self.note(ev.CALL + flags, (4.0, flags % 2) if flags != 7 else None)
@@ -222,7 +224,7 @@ LEAVES: Final = tuple(
     ("leaf", code)
     for code in (
         *(ev.COPIED, ev.SYNCED, ev.CAME, ev.COSTLY, ev.OURS, ev.CPU),
-        *(ev.BATCH_AT, ev.UPDATED, ev.CLEARS, ev.COPYING, ev.MARK, ev.QUEUE),
+        *(ev.BATCH_AT, ev.CLEARS, ev.COPYING, ev.MARK),
     )
 )
 TRAINED: Final = call_code(True, True, True) - ev.CALL
@@ -302,8 +304,7 @@ _ARGUMENTS: Final[dict[int, tuple[Any, ...]]] = {
     ev.COSTLY: (("print", "line 1", 5, 10.0),),
     ev.OURS: (50,),
     ev.CPU: (0, 1_000),
-    ev.MARK: ((ev.CALL, 1), (ev.STEPPED, 2), (ev.CALLED, None)),
-    ev.QUEUE: (False, True),
+    ev.MARK: tuple((code, Put(mark, 0), 0) for code, mark in ((ev.CALL, 1), (ev.STEPPED, 2), (ev.CALLED, None))),
     **{ev.CALL + flags: (None, (4.0, 1), (float("nan"), 2)) for flags in range(8)},
 }
 

@@ -11,7 +11,7 @@ from tests.support.clock_bench import row
 
 def read(gpu_s: float, gap_s: float, empty: float) -> list[float]:
     """What the device's clock gives of a step whose phases it did not tell apart."""
-    values = {"gpu_s": gpu_s, "gpu_gap_s": gap_s, "queue_empty": empty, "exposed_wait_s": gap_s / 2}
+    values = {"gpu_s": gpu_s, "gpu_gap_s": gap_s, "caught_up": empty, "exposed_wait_s": gap_s / 2}
     return [values.get(name, np.nan) for name in DEVICE_COLUMNS]
 
 

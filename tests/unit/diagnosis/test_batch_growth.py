@@ -9,7 +9,7 @@ from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.forecast.stages import stages
 from tests.support.recordings import Loop, on_gpu
 
-LAUNCHES = on_gpu(queue_empty=1.0, gpu_util=20.0, gpu_gap=0.05)
+LAUNCHES = on_gpu(caught_up=1.0, gpu_util=20.0, gpu_gap=0.05)
 
 
 @pytest.mark.parametrize("size", [33, 64, 256])

@@ -25,7 +25,7 @@ def test_what_the_host_of_an_outrun_gpu_does_within_steps_is_billed_once(
 ) -> None:
     vitals = replace(
         on_gpu().vitals(),
-        queue_empty_share=1.0,
+        caught_up_share=1.0,
         exposed_wait_share=0.0,
         exposed_transfer_share=0.0,
         gpu_gap_share=gap,
@@ -36,7 +36,7 @@ def test_what_the_host_of_an_outrun_gpu_does_within_steps_is_billed_once(
         launching_share=launching,
     )
     assert classified(vitals) == bottleneck
-    assert classified(replace(vitals, queue_empty_share=0.0)) == "compute", "its own clock is believed"
+    assert classified(replace(vitals, caught_up_share=0.0)) == "compute", "its own clock is believed"
 
 
 def test_from_a_fifth_of_the_time_on_something_else_names_the_class() -> None:

@@ -53,7 +53,7 @@ def silence(diagnosis: Diagnosis, rule: str) -> str | None:
         (on_gpu(wait=30.0, gpu_gap=0.1, gpu_work=40.0), "compute"),
         (on_gpu(transfer=30.0, gpu_gap=30.0), "transfer"),
         (on_gpu(other=30.0, gpu_gap=30.0), "host"),
-        (on_gpu(gpu_util=30.0, queue_empty=1.0), "host"),
+        (on_gpu(gpu_util=30.0, caught_up=1.0), "host"),
     ],
 )
 def test_the_class(loop: Loop, expected: str) -> None:
@@ -72,8 +72,8 @@ def test_a_gpu_whose_clock_was_not_read_has_no_class() -> None:
 
 @pytest.mark.parametrize("nvml", [20.0, 98.0])
 def test_the_devices_clock_says_whether_launches_limit_a_loop_and_nvml_does_not(nvml: float) -> None:
-    assert of(on_gpu(queue_empty=1.0, gpu_util=nvml)).bottleneck == "host"
-    assert of(on_gpu(queue_empty=0.0, gpu_util=nvml)).bottleneck == "compute"
+    assert of(on_gpu(caught_up=1.0, gpu_util=nvml)).bottleneck == "host"
+    assert of(on_gpu(caught_up=0.0, gpu_util=nvml)).bottleneck == "compute"
 
 
 def test_a_healthy_loop_is_told_so() -> None:

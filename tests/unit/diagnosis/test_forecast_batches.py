@@ -13,7 +13,7 @@ from gpu_doctor.trials import race
 from gpu_doctor.trials.compare.effect import Effect
 from tests.support.recordings import Loop, on_gpu
 
-LAUNCHES = on_gpu(queue_empty=1.0, gpu_util=20.0, gpu_gap=0.05)
+LAUNCHES = on_gpu(caught_up=1.0, gpu_util=20.0, gpu_gap=0.05)
 """A step of 10 ms that the GPU has done as soon as it is launched."""
 
 
@@ -31,7 +31,7 @@ def test_launches_take_as_long_for_a_larger_batch() -> None:
 
 
 def test_what_nvml_reads_is_no_part_of_it() -> None:
-    assert told(LAUNCHES.but(gpu_util=60.0), 128) == told(LAUNCHES, 128) == told(LAUNCHES.but(gpu_util=None), 128)
+    assert told(LAUNCHES.but(gpu_util=99.0), 128) == told(LAUNCHES, 128) == told(LAUNCHES.but(gpu_util=None), 128)
 
 
 def test_copies_grow_with_the_batch() -> None:
@@ -45,11 +45,7 @@ def test_a_batch_that_may_not_fit_says_so() -> None:
 
 
 def test_where_something_else_binds_nothing_is_known() -> None:
-    for loop in (
-        on_gpu(),
-        LAUNCHES.but(queue_empty=0.2),
-        LAUNCHES.but(gpu_util=90.0),
-    ):
+    for loop in (on_gpu(), LAUNCHES.but(caught_up=0.2)):
         assert forecast(loop.vitals(), {"batch_size": 128}) is None
     assert forecast(LAUNCHES.vitals(), {"batch_size": 8}) is None, "a smaller one: kernels may bind or not"
 
@@ -61,7 +57,7 @@ def test_the_rule_says_it() -> None:
     assert cure.predicted_low < cure.predicted_speedup == pytest.approx(2.0, rel=0.01)
 
 
-BUSY = on_gpu(queue_empty=0.0, gpu_util=60.0)
+BUSY = on_gpu(caught_up=0.0, gpu_util=60.0)
 """A step of 10 ms at 32 samples, bound by nothing that one recording could tell."""
 
 

@@ -19,7 +19,7 @@ from gpu_doctor.diagnosis.forecast.sharing import (
 )
 from gpu_doctor.diagnosis.vitals.fetching import SPIN_S
 from gpu_doctor.diagnosis.vitals.measure import measure
-from tests.support.recordings import Loop
+from tests.support.recordings import Loop, on_gpu
 
 ENDS = (TOGETHER, MIDDLE, APART)
 
@@ -123,6 +123,36 @@ def test_more_cores_than_threads_lose_nothing() -> None:
 def test_a_loop_that_waits_for_its_gpu_is_no_crowd() -> None:
     waits = ALL_CORES.but(consumer_cpu=2.0)
     assert told(waits).speedup == pytest.approx(100 / 41.5, rel=0.06)
+
+
+SPINNING = on_gpu(wait=5.0, workers=1, fetch=15.0, transfer=8.0, forward=0.8, backward=0.8, optimizer=0.4, cores=2.0)
+"""A GPU's loop on two cores: its blocking copies wait for the GPU, and CUDA's driver takes a whole core meanwhile."""
+
+
+def test_a_host_that_spins_in_copies_leaves_its_core_to_workers() -> None:
+    assert told(SPINNING.but(gpu_work=9.0, gpu_gap=6.0)).speedup > 1.4, "two workers fetch in 7.5 ms, the rest is 10"
+
+
+@pytest.mark.parametrize("physical", [None, 1])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize(("fetch", "consumer_cpu"), [(4.0, 6.0), (8.0, 2.0), (4.0, 10.0)])
+def test_more_workers_do_not_hurt_a_loop_that_its_gpu_limits(
+    workers: int, physical: int | None, fetch: float, consumer_cpu: float
+) -> None:
+    """Two usable cores, hardware threads of one or not; the loop's CPU seconds are all of its wall-clock, or more."""
+    launching = {"forward": 0.5 * (10.0 - fetch), "backward": 0.5 * (10.0 - fetch), "optimizer": 0.0}
+    full = on_gpu(wait=fetch, fetch=fetch, consumer_cpu=consumer_cpu, cores=2.0, **launching)
+    seen = forecast(full.but(setup={"physical_cores": physical}).vitals(), {"num_workers": workers})
+    assert seen is not None and 0.97 < seen.speedup < 1.05 and seen.why == "the GPU"
+
+
+def test_what_a_loop_behind_a_full_queue_would_take_without_workers_nobody_knows() -> None:
+    """Of its 10 ms a step it may launch for 2 and be held up for 8, in which it could fetch."""
+    full = on_gpu(workers=2, fetch=4.0)
+    assert forecast(full.vitals(), {"num_workers": 0}) is None
+    reading = on_gpu(workers=2, fetch=4.0, forward=1.0, backward=1.0, optimizer=0.0, sync=8.0, syncs=1.0)
+    seen = forecast(reading.vitals(), {"num_workers": 0})
+    assert seen is not None and 0.7 < seen.speedup < 0.9, "it reads a value each step, and only then fetches"
 
 
 def test_queueing_that_a_recording_holds_is_not_counted_twice() -> None:

@@ -16,7 +16,7 @@ def test_faster_kernels_help(loop: Loop) -> None:
     assert kernels_set_it(loop.vitals())
 
 
-@pytest.mark.parametrize("loop", [BUSY.but(queue_empty=1.0), on_gpu(other=4.0, gpu_gap=4.0, gpu_work=10.0)])
+@pytest.mark.parametrize("loop", [BUSY.but(caught_up=1.0), on_gpu(other=4.0, gpu_gap=4.0, gpu_work=10.0)])
 def test_they_do_not_where_the_gpu_is_through_first(loop: Loop) -> None:
     assert not kernels_set_it(loop.vitals())
 

@@ -22,11 +22,24 @@ def read(vitals: Vitals) -> Stages:
 
 def test_a_host_that_spins_while_it_waits_for_the_gpu_does_no_work_meanwhile() -> None:
     waits = replace(on_gpu(workers=2, fetch=4.0).vitals(), sync_share=0.5, overhead_share=0.0, data_wait_share=0.0)
+    waits = replace(waits, gpu_gap_share=0.2)
     host = waits.host_step_s or waits.step_wall_s or 0.0
     assert host > 0
     spins = read(replace(waits, consumer_s=host, consumer_cpu_s=0.9 * host))
     assert spins.consumer_cpu == pytest.approx(0.4 * host)
     assert read(replace(waits, consumer_s=host, consumer_cpu_s=0.3 * host)).consumer_cpu == 0.0
+
+
+def test_a_blocking_copy_spins_as_well() -> None:
+    copies = on_gpu(workers=1, wait=5.0, fetch=15.0, transfer=8.0, forward=1.0, backward=1.0, optimizer=0.0)
+    assert read(copies.but(gpu_work=9.0, gpu_gap=6.0).vitals()).consumer_cpu == pytest.approx(0.002, rel=0.1)
+
+
+def test_behind_a_full_queue_launches_spin_and_only_the_loops_own_python_is_sure_to_need_a_core() -> None:
+    behind = on_gpu(workers=1, fetch=8.0, other=3.0, gpu_work=12.95).vitals()
+    assert read(behind).consumer_cpu == pytest.approx(0.003, rel=0.1)
+    idling = replace(behind, gpu_gap_share=0.2)
+    assert read(idling).consumer_cpu == pytest.approx(0.013, rel=0.05), "nothing but launching took the host so long"
 
 
 def test_storage_is_shared_by_all_workers_of_all_loaders() -> None:

@@ -162,20 +162,19 @@ def test_a_wait_that_the_gpu_does_not_notice_is_not_exposed() -> None:
     assert starved.exposed_wait_share == pytest.approx(6.0 / 16.0, rel=0.02)
 
 
-def test_launching_is_the_host_s_time_where_it_launches_in_steps_that_emptied_the_queue() -> None:
-    # 2 + 1 + 3 + 1 ms of 10 launch; the wait, the copy, the evaluation and the loop's own Python do not
-    parts = {"forward": 2.0, "loss": 1.0, "backward": 3.0, "optimizer": 1.0}
-    loop = on_gpu(**parts, transfer=0.5, sync=0.5, evaluation=1.0, other=0.5, wait=0.5, queue_empty=1.0)
-    assert loop.vitals().launching_share == pytest.approx(0.7)
-    assert loop.but(gpu_util=0.0).vitals().launching_share == pytest.approx(0.7), "whatever NVML reads"
-    assert loop.but(queue_empty=0.0).vitals().launching_share == 0.0
+def test_launching_is_the_device_s_time_in_phases_in_which_it_kept_up() -> None:
+    loop = on_gpu(evaluation=2.0, other=1.0, gpu_gap=1.0, gpu_work=9.0, caught_up=1.0)  # 13 ms of the host's
+    assert loop.vitals().caught_up_share == 1.0 and loop.vitals().gpu_outruns_host
+    assert loop.vitals().launching_share == pytest.approx(9 / 13)
+    assert loop.but(gpu_util=0.0).vitals().launching_share == pytest.approx(9 / 13), "whatever NVML reads"
+    assert loop.but(caught_up=0.0).vitals().launching_share == 0.0
     recording = loop.recording()
     steps = recording.steps
-    half = dataclasses.replace(steps, queue_empty=(np.arange(len(steps)) % 2).astype(float))
-    assert measure(dataclasses.replace(recording, steps=half)).launching_share == pytest.approx(0.35, abs=0.01)
-    # rows of 10 steps, of which 2 were read and 1 of them had emptied the queue
-    thin = of_rows(steps, 10, device_steps=2.0, queue_empty=1.0)
-    assert measure(dataclasses.replace(recording, steps=thin)).launching_share == pytest.approx(0.35)
+    half = dataclasses.replace(steps, gpu_caught_up_s=np.where(np.arange(len(steps)) % 2, 9e-3, 0.0))
+    assert measure(dataclasses.replace(recording, steps=half)).launching_share == pytest.approx(4.5 / 13, abs=0.01)
+    # rows of 10 steps, of which 2 were read
+    thin = of_rows(steps, 10, device_steps=2.0, gpu_s=18e-3, gpu_gap_s=2e-3, gpu_caught_up_s=9e-3)
+    assert measure(dataclasses.replace(recording, steps=thin)).launching_share == pytest.approx(4.5 / 13)
     assert Loop().vitals().launching_share is None
 
 
@@ -183,7 +182,8 @@ def of_rows(steps: Steps, many: int, **columns: float) -> Steps:
     """The second of the steps as rows that stand for so many of it."""
     rows = {name: np.full(10, many * getattr(steps, name)[1]) for name in STEP_COLUMNS if name.endswith("_s")}
     rows["start_s"] = np.arange(10) * rows["wall_s"]
-    return Steps.of(**rows, count=np.full(10, float(many)), **{name: np.full(10, one) for name, one in columns.items()})
+    own = {name: np.full(10, one) for name, one in columns.items()}
+    return Steps.of(**{**rows, "count": np.full(10, float(many)), **own})
 
 
 def test_a_gpu_without_its_clock_has_no_exposed_shares() -> None:

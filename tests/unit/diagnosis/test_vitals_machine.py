@@ -78,6 +78,15 @@ def test_growth_is_a_line_through_steps_and_leads_to_the_limit() -> None:
     assert few.device_growth_bytes_per_step is None
 
 
+def test_memory_grows_where_the_runs_own_peak_is_not_known() -> None:
+    """An earlier run needed more; what is held still rises, and falls a little in between."""
+    loop = on_gpu(steps=1000, steps_per_epoch=100)
+    swings = 1e7 * np.resize([0.0, -1.0], len(RAMP))
+    vitals = measure(read(loop.recording(), 0, torch_allocated_bytes=10e9 + 10e9 * RAMP + swings))
+    assert vitals.device_growth_bytes_per_step == pytest.approx(10e9 / 1000, rel=0.02)
+    assert vitals.device_steps_to_full == pytest.approx((80e9 - 20e9) / 1e7, rel=0.02)
+
+
 def test_too_few_readings_are_none_and_a_flat_line_is_false() -> None:
     assert rising(np.arange(5.0) * 10, np.arange(5.0)) is None
     assert rising(np.arange(20.0) * 10, np.zeros(20)) is False

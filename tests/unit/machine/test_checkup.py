@@ -13,7 +13,7 @@ import pytest
 from gpu_doctor.machine.checkup import gather
 from gpu_doctor.machine.checkup.check import CheckLine, Checkup, Facts, check, judged
 from gpu_doctor.machine.checkup.facts import CardFacts, TorchFacts
-from gpu_doctor.machine.nvml import probe
+from gpu_doctor.machine.nvml import neighbours, probe
 from tests.support.stub_nvml import GIB, NO_DRIVER, Card, StubNvml
 
 MIB = 1 << 20
@@ -28,12 +28,15 @@ NO_GPU = dataclasses.replace(HOST, torch=dataclasses.replace(CPU_ONLY, threads=1
 def machine(monkeypatch: pytest.MonkeyPatch, *cards: Card, torch: TorchFacts = CUDA_13, **more: Any) -> Checkup:
     """The check-up of a machine with these cards, gathered through the stub."""
     host = {name: more.pop(name) for name in list(more) if hasattr(HOST, name)}
+    environ = {name: more.pop(name) for name in list(more) if name.isupper()}
     monkeypatch.setattr(probe, "VENDOR", StubNvml(*cards, **more))
     monkeypatch.setattr(gather, "torch_facts", lambda: torch)
     monkeypatch.setattr(gather, "cuda_in_use", lambda: False)
     monkeypatch.setattr(gather, "device_uuids", tuple)
     monkeypatch.setattr(gather, "nvidia_on_bus", lambda: len(cards))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if "CUDA_VISIBLE_DEVICES" in environ:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", environ["CUDA_VISIBLE_DEVICES"])
     facts = gather.gathered()
     same = {name: getattr(HOST, name) for name in ("usable_cores", "os_cores", "affinity_cores", "shm", "ram")}
     return judged(dataclasses.replace(facts, **{**same, "start_method": "fork", **host}))
@@ -133,6 +136,43 @@ def test_a_mig_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "NVIDIA H100 MIG 1g.20gb (20.0 GiB)" in line(checkup, "GPU").found
 
 
+NO_CUDA = dataclasses.replace(CUDA_13, available=False, devices=0)
+REFUSED = tuple(Card(uuid=f"GPU-{one}", bus=f"0000:{one}0:00.0", refused=True) for one in "123")
+
+
+@pytest.mark.parametrize("allowed", [None, "0"])
+def test_cards_that_a_cgroup_forbids_are_not_hidden_by_a_variable(
+    monkeypatch: pytest.MonkeyPatch, allowed: str | None
+) -> None:
+    found = line(machine(monkeypatch, *REFUSED, torch=NO_CUDA, visible_devices=allowed), "GPU")
+    assert found.status == "worth a look" and "3 GPUs" in found.found and "may not open any" in found.found
+    assert "CUDA_VISIBLE_DEVICES" not in found.found + found.to_do
+
+
+def test_the_card_that_a_cgroup_leaves_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkup = machine(monkeypatch, *REFUSED, Card(name="NVIDIA A100", uuid="GPU-4"), CUDA_VISIBLE_DEVICES="0")
+    assert line(checkup, "GPU").status == "ok" and "both see 1 GPU: NVIDIA A100" in line(checkup, "GPU").found
+    assert "3 more" in line(checkup, "GPU").found
+
+
+def test_a_number_that_the_cgroup_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkup = machine(monkeypatch, *REFUSED, Card(uuid="GPU-4"), torch=NO_CUDA, CUDA_VISIBLE_DEVICES="3")
+    found = line(checkup, "GPU")
+    assert "CUDA_VISIBLE_DEVICES='3'" in found.found and "may not open 3" in found.found and "from 0" in found.to_do
+
+
+def test_cards_that_torch_uses_and_nvml_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = line(machine(monkeypatch, *REFUSED), "GPU")
+    assert found.status == "not measured" and "torch sees 1 GPU" in found.found
+
+
+def test_an_empty_list_in_a_container_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "sees_every_process", lambda: False)
+    assert line(machine(monkeypatch, Card(util=(0, 0))), "other processes").status == "not measured"
+    monkeypatch.setattr(neighbours, "sees_every_process", lambda: True)
+    assert line(machine(monkeypatch, Card(util=(0, 0))), "other processes").status == "ok"
+
+
 def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = dataclasses.replace(CUDA_13, available=False, devices=0, arches=())
     checkup = machine(monkeypatch, Card(), torch=torch, init_fails=NO_DRIVER, driver_loaded=False)
@@ -154,14 +194,13 @@ def test_a_driver_that_needs_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_driver_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = "The NVIDIA driver on your system is too old (found version 11040)."
-    torch = dataclasses.replace(CUDA_13, available=False, devices=0, problem=problem, arches=())
+    torch = dataclasses.replace(CUDA_13, available=None, devices=0)
     checkup = machine(monkeypatch, Card(), torch=torch, driver="470.82.01", cuda=11040)
     found = line(checkup, "driver")
     assert found.status == "wrong"
     assert "470.82.01 serves CUDA 11.4; torch is built for 13.0" in found.found
     assert "a torch built for CUDA 11" in found.to_do
-    assert "found version 11040" in line(checkup, "torch build").found
+    assert line(checkup, "torch build").status == "not measured"
     forward = machine(monkeypatch, Card(), driver="535.1", cuda=12020)  # NVIDIA's forward-compatibility package
     assert line(forward, "driver").status == "ok"
 
@@ -307,6 +346,23 @@ def test_nvml_and_torch_disagree_and_hidden_cards(monkeypatch: pytest.MonkeyPatc
     hidden = judged(dataclasses.replace(NO_GPU, cards_installed=2, visible_devices="", nvml_problem=""))
     found = line(hidden, "GPU").found
     assert "2 GPUs in the machine" in found and "CUDA_VISIBLE_DEVICES=''" in found
+
+
+def test_torch_is_not_asked_before_cuda_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = dataclasses.replace(CUDA_13, available=None, devices=0)
+    checkup = machine(monkeypatch, Card(util=(0, 0)), torch=torch)
+    assert not_ok(checkup) == {} and "can use" not in str(checkup)
+    assert line(checkup, "GPU").found == "NVML sees 1 GPU: NVIDIA H200 (141 GiB)."
+    no_nvml = machine(monkeypatch, Card(), torch=torch, init_fails=NO_DRIVER, driver_loaded=True)
+    assert not_ok(no_nvml) == {"driver": "not measured", "torch build": "not measured"}
+    no_card = machine(monkeypatch, torch=torch)
+    assert line(no_card, "GPU").found == "no GPU: the CPU is judged as the device."
+
+
+def test_a_container_without_cudas_part_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = dataclasses.replace(CUDA_13, available=False, devices=0)
+    found = line(machine(monkeypatch, Card(util=(0, 0)), torch=torch), "torch build")
+    assert found.status == "wrong" and "NVIDIA_DRIVER_CAPABILITIES" in found.to_do
 
 
 def test_without_nvml_library_but_with_a_gpu() -> None:

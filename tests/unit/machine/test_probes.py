@@ -7,6 +7,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from gpu_doctor import machine
 from gpu_doctor.machine import cgroup, host, torch_memory
 from gpu_doctor.machine import processes as children
 from gpu_doctor.machine.checkup import gather
-from gpu_doctor.machine.nvml import activity, probe
+from gpu_doctor.machine.nvml import activity, gauges, neighbours, probe
 from gpu_doctor.machine.nvml.visible import look
 from gpu_doctor.machine.probe import ProbeScope
 from gpu_doctor.machine.probes import PROBES
@@ -42,6 +43,12 @@ def desk() -> Desk:
     return Desk()
 
 
+def torch_names(monkeypatch: pytest.MonkeyPatch, *uuids: str) -> None:
+    """torch has initialised CUDA and names these cards; none where it is too old to tell UUIDs."""
+    monkeypatch.setattr(probe, "cuda_in_use", lambda: True)
+    monkeypatch.setattr(probe, "device_uuids", lambda: uuids)
+
+
 def stubbed(monkeypatch: pytest.MonkeyPatch, *cards: Card, **more: Any) -> StubNvml:
     vendor = StubNvml(*cards, **more)
     monkeypatch.setattr(probe, "VENDOR", vendor)
@@ -62,7 +69,7 @@ def test_a_gpu_that_shares_a_module_with_its_cpu(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    gpm = {2: 64.0, 3: 31.0, 5: 12.5, 10: 40.0, 20: 100.0, 21: float("nan")}
+    gpm = {1: 88.0, 2: 64.0, 3: 31.0, 5: 12.5, 10: 40.0, 20: 100.0, 21: float("nan")}
     card = Card(gpm=gpm, reasons=4, processes=[(1, 9 * GIB)])
     vendor = stubbed(monkeypatch, card)
     with probe.opened(desk.scope) as read:
@@ -80,7 +87,7 @@ def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     assert "c2c_bytes_per_s" not in first, "no link to a CPU on the same module"
     assert "tensor_active_pct" not in first, "two samples less than 100 ms apart"
     assert (again["tensor_active_pct"], again["sm_active_pct"], again["dram_active_pct"]) == (12.5, 64, 40)
-    assert again["pcie_tx_bytes_per_s"] == 100 * MIB
+    assert again["gr_engine_active_pct"] == 88 and again["pcie_tx_bytes_per_s"] == 100 * MIB
     assert "pcie_rx_bytes_per_s" not in again, "not a number is not a reading"
     assert "sm_clock_max_mhz" not in again, "what hardly changes is read rarely"
     assert (vendor.open, vendor.samples, desk.notes) == (0, 0, [])
@@ -124,6 +131,7 @@ def test_an_old_pynvml_lacks_functions(monkeypatch: pytest.MonkeyPatch, desk: De
 def test_nvml_fails_half_way(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     lost, well = Card(uuid="GPU-a"), Card(uuid="GPU-b", util=(5, 5))
     vendor = stubbed(monkeypatch, lost, well)
+    torch_names(monkeypatch, "a", "b")
     with probe.opened(desk.scope) as read:
         assert read is not None
         read()
@@ -211,7 +219,98 @@ def test_torchs_order_wins_over_nvmls() -> None:
     vendor.open = 1
     sight = look(vendor, ("cc1", "GPU-aa1"), {"CUDA_VISIBLE_DEVICES": "0,2"})
     assert [(gpu.index, gpu.uuid) for gpu in sight.gpus] == [(0, "GPU-cc1"), (1, "GPU-aa1")]
-    assert look(vendor, ("unknown",), {}).gpus[0].uuid == "GPU-aa1"
+    strange = look(vendor, ("unknown", "dd1"), {})
+    assert [(gpu.index, gpu.uuid) for gpu in strange.gpus] == [(1, "GPU-dd1")] and "1 of the GPUs" in strange.note
+    alone = StubNvml(CARDS[1])
+    alone.open = 1
+    assert [gpu.uuid for gpu in look(alone, ("unknown",), {}).gpus] == ["GPU-bb1"], "a virtual machine's only card"
+
+
+@pytest.mark.parametrize(
+    ("refused", "allowed", "seen"),
+    [
+        ("a", "0", "b"),  # CUDA numbers what it may open
+        ("abd", "0", "c"),
+        ("ab", "0,1", "cd"),
+        ("ab", "1,0", "dc"),
+        ("ab", None, "cd"),
+        ("a", "3", ""),  # the cgroup leaves numbers 0 to 2
+        ("a", "GPU-aa1", ""),
+        ("a", "GPU-dd1", "d"),
+        ("abcd", "0", ""),
+    ],
+)
+def test_cards_that_a_cgroup_forbids_take_no_number(refused: str, allowed: str | None, seen: str) -> None:
+    vendor = StubNvml(*(replace(card, refused=card.uuid[4] in refused) for card in CARDS))
+    vendor.open = 1
+    environ = {} if allowed is None else {"CUDA_VISIBLE_DEVICES": allowed}
+    sight = look(vendor, environ=environ)
+    assert "".join(gpu.uuid[4] for gpu in sight.gpus) == seen
+    assert [gpu.index for gpu in sight.gpus] == list(range(len(seen)))
+    assert (sight.cards, sight.refused, sight.note) == (4, len(refused), "")
+    assert sight.sure == (len(refused) == 3)
+    named = look(vendor, ("dd1",), environ)
+    assert [gpu.uuid for gpu in named.gpus] == ([] if "d" in refused else ["GPU-dd1"]), "what torch names, or nothing"
+
+
+def test_a_forbidden_card_of_another_kind_makes_no_order_unsure() -> None:
+    vendor = StubNvml(Card(name="P100", refused=True), Card(name="A5000", uuid="GPU-y"), Card(name="A5000"))
+    vendor.open = 1
+    assert look(vendor, environ={}).note == ""
+
+
+def test_cards_are_looked_up_again_when_the_cell_initialises_cuda(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    """The cell sets CUDA_VISIBLE_DEVICES=2 itself, before torch initialises CUDA; another program uses card a."""
+    theirs, ours = (
+        Card(uuid=f"GPU-{one}", util=(util, 0), used=used * GIB, gpm={1: 50.0})
+        for one, util, used in (("a", 97, 70), ("c", 40, 5))
+    )
+    vendor = stubbed(monkeypatch, theirs, Card(uuid="GPU-b"), ours)
+    with probe.opened(desk.scope) as read:
+        assert read is not None
+        desk.now_s += 0.5
+        before = read()
+        assert values(before, 0)["driver_cuda"] == 13000 and values(before, 2)["gpu_memory_total_bytes"] == 141 * GIB
+        others = {"gpu_util_pct", "gpu_memory_used_bytes", "gpu_temperature_c", "other_processes"}
+        assert not others & values(before, 0).keys(), "nobody knows yet which card is torch's first"
+        torch_names(monkeypatch, "c")
+        after = read()
+        assert values(after, 0)["gpu_util_pct"] == 40 and values(after, 0)["gpu_memory_used_bytes"] == 5 * GIB
+        assert values(after, 0)["sm_clock_max_mhz"] == 1980, "what is read rarely is read of the new card at once"
+        assert {metric.device for metric, _ in after} == {0}
+        calls = vendor.calls["nvmlDeviceGetHandleByIndex"]
+        monkeypatch.setattr(probe, "cuda_in_use", lambda: pytest.fail("asked again"))
+        desk.now_s += 0.5
+        assert values(read(), 0)["gr_engine_active_pct"] == 50
+        assert vendor.calls["nvmlDeviceGetHandleByIndex"] == calls, "looked up once"
+    assert (vendor.open, vendor.samples, desk.notes) == (0, 0, [])
+
+
+def test_a_card_that_the_cell_makes_visible_is_read_from_then_on(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    stubbed(monkeypatch, Card(uuid="GPU-a"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with probe.opened(desk.scope) as read:
+        assert read is not None
+        assert read() == []
+        torch_names(monkeypatch, "a")
+        assert values(read())["gpu_util_pct"] == 71
+
+
+def test_the_only_card_is_read_before_cuda_is_in_use(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    stubbed(monkeypatch, Card(uuid="GPU-a", refused=True), Card(uuid="GPU-b", util=(12, 0)))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with probe.opened(desk.scope) as read:
+        assert read is not None
+        assert values(read())["gpu_util_pct"] == 12
+
+
+@pytest.mark.parametrize(("told", "uuid"), [("cc", "MIG-two"), ("MIG-one", "MIG-one"), ("MIG-two", "MIG-two")])
+def test_torch_may_name_the_card_of_a_mig_slice(told: str, uuid: str) -> None:
+    card = Card(uuid="GPU-cc", slices=[Card(uuid=f"MIG-{one}") for one in ("one", "two")])
+    vendor = StubNvml(card)
+    vendor.open = 1
+    sight = look(vendor, (told,), {"CUDA_VISIBLE_DEVICES": "MIG-two"})
+    assert [(gpu.index, gpu.uuid, gpu.mig) for gpu in sight.gpus] == [(0, uuid, True)]
 
 
 def test_unlike_cards_are_numbered_by_bus_with_a_note() -> None:
@@ -231,6 +330,7 @@ def test_a_mig_slice(monkeypatch: pytest.MonkeyPatch, desk: Desk, allowed: str |
     stubbed(monkeypatch, Card(util=None, gpm={5: 99.0}, slices=slices))
     if allowed:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
+    torch_names(monkeypatch)
     with probe.opened(desk.scope) as read:
         assert read is not None
         desk.now_s += 0.5
@@ -244,7 +344,7 @@ def test_a_mig_slice(monkeypatch: pytest.MonkeyPatch, desk: Desk, allowed: str |
 @pytest.mark.parametrize(
     ("processes", "in_use", "told"),
     [
-        ([], False, (0, 0)),
+        ([], False, None),  # a container that hides the list
         ([(1, 3 * GIB), (os.getpid(), GIB)], True, (1, 3 * GIB)),
         ([(1, None)], False, (1, None)),
         ([(1, GIB)], True, None),  # another namespace: one of them may be this process
@@ -255,6 +355,7 @@ def test_a_mig_slice(monkeypatch: pytest.MonkeyPatch, desk: Desk, allowed: str |
 def test_other_processes(monkeypatch: pytest.MonkeyPatch, desk: Desk, processes: Any, in_use: bool, told: Any) -> None:
     stubbed(monkeypatch, Card(processes=processes))
     monkeypatch.setattr(probe, "cuda_in_use", lambda: in_use)
+    monkeypatch.setattr(neighbours, "sees_every_process", lambda: False)
     with probe.opened(desk.scope) as read:
         assert read is not None
         found = values(read())
@@ -264,12 +365,45 @@ def test_other_processes(monkeypatch: pytest.MonkeyPatch, desk: Desk, processes:
         assert found["other_processes"] == told[0] and found.get("other_processes_bytes") == told[1]
 
 
+@pytest.mark.parametrize(("in_use", "told"), [(False, 0), (True, None)])
+def test_an_empty_list_says_nobody_only_outside_of_containers(
+    monkeypatch: pytest.MonkeyPatch, desk: Desk, in_use: bool, told: int | None
+) -> None:
+    stubbed(monkeypatch, Card(processes=[]))
+    monkeypatch.setattr(probe, "cuda_in_use", lambda: in_use)
+    monkeypatch.setattr(neighbours, "sees_every_process", lambda: True)
+    with probe.opened(desk.scope) as read:
+        assert read is not None
+        assert values(read()).get("other_processes") == told
+
+
+def test_linux_own_processes_are_seen_outside_of_containers_alone(tmp_path: Path) -> None:
+    for name, whole in (("kthreadd", True), ("bash", False)):
+        (tmp_path / name).write_text(f"{name}\n")
+        assert neighbours.sees_every_process(tmp_path / name) is whole
+    assert not neighbours.sees_every_process(tmp_path / "no Linux")
+
+
+def test_how_busy_others_are_is_asked_since_the_reading_before(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    card = Card(busy_for=[(7, 1, 90)])
+    stubbed(monkeypatch, card)
+    with probe.opened(desk.scope) as read:
+        assert read is not None
+        assert values(read())["other_processes_util_pct"] == 90
+        card.busy_for = [(7, 1, 90), (9, 1, 10)]
+        desk.now_s += 10.0
+        assert values(read())["other_processes_util_pct"] == 10, "what NVML still keeps of the time before is over"
+
+
 @pytest.mark.parametrize(
     ("samples", "in_use", "told"),
     [
-        ([(7, 1, 40), (8, 1, 60)], False, 50.0),
-        ([(7, 1, 40), (7, os.getpid(), 50), (8, os.getpid(), 50)], True, 20.0),
+        ([(7, 1, 40), (8, 1, 60)], False, 50.0),  # two samples of one process
+        ([(7, 1, 40), (8, 2, 30)], False, 70.0),  # one sample of each of two: each with a time stamp of its own
+        ([(7, 1, 40), (8, os.getpid(), 50)], True, 40.0),
+        ([(7, os.getpid(), 50)], True, 0.0),
         ([(7, 1, 80), (7, 2, 80)], False, 100.0),
+        ([(7, 1, 40), (8, 2, 4_294_967_295)], False, 40.0),  # no per cent
         ([(7, 1, 40)], True, None),  # ids of another namespace
         ([], False, None),
         (None, False, None),
@@ -312,8 +446,24 @@ class StubTorch:
         }
 
 
+def test_torch_is_asked_for_its_cards_once_the_program_uses_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = StubTorch()
+
+    def properties(index: int) -> Any:
+        assert torch.awake, "this would initialise CUDA"
+        return SimpleNamespace(uuid=f"aa{index}")
+
+    torch.cuda.get_device_properties = properties
+    torch.cuda.device_count = lambda: 2 if torch.awake else pytest.fail("this would initialise CUDA")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert torch_memory.device_uuids() == ()
+    torch.awake = True
+    assert torch_memory.device_uuids() == ("aa0", "aa1")
+
+
 def test_torchs_allocator(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     torch = StubTorch()
+    torch.retries, torch.ooms = 0, 0
     monkeypatch.setitem(sys.modules, "torch", torch)
     with torch_memory.opened(desk.scope) as read:
         assert read is not None
@@ -330,7 +480,7 @@ def test_torchs_allocator(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
             "torch_inactive_split_bytes": 70,
             "architecture_support": 2,
         }
-        torch.now, torch.peak, torch.retries, torch.ooms = 300, 950, 5, 2
+        torch.now, torch.peak, torch.retries, torch.ooms = 300, 950, 2, 1
         found = values(read())
         assert (found["torch_peak_bytes"], found["torch_alloc_retries"], found["torch_ooms"]) == (950, 2, 1)
         assert "architecture_support" not in found, "what does not change is asked once"
@@ -358,13 +508,22 @@ def test_an_old_peak_is_not_this_runs(monkeypatch: pytest.MonkeyPatch, desk: Des
     monkeypatch.setitem(sys.modules, "torch", torch)
     with torch_memory.opened(desk.scope) as read:
         assert read is not None
-        assert values(read())["torch_peak_bytes"] == 100
-        torch.now = 700
-        assert values(read())["torch_peak_bytes"] == 700
-        torch.now = 200
-        assert values(read())["torch_peak_bytes"] == 700, "the highest so far"
+        for torch.now in (100, 700, 200):
+            assert "torch_peak_bytes" not in values(read()), "a reading now and then is no peak"
         torch.peak = 5001
         assert values(read())["torch_peak_bytes"] == 5001
+        torch.peak = torch.now = 300  # the user's code reset it
+        assert values(read())["torch_peak_bytes"] == 5001, "the highest so far"
+
+
+def test_what_was_reached_before_the_first_reading_is_the_runs_own(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    torch = StubTorch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with torch_memory.opened(desk.scope) as read:
+        assert read is not None
+        torch.awake, torch.now, torch.peak, torch.reserved = True, 100, 900, 1000
+        found = values(read())
+        assert (found["torch_peak_bytes"], found["torch_alloc_retries"], found["torch_ooms"]) == (900, 3, 1)
 
 
 def test_what_a_process_holds_is_without_pages_of_files(tmp_path: Path) -> None:
@@ -548,6 +707,43 @@ def test_under_a_quota_the_neighbours_load_is_not_ours(monkeypatch: pytest.Monke
     assert found["cpu_max_core_pct"] == pytest.approx(100.0)
 
 
+@pytest.mark.parametrize(
+    ("listed", "cores"),
+    [("0-1\n", [0, 1]), ("0\n", [0]), ("0,2-4,9\n", [0, 2, 3, 4, 9]), ("\n", []), (None, [])],
+)
+def test_cores_that_are_switched_on(tmp_path: Path, listed: str | None, cores: list[int]) -> None:
+    if listed is not None:
+        (tmp_path / "online").write_text(listed)
+    assert host.online_cores(tmp_path / "online") == cores
+
+
+@pytest.mark.parametrize(
+    ("online", "allowed", "busiest"),
+    [
+        ([0, 2, 3], [2], 20.0),  # core 1 is off: the second of psutil's list is core 2
+        ([0, 2, 3], [3], 30.0),
+        ([0, 2, 3], [0, 2], 20.0),
+        ([0, 1, 2], [1], 20.0),
+        (list(range(8)), [4], 30.0),  # LXC lists the container's own cores, from 0 on
+        ([], [], 30.0),  # macOS, Windows
+    ],
+)
+def test_cores_that_are_switched_off_have_no_times(
+    monkeypatch: pytest.MonkeyPatch, online: list[int], allowed: list[int], busiest: float
+) -> None:
+    clock, idle = [0.0], psutil.cpu_times()._replace(**dict.fromkeys(psutil.cpu_times()._fields, 0.0))
+    later = [idle._replace(user=float(busy), idle=100.0 - busy) for busy in (10, 20, 30)]
+    moments = iter([[idle] * 3, later])
+    monkeypatch.setattr(host, "online_cores", lambda: online)
+    monkeypatch.setattr(host, "allowed_cores", lambda: allowed)
+    monkeypatch.setattr(host, "usable_cores", lambda: 1.0)
+    monkeypatch.setattr(cgroup, "quota_cores", lambda root=None: None)
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(moments))
+    machine = host._Machine(lambda: clock[0])
+    clock[0] = 1.0
+    assert values(machine.read(), None)["cpu_max_core_pct"] == pytest.approx(busiest)
+
+
 def test_the_real_pynvml_has_what_is_asked_of_it(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     vendor = stubbed(monkeypatch, Card(gpm={2: 64.0}, c2c=(10, 44_712), reasons=4, processes=[(1, GIB)]))
     with probe.opened(desk.scope) as read:
@@ -564,12 +760,13 @@ def test_the_real_pynvml_has_what_is_asked_of_it(monkeypatch: pytest.MonkeyPatch
         pynvml.NVML_ERROR_NO_PERMISSION,
         pynvml.NVML_ERROR_NOT_FOUND,
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    } == probe._UNSUPPORTED
+    } == gauges.UNSUPPORTED
     assert {pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND} == probe._NO_DRIVER
-    assert (probe._GPU_CLOCK_SM, probe._TEMPERATURE_GPU) == (pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU)
+    assert (gauges.CLOCK_SM, gauges.TEMPERATURE_GPU) == (pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU)
     spelled = {"sm_active_pct": "SM_UTIL", "sm_occupancy_pct": "SM_OCCUPANCY", "tensor_active_pct": "ANY_TENSOR_UTIL"}
     spelled |= {"dram_active_pct": "DRAM_BW_UTIL", "pcie_tx_bytes_per_s": "PCIE_TX_PER_SEC"}
     spelled |= {"pcie_rx_bytes_per_s": "PCIE_RX_PER_SEC"}
+    spelled |= {"gr_engine_active_pct": "GRAPHICS_UTIL"}
     for number, form in activity.METRICS.items():
         assert number == getattr(pynvml, f"NVML_GPM_METRIC_{spelled[form[0]]}")
 
@@ -582,8 +779,8 @@ def test_gpm_fills_the_vendors_own_structure(monkeypatch: pytest.MonkeyPatch, de
 
     def answer(get: Any) -> None:
         assert (get.version, get.numMetrics) == (1, len(activity.METRICS))
-        get.metrics[2].value, get.metrics[3].nvmlReturn = 55.5, NOT_SUPPORTED
-        assert get.metrics[2].metricId == pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL
+        get.metrics[3].value, get.metrics[4].nvmlReturn = 55.5, NOT_SUPPORTED
+        assert get.metrics[3].metricId == pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL
 
     monkeypatch.setattr(vendor, "nvmlGpmMetricsGet", answer, raising=False)
     with probe.opened(desk.scope) as read:

@@ -97,6 +97,14 @@ def test_the_class_is_known_as_soon_as_it_can_be_and_goes_with_a_new_leader() ->
     assert steady.shown(of_class("host", a=0.2, b=0.6)).bottleneck == "host"
 
 
+def test_a_hint_is_not_held_before_what_costs() -> None:
+    steady = Steady()
+    hint = Finding("h", "H.", 0.0, hint=True)
+    steady.shown(Diagnosis("compute", "It computes. H.", (hint,), (), Vitals()))
+    dear = Finding("a", "A.", 0.06)
+    assert steady.shown(Diagnosis("input", "A.", (dear, hint), (), Vitals())).verdict == "A."
+
+
 def test_a_risk_is_not_held_before_what_costs() -> None:
     steady = Steady()
     risk = Finding("r", "R.", 0.0, risk="It will end.")

@@ -18,7 +18,7 @@ from tests.support.repository import ROOT, SAVED
     [
         ("starved-on-a-cpu", "completed", 40, "input", "loader-without-workers", True),
         ("failed-with-workers", "failed", 40, "input", "too-few-workers", True),
-        ("on-a-gpu-as-simulated", "completed", 100, "compute", None, False),
+        ("on-a-gpu-as-simulated", "completed", 100, "unknown", None, False),
     ],
 )
 def test_a_recording_of_the_first_version_is_read_as_it_was(

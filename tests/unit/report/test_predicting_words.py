@@ -27,16 +27,14 @@ DOUBLES = {
 }
 ATTENDS = ModelFacts({"cpu": 1}, attention=("a: B",), attention_width=768, product_weights=10**6)
 COPIED = (Chore("data-parallel", 100, 0.4),)
-SYNCED = {"sync": 6.0, "syncs": 1.0, "queue_empty": 1.0, "gpu_gap": 5.0, "gpu_work": 5.0, "gpu_util": 50.0}
+SYNCED = {"sync": 6.0, "syncs": 1.0, "caught_up": 1.0, "gpu_gap": 5.0, "gpu_work": 5.0, "gpu_util": 50.0}
 LOOPS = {
     "computes": CPU,
     "python": CPU.but(other=9.0, lines=(line("kept.append(decode(outputs))", 0.6),)),
     "waits": CPU.but(wait=20.0, fetch_cpu=1.0),
     "full precision": GPU.but(tensor_active=0.0),
     "full precision on a T4": GPU.but(tensor_active=0.0, capability=(7, 5)),
-    "emulated": GPU.but(
-        capability=(7, 5), tensor_active=None, setup={**NONE, "autocast": "bfloat16", "flags": {"bf16_native": False}}
-    ),
+    "emulated": GPU.but(capability=(7, 5), tensor_active=None, setup={**NONE, "autocast": "bfloat16"}),
     "tf32": GPU.but(setup={**NONE, "flags": {"matmul_precision": "highest"}}),
     "synchronous": GPU.but(**SYNCED),
     "nearly full": GPU.but(peak_share=0.95),

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
 from gpu_doctor.machine.host import usable_cores
+from gpu_doctor.recording import DeviceSetup
 from gpu_doctor.trials import race
 from gpu_doctor.trials.cell_reads import reached
 from gpu_doctor.trials.compare.effect import Effect
@@ -425,7 +426,8 @@ def test_there_the_baseline_tells_what_can_be_turned(monkeypatch: pytest.MonkeyP
         return once(self, *given)
 
     monkeypatch.setattr(Runner, "once", watched)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    card = DeviceSetup(0, "NVIDIA H100")
+    monkeypatch.setattr("gpu_doctor.trials.executors.parcel.cuda_devices", lambda: (card,))
     assert unpack(sent).known_run is None, "a run on a CPU tells nothing of one on a GPU"
     for _ in range(2):  # the second round finds a process that is warm
         back = one_round(sent, "there", {"batch_size": 8}, {"pin_memory": True}, 4, 5.0)

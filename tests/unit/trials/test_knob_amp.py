@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import gpu_doctor
 from gpu_doctor.capture import patching
@@ -221,9 +222,8 @@ def test_fp16_scaling_is_what_gradscaler_gives_bit_for_bit(clip: str, accumulate
 
 @pytest.mark.parametrize("clip", ["", "norm", "value"])
 def test_a_step_with_infinite_gradients_changes_nothing_and_halves_the_scale(
-    clip: str, monkeypatch: pytest.MonkeyPatch
+    clip: str,
 ) -> None:
-    monkeypatch.setattr("gpu_doctor.trials.knobs.amp.loss_scaling.GROWTH_INTERVAL", 2)
     w = nn.Linear(1, 1)
     opt = torch.optim.SGD(w.parameters(), lr=1.0, weight_decay=0.5)
     scaling = LossScaling()
@@ -235,13 +235,75 @@ def test_a_step_with_infinite_gradients_changes_nothing_and_halves_the_scale(
         opt.step()
         assert torch.equal(w.weight, before)
         assert w.weight.grad is not None
-        assert (scaling.scale, scaling.skipped) == (32768.0, 1)
+        assert (scaling.scaler.get_scale(), scaling.skipped) == (32768.0, 1)
+        scaling.scaler.set_growth_interval(2)
         for _ in range(2):
             opt.zero_grad()
             w(torch.ones(1, 1)).sum().backward()
             opt.step()
         assert not torch.equal(w.weight, before)
-        assert scaling.scale == 65536.0
+        assert scaling.scaler.get_scale() == 65536.0
+
+
+class Operations(TorchDispatchMode):
+    """Counts what torch executes: on a GPU each is one launch at least, and reading a value is a wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = self.values_read = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        self.values_read += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_scaling_takes_a_few_operations_however_many_parameters_there_are(accumulate: int) -> None:
+    parameters = nn.ParameterList([nn.Parameter(torch.ones(2)) for _ in range(161)])
+    opt = torch.optim.SGD(parameters.parameters(), lr=0.1, foreach=True)
+
+    def step() -> Operations:
+        with Operations() as operations:
+            for _ in range(accumulate):
+                torch.cat(list(parameters)).sum().backward()
+            opt.step()
+        opt.zero_grad()
+        return operations
+
+    step()
+    plain, scaling = step(), LossScaling()
+    scaling.meet(opt)
+    with loss_scaling(scaling):
+        step()
+        scaled = step()
+    assert 0 < scaled.count - plain.count <= 20 * accumulate
+    assert (plain.values_read, scaled.values_read) == (0, 1)
+
+
+def test_an_infinity_of_an_earlier_backward_skips_the_step() -> None:
+    w = nn.Linear(1, 1)
+    opt = torch.optim.SGD(w.parameters(), lr=1.0)
+    scaling = LossScaling()
+    scaling.meet(opt)
+    before = w.weight.detach().clone()
+    with loss_scaling(scaling):
+        for x in (float("inf"), 1.0):
+            w(torch.tensor([[x]])).sum().backward()
+        opt.step()
+    assert torch.equal(w.weight, before) and scaling.skipped == 1
+
+
+def test_sparse_gradients_are_scaled_back_too() -> None:
+    table = nn.Embedding(4, 2, sparse=True)
+    opt = torch.optim.SGD(table.parameters(), lr=1.0)
+    scaling = LossScaling()
+    scaling.meet(opt)
+    with loss_scaling(scaling):
+        for _ in range(2):
+            table(torch.tensor([1, 1, 3])).sum().backward()
+    assert table.weight.grad is not None
+    assert table.weight.grad.to_dense().tolist() == [[0.0, 0.0], [4.0, 4.0], [0.0, 0.0], [2.0, 2.0]]
 
 
 def test_what_scaling_cannot_follow_is_refused_out_of_the_loop() -> None:

@@ -38,7 +38,7 @@ def test_turned_and_put_back(fails: bool) -> None:
 
 
 def test_with_no_run_yet_a_gpu_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("gpu_doctor.trials.knobs.cudnn_benchmark.cuda_available", lambda: False)
     with pytest.raises(Refused, match="No GPU"), knobs.turned({"cudnn_benchmark": True}, TrialScope({})):
         pytest.fail("not reached")
 

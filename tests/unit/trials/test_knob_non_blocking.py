@@ -78,7 +78,7 @@ def test_refused_without_a_gpu_or_pinned_batches(monkeypatch: pytest.MonkeyPatch
     knobs.allow({"non_blocking": True, "pin_memory": True}, pageable)
     with pytest.raises(Refused, match="pin_memory=True"):
         knobs.allow({"non_blocking": True, "pin_memory": False}, PINNED)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("gpu_doctor.trials.knobs.non_blocking.cuda_available", lambda: False)
     with pytest.raises(Refused, match="No GPU"), knobs.turned({"non_blocking": True}, TrialScope({})):
         pytest.fail("not reached")
 

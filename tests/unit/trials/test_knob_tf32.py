@@ -66,16 +66,15 @@ def test_switched_off_where_the_user_has_it_on() -> None:
 
 def test_with_no_run_yet_the_card_itself_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     before = switches()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(Refused, match="No GPU"), knobs.turned({"tf32": True}, TrialScope({})):
         pytest.fail("not reached")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    cards = [DeviceSetup(0, "Tesla T4", capability=(7, 5)), DeviceSetup(1, "unknown")]
+    monkeypatch.setattr("gpu_doctor.trials.knobs.tf32.cuda_available", lambda: None)
+    monkeypatch.setattr("gpu_doctor.trials.knobs.tf32.cuda_devices", lambda: cards)
     with pytest.raises(Refused, match="Tesla T4"), knobs.turned({"tf32": True}, TrialScope({})):
         pytest.fail("not reached")
     assert switches() == before
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    cards[0] = DeviceSetup(0, "NVIDIA H100", capability=(9, 0))
     with knobs.turned({"tf32": True}, TrialScope({})):
         assert switches()[::2] == ("high", True)
     assert switches() == before

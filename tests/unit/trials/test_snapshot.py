@@ -757,3 +757,27 @@ def test_what_lies_on_a_gpu_is_kept_there_or_on_the_host(kept: bool, held: int) 
     store.copy()
     assert store._saved[0][1].device == torch.device("cpu" if kept else "cuda:1")
     assert (held_bytes(1), held_bytes(0)) == (held, 0)
+
+
+@pytest.mark.parametrize("in_use", [True, False])
+def test_streams_of_the_cards_that_are_copied_have_come_to_rest_at_both_ends(
+    in_use: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[Any] = []
+
+    class Watched(OnCard):
+        def clone(self) -> OnCard:
+            log.append("copied")
+            return super().clone()
+
+        def copy_(self, saved: OnCard) -> None:
+            log.append("put back")
+
+    store = TensorStore([], {})
+    store._planned = [Watched(1000), torch.zeros(4).untyped_storage()]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: in_use)
+    monkeypatch.setattr(torch.cuda, "synchronize", log.append)
+    store.copy()
+    store.restore()
+    card = [torch.device("cuda:1")] * in_use
+    assert log == [*card, "copied", *card, *card, "put back", *card]

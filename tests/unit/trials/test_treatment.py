@@ -331,7 +331,7 @@ def test_the_budget_holds_the_last_trial_too(most: int) -> None:
 
 
 def test_what_changes_the_training_is_tried_only_when_ticked() -> None:
-    found = diagnose(on_gpu(gpu_util=50.0, peak_share=0.3, queue_empty=1.0).recording())
+    found = diagnose(on_gpu(gpu_util=50.0, peak_share=0.3, caught_up=1.0).recording())
     safe = {name for one in moves(found, {Safety.SAFE}, {}, []) for name in one.settings}
     ticked = {name for one in moves(found, {Safety.SAFE, Safety.CHANGES_TRAINING}, {}, []) for name in one.settings}
     assert not safe & {"batch_size", "amp", "tf32"}

@@ -18,16 +18,15 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
+from gpu_doctor.diagnosis.rules import half_precision
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.machine.cards import AMPERE
 
 NEEDS = ("step_wall_s", "gpu")
 EXCLUDES = ("unaligned-shapes", "channels-first-convolutions")
 """They are about tensor cores, which emulated products do not use."""
 
-ASSUMED_GAIN = 1.5
-"""Price only: as full-precision, since emulated products run as float32 does."""
 BACKWARD = re.compile(r"(?<!accelerator)(?<!fabric)(?<!engine)\.backward\(")
 """The loop itself calls backward on a loss, so that a scaler would stand in its text too."""
 SCALED = re.compile(r"scaler|GradScaler|\.scale\(|\bscale_loss\b|\*\s*loss_scale|loss_scale\s*\*", re.IGNORECASE)
@@ -38,7 +37,7 @@ def check(vitals: Vitals) -> Finding | None:
     setup = vitals.setup
     if vitals.step_wall_s is None or not setup.on_gpu or "amp" in vitals.settings:
         return None
-    if vitals.dtype == "bfloat16" and setup.flags.get("bf16_native") is False:
+    if vitals.dtype == "bfloat16" and vitals.capability is not None and not vitals.at_least(AMPERE):
         return _emulated(vitals)
     scaled = SCALED.search(vitals.source) or not BACKWARD.search(vitals.source)
     return None if vitals.dtype != "float16" or scaled else _unscaled(vitals)
@@ -46,19 +45,19 @@ def check(vitals: Vitals) -> Finding | None:
 
 def _emulated(vitals: Vitals) -> Finding | None:
     setup, busy = vitals.setup, vitals.gpu_busy_share
-    if busy is None or not gpu_pace.kernels_set_it(vitals):
+    if busy is None or not half_precision.worth_a_trial(vitals):
         return None
     name = setup.card.name if setup.card is not None else "this GPU"
-    cost = half_precision.cost(vitals, ASSUMED_GAIN)
     predicts = vitals.predicts
     return Finding(
         rule="emulated-half-precision",
-        headline=f"{name} emulates bfloat16: about {formatting.share(cost)} of the time is lost in matrix products.",
-        cost_share=cost,
+        headline=f"{name} emulates bfloat16: float16 is worth a trial.",
+        cost_share=0.0,
+        hint=True,
         evidence=(
             f"{'autocast' if setup.autocast else 'the parameters'} in bfloat16 on a card without native bfloat16; the "
             f"GPU is busy {formatting.share(busy)} of the time",
-            half_precision.priced(vitals, ASSUMED_GAIN, ", as float32 against float16"),
+            half_precision.bounded(vitals),
         ),
         prescriptions=(
             Prescription(
@@ -73,7 +72,7 @@ def _emulated(vitals: Vitals) -> Finding | None:
 
 
 def _unscaled(vitals: Vitals) -> Finding:
-    native = vitals.setup.flags.get("bf16_native") is True
+    native = vitals.at_least(AMPERE)
     bf16 = half_precision.code(vitals, "bfloat16")
     cures = [Prescription(text="Scale the loss", safety=Safety.BY_HAND, code=half_precision.SCALED)]
     if native:

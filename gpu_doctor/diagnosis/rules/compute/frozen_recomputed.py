@@ -44,7 +44,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     one = max(frozen, key=lambda found: found.wall_s)
     share = min(one.wall_s / vitals.run_s, forward)
-    if vitals.on_gpu and not vitals.launches_limit:  # the host is soon done with it, the GPU is not
+    if vitals.on_gpu and not vitals.gpu_outruns_host:  # the host is soon done with it, the GPU is not
         if vitals.gpu_forward_share is None or not gpu_pace.kernels_set_it(vitals):
             return None
         share = gpu_pace.at_most(vitals, vitals.gpu_forward_share * share / forward)

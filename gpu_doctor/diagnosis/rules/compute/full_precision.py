@@ -6,8 +6,8 @@ What it means
 
 Why it costs you
     Forward and backward take longer than they need to, and activations take twice the memory. From compute capability
-    8.0 on, convolutions run in TF32 by torch's default, with 10 bits of the mantissa and half the speed of half
-    precision: then there is less to gain.
+    8.0 on, convolutions run in TF32 by torch's default, with 10 bits of the mantissa: then there is less to gain. How
+    much, a recording in float32 cannot tell, so the finding has no price: a trial tells.
 
 What to try
     `torch.autocast` with bfloat16 (compute capability 8 and later), or float16 with a GradScaler (V100, T4). A trial
@@ -19,7 +19,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
+from gpu_doctor.diagnosis.rules import half_precision
 from gpu_doctor.diagnosis.rules.compute import tf32_off
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -30,13 +30,6 @@ EXCLUDES = ("tf32-off",)
 
 TENSOR_ACTIVE_PCT = 1.0
 """Tensor cores that are active less than this are not used (torch-tb-profiler: 0)."""
-ASSUMED_GAIN = 1.5
-"""Price only: half precision on float32 matrix products gains 1.5x to 3x (PyTorch's tuning guide says up to 3x)."""
-TF32_GAIN = 1.15
-"""The same where the products run in TF32 already, whose peak is half of half precision's (NVIDIA A100 data sheet).
-NVIDIA's figures of training with TF32 and with mixed precision on A100 (DeepLearningExamples) lie between 1.05 and 1.17
-for FastPitch, at 1.34 for wav2vec 2.0, and between 1.74 and 2.3 for image classifiers, with a tuned layout as well."""
-TF32_WHY = ", the low end of what is reported where products run in TF32 already, as they do here (2x at most)"
 PRODUCTS = ("Linear", "MultiheadAttention", "Bilinear", *half_precision.CUDNN)
 """Layers that multiply; a look-up in a table (Embedding) makes no product. The output layer of an attention is counted
 with it."""
@@ -51,23 +44,22 @@ def check(vitals: Vitals) -> Finding | None:
     products = vitals.layers(*PRODUCTS)
     tf32 = half_precision.in_tf32(vitals)
     used = not tf32 and (vitals.tensor_active_pct or 0.0) >= TENSOR_ACTIVE_PCT
-    if setup.dtype != "float32" or setup.autocast or not products or used or not gpu_pace.kernels_set_it(vitals):
+    if setup.dtype != "float32" or setup.autocast or not products or used or not half_precision.worth_a_trial(vitals):
         return None
     dtype = "bf16" if vitals.at_least(AMPERE) else "fp16"
     name = "bfloat16" if dtype == "bf16" else "float16"
     milder = tf32_off.applies(vitals)
-    gain, why = (TF32_GAIN, TF32_WHY) if tf32 else (ASSUMED_GAIN, ", the low end of what is reported")
-    cost = half_precision.cost(vitals, gain)
     scaled = " and a gradient scaler" if dtype == "fp16" and not vitals.predicts else ""
     return Finding(
         rule="full-precision",
-        headline=f"{'TF32' if tf32 else 'Full precision'}: half precision would save about {formatting.share(cost)} of "
-        f"the time on {formatting.article(device.name)}.",
-        cost_share=cost,
+        headline=f"{'TF32' if tf32 else 'Full precision'} on {formatting.article(device.name)}: half precision is "
+        "worth a trial.",
+        cost_share=0.0,
+        hint=True,
         evidence=(
             f"{products} layers with float32 products, no autocast; the GPU is busy {formatting.share(busy)} of the "
             "time",
-            half_precision.priced(vitals, gain, why),
+            half_precision.bounded(vitals),
         ),
         prescriptions=(
             Prescription(

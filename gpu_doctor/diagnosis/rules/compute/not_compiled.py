@@ -41,7 +41,7 @@ def check(vitals: Vitals) -> Finding | None:
     cost, wait, model, inputs = gpu_idle.launching(vitals), vitals.exposed_wait_share, vitals.model, vitals.inputs
     if cost is None or wait is None or model is None or inputs is None or wait >= launch_bound.WAIT_SHARE:
         return None
-    if not vitals.launches_limit or vitals.compiled or inputs.looked_at < LOOKED_AT or inputs.shapes > FEW_SHAPES:
+    if not vitals.gpu_outruns_host or vitals.compiled or inputs.looked_at < LOOKED_AT or inputs.shapes > FEW_SHAPES:
         return None
     if vitals.capability is not None and not vitals.at_least(TENSOR_CORES):
         return None

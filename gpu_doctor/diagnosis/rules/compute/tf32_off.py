@@ -6,7 +6,8 @@ What it means
     (`torch.backends.cudnn.allow_tf32 = False`).
 
 Why it costs you
-    From compute capability 8.0 on, tensor cores multiply float32 matrices rounded to TF32 several times as fast.
+    From compute capability 8.0 on, tensor cores multiply float32 matrices rounded to TF32 several times as fast. What
+    that gives this loop nothing in its recording tells, so the finding has no price: a trial tells.
 
 What to try
     `torch.set_float32_matmul_precision("high")`, one line before training. A trial shows the speed-up and both losses.
@@ -17,7 +18,7 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
+from gpu_doctor.diagnosis.rules import half_precision
 from gpu_doctor.diagnosis.rules.half_precision import CUBLAS, CUDNN
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.arithmetic import has_tf32
@@ -25,9 +26,6 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("gpu_busy_share", "capability")
 
-ASSUMED_GAIN = 1.3
-"""Price only: TF32's peak is half of that of half precision on the same card (NVIDIA A100 data sheet), so its gain is
-taken as the lower part of full-precision's."""
 CODE = 'torch.set_float32_matmul_precision("high")'
 CUDNN_CODE = "torch.backends.cudnn.allow_tf32 = True"
 
@@ -68,20 +66,19 @@ def check(vitals: Vitals) -> Finding | None:
     """Fires on a GPU with TF32 that is busy with float32 matrix products of full precision."""
     busy = vitals.gpu_busy_share
     device = vitals.setup.card
-    if busy is None or device is None or not applies(vitals) or not gpu_pace.kernels_set_it(vitals):
+    if busy is None or device is None or not applies(vitals) or not half_precision.worth_a_trial(vitals):
         return None
-    cost = half_precision.cost(vitals, ASSUMED_GAIN)
     by_cudnn, by_cublas = _layers(vitals)
     switch = 'matmul precision "highest"' if by_cublas > by_cudnn else "cudnn.allow_tf32 is False"
     return Finding(
         rule="tf32-off",
-        headline=f"TF32 is off: about {formatting.share(cost)} of the time is lost in float32 products on "
-        f"{formatting.article(device.name)}.",
-        cost_share=cost,
+        headline=f"TF32 is off on {formatting.article(device.name)}: float32 products in it are worth a trial.",
+        cost_share=0.0,
+        hint=True,
         evidence=(
             f"{max(by_cublas, by_cudnn)} layers with float32 products, {switch}; the GPU is busy "
             f"{formatting.share(busy)} of the time",
-            half_precision.priced(vitals, ASSUMED_GAIN),
+            half_precision.bounded(vitals),
         ),
         prescriptions=(cure(vitals, "Let float32 products run in TF32"),),
     )

@@ -5,7 +5,8 @@ What it means
     of anybody else on the rest.
 
 Why it costs you
-    Where the GPU's own work is the bound, two GPUs take nearly half the time of one.
+    Where the GPU's own work is the bound, more GPUs share it. How much sooner that ends was not measured: nothing in
+    this run tells what the exchange between them takes. So it has no price, and stands after whatever has one.
 
 What to try
     One process per GPU with `DistributedDataParallel`, started by `torchrun`; in a notebook, `accelerate`'s
@@ -48,12 +49,11 @@ def check(vitals: Vitals) -> Finding | None:
     util = vitals.gpu_util_pct
     if busy < BUSY_SHARE or (util is not None and util < FULL_PCT):
         return None
-    cost = busy * idle / (used + idle)
+    do, works = "do" if idle > 1 else "does", "predicts" if vitals.predicts else "trains"
     return Finding(
         rule="idle-gpus",
-        headline=f"{idle} of {used + idle} GPUs {'do' if idle > 1 else 'does'} nothing: shared evenly, the work would "
-        f"take up to {formatting.share(cost)} less time.",
-        cost_share=cost,
+        headline=f"{idle} of {used + idle} GPUs {do} nothing while one process {works}.",
+        cost_share=0.0,
         evidence=(
             f"parameters on {used} GPU{'s' if used > 1 else ''}, {idle} more visible; one process, no process group",
             f"the GPU in use is busy {formatting.share(busy)} of the time",
@@ -68,6 +68,7 @@ def check(vitals: Vitals) -> Finding | None:
                 changes=""
                 if vitals.predicts
                 else "The batch of a step grows with the number of GPUs: scale the learning rate, or divide the batch.",
-            ).saving(0.0, cost, cost, at_most=True),
+            ),
         ),
+        risk="They stay unused. What they would gain is not measured.",
     )

@@ -27,6 +27,8 @@ HELD_SHARE = 0.5
 """Of the readings under load."""
 LOW_SHARE = 0.7
 """Of the maximum, without any reason given: drivers do not name locked clocks always."""
+FULL_PCT = 90.0
+"""Of NVML's utilization, without any reason given: in pauses the driver may lower the clocks to save power."""
 THROTTLED_SHARE = 0.05
 """From here on it is heat or power (throttled)."""
 POWER_CAP_SHARE = 0.95
@@ -50,7 +52,9 @@ def check(vitals: Vitals) -> Finding | None:
             f"the power limit is {formatting.whole(limit, 'W')} of the card's {formatting.whole(default, 'W')}",
             f"nvidia-smi -pl {round(default)}",
         )
-    elif held >= HELD_SHARE or (clock < LOW_SHARE * best and capped == 0.0):
+    elif held >= HELD_SHARE or (
+        clock < LOW_SHARE * best and capped == 0.0 and (vitals.gpu_util_pct or 0.0) >= FULL_PCT
+    ):
         what, cure = "application or locked clocks are set", "nvidia-smi -rgc && nvidia-smi -rac"
     else:
         return None

@@ -6,9 +6,10 @@ What it means
     operation as its numbers take, or longer.
 
 Why it costs you
-    A GPU idles between kernels; its utilisation figure looks low although nothing waits for data. A CPU is busy, but
-    computes little: a batch four times as large takes far less than four times as long. On a GPU the price is the most
-    that it can be: the host's time in the phases that launch, as if kernels took none of it.
+    A GPU idles between kernels. NVML's utilisation does not show it: it counts the time in which any kernel ran, and
+    may read 100 % where tiny ones follow one another. A CPU is busy, but computes little: a batch four times as large
+    takes far less than four times as long. On a GPU the price is the most that it can be: the time of the phases in
+    which the GPU kept up with its host, as if kernels took none of it.
 
 What to try
     A larger batch gives each launch more to do; `torch.compile` or CUDA graphs launch fewer, larger pieces.
@@ -26,7 +27,7 @@ from gpu_doctor.diagnosis.rules.prescriptions import TIMES, larger_batch
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
-NEEDS = ("launching_share", "queue_empty_share", "exposed_wait_share", "sync_share")
+NEEDS = ("launching_share", "caught_up_share", "exposed_wait_share", "sync_share")
 CPU_NEEDS = ("backward_share", "data_wait_share", "dispatch_share")
 EXCLUDES = ("full-precision", "small-batch")
 
@@ -41,8 +42,8 @@ def check(vitals: Vitals) -> Finding | None:
 
 
 def _on_gpu(vitals: Vitals) -> Finding | None:
-    empty, wait, cost = vitals.queue_empty_share, vitals.exposed_wait_share, gpu_idle.launching(vitals)
-    if empty is None or wait is None or cost is None or not vitals.launches_limit or wait >= WAIT_SHARE:
+    empty, wait, cost = vitals.caught_up_share, vitals.exposed_wait_share, gpu_idle.launching(vitals)
+    if empty is None or wait is None or cost is None or not vitals.gpu_outruns_host or wait >= WAIT_SHARE:
         return None
     larger = larger_batch(vitals)
     cost *= 1.0 - 1.0 / TIMES if larger is not None else 1.0  # a larger batch's samples still need the launches of one

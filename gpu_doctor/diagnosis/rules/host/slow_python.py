@@ -33,6 +33,7 @@ from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_lines, making_share
 from gpu_doctor.diagnosis.rules.python_pace import pace
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.transfer.blocking_transfer import behind_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
@@ -93,7 +94,7 @@ def check(vitals: Vitals) -> Finding | None:
         if vitals.gpu_gap_share is None:
             return None
         # Behind a full queue such work is hidden: what the GPU idles because a wait has emptied it is not Python's.
-        taken = vitals.exposed_share + hidden_sync.waited_share(vitals) + again_share(vitals)
+        taken = vitals.exposed_share + hidden_sync.waited_share(vitals) + again_share(vitals) + behind_share(vitals)
         share, most = (min(one, max(vitals.gpu_idle_at_most - taken, 0.0)) for one in (share, most))
     if share < RESIDUAL_SHARE or share * step_s < _least_s(vitals):
         return None

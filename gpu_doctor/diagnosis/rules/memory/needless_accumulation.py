@@ -18,7 +18,7 @@ When to leave it
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_idle
-from gpu_doctor.diagnosis.rules.memory.small_batch import BUSY_PCT, WAIT_SHARE
+from gpu_doctor.diagnosis.rules.memory.small_batch import WAIT_SHARE
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -41,8 +41,6 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     used = peak + vitals.beside_bytes / total
     if batches < ACCUMULATED or used > 1.0 - FREE_SHARE or wait >= WAIT_SHARE:
-        return None
-    if (vitals.step_util_pct or 0.0) >= BUSY_PCT:
         return None
     # What is certain to fit: everything that is used now might grow with the batch.
     factor = max(f for f in range(1, round(batches) + 1) if round(batches) % f == 0 and f * used <= 0.9)

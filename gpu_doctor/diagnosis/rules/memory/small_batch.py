@@ -26,8 +26,6 @@ NEEDS = ("peak_share", "launching_share", "loader", "exposed_wait_share")
 
 MEMORY_SHARE = 0.6
 """Below 60 % of the card's memory there is room (catalogue)."""
-BUSY_PCT = 80.0
-"""A GPU that some kernel keeps busy at least so much of a step gains little from a larger batch."""
 WAIT_SHARE = 0.10
 """Above, the loop waits for data, and a larger batch waits longer."""
 
@@ -37,7 +35,7 @@ def check(vitals: Vitals) -> Finding | None:
     peak, share, loader, wait = vitals.peak_share, gpu_idle.launching(vitals), vitals.loader, vitals.exposed_wait_share
     if peak is None or share is None or loader is None or wait is None or not loader.batch_size:
         return None
-    if peak >= MEMORY_SHARE or (vitals.step_util_pct or 0.0) >= BUSY_PCT or wait >= WAIT_SHARE:
+    if peak >= MEMORY_SHARE or wait >= WAIT_SHARE:
         return None
     times = 4 if peak < 0.2 else 2
     verb = "Run" if vitals.predicts else "Train"

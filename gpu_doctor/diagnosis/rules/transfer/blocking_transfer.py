@@ -39,16 +39,14 @@ def check(vitals: Vitals) -> Finding | None:
     step_s, nbytes = vitals.step_wall_s, vitals.transfer_bytes_per_step
     if exposed is None or pageable is None or traffic is None or not step_s or nbytes is None:
         return None
-    if pageable >= MOSTLY or vitals.settings.get(KNOB) is True:
-        return None
-    if not traffic.to_device or traffic.blocking_pinned < MOSTLY * traffic.to_device:
+    if pageable >= MOSTLY or vitals.settings.get(KNOB) is True or not _waited_for(vitals):
         return None
     told = forecast(vitals, {KNOB: True})
     if told is None:
         return None
     held_s = (vitals.transfer_share or 0.0) * (vitals.host_step_s or 0.0)
     copying_s = told.step_s - (1.0 - exposed) * step_s
-    copying = copying_s / step_s
+    copying, exposed = copying_s / step_s, exposed + behind_share(vitals)
     # The copy itself remains; but beside launches that take longer than it, a GPU that outruns its host has the time.
     cost = min(exposed, 1.0 - copying) if vitals.gpu_outruns_host else exposed - copying
     cost = gpu_pace.at_most(vitals, cost)
@@ -71,3 +69,22 @@ def check(vitals: Vitals) -> Finding | None:
             ).expecting(Gain(faster(cost), 1.0, max(told.high, faster(cost))), at_most=True),
         ),
     )
+
+
+def behind_share(vitals: Vitals) -> float:
+    """Share of the wall-clock, 0..1, that the GPU idles behind such copies, besides copying.
+
+    The host waits in them until the queue is empty. What it does then, before it launches again, the queue would have
+    hidden: no more than it has waited.
+    """
+    exposed, gap = vitals.exposed_transfer_share or 0.0, vitals.gpu_gap_share or 0.0
+    if not vitals.on_gpu or not _waited_for(vitals) or vitals.settings.get(KNOB) is True:
+        return 0.0
+    idle = gap - exposed - vitals.tripped_share - (vitals.exposed_wait_share or 0.0)
+    return max(min(idle, (vitals.transfer_share or 0.0) - exposed), 0.0)
+
+
+def _waited_for(vitals: Vitals) -> bool:
+    """Whether most copies start from pinned memory, and are waited for."""
+    traffic = vitals.traffic
+    return traffic is not None and traffic.to_device > 0 and traffic.blocking_pinned >= MOSTLY * traffic.to_device

@@ -23,7 +23,7 @@ from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = (
-    *("queue_empty_share", "traffic", "transfers_per_step", "transfer_bytes_per_step"),
+    *("caught_up_share", "traffic", "transfers_per_step", "transfer_bytes_per_step"),
     *("transfer_share", "exposed_transfer_share", "step_wall_s"),
 )
 EXCLUDES = ("pageable-transfer", "blocking-transfer")
@@ -40,7 +40,7 @@ EMPTY_SHARE = 0.5
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires where many small copies take their share of a loop that waits for the host."""
-    empty, traffic, share = vitals.queue_empty_share, vitals.traffic, vitals.transfer_share
+    empty, traffic, share = vitals.caught_up_share, vitals.traffic, vitals.transfer_share
     copies, nbytes, step_s = vitals.transfers_per_step, vitals.transfer_bytes_per_step, vitals.step_wall_s
     if empty is None or traffic is None or not copies or nbytes is None or share is None or not step_s:
         return None

@@ -10,6 +10,7 @@ from typing import Any, Final
 from gpu_doctor.cell import Edits, NotPlaced
 from gpu_doctor.cell.switches import own_amp_off
 from gpu_doctor.diagnosis import Safety
+from gpu_doctor.machine import cuda_available
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import NO_MODEL, Choice, Knob, Refused, TrialScope
@@ -91,8 +92,6 @@ class Amp(Knob):
     @contextmanager
     def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
         """See `Knob`."""
-        import torch
-
         from gpu_doctor.trials.knobs.amp.autocast import DTYPES, mixed_precision, own_switched_off
 
         if value == OFF:
@@ -101,7 +100,7 @@ class Amp(Knob):
             return
         if value == "fp16" and (_names_amp(scope.source) or _own_scaler(scope.namespace)):
             raise Refused("The cell has its own autocast or GradScaler: set fp16 there.")
-        if value == "fp16" and scope.setup == Setup() and not torch.cuda.is_available():
+        if value == "fp16" and scope.setup == Setup() and cuda_available() is False:
             raise Refused(CPU_FP16)  # before the cell runs rather than half way through it
 
         def allow(device: str) -> None:

@@ -1,19 +1,19 @@
-"""Gradient scaling for fp16 from outside the user's code: what torch.amp.GradScaler does, with no line to change.
+"""Gradient scaling for fp16 from outside the user's code: torch.amp.GradScaler, with no line of the user's to change.
 
 The loss is scaled as it goes into backward, and the gradients are scaled back as soon as backward returns. So whatever
 the user's code does with gradients before the step (clipping in any of its spellings, norms, logging, accumulation)
-sees true gradients. The scale is a power of two, so scaling and scaling back lose nothing. Constants and policy are
-those of torch.amp.GradScaler: a step whose gradients are not finite changes nothing and halves the scale; 2000 good
-steps in a row double it.
+sees true gradients. The scale is a power of two, so scaling and scaling back lose nothing. A scaler scales an
+optimizer's gradients back once a step, and here every backward needs it: each is an optimizer of its own to it.
 """
 
 from __future__ import annotations
 
 import functools
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -22,23 +22,30 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from gpu_doctor.capture import Patches
 from gpu_doctor.trials.knobs.knob import Refused
 
-INITIAL_SCALE: Final = 65536.0
-GROWTH: Final = 2.0
-BACKOFF: Final = 0.5
-GROWTH_INTERVAL: Final = 2000
+
+class _Gradients:
+    """What a backward has left, in the form of an optimizer: the scaler takes its step if all of it is finite."""
+
+    def __init__(self, parameters: list[torch.Tensor]) -> None:
+        self.param_groups = [{"params": parameters}]
+        self.finite = False
+
+    def step(self) -> None:
+        """Notes that the scaler has found nothing infinite."""
+        self.finite = True
 
 
 class LossScaling:
-    """The scale and its policy for one optimizer."""
+    """A GradScaler and what it has to be told of one optimizer."""
 
     def __init__(self) -> None:
-        self.scale = INITIAL_SCALE
+        self.scaler: Any = None
+        """A torch.amp.GradScaler for the device of the first loss."""
         self.skipped = 0
         """Steps that changed nothing because a gradient was not finite."""
-        self._good = 0
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._stepping: weakref.ref[Optimizer] | None = None
-        self._bad: torch.Tensor | None = None
+        self._backwards: list[_Gradients] = []
         self._inside = False
         self._set_aside: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -46,11 +53,11 @@ class LossScaling:
         """Scales for this optimizer's parameters from the next backward on."""
         self._optimizers.add(optimizer)
 
-    def _gradients(self) -> list[torch.Tensor]:
+    def _with_gradients(self) -> list[torch.Tensor]:
         parameters = {
             id(p): p for optimizer in self._optimizers for group in optimizer.param_groups for p in group["params"]
         }
-        return [p.grad for p in parameters.values() if p.grad is not None]
+        return [p for p in parameters.values() if p.grad is not None]
 
     def wrap_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`torch.autograd.backward` with the loss scaled and the gradients scaled back."""
@@ -61,30 +68,44 @@ class LossScaling:
                 return original(tensors, *args, **kwargs)
             if kwargs.get("create_graph") or (len(args) > 2 and args[2]):
                 raise Refused("backward(create_graph=True) cannot be scaled from outside: try bf16.")
-            several = isinstance(tensors, (tuple, list))
-            scaled = [one.float() * self.scale for one in (tensors if several else [tensors])]
-            _multiply(self._gradients(), self.scale)  # what earlier backwards of this step have accumulated
+            losses = tensors if isinstance(tensors, (tuple, list)) else [tensors]
+            if self.scaler is None:
+                self.scaler = torch.amp.GradScaler(losses[0].device.type)
+            scaled = self.scaler.scale([one.float() for one in losses])
+            self._scale_again()
             self._inside = True
             try:
                 return original(scaled, *args, **kwargs)
             finally:
                 self._inside = False
-                gradients = self._gradients()
-                _multiply(gradients, 1.0 / self.scale)
-                self._watch(gradients)
+                self._scale_back()
 
         return backward
 
     @torch.no_grad()
-    def _watch(self, gradients: list[torch.Tensor]) -> None:
-        """Remembers on the device, without waiting for it, whether a gradient is not finite.
+    def _scale_again(self) -> None:
+        """Scales what earlier backwards have accumulated, as the next one adds to it."""
+        by_device: defaultdict[torch.device, list[torch.Tensor]] = defaultdict(list)
+        for one in self._with_gradients():
+            assert one.grad is not None
+            by_device[one.grad.device].append(one.grad._values() if one.grad.is_sparse else one.grad)
+        for device, gradients in by_device.items():
+            torch._foreach_mul_(gradients, self.scaler.scale(torch.ones((), device=device)))
+
+    def _scale_back(self) -> None:
+        """Scales all gradients back, and has the scaler remember on the device whether one is not finite.
 
         At once, since clipping by value would turn an infinity into an ordinary number.
+
+        Raises:
+            Refused: if a gradient is float16, which GradScaler refuses.
         """
-        if gradients:
-            worst = torch.stack([one.abs().max().float().to(gradients[0].device) for one in gradients if one.numel()])
-            bad = ~torch.isfinite(worst).all()
-            self._bad = bad if self._bad is None else self._bad | bad
+        parameters = self._with_gradients()
+        if any(one.grad is not None and one.grad.dtype == torch.float16 for one in parameters):
+            raise Refused("A parameter is float16 itself, and gradients in float16 cannot be scaled back: try bf16.")
+        if parameters:
+            self._backwards.append(_Gradients(parameters))
+            self.scaler.unscale_(self._backwards[-1])
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Takes the gradients away for the step if one of them is not finite.
@@ -100,8 +121,12 @@ class LossScaling:
         if first is not None and first is not optimizer:
             raise Refused("More than one optimizer steps, and one loss scale cannot serve both: try bf16.")
         self._stepping = weakref.ref(optimizer)
-        if self._bad is None or not bool(self._bad.item()):
+        if not self._backwards:
             return
+        self.scaler.step(self._backwards[-1])  # what an earlier one left infinite is so still
+        if self._backwards[-1].finite:
+            return
+        self.skipped += 1
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -109,22 +134,14 @@ class LossScaling:
                     parameter.grad = None
 
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Gives the gradients back and updates the scale."""
-        if optimizer not in self._optimizers or self._bad is None:
+        """Gives the gradients back and lets the scaler update its scale."""
+        if optimizer not in self._optimizers or not self._backwards:
             return
-        if self._set_aside:
-            for parameter, gradient in self._set_aside:
-                parameter.grad = gradient
-            self._set_aside = []
-            self.scale *= BACKOFF
-            self.skipped += 1
-            self._good = 0
-        else:
-            self._good += 1
-            if self._good >= GROWTH_INTERVAL:
-                self.scale *= GROWTH
-                self._good = 0
-        self._bad = None
+        for parameter, gradient in self._set_aside:
+            parameter.grad = gradient
+        self._set_aside.clear()
+        self.scaler.update()
+        self._backwards.clear()
 
 
 @contextmanager
@@ -137,13 +154,3 @@ def loss_scaling(scaling: LossScaling) -> Iterator[LossScaling]:
         after = register_optimizer_step_post_hook(scaling.after_step)
         patches.hook("optimizer step post-hook (loss scale)", after.remove)
         yield scaling
-
-
-def _multiply(gradients: list[torch.Tensor], factor: float) -> None:
-    with torch.no_grad():
-        dense = [one for one in gradients if not one.is_sparse]
-        if dense:
-            torch._foreach_mul_(dense, factor)
-        for one in gradients:
-            if one.is_sparse:
-                one.mul_(factor)

@@ -1,7 +1,8 @@
-"""The CUDA clock reuses its events and never waits; a run has it while the tap is on. GPU: events stand in."""
+"""The CUDA clock reuses its events and never waits; a run has it while the tap is on."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,69 +10,26 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.taps.gpu_clock import FORWARDS, CudaClock, tap
 from gpu_doctor.capture.taps.tap import TapScope
 from tests.support.one_tap import on
-from tests.support.simulated_device import Noted
+from tests.support.simulated_cuda import SimulatedCuda
+from tests.support.simulated_device import Graph, Noted, SimulatedDevice
 
 
-class Card:
-    """What torch says of the machine: the current device, and whether its stream is being captured."""
-
-    device = 0
-    capturing = False
-
-
-class Event:
-    """Stands in for torch.cuda.Event; passed as soon as recorded, one millisecond after the one before.
-
-    As torch's, it belongs to the device that it was first recorded on, and none is touched while a graph is captured.
-    """
-
-    made = 0
-    recorded = 0
-
-    def __init__(self, enable_timing: bool = False) -> None:
-        assert enable_timing
-        Event.made += 1
-        self.at_ms = 0
-        self.device: int | None = None
-
-    def record(self, stream: Any) -> None:
-        """Puts it into the queue."""
-        assert not Card.capturing, "recorded into a graph"
-        if self.device not in (None, stream.device_index):
-            raise RuntimeError(f"Event device {self.device} does not match recording stream's {stream.device_index}.")
-        self.device = stream.device_index
-        Event.recorded += 1
-        self.at_ms = Event.recorded
-
-    def query(self) -> bool:
-        """Passed."""
-        assert not Card.capturing, "operation not permitted when stream is capturing"
-        return True
-
-    def elapsed_time(self, end: Event) -> float:
-        """Milliseconds."""
-        if self.device != end.device:
-            raise RuntimeError("Both events must be recorded on the same device")
-        return end.at_ms - self.at_ms
-
-    def synchronize(self) -> None:
-        """Would wait."""
-        pytest.fail("waited for the device")
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedCuda]:
+    """A GPU whose events nobody may wait for."""
+    with SimulatedCuda(SimulatedDevice(exact=True)) as found:
+        monkeypatch.setattr(torch.cuda.Event, "synchronize", lambda _: pytest.fail("waited for the device"))
+        yield found
 
 
-@pytest.fixture(autouse=True)
-def _card(monkeypatch: pytest.MonkeyPatch) -> None:
-    Event.made = Event.recorded = 0
-    monkeypatch.setattr(Card, "device", 0)
-    monkeypatch.setattr(Card, "capturing", False)
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(device_index=Card.device))
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: Card.capturing)
+def ended(cuda: SimulatedCuda, loop: Noted) -> None:
+    """The loop is over, and its device has done all of it."""
+    cuda.device.synchronize()
+    loop.close()
 
 
 def on_cuda() -> Any:
@@ -79,20 +37,35 @@ def on_cuda() -> Any:
     return SimpleNamespace(param_groups=[{"params": [SimpleNamespace(is_cuda=True)]}])
 
 
-def test_events_are_reused() -> None:
+def test_events_are_reused(cuda: SimulatedCuda) -> None:
     clock = CudaClock()
     for _ in range(5):
-        begin, end = clock.mark(), clock.mark()
+        begin = clock.mark()
+        cuda.launch(1.0)
+        end = clock.mark()
+        assert not clock.done(end) and np.isnan(clock.seconds(begin, end)), "nobody waits for it"
+        cuda.device.host(2.0)
         assert clock.done(end)
-        assert clock.seconds(begin, end) == pytest.approx(0.001)
+        assert clock.seconds(begin, end) == pytest.approx(0.001, rel=0.02)
         clock.free(begin)
         clock.free(end)
-    assert Event.made == 2
-    assert Event.recorded == 10
+    assert cuda.events == 2
+    assert len(cuda.device.marks) == 10
 
 
-def test_steps_are_marked_only_while_the_tap_is_on() -> None:
-    recorder = Recorder()
+def test_marks_go_to_the_stream_that_computes_whatever_the_current_one_is(cuda: SimulatedCuda) -> None:
+    clock = CudaClock()
+    clock.follow()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        cuda.launch(5.0)
+        assert clock.aside() and clock.idle()
+        mine, copies = clock.mark(), clock.mark(current=True)
+        assert clock.done(mine) and not clock.done(copies)
+    assert not clock.aside()
+
+
+def test_steps_are_marked_only_while_the_tap_is_on(cuda: SimulatedCuda) -> None:
+    recorder = cuda.device.recorder()
     with on(tap, recorder) as scope:
         assert recorder.log.marker is None
         scope.optimized[0](on_cuda())
@@ -103,76 +76,75 @@ def test_steps_are_marked_only_while_the_tap_is_on() -> None:
     assert recorder.log.marker is None and recorder.windows is None
 
 
-def test_parameters_in_main_memory_need_none() -> None:
-    recorder = Recorder()
+def test_parameters_in_main_memory_need_none(cuda: SimulatedCuda) -> None:
+    recorder = cuda.device.recorder()
     with on(tap, recorder) as scope:
         scope.optimized[0](torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
         assert recorder.marks is None and recorder.log.marker is None
 
 
-def test_a_loop_with_the_clock_reads_every_step_but_the_first() -> None:
-    recorder = Recorder()
+def test_a_loop_with_the_clock_reads_every_step_but_the_first(cuda: SimulatedCuda) -> None:
+    recorder = cuda.device.recorder()
     loop = Noted(recorder)
     with on(tap, recorder) as scope:
         scope.optimized[0](on_cuda())
         for _ in range(50):
-            loop.forward()
-            loop.called()
-            loop.step()
-            loop.stepped()
-        loop.close()
+            one_step(cuda, loop)
+        ended(cuda, loop)
     steps = recorder.table.steps()
     assert steps.device_steps.sum() == 49
-    assert Event.made <= 8
+    assert cuda.events <= 48
 
 
-def one_step(loop: Noted, device: int = 0, optimizer: int = 1) -> None:
-    """A step of a model under `torch.cuda.device(device)`."""
-    Card.device = device
+def one_step(cuda: SimulatedCuda, loop: Noted, card: int = 0, optimizer: int = 1) -> None:
+    """A step of a model under `torch.cuda.device(card)`."""
+    cuda.device.card = card
     loop.forward()
+    cuda.launch(1.0)
+    cuda.device.host(2.0)
     loop.called()
     loop.step(optimizer)
     loop.stepped(optimizer)
 
 
-def test_models_on_two_devices_are_each_compared_with_themselves() -> None:
-    recorder = Recorder()
+def test_models_on_two_devices_are_each_compared_with_themselves(cuda: SimulatedCuda) -> None:
+    recorder = cuda.device.recorder()
     loop = Noted(recorder)
     with on(tap, recorder) as scope:
         scope.optimized[0](on_cuda())
         for i in range(40):
-            one_step(loop, device=i // 10 % 2)  # ten steps on one, ten on the other
-        loop.close()
+            one_step(cuda, loop, card=i // 10 % 2)  # ten steps on one, ten on the other
+        ended(cuda, loop)
     assert not recorder.notes
     read = recorder.table.steps().device_steps
     # The first step of all and the first on another device have nothing before them to be compared with.
     assert np.flatnonzero(read == 0).tolist() == [0, 10, 20, 30]
 
 
-def test_a_step_that_changes_its_device_is_not_read() -> None:
-    recorder = Recorder()
+def test_a_step_that_changes_its_device_is_not_read(cuda: SimulatedCuda) -> None:
+    recorder = cuda.device.recorder()
     loop = Noted(recorder)
     with on(tap, recorder) as scope:
         scope.optimized[0](on_cuda())
         for _ in range(20):
             loop.pull(Source())
-            one_step(loop, 0, optimizer=1)
-            one_step(loop, 1, optimizer=2)
-        loop.close()
+            one_step(cuda, loop, 0, optimizer=1)
+            one_step(cuda, loop, 1, optimizer=2)
+        ended(cuda, loop)
     assert not recorder.notes
     assert len(recorder.table.steps()) == 20
     assert recorder.table.steps().device_steps.sum() == 0
 
 
-def test_nothing_is_put_into_a_graph_that_is_captured() -> None:
-    recorder = Recorder()
+def test_nothing_is_put_into_a_graph_that_is_captured(cuda: SimulatedCuda) -> None:
+    recorder = cuda.device.recorder()
     loop = Noted(recorder)
     with on(tap, recorder) as scope:
         scope.optimized[0](on_cuda())
         for i in range(30):
-            Card.capturing = i in (11, 12)
-            one_step(loop)
-        loop.close()
+            cuda.device.graph = Graph() if i in (11, 12) else None
+            one_step(cuda, loop)
+        ended(cuda, loop)
     assert not recorder.notes
     read = recorder.table.steps().device_steps
     # Of the first step, and of the one after those that were captured, it is not known where the one before ended.
@@ -181,7 +153,9 @@ def test_nothing_is_put_into_a_graph_that_is_captured() -> None:
 
 
 @pytest.mark.parametrize("method", ["ready", "mark", "done", "seconds", "free"])
-def test_an_error_of_the_clock_ends_the_clock_and_not_the_loop(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_clock_ends_the_clock_and_not_the_loop(
+    cuda: SimulatedCuda, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original, calls = getattr(CudaClock, method), 0
     most = 10 if method == "done" else 60  # a step has one such call, or some six
 
@@ -193,17 +167,17 @@ def test_an_error_of_the_clock_ends_the_clock_and_not_the_loop(method: str, monk
         return original(*args)
 
     monkeypatch.setattr(CudaClock, method, failing)
-    recorder = Recorder()
+    recorder = cuda.device.recorder()
     loop = Noted(recorder)
     with on(tap, recorder) as scope:
         scope.optimized[0](on_cuda())
         for _ in range(40):
-            one_step(loop)
+            one_step(cuda, loop)
         assert recorder.log.marker is None
         scope.optimized[0](on_cuda())  # a second optimizer does not bring it back
         assert recorder.log.marker is None
-        one_step(loop)
-        loop.close()
+        one_step(cuda, loop)
+        ended(cuda, loop)
     assert len(recorder.table.steps()) == 41
     assert 0 < recorder.table.steps().device_steps.sum() < 20
     assert len(recorder.notes) == 1
@@ -214,7 +188,7 @@ def test_an_error_of_the_clock_ends_the_clock_and_not_the_loop(method: str, monk
 @pytest.mark.parametrize("most", range(1, 13))
 @pytest.mark.parametrize("method", ["mark", "done"])
 def test_an_error_of_the_clock_ends_no_loop_that_has_no_optimizer(
-    method: str, most: int, monkeypatch: pytest.MonkeyPatch
+    cuda: SimulatedCuda, method: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever of its marks or questions is the one that fails: inference, an update by hand."""
     original, calls = getattr(CudaClock, method), 0
@@ -227,7 +201,7 @@ def test_an_error_of_the_clock_ends_no_loop_that_has_no_optimizer(
         return original(*args)
 
     monkeypatch.setattr(CudaClock, method, failing)
-    recorder = Recorder()
+    recorder = cuda.device.recorder()
     loop, source = Noted(recorder), Source()
     with on(tap, recorder, accelerated=True) as scope:
         heard(scope, cuda=True)
@@ -237,18 +211,19 @@ def test_an_error_of_the_clock_ends_no_loop_that_has_no_optimizer(
             loop.called()
             loop.backward()
             loop.backed()
-        loop.close()
+        ended(cuda, loop)
     assert len(recorder.notes) == 1 and "device-side assert" in recorder.notes[0]
 
 
-def test_what_the_marks_cost_is_told_after_the_taps_are_off() -> None:
-    recorder = Recorder()
+def test_what_the_marks_cost_is_told_after_the_taps_are_off(cuda: SimulatedCuda) -> None:
+    cuda.device.exact = False
+    recorder = cuda.device.recorder()
     with on(tap, recorder) as scope:
         scope.optimized[0](on_cuda())
         loop = Noted(recorder)
         for _ in range(20):
-            one_step(loop)
-        loop.close()
+            one_step(cuda, loop)
+        ended(cuda, loop)
         assert recorder.marks is not None
         cost_s = recorder.marks.clock.spent_ns * 1e-9
         told = recorder.tapped_s()
@@ -256,21 +231,22 @@ def test_what_the_marks_cost_is_told_after_the_taps_are_off() -> None:
     assert recorder.tapped_s() == pytest.approx(told, rel=0.2)
 
 
-def test_a_clock_that_comes_with_the_first_optimizer_step_is_not_a_step_late() -> None:
-    recorder = Recorder()
+def test_a_clock_that_comes_with_the_first_optimizer_step_is_not_a_step_late(cuda: SimulatedCuda) -> None:
+    recorder = cuda.device.recorder()
     loop = Noted(recorder)
     with on(tap, recorder) as scope:
         for i in range(20):
             loop.forward()
+            cuda.launch(1.0)
             loop.called()
             loop.step()
             if i == 0:
                 scope.optimized[0](on_cuda())
             loop.stepped()
-        loop.close()
+        ended(cuda, loop)
     steps = recorder.table.steps()
-    assert steps.device_steps.tolist() == [0.0, 0.0] + [1.0] * 18
-    assert (steps.gpu_s[2:] > 0).all()
+    assert steps.device_steps.tolist() == [0.0] + [1.0] * 19
+    assert (steps.gpu_s[1:] > 0).all()
 
 
 def heard(scope: TapScope, cuda: bool, output: Any = None) -> None:
@@ -280,8 +256,8 @@ def heard(scope: TapScope, cuda: bool, output: Any = None) -> None:
         hear(module, False, (), {}, output)
 
 
-def test_a_loop_without_an_optimizer_gets_the_clock_with_its_first_forward() -> None:
-    recorder = Recorder()
+def test_a_loop_without_an_optimizer_gets_the_clock_with_its_first_forward(cuda: SimulatedCuda) -> None:
+    recorder = cuda.device.recorder()
     loop = Noted(recorder)
     with on(tap, recorder, accelerated=True) as scope:
         source = Source()
@@ -292,16 +268,16 @@ def test_a_loop_without_an_optimizer_gets_the_clock_with_its_first_forward() -> 
             heard(scope, cuda=True)
         assert not scope.heard  # nobody looks at forwards any more
         loop.exhaust(source, grad=False)
-        loop.close()
+        ended(cuda, loop)
     steps = recorder.table.steps()
-    assert steps.device_steps.tolist() == [0.0, 0.0] + [1.0] * 48
-    assert Event.made <= 10
+    assert steps.device_steps.tolist() == [0.0] + [1.0] * 49
+    assert cuda.events <= 48
     assert recorder.log.marker is None
 
 
 @pytest.mark.parametrize("accelerated", [True, False])
-def test_forwards_in_main_memory_are_not_asked_for_long(accelerated: bool) -> None:
-    recorder = Recorder()
+def test_forwards_in_main_memory_are_not_asked_for_long(cuda: SimulatedCuda, accelerated: bool) -> None:
+    recorder = cuda.device.recorder()
     with on(tap, recorder, accelerated=accelerated) as scope:
         assert len(scope.heard) == accelerated
         for _ in range(FORWARDS):
@@ -310,45 +286,21 @@ def test_forwards_in_main_memory_are_not_asked_for_long(accelerated: bool) -> No
         assert recorder.marks is None
 
 
-def test_an_optimizer_in_main_memory_ends_the_asking_too() -> None:
+def test_an_optimizer_in_main_memory_ends_the_asking_too(cuda: SimulatedCuda) -> None:
     with on(tap, accelerated=True) as scope:
         scope.optimized[0](torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
         assert not scope.heard
 
 
-def test_what_an_output_says_of_itself_is_enough_and_what_it_raises_is_not_heard() -> None:
+def test_what_an_output_says_of_itself_is_enough_and_what_it_raises_is_not_heard(cuda: SimulatedCuda) -> None:
     class Odd:
         @property
         def is_cuda(self) -> bool:
             raise ValueError("no such thing")
 
-    recorder = Recorder()
+    recorder = cuda.device.recorder()
     with on(tap, recorder, accelerated=True) as scope:
         heard(scope, cuda=False, output=Odd())
         assert recorder.marks is None
         heard(scope, cuda=False, output=SimpleNamespace(is_cuda=True))
         assert recorder.marks is not None
-
-
-def test_the_end_of_a_no_grad_after_a_backward_is_an_update_and_stays_torchs_own() -> None:
-    recorder, before = Recorder(), torch.no_grad.__exit__
-    loop = Noted(recorder)
-    recorder.step_clock.alone = lambda: True
-    with on(tap, recorder, accelerated=True) as scope:
-        for i in range(90):
-            loop.forward()
-            loop.called()
-            heard(scope, cuda=True)
-            loop.backward()
-            loop.backed()
-            if i != 40:
-                with torch.no_grad():
-                    assert not torch.is_grad_enabled()
-            assert torch.is_grad_enabled()
-        assert torch.no_grad.__exit__ is not before
-        loop.close()
-    assert torch.no_grad.__exit__ is before
-    steps = recorder.table.steps()
-    assert len(steps) == 90
-    # Of one the update was not heard, so it has no end, and the next one no gap.
-    assert np.flatnonzero(steps.device_steps[:60] == 0).tolist() == [0, 1, 40, 41]

@@ -45,7 +45,7 @@ def test_torchs_own_attention_is_told_not_to_return_its_weights() -> None:
 def test_on_a_gpu_it_is_a_part_of_what_the_device_computes() -> None:
     found = sick(RULE, on_gpu(setup=SETUP))
     assert found.cost_share == pytest.approx(1024 / (6 * 768 + 1024), abs=0.01)
-    assert asked(RULE, on_gpu(queue_empty=1.0, setup=SETUP)) is None
+    assert asked(RULE, on_gpu(caught_up=1.0, setup=SETUP)) is None
 
 
 def test_well() -> None:

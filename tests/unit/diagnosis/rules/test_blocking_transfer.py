@@ -46,9 +46,9 @@ def test_a_wait_that_is_all_copying_stays_with_non_blocking() -> None:
 
 def test_beside_launches_the_copy_hides_as_well() -> None:
     # 70 MB take 2.8 of the 5 ms on the link; a GPU that outruns its host has the time for them in the other 10
-    launching = LOOP.but(batch_bytes=70e6, queue_empty=1.0)
+    launching = LOOP.but(batch_bytes=70e6, caught_up=1.0)
     assert sick(RULE, with_more(launching, traffic=WAITED)).cost_share == pytest.approx(5 / 15, rel=0.02)
-    assert sick(RULE, with_more(launching.but(queue_empty=0.0), traffic=WAITED)).cost_share < 0.2
+    assert sick(RULE, with_more(launching.but(caught_up=0.0), traffic=WAITED)).cost_share < 0.2
 
 
 def test_a_trial_of_the_cure_is_not_told_to_try_it() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.support.found import asked, surely
-from tests.support.recordings import on_gpu, read
+from tests.support.recordings import READINGS, on_gpu, read
 
 RULE = "capped-clocks"
 HELD: dict[str, Any] = {
@@ -56,3 +57,38 @@ def test_well() -> None:
 )
 def test_what_no_setting_did(change: dict[str, Any]) -> None:
     assert asked(RULE, card(**change)) is None
+
+
+PAUSES = [i % 2 == 0 for i in range(READINGS)]
+"""Every second reading falls into a pause: NVML's utilization is of the last second, the clock of the moment."""
+
+
+def test_clocks_of_a_pause_do_not_count() -> None:
+    mixed = {
+        "clock_limit_bits": [0x1 if idle else 0x0 for idle in PAUSES],
+        "sm_clock_mhz": [345.0 if idle else 1980.0 for idle in PAUSES],
+    }
+    assert asked(RULE, card(**mixed)) is None
+    held = {**mixed, "clock_limit_bits": [0x1 if idle else 0x2 for idle in PAUSES]}
+    assert asked(RULE, card(**held)) is None, "held at the maximum"
+    low = {**held, "sm_clock_mhz": [345.0 if idle else 1410.0 for idle in PAUSES]}
+    assert surely(RULE, card(**low)).cost_share == pytest.approx(1 - 1410 / 1980, abs=0.01)
+
+
+def test_clocks_of_an_idle_second_do_not_count() -> None:
+    mixed = {
+        "gpu_util_pct": [4.0 if idle else 95.0 for idle in PAUSES],
+        "clock_limit_bits": 0,
+        "sm_clock_mhz": [345.0 if idle else 1980.0 for idle in PAUSES],
+    }
+    assert asked(RULE, card(**mixed)) is None
+
+
+def test_whether_a_mig_slice_is_busy_is_not_known() -> None:
+    recording = card()
+    series = tuple(one for one in recording.series if one.metric.name != "gpu_util_pct")
+    assert asked(RULE, replace(recording, series=series)) is None
+
+
+def test_a_half_busy_card_lowers_its_clocks_without_a_reason() -> None:
+    assert asked(RULE, card(clock_limit_bits=0, sm_clock_mhz=900, gpu_util_pct=45)) is None

@@ -61,4 +61,4 @@ def test_convolutions_of_another_dimension_have_no_such_layout() -> None:
 
 
 def test_an_empty_queue_gains_nothing() -> None:
-    assert asked(RULE, images().but(queue_empty=1.0)) is None
+    assert asked(RULE, images().but(caught_up=1.0)) is None

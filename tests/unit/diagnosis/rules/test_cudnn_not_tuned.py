@@ -52,5 +52,5 @@ def test_changing_shapes_would_be_timed_again_and_again() -> None:
 
 
 def test_faster_kernels_help_no_loop_whose_queue_runs_dry() -> None:
-    assert asked(RULE, CONVOLVING.but(queue_empty=1.0)) is None
+    assert asked(RULE, CONVOLVING.but(caught_up=1.0)) is None
     assert asked(RULE, Loop(setup=SETUP)) is None

@@ -99,7 +99,7 @@ def test_a_slow_forward_without_it_is_not_its_doing() -> None:
 
 
 def test_launches_that_block_leave_the_gpu_idle() -> None:
-    blocked = flagged(on_gpu(gpu_util=60.0, queue_empty=1.0, other=2.0), launch_blocking=True)
+    blocked = flagged(on_gpu(gpu_util=60.0, caught_up=1.0, other=2.0, gpu_gap=2.0), launch_blocking=True)
     assert sick(RULE, blocked).cost_share == pytest.approx(10 / 12 / 2, abs=0.01), "half at least is left"
     assert "at most" in sick(RULE, blocked).headline
 

@@ -52,7 +52,7 @@ def test_trips_that_take_most_of_a_step_are_transfer_too() -> None:
     often = Traffic(
         to_device=300, to_device_bytes=3e8, to_host=100, to_host_bytes=1e8, round_trips=100, round_trip_s=0.9
     )
-    empty = on_gpu(forward=6.0, sync=4.0, gpu_gap=0.5, gpu_work=15.5, queue_empty=0.9, gpu_util=35.0)
+    empty = on_gpu(forward=6.0, sync=4.0, gpu_gap=0.5, gpu_work=15.5, caught_up=0.9, gpu_util=35.0)
     assert diagnose(with_more(empty, traffic=often).recording()).bottleneck == "transfer"
 
 

@@ -35,7 +35,7 @@ def test_on_a_gpu_half_of_what_it_computes_at_least() -> None:
     busy = on_gpu(setup={**DOUBLES, "model": ModelFacts({"cuda:0": 8_000_000}, {"float64": 8_000_000})})
     assert sick(RULE, busy).cost_share == pytest.approx(0.5, abs=0.01)
     assert "full-precision" not in named(busy) and "tf32-off" not in named(busy)
-    assert RULE not in named(busy.but(queue_empty=1.0, gpu_util=40.0))  # it waits for launches
+    assert RULE not in named(busy.but(caught_up=1.0, gpu_util=40.0))  # it waits for launches
 
 
 def test_two_loaders_in_one_step_are_no_two_forwards() -> None:

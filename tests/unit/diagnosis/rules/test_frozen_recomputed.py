@@ -85,6 +85,6 @@ def test_on_a_gpu_it_is_the_device_that_runs_it() -> None:
 
 
 def test_where_launches_limit_a_gpu_it_is_the_hosts_time() -> None:
-    loop = taught(0.2, on_gpu(forward=8.0, queue_empty=1.0, gpu_util=40.0, gpu_work=5.0))
-    assert loop.vitals().launches_limit
+    loop = taught(0.2, on_gpu(forward=8.0, caught_up=1.0, gpu_util=40.0, gpu_work=5.0))
+    assert loop.vitals().gpu_outruns_host
     assert sick(RULE, loop).cost_share == pytest.approx(0.2 * 7 / 8)

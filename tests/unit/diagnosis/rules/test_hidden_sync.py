@@ -34,7 +34,6 @@ SICK = on_gpu(
     optimizer=1.0,
     gpu_gap=2.0,
     gpu_work=7.0,
-    queue_empty=1.0,
     workers=4,
     source=SOURCE,
     lines=(of(7, 6 / 9),),

@@ -16,7 +16,7 @@ READING = on_gpu(
     optimizer=1.0,
     gpu_gap=2.0,
     gpu_work=7.0,
-    queue_empty=0.0,
+    caught_up=0.0,
     lines=(line("total += loss.item()", 0.6, "sync"),),
 )
 
@@ -57,12 +57,12 @@ def test_the_hosts_other_work_stays_when_the_wait_goes() -> None:
 
 
 def test_where_the_host_limits_the_gpu_idles_between_waits_of_one_step_as_well() -> None:
-    norms = READING.but(sync=1.0, other=5.0, gpu_gap=0.2, gpu_work=8.8, queue_empty=1.0)
+    norms = READING.but(sync=1.0, other=5.0, gpu_gap=0.2, gpu_work=8.8, caught_up=1.0)
     found = sick(RULE, norms)
     assert found.cost_share == pytest.approx(1 / 9, rel=0.02)
     assert "up to 11 %" in found.headline
-    assert asked(RULE, norms.but(queue_empty=0.0)) is None, "its queue is full: the wait only shows where it works"
-    long = READING.but(gpu_gap=0.2, gpu_work=8.8, queue_empty=1.0)
+    assert asked(RULE, norms.but(caught_up=0.0)) is None, "its queue is full: the wait only shows where it works"
+    long = READING.but(gpu_gap=0.2, gpu_work=8.8, caught_up=1.0)
     assert sick(RULE, long).cost_share == pytest.approx(3 / 9, rel=0.02), "while the host waits, the GPU works"
 
 

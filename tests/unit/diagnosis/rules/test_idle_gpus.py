@@ -5,21 +5,30 @@ from __future__ import annotations
 import pytest
 
 from gpu_doctor.recording.setup import ModelFacts, World
-from tests.support.found import asked, named, sick
-from tests.support.recordings import on_gpu, with_more
+from tests.support.found import asked, named, sick, threat
+from tests.support.recordings import on_gpu, read, with_more
 
 RULE = "idle-gpus"
 ALONE = World(visible_gpus=4)
 BUSY = on_gpu(setup={"world": ALONE})
 
 
-def test_sick() -> None:
-    found = sick(RULE, BUSY)
-    assert found.cost_share == pytest.approx(0.75, rel=0.02)
-    assert found.headline.startswith("3 of 4 GPUs do nothing")
-    gain = found.prescriptions[0].predicted_high
-    assert gain is not None and 3.5 < gain <= 4.0
-    assert RULE in named(BUSY)
+@pytest.mark.parametrize(("gpus", "said"), [(2, "1 of 2 GPUs does nothing"), (8, "7 of 8 GPUs do nothing")])
+def test_sick(gpus: int, said: str) -> None:
+    loop = on_gpu(setup={"world": World(visible_gpus=gpus)})
+    found = threat(RULE, loop)
+    assert sick(RULE, loop).headline.startswith(said)
+    assert found.cost_share == 0.0, "what more GPUs would save is not measured"
+    assert [one.predicted_speedup for one in found.prescriptions] == [None]
+    assert named(loop) == [RULE]
+
+
+@pytest.mark.parametrize("gpus", [2, 8])
+def test_what_was_measured_stands_first(gpus: int) -> None:
+    waiting = on_gpu(wait=1.0, gpu_gap=1.0, setup={"world": World(visible_gpus=gpus)}).recording()
+    held = {"clock_limit_bits": 0x2, "sm_clock_mhz": 1780, "sm_clock_max_mhz": 1980, "gpu_util_pct": 95}
+    names = named(read(waiting, 0, **held))  # type: ignore[arg-type]
+    assert "capped-clocks" in names and names[-1] == RULE
 
 
 def test_predictions_are_shared_out_and_nothing_is_reduced() -> None:

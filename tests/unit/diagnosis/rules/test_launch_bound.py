@@ -12,12 +12,12 @@ from tests.support.found import asked, named, sick, top
 from tests.support.recordings import PINNED, Loop, on_gpu
 
 RULE = "launch-bound"
-SMALL = on_gpu(gpu_util=40.0, queue_empty=1.0, tensor_active=0.0, peak_share=0.02)
+SMALL = on_gpu(gpu_util=40.0, caught_up=1.0, tensor_active=0.0, peak_share=0.02)
 
 
 def test_sick() -> None:
     found = sick(RULE, SMALL)
-    assert found.cost_share == pytest.approx(0.75), "with 4 x the batch a quarter of the launching is left"
+    assert found.cost_share == pytest.approx(0.75, abs=0.01), "with 4 x the batch a quarter of the launching is left"
     assert "up to 75 %" in found.headline and "NVML utilisation 40 %" in found.evidence[0]
     assert found.prescriptions[0].safety.value == "changes-training"
     assert top(SMALL) == RULE
@@ -31,7 +31,7 @@ def test_well() -> None:
 
 def test_a_loop_that_waits_for_data_also_empties_its_queue() -> None:
     starving = on_gpu(
-        wait=20.0, gpu_gap=20.0, gpu_work=10.0, gpu_util=33.0, queue_empty=1.0, workers=4, fetch=120.0, fetch_cpu=10.0
+        wait=20.0, gpu_gap=20.0, gpu_work=10.0, gpu_util=33.0, caught_up=1.0, workers=4, fetch=120.0, fetch_cpu=10.0
     )
     assert top(starving) == "too-few-workers"
     assert RULE not in named(starving)
@@ -50,21 +50,14 @@ def test_it_costs_no_more_than_the_host_spends_on_launching() -> None:
     assert top(python) == "slow-python"
 
 
-@pytest.mark.parametrize("util", [0.0, None, 20.0, 60.0])
-def test_what_nvml_reads_is_no_price(util: float | None) -> None:
-    """A reading of 0 % is no idling to bill, and none at all no reason to be silent."""
-    assert sick(RULE, SMALL.but(gpu_util=util)).cost_share == pytest.approx(0.75)
-
-
-def test_nvml_can_speak_against_it() -> None:
-    assert asked(RULE, SMALL.but(gpu_util=90.0)) is None
-    copying = SMALL.but(transfer=10.0, gpu_gap=10.05, gpu_util=48.0)  # kernels run all of the time that is not the gap
-    assert asked(RULE, copying) is None
-    assert sick(RULE, copying.but(gpu_util=20.0))
+@pytest.mark.parametrize("util", [0.0, None, 20.0, 60.0, 99.0])
+def test_what_nvml_reads_is_no_price_and_no_veto(util: float | None) -> None:
+    """A reading of 0 % is no idling to bill, none no reason to be silent, and tiny kernels in a row make it 100 %."""
+    assert sick(RULE, SMALL.but(gpu_util=util)).cost_share == pytest.approx(0.75, abs=0.01)
 
 
 def test_only_steps_that_emptied_the_queue_are_priced() -> None:
-    found = sick(RULE, SMALL.but(queue_empty=0.9))
+    found = sick(RULE, SMALL.but(caught_up=0.9))
     assert found.cost_share == pytest.approx(0.9 * 0.75, abs=0.01)
 
 
@@ -76,7 +69,7 @@ def test_without_the_device_s_clock_it_is_silent() -> None:
 
 
 def test_a_full_queue_with_a_low_utilisation_figure() -> None:
-    assert asked(RULE, SMALL.but(queue_empty=0.1)) is None
+    assert asked(RULE, SMALL.but(caught_up=0.1)) is None
 
 
 def test_a_batch_that_the_knob_cannot_change_is_left_to_the_hand() -> None:

@@ -49,7 +49,7 @@ def test_two_looks_tell_nothing() -> None:
 def test_behind_a_busy_gpu_it_is_free() -> None:
     loop = on_gpu(loss=5.0, lines=(PAIR, PLAIN), setup=GRAPH)
     assert asked(RULE, loop) is None
-    assert asked(RULE, loop.but(queue_empty=1.0)) is not None
+    assert asked(RULE, loop.but(caught_up=1.0)) is not None
 
 
 ASKED = replace(
@@ -93,4 +93,4 @@ def test_well_gradients() -> None:
     few = replace(PENALTY.recording(), looks=5)
     assert rule(RULE).finds(measure(few)) is None
     loop = on_gpu(lines=(ASKED, LAST))
-    assert asked(RULE, loop) is None and asked(RULE, loop.but(queue_empty=1.0)) is not None
+    assert asked(RULE, loop) is None and asked(RULE, loop.but(caught_up=1.0)) is not None

@@ -18,7 +18,7 @@ PIECES = on_gpu(
     optimizer=0.5,
     gpu_work=4.5,
     gpu_gap=0.5,
-    queue_empty=1.0,
+    caught_up=1.0,
     transfers=40.0,
     batch_bytes=40e3,
     gpu_util=60.0,
@@ -37,7 +37,7 @@ def test_well() -> None:
 
 
 def test_copies_made_while_the_gpu_has_work_queued_cost_nothing() -> None:
-    assert asked(RULE, with_more(PIECES.but(queue_empty=0.0, gpu_gap=0.01), traffic=SMALL)) is None
+    assert asked(RULE, with_more(PIECES.but(caught_up=0.0, gpu_gap=0.01), traffic=SMALL)) is None
 
 
 def test_large_pieces_are_another_rule() -> None:

@@ -17,12 +17,12 @@ def setup(shape: tuple[int, ...] = (4096, 16), parameters: int = 1000, dtype: st
     return {"parameters": parameters, "inputs": InputFacts(looked_at=40, shapes=1, shape=shape, dtype=dtype)}
 
 
-TINY = on_gpu(batch=4096, queue_empty=1.0, gpu_util=20.0, setup=setup())
+TINY = on_gpu(batch=4096, caught_up=1.0, gpu_util=20.0, setup=setup())
 
 
 def test_sick() -> None:
     found = sick(RULE, TINY)
-    assert found.cost_share == pytest.approx(1.0)
+    assert found.cost_share == pytest.approx(1.0, abs=0.01)
     assert not found.prescriptions[0].settings and "fine" in found.prescriptions[0].text
     assert RULE in named(TINY) and "launch-bound" not in named(TINY)
 
@@ -37,7 +37,7 @@ def test_compiling_is_the_second_cure_where_it_is_not_done_yet() -> None:
 @pytest.mark.parametrize(
     "loop",
     [
-        TINY.but(gpu_util=95.0, queue_empty=0.0),  # the GPU is busy
+        TINY.but(gpu_util=95.0, caught_up=0.0),  # the GPU is busy
         TINY.but(setup=setup(parameters=20_000_000)),  # a CPU would take seconds
         TINY.but(setup=setup((2048, 3, 64, 64), 100_000)),  # few weights, used at every pixel
         TINY.but(setup=setup((2048, 512), 100_000, "int64")),  # and at every token

@@ -83,7 +83,7 @@ def test_on_a_gpu_the_devices_clock_prices_the_part_of_the_forward() -> None:
 
 
 def test_where_launches_limit_the_loop_the_host_prices_it() -> None:
-    found = check(on_card(on_gpu(forward=4.0, backward=4.0, setup=SETUP, queue_empty=1.0, gpu_gap=5.0)))
+    found = check(on_card(on_gpu(forward=4.0, backward=4.0, setup=SETUP, caught_up=1.0, gpu_gap=5.0)))
     assert found is not None and found.cost_share == pytest.approx(0.4, abs=0.01)
 
 

@@ -50,7 +50,7 @@ def test_well() -> None:
 def test_on_a_gpu_the_device_s_own_seconds_count() -> None:
     loop = on_gpu(batch=32, setup={"inputs": ONE})
     assert asked(RULE, loop) is None, "a busy queue of which the phases were not read"
-    starved = loop.but(queue_empty=1.0, gpu_util=50.0, other=10.0, gpu_work=19.95)
+    starved = loop.but(caught_up=1.0, gpu_util=25.0, other=10.0, gpu_gap=10.0, gpu_work=10.0)
     assert sick(RULE, starved).cost_share == pytest.approx(0.5 * 31 / 32)
 
 

@@ -46,14 +46,14 @@ def test_two_looks_tell_nothing() -> None:
 
 def test_behind_a_busy_gpu_it_is_free() -> None:
     """It stalls the device inside of the step, whose forward then takes longer on the device's own clock."""
-    loop = on_gpu(forward=12.0, lines=(NEEDED, KEPT), queue_empty=1.0)
+    loop = on_gpu(forward=12.0, lines=(NEEDED, KEPT), caught_up=1.0)
     recording = loop.recording()
     recording = replace(recording, steps=replace(recording.steps, gpu_forward_s=recording.steps.gpu_s * 0.3))
     stalled = measure(recording)
     found = rule(RULE).finds(stalled)
     assert found is not None and stalled.gpu_forward_share is not None
     assert found.cost_share == pytest.approx(stalled.gpu_forward_share)
-    assert asked(RULE, loop.but(queue_empty=0.0)) is None
+    assert asked(RULE, loop.but(caught_up=0.0)) is None
 
 
 def test_constants_made_anew() -> None:

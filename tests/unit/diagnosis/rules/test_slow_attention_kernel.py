@@ -104,6 +104,6 @@ def test_separate_operations_on_a_gpu_name_their_cause(call: AttentionCalls, sai
 
 
 def test_behind_launches_and_in_older_files_it_is_quiet() -> None:
-    assert asked(RULE, card(DROPPED, queue_empty=1.0)) is None
+    assert asked(RULE, card(DROPPED, caught_up=1.0)) is None
     assert asked(RULE, on_cpu()) is None
     assert asked(RULE, Loop(setup={"model": GPT})) is None, "nobody looked at the graph"

@@ -24,8 +24,28 @@ def test_sick() -> None:
     assert "gen 5 x4 (15.8 GB/s)" in found.headline
 
 
-def test_a_slot_of_an_older_generation() -> None:
-    assert "gen 3 x16" in surely(RULE, card(pcie_gen=3, pcie_gen_max=3)).headline
+OLD_HOST = {"pcie_gen": 3, "pcie_gen_max": 3, "pcie_gen_card": 5}
+
+
+def test_a_slot_of_an_older_generation_is_as_fast_as_it_can_be() -> None:
+    assert asked(RULE, card(**OLD_HOST)) is None
+    assert asked(RULE, card(**{**OLD_HOST, "pcie_gen_max": 4, "pcie_gen": 4})) is None
+
+
+def test_missing_lanes_in_such_a_slot_are_priced_against_what_the_slot_allows() -> None:
+    found = surely(RULE, card(**OLD_HOST, pcie_width=4))
+    assert found.cost_share == pytest.approx(5 / 15 * 0.75, abs=0.02)
+    assert "gen 3 x16 (15.8 GB/s)" in found.headline and "gen 5" not in found.headline
+
+
+def test_a_link_below_what_the_slot_allows() -> None:
+    found = surely(RULE, card(pcie_gen=3))
+    assert found.cost_share == pytest.approx(5 / 15 * 0.75, abs=0.02) and "gen 5 x16" in found.headline
+
+
+def test_a_slot_that_is_not_known() -> None:
+    readings = {name: value for name, value in BEST.items() if name != "pcie_gen_max"}
+    assert asked(RULE, read(COPYING.recording(), 0, **{**readings, "pcie_gen": 3})) is None
 
 
 def test_well() -> None:

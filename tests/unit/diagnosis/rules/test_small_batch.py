@@ -8,7 +8,7 @@ from tests.support.found import asked, sick
 from tests.support.recordings import PINNED, Loop, on_gpu
 
 RULE = "small-batch"
-SMALL = on_gpu(gpu_util=50.0, peak_share=0.3, queue_empty=0.6)
+SMALL = on_gpu(gpu_util=50.0, peak_share=0.3, caught_up=0.6)
 
 
 def test_sick() -> None:
@@ -21,9 +21,11 @@ def test_sick() -> None:
     assert sick(RULE, SMALL.but(peak_share=0.05)).prescriptions[0].settings == {"batch_size": 128}
 
 
-@pytest.mark.parametrize(
-    "loop", [on_gpu(), SMALL.but(peak_share=0.7), SMALL.but(gpu_util=95.0), SMALL.but(queue_empty=0)]
-)
+def test_a_high_utilisation_figure_of_nvml_is_no_busy_gpu() -> None:
+    assert sick(RULE, SMALL.but(gpu_util=99.0)).cost_share == sick(RULE, SMALL).cost_share
+
+
+@pytest.mark.parametrize("loop", [on_gpu(), SMALL.but(peak_share=0.7), SMALL.but(caught_up=0)])
 def test_well(loop: Loop) -> None:
     assert asked(RULE, loop) is None
 

@@ -16,7 +16,7 @@ OFF = on_gpu(setup={"flags": FLAGS})
 
 def test_sick() -> None:
     found = sick(RULE, OFF)
-    assert found.cost_share == pytest.approx(1 - 1 / 1.3, rel=0.02)
+    assert found.hint and found.cost_share == 0.0
     cure = found.prescriptions[0]
     assert cure.settings == {"tf32": True} and cure.safety.value == "changes-training" and cure.changes
     assert cure.predicted_speedup is None
@@ -32,7 +32,7 @@ def test_sick() -> None:
         OFF.but(capability=(7, 5)),
         OFF.but(setup={"flags": FLAGS, "autocast": "bfloat16"}),
         OFF.but(setup={"flags": FLAGS, "dtype": "bfloat16"}),
-        OFF.but(queue_empty=1.0),
+        OFF.but(caught_up=1.0),
         Loop(setup={"flags": FLAGS}),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpu_doctor.diagnosis import diagnose
@@ -44,3 +46,22 @@ def test_an_idle_card_lowers_its_clocks_by_itself() -> None:
 
 def test_another_cards_heat_is_not_this_ones() -> None:
     assert asked(RULE, read(on_gpu().recording(), 1, **HOT)) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_reasons_of_an_idle_card_do_not_count(known: bool) -> None:
+    """It is hot and slow in the pauses between bursts; at work it is at its best."""
+    util = [5.0 if hot else 95.0 for hot in HALF]
+    recording = read(on_gpu().recording(), 0, **{**HOT, "gpu_util_pct": util})  # type: ignore[arg-type]
+    if not known:  # a MIG slice has no utilization
+        series = tuple(one for one in recording.series if one.metric.name != "gpu_util_pct")
+        recording = replace(recording, series=series)
+    assert asked(RULE, recording) is None
+
+
+def test_the_clock_of_a_pause_is_not_the_throttled_one() -> None:
+    idle = [i % 2 == 0 for i in range(READINGS)]
+    bits = [0x21 if rests else 0x20 for rests in idle]
+    clocks = [345.0 if rests else 990.0 for rests in idle]
+    recording = read(on_gpu().recording(), 0, **{**HOT, "clock_limit_bits": bits, "sm_clock_mhz": clocks})  # type: ignore[arg-type]
+    assert surely(RULE, recording).cost_share == pytest.approx(0.5, abs=0.01)

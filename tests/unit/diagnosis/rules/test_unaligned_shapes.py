@@ -53,5 +53,5 @@ def test_a_batch_of_odd_size_alone_is_no_finding() -> None:
 
 
 def test_only_on_a_gpu_that_is_kept_busy() -> None:
-    assert asked(RULE, GPT.but(queue_empty=1.0)) is None
+    assert asked(RULE, GPT.but(caught_up=1.0)) is None
     assert asked(RULE, Loop(setup=SETUP)) is None

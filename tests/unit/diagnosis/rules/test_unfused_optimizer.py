@@ -77,7 +77,7 @@ def test_several_steps_at_once_are_no_matter_of_fusing() -> None:
 def test_a_gpu_with_a_full_queue_hides_the_host_and_an_empty_one_gets_no_figure() -> None:
     on_device = on_gpu(forward=3.0, backward=3.0, optimizer=4.0, setup={"optimizer_facts": (ADAM,)})
     assert asked(RULE, on_device) is None
-    found = sick(RULE, on_device.but(queue_empty=1.0))
+    found = sick(RULE, on_device.but(caught_up=1.0))
     assert found.prescriptions[0].predicted_speedup is None
 
 
@@ -100,9 +100,9 @@ def test_where_the_gpu_is_the_limit_its_own_clock_decides() -> None:
 
 
 def test_where_launches_limit_the_host_s_clock_decides() -> None:
-    found = sick(RULE, told(4.0, 0.5, queue_empty=1.0))
+    found = sick(RULE, told(4.0, 0.5, caught_up=1.0))
     assert found.cost_share == pytest.approx(0.4 / 2, rel=0.01) and "of the time" in found.headline
-    assert asked(RULE, told(0.5, 4.0, queue_empty=1.0)) is None
+    assert asked(RULE, told(0.5, 4.0, caught_up=1.0)) is None
 
 
 def test_sgd_that_is_bound_by_the_gpu_s_memory_has_nothing_to_gain() -> None:

@@ -105,7 +105,7 @@ def test_on_a_gpu_only_where_its_kernels_set_the_pace() -> None:
     loop = on_gpu(setup={"inputs": INPUT, "padding": (TEXTS,)})
     busy = loop.vitals().gpu_busy_share
     assert busy is not None and sick(RULE, loop).cost_share == pytest.approx(busy * 0.625)
-    assert asked(RULE, loop.but(queue_empty=1.0, gpu_util=40.0, other=10.0, gpu_work=5.0, gpu_gap=15.0)) is None
+    assert asked(RULE, loop.but(caught_up=1.0, gpu_util=40.0, other=10.0, gpu_work=5.0, gpu_gap=15.0)) is None
 
 
 def _silent(loop: Loop) -> tuple[Silence, ...]:

@@ -1,0 +1,117 @@
+"""A listener on one outermost module: its forwards begin and end.
+
+It stands where `module.compile()` puts its compiled call: torch asks that place first (a hook would send every call the
+slow way round, 7 us against 2), and leaves it out of every copy and pickle of the module.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from gpu_doctor.capture.describe import models
+from gpu_doctor.capture.taps.copies import Call
+from gpu_doctor.capture.taps.forward import SEAM, given, heard_by_name, heard_call
+from gpu_doctor.capture.taps.tap import TapScope
+
+
+class Listener:
+    """One outermost module that is listened to: a call of ours stands on it as its compiled call, around what runs.
+
+    The module lives no longer for it, and is in no circle that only the garbage collector would find: of a loop over
+    folds every model would be there with its gradients until then. So the module holds our call, and that one the
+    compiled call which stood there before; we hold ours while it is off the module.
+    """
+
+    def __init__(self, scope: TapScope, module: nn.Module) -> None:
+        self.recorder, self.ref = scope.recorder, weakref.ref(module)
+        self.parameters = frozenset(id(p) for p in module.parameters())
+        self.trained = False
+        self.heard = False
+        """It was called in training mode or with gradients: it is no box of modules that are called one by one."""
+        self.known = False
+        """What a call tells of it, once, has been written down."""
+        self.calls = self.wall_ns = 0
+        """Its forwards, and the host's time in all but the first, which may compile."""
+        self.missed = 0
+        """Optimizer steps since it is listened to without being heard."""
+        self._heard = scope.heard
+        self._call: weakref.ref[Call] | None = None
+        self._kept: Call | None = None
+        """Our call, while it does not stand on the module."""
+        self._listen(module, vars(module).get(SEAM))
+
+    def _listen(self, module: nn.Module, own: Callable[..., Any] | None) -> None:
+        """Stands around what the module has of its own; `module.compile()` leaves its compiled call there."""
+        call = Call(heard_call(self, self.ref, own, self._heard))
+        setattr(call, models.OURS, own)
+        self._call, self._kept = weakref.ref(call), None
+        setattr(module, SEAM, call)
+
+    @property
+    def _own(self) -> Callable[..., Any] | None:
+        """What stood on the module itself."""
+        return getattr(self._call and self._call(), models.OURS, None)
+
+    def back(self) -> None:
+        """Stands on its module again, around a compiled call that `module.compile()` has put there meanwhile."""
+        module, kept = self.ref(), self._kept
+        if module is None or kept is None:
+            return
+        stands = vars(module).get(SEAM)
+        if stands is not self._own:
+            self._listen(module, stands)
+        else:
+            vars(module)[SEAM], self._kept = kept, None
+
+    def on(self) -> bool:
+        """Whether our call still stands on its module: `module.compile()` in the loop's code takes its place."""
+        module, call = self.ref(), self._call and self._call()
+        return module is not None and call is not None and vars(module).get(SEAM) is call
+
+    def remove(self) -> None:
+        """Puts back what stood there; what somebody else has put in its place stays."""
+        module = self.ref()
+        if module is not None and self.on():
+            self._kept, own = vars(module)[SEAM], self._own
+            if own is None:
+                delattr(module, SEAM)
+            else:
+                setattr(module, SEAM, own)
+
+    def teaches(self) -> bool:
+        """It is in evaluation mode and no weight of it asks for gradients: if it was trained, that is over."""
+        module = self.ref()
+        return module is not None and not module.training and not any(one.requires_grad for one in module.parameters())
+
+    def end(self) -> None:
+        """Off for good; nothing of ours goes on holding the module."""
+        self.remove()
+        self._call = self._kept = None
+
+
+def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable[..., Any]]) -> None:
+    """Hears a module whose `forward` is called past torch's own call: by its name, or by a `__call__` of its class.
+
+    Args:
+        scope: the tap's; the class gets its `forward` back with it.
+        listener: of the module.
+        heard: the modules of this kind by id, to which it is added.
+    """
+    module = listener.ref()
+    if module is None:
+        return
+    kind = type(module)
+    forward = kind.forward
+    plain = getattr(forward, models.OURS, forward)
+    if plain.__module__.partition(".")[0] == "torch":
+        return  # a layer whose weight is used without it; and torch's own layers stand inside of compiled models
+    key = id(module)
+    listener.ref = weakref.ref(module, lambda _: heard.pop(key, None))
+    heard[key] = heard_call(listener, listener.ref, functools.partial(given, listener.ref, plain), scope.heard)
+    if plain is forward:  # else another module of this class is heard already
+        scope.patches.wrap(kind, "forward", functools.partial(heard_by_name, heard))

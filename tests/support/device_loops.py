@@ -1,0 +1,333 @@
+"""Training loops on a simulated GPU, heard by the real taps, beside the truth of the device's own timeline.
+
+`python -m tests.support.device_loops` prints the table: exposed wait, copies, gap and busy time, ours and true, and the
+first finding.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from gpu_doctor.capture.taps import listening
+from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.recording import Recording
+from tests.support.simulated_cuda import SimulatedCuda
+from tests.support.simulated_device import Shares, SimulatedDevice, shares
+
+STEPS: Final = 60
+WARM: Final = 5
+BATCH: Final = 8
+WIDTH: Final = 64 * 1024
+"""Floats of a sample: a batch is 2 MB."""
+
+
+@dataclass
+class World:
+    """What a loop has: a device, a model, a loader."""
+
+    cuda: SimulatedCuda
+    fetch_ms: float
+    """Of a batch,"""
+    after_ms: float = 0.0
+    """and what the device is given at the end of a fetch: the loader computes on it."""
+    kernels: int = 10
+    """Of the forward, each half a millisecond long; the backward has as many."""
+    kernel_ms: float = 0.5
+    cost_ms: float = 0.01
+    net: nn.Module = field(init=False)
+    optimizer: torch.optim.Optimizer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.net = Net(self).to("cuda")
+        self.optimizer = Descent(self)
+
+    @property
+    def device(self) -> SimulatedDevice:
+        """That computes."""
+        return self.cuda.device
+
+    def loader(self, batches: int = STEPS) -> DataLoader[Any]:
+        """Batches that are fetched in this process."""
+        return DataLoader(Rows(self, batches), batch_size=None)
+
+    def learn(self, x: torch.Tensor, scale: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss) -> torch.Tensor:
+        """Forward, loss and backward."""
+        loss: torch.Tensor = self.net(x).mean()
+        scale(loss).backward()
+        return loss
+
+    def gpu(self, ms: float, kernels: int = 1, kind: str = "between") -> None:
+        """The loop computes on the device."""
+        self.cuda.launch(ms, kernels, kind)
+
+
+class Rows(Dataset[torch.Tensor]):
+    """Whole batches, each of which takes the host its time."""
+
+    def __init__(self, world: World, batches: int) -> None:
+        self._world, self._batches = world, batches
+        self._batch = torch.zeros(BATCH, WIDTH)
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index >= self._batches:
+            raise IndexError
+        self._world.device.fetch(self._world.fetch_ms)
+        if self._world.after_ms:
+            self._world.gpu(self._world.after_ms, 1, "loader")
+        return self._batch
+
+
+class Net(nn.Module):
+    """As many kernels as its world says."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = [world]  # which is no part of the module
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        world = self._world[0]
+        world.cuda.launch(world.kernel_ms, world.kernels, "forward", world.cost_ms)
+        world.cuda.pending.append((world.kernel_ms, world.kernels, world.cost_ms))
+        return x[:, :4] * self.weight
+
+
+class Descent(torch.optim.SGD):
+    """An optimizer with two kernels."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.net.parameters(), lr=0.01)
+        self._world = world
+
+    def step(self, closure: Any = None) -> Any:
+        self._world.gpu(0.2, 2, "optimizer")
+        return super().step(closure)
+
+
+# ---- loops ----------------------------------------------------------------------------------------------------------
+
+
+def plain(world: World) -> None:
+    """A step a batch."""
+    for x in world.loader():
+        world.optimizer.zero_grad()
+        world.learn(x.to("cuda"))
+        world.optimizer.step()
+
+
+def accumulating(micro: int) -> Callable[[World], None]:
+    """A step so many batches."""
+
+    def loop(world: World) -> None:
+        for i, x in enumerate(world.loader(max(STEPS, 8 * micro)), 1):
+            world.learn(x.to("cuda"))
+            if i % micro == 0:
+                world.optimizer.step()
+                world.optimizer.zero_grad()
+
+    return loop
+
+
+def reading(every: int) -> Callable[[World], None]:
+    """The loss is read each so many steps."""
+
+    def loop(world: World) -> None:
+        for i, x in enumerate(world.loader()):
+            world.optimizer.zero_grad()
+            loss = world.learn(x.to("cuda"))
+            world.optimizer.step()
+            if i % every == 0:
+                loss.item()
+
+    return loop
+
+
+def normalising(world: World) -> None:
+    """Batches are normalised and mixed on the device before the forward."""
+    for x in world.loader():
+        x = x.to("cuda")
+        world.gpu(0.4, 5)
+        world.optimizer.zero_grad()
+        world.learn(x)
+        world.optimizer.step()
+
+
+def averaging(world: World) -> None:
+    """An average of the weights, and a metric, are computed on the device after the step; the loss is read."""
+    for x in world.loader():
+        world.optimizer.zero_grad()
+        loss = world.learn(x.to("cuda"))
+        world.optimizer.step()
+        loss.item()
+        world.gpu(0.5, 6)
+
+
+def hidden(world: World) -> None:
+    """`next` is called by the loop, and then NumPy works on the batch."""
+    iterator = iter(world.loader())
+    for _ in range(STEPS):
+        x = next(iterator)
+        world.device.host(5.0)
+        world.optimizer.zero_grad()
+        world.learn(x.to("cuda"))
+        world.optimizer.step()
+
+
+class WithLoss(nn.Module):
+    """A model that returns its loss."""
+
+    def __init__(self, net: nn.Module, world: World) -> None:
+        super().__init__()
+        self.net, self._world = net, [world]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.net(x).mean()
+        self._world[0].gpu(0.5, 2, "loss")
+        return found
+
+
+def within(world: World) -> None:
+    """The loss is computed in the forward."""
+    model = WithLoss(world.net, world)
+    for x in world.loader():
+        world.optimizer.zero_grad()
+        model(x.to("cuda")).backward()
+        world.optimizer.step()
+
+
+def prefetching(world: World) -> None:
+    """The next batch is fetched and copied on a stream of its own, as NVIDIA's examples do."""
+    side, iterator = torch.cuda.Stream(), iter(world.loader())
+
+    def preload() -> torch.Tensor | None:
+        try:
+            x: torch.Tensor = next(iterator)
+        except StopIteration:
+            return None
+        with torch.cuda.stream(side):
+            return x.pin_memory().to("cuda", non_blocking=True)
+
+    x = preload()
+    while x is not None:
+        torch.cuda.current_stream().wait_stream(side)
+        now, x = x, preload()
+        world.optimizer.zero_grad()
+        world.learn(now)
+        world.optimizer.step()
+
+
+def scaling(world: World) -> None:
+    """A GradScaler, which asks whether gradients are finite."""
+    scaler = torch.amp.GradScaler("cuda")
+    for x in world.loader():
+        world.optimizer.zero_grad()
+        world.learn(x.to("cuda"), scaler.scale)
+        world.gpu(0.2, 2)
+        scaler.step(world.optimizer)
+        scaler.update()
+
+
+def clipping(world: World) -> None:
+    """Gradients are clipped."""
+    for x in world.loader():
+        world.optimizer.zero_grad()
+        world.learn(x.to("cuda"))
+        nn.utils.clip_grad_norm_(world.net.parameters(), 1.0)
+        world.gpu(0.3, 3)
+        world.optimizer.step()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A loop, and what it is to be told first."""
+
+    loop: Callable[[World], None]
+    first: tuple[str, ...]
+    """Rules of which one stands first; empty = nothing is found that costs a tenth."""
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+STARVED: Final = ("loader-without-workers",)
+KINDS: Final = {
+    "starved": Kind(plain, STARVED, {"fetch_ms": 15.0}),
+    "healthy": Kind(plain, (), {"fetch_ms": 0.5}),
+    "accumulation 2, 60 % wait": Kind(accumulating(2), STARVED, {"fetch_ms": 26.0}),
+    "accumulation 4, 60 % wait": Kind(accumulating(4), STARVED, {"fetch_ms": 26.0}),
+    "accumulation 16, 60 % wait": Kind(accumulating(16), STARVED, {"fetch_ms": 26.0}),
+    "normalising and mixup": Kind(normalising, (), {"fetch_ms": 0.5}),
+    "normalising, starved": Kind(normalising, STARVED, {"fetch_ms": 15.0}),
+    "EMA and metrics": Kind(averaging, (), {"fetch_ms": 0.5}),
+    "EMA, starved": Kind(averaging, STARVED, {"fetch_ms": 15.0}),
+    "hidden next, then numpy": Kind(hidden, STARVED, {"fetch_ms": 15.0}),
+    "item each step": Kind(reading(1), (), {"fetch_ms": 0.5}),
+    "item each step, starved": Kind(reading(1), STARVED, {"fetch_ms": 15.0}),
+    "item each tenth": Kind(reading(10), (), {"fetch_ms": 0.5}),
+    "item each tenth, starved": Kind(reading(10), STARVED, {"fetch_ms": 15.0}),
+    "loss in the forward": Kind(within, (), {"fetch_ms": 0.5}),
+    "loss in the forward, starved": Kind(within, STARVED, {"fetch_ms": 15.0}),
+    "prefetcher on a side stream": Kind(prefetching, (), {"fetch_ms": 0.5}),
+    "prefetcher, starved": Kind(prefetching, STARVED, {"fetch_ms": 20.0}),
+    "loader that launches work": Kind(plain, STARVED, {"fetch_ms": 15.0, "after_ms": 3.0}),
+    "GradScaler": Kind(scaling, (), {"fetch_ms": 0.5}),
+    "GradScaler, starved": Kind(scaling, STARVED, {"fetch_ms": 15.0}),
+    "clipping": Kind(clipping, (), {"fetch_ms": 0.5}),
+    "clipping, starved": Kind(clipping, STARVED, {"fetch_ms": 15.0}),
+}
+
+
+def played(kind: Kind, device: SimulatedDevice | None = None) -> tuple[SimulatedDevice, Recording]:
+    """Runs a loop under the taps; returns its device and what was recorded."""
+    with SimulatedCuda(device) as cuda:
+        world = World(cuda, **kind.options)
+        recorder = cuda.device.recorder()
+        with listening(recorder, {"world": world}, accelerated=True):
+            kind.loop(world)
+        cuda.device.synchronize()
+        return cuda.device, recorder.close()
+
+
+def true_shares(device: SimulatedDevice) -> Shares:
+    """By the device's timeline, from an early ask for a batch to the last one."""
+    return shares(device, device.asked[WARM], device.asked[-1])
+
+
+def our_shares(recording: Recording) -> Shares:
+    """By the device's columns, of the steps that were read after the first."""
+    steps = recording.steps.rows(WARM)
+    read = steps.where(steps.device_steps > 0)
+    whole = float(np.sum(read.gpu_s + read.gpu_gap_s))
+    names = ("exposed_wait_s", "exposed_transfer_s", "gpu_gap_s", "gpu_s")
+    return Shares(*(float(np.sum(getattr(read, name))) / whole for name in names))
+
+
+def rows() -> Iterator[tuple[str, Shares, Shares, Diagnosis]]:
+    """Every kind: ours, the truth, and the diagnosis."""
+    for name, kind in KINDS.items():
+        device, recording = played(kind)
+        yield name, our_shares(recording), true_shares(device), diagnose(recording)
+
+
+def main() -> int:
+    """Prints the table."""
+    print(f"{'loop':32}" + "".join(f"{name:>16}" for name in Shares._fields) + "  first finding")
+    for name, ours, true, found in rows():
+        cells = "".join(f"{100 * a:8.1f} {100 * b:6.1f} " for a, b in zip(ours, true, strict=True))
+        off = max(abs(a - b) for a, b in zip(ours, true, strict=True))
+        first = ", ".join(f"{one.rule} {100 * one.cost_share:.0f} %" for one in found.findings[:2])
+        print(f"{name:32}{cells} {'OFF' if off > 0.02 else '   '} {found.bottleneck}: {first}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
