@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 from unittest import mock
+
+import torch
 
 KERNEL_MS: Final = 0.02
 LAUNCH_MS: Final = 0.005
@@ -18,33 +19,20 @@ CYCLES_A_MS: Final = 1.7e6
 
 @contextlib.contextmanager
 def device(rehearse: bool) -> Iterator[str]:
-    """Yields the name by which torch knows it. A rehearsal compiles nothing, since that takes long."""
+    """Yields the name by which torch knows it. A rehearsal simulates GPU and NVML, and compiles nothing."""
     if not rehearse:
         yield "cuda"
         return
-    import torch
+    from tests.support.simulated_cuda import SimulatedCuda
+    from tests.support.simulated_device import SimulatedDevice
+    from tests.support.stub_nvml import Card, StubNvml
 
-    real: Any = torch.compile
-
-    def interpreted(model: Any = None, *, mode: str = "", **how: Any) -> Any:
-        return real(model, **{**how, "backend": "eager"})
-
-    stub = importlib.import_module("tests.support.stub_nvml")
-    nvml = {"pynvml": stub.StubNvml(stub.Card(gpm={1: 50.0, 2: 40.0}))}
-    with mock.patch.object(torch, "compile", interpreted), mock.patch.dict(sys.modules, nvml):
-        with _simulated(torch.cuda) as name:
-            yield name
-
-
-@contextlib.contextmanager
-def _simulated(cuda: Any) -> Iterator[str]:
-    """torch finds a simulated GPU; where there is none, the CPU stands in."""
-    try:
-        simulated = importlib.import_module("tests.support.simulated_cuda").SimulatedCuda
-    except ImportError:
-        yield "cpu"
-        return
-    clocked = importlib.import_module("tests.support.simulated_device").SimulatedDevice(real=True)
-    with simulated(clocked, KERNEL_MS, LAUNCH_MS) as here:
-        with mock.patch.object(cuda, "_sleep", lambda cycles: here.launch(cycles / CYCLES_A_MS)):
-            yield "cuda"
+    with SimulatedCuda(SimulatedDevice(real=True), KERNEL_MS, LAUNCH_MS) as here, contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(sys.modules, {"pynvml": StubNvml(Card(gpm={1: 50.0, 2: 40.0}))}))
+        for place, name, stand_in in (
+            (torch, "compile", lambda model=None, **how: model or (lambda made: made)),
+            (torch.cuda, "_sleep", lambda cycles: here.launch(cycles / CYCLES_A_MS)),
+            (torch.Tensor, "record_stream", lambda *_: None),
+        ):
+            stack.enter_context(mock.patch.object(place, name, stand_in))
+        yield "cuda"

@@ -23,7 +23,7 @@ DONE: Final = "done"
 FAILED: Final = "failed"
 CUT_OFF: Final = "cut off"
 """Its time was over: another call goes on with the rows that are left."""
-NEEDS_A_CARD: Final = ("CUDA", "cuda", "NVML", "NVIDIA", "dummy base class")
+NEEDS_A_CARD: Final = ("CUDA", "cuda", "NVML", "NVIDIA")
 """An error of a rehearsal has one of these words where the simulated device ends."""
 Row = dict[str, Any]
 """`said` in a sentence, `good`: whether its aim is met (None = there is none), `figures`, and `error`: a traceback."""

@@ -25,7 +25,7 @@ MOST_BUFFER: Final = 1 << 17
 """A longer buffer of a message is not kept; the plots' library is one."""
 OUTPUTS: Final = ("stream", "display_data", "execute_result", "error")
 CLICKED: Final = {"num_workers": 2}
-FEWER: Final = {"24_000": "3_000", "steps=50": "steps=12"}
+FEWER: Final = {"24_000": "3_000", "steps=50": "steps=12, seconds=5"}
 """A rehearsal replaces these."""
 BEGUN: Final = """
 import IPython, anywidget, bokeh, ipywidgets, sys

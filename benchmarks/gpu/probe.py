@@ -55,7 +55,7 @@ def run(stage: Stage) -> None:
     works["compiled step under watch()"] = partial(compiled, stage, True)
     works["reduce-overhead's loss under watch()"] = partial(compiled, stage, False)
     works["capture"] = captured  # may leave a stream that cannot be used any more
-    stage.run(works)
+    stage.run(works, share=6.0)
 
 
 def us(seconds: list[float]) -> str:
@@ -174,7 +174,7 @@ class Tiny:
 
 def a_fold(stage: Stage) -> Row:
     """Compares what a step costs under watch() with what the recording says of it."""
-    loop, steps = Tiny(stage.device), stage.size(400, 30)
+    loop, steps = Tiny(stage.device), stage.size(400, 15)
     loop.train(steps)
     bare, (watched, recording) = loop.train(steps), _watched(lambda: loop.train(steps))
     told = recording.overhead_s / max(float(recording.steps.count.sum()), 1.0)

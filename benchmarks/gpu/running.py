@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.gpu.archive import gathered
-from benchmarks.gpu.device import device
 from benchmarks.gpu.kept import CUT_OFF, DONE, FAILED, Stage, add, read, settled
 from benchmarks.gpu.plan import AGAIN_S, BLOCKS, REHEARSED, Block, named
 
@@ -130,6 +129,8 @@ def _descendants(process: int) -> list[int]:
 def main(asked: Mapping[str, Any]) -> int:
     """Runs one block in this process; 0 = done, 1 = failed, 2 = its time was over."""
     began = time.monotonic()
+    from benchmarks.gpu.device import device  # imports torch, which the call itself does not need
+
     block, machine = named(asked["block"]), asked["machine"]
     with device(bool(machine.get("simulated"))) as name:
         left = asked["seconds"] - (time.monotonic() - began)
