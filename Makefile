@@ -34,10 +34,12 @@ help:
 	@echo "make test      lint, types, the fast tests, the quickstart; ARGS='-k vitals' is passed on to pytest"
 	@echo "make test-alone, test-browser, test-extra   the tests that compare clocks, that drive Chromium, and the slow ones:"
 	@echo "               frameworks, restore, faults, notebooks, other versions (CONTRIBUTING.md has their minutes)"
-	@echo "make gpu       on a machine with an NVIDIA GPU: proves what is only simulated elsewhere, in parts, 25 minutes at"
-	@echo "               most; goes on where it ended. MINUTES=9 for one call, OUT=dir, PARTS='nvml kineto' for some,"
-	@echo "               PYTHON=python3 for one that has torch (nothing is installed), REHEARSE=1 without a GPU"
-	@echo "make gpu-wheels  for a GPU machine without a registry: what make gpu may lack, into benchmarks/gpu/wheels/"
+	@echo "make gpu       on a machine with an NVIDIA GPU: proves what is only simulated elsewhere, in two calls of 340 and"
+	@echo "               240 s at most (CALL=1, CALL=2); without CALL what is not done yet. MINUTES=4 for less time, OUT=dir,"
+	@echo "               BLOCKS='probe clock' for some, PYTHON=python3 for one that has torch (nothing is installed),"
+	@echo "               REHEARSE=1 without a GPU"
+	@echo "make gpu-wheels  for a GPU machine without a registry: what its Python may lack, into benchmarks/gpu/wheels/"
+	@echo "               (GPU_PYTHON_VERSION=3.12)"
 	@echo "make clinic    how right the diagnosis is on more than a hundred sick and healthy loops (CLINIC_ARGS=...)"
 	@echo "make frontend  builds the panel's script out of gpu_doctor/notebook/frontend into gpu_doctor/notebook/static"
 	@echo "make course    runs the notebooks and keeps their results in them, on a machine that does nothing else"
@@ -77,14 +79,15 @@ test-extra: setup
 # The Python that is named, else .venv's, else python3. Nothing is installed: torch and the driver are the machine's own,
 # wherever that Python finds them.
 GPU_PYTHON := $(if $(filter file,$(origin PYTHON)),$(if $(wildcard $(PY)),$(PY),$(PYTHON)),$(PYTHON))
-GPU_ARGS = $(PARTS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(findstring command,$(origin OUT)),--out "$(OUT)") \
-  $(if $(filter-out 0,$(REHEARSE)),--rehearse $(if $(MINUTES),,--anew))
+GPU_ARGS = $(BLOCKS) $(if $(CALL),--call $(CALL)) $(if $(MINUTES),--minutes $(MINUTES)) \
+  $(if $(findstring command,$(origin OUT)),--out "$(OUT)") $(if $(filter-out 0,$(REHEARSE)),--rehearse $(if $(filter 2,$(CALL)),,--anew))
+GPU_PYTHON_VERSION ?= 3.12
 
 gpu:
 	env -u PYTHONNOUSERSITE PYTHONPATH="$(PYTHONPATH)" $(GPU_PYTHON) -m benchmarks.gpu $(GPU_ARGS)
 
 gpu-wheels:
-	$(GPU_PYTHON) -m benchmarks.gpu.wheels
+	$(GPU_PYTHON) -m benchmarks.gpu.wheels --python $(GPU_PYTHON_VERSION)
 
 clinic: $(VENV)/.dev-ready
 	$(PY) -m tests.support.clinic $(CLINIC_ARGS)

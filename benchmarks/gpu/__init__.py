@@ -1,1 +1,1 @@
-"""All that is marked as not yet run on a GPU, proved on one: `make gpu`, or `python -m benchmarks.gpu`."""
+"""Proves on a GPU what is marked as not yet run on one: `make gpu`, or `python -m benchmarks.gpu`."""

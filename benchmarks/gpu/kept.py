@@ -1,150 +1,188 @@
-"""What a part has found, a row at a time, in `parts/<name>.json` of the output folder: nothing that ran runs again."""
+"""What a proof has found: `rows.jsonl` of its output folder, a JSON line each, on the disk as soon as it is found.
+
+A line holds the machine of all lines after it, a row of a block, or how a block stands. Later lines replace earlier
+ones. Nothing is ever rewritten, so that a process may be ended at any time.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
+import re
+import signal
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+NAME: Final = "rows.jsonl"
 DONE: Final = "done"
 FAILED: Final = "failed"
 CUT_OFF: Final = "cut off"
 """Its time was over: another call goes on with the rows that are left."""
-RUNNING: Final = "running"
+NEEDS_A_CARD: Final = ("CUDA", "cuda", "NVML", "NVIDIA")
+"""An error of a rehearsal has one of these words where the simulated device ends."""
 Row = dict[str, Any]
 """`said` in a sentence, `good`: whether its aim is met (None = there is none), `figures`, and `error`: a traceback."""
+Work = Callable[[], Row]
+Found = dict[str, dict[str, Any]]
+"""Block -> its `status`, `seconds`, and `rows` by their keys."""
+
+
+class OutOfTime(BaseException):
+    """A row has had its time; no `except Exception` of a loop takes it."""
 
 
 def row(said: str, good: bool | None = None, /, **figures: Any) -> Row:
-    """What a row says and the figures that it rests on."""
+    """Makes a row from a sentence and the figures that it rests on."""
     return {"said": said, "good": good, "figures": figures}
 
 
-def place(out: Path, part: str) -> Path:
-    """The file of a part."""
-    return out / "parts" / f"{part}.json"
+def settled(found: Row) -> bool:
+    """Tells whether a row need not be found again: it neither failed nor missed its aim."""
+    return not found.get("error") and found.get("good") is not False
 
 
-def read(out: Path, part: str) -> dict[str, Any]:
-    """What is kept of a part; empty if nothing is, or what lies there cannot be read."""
+def add(out: Path, line: Mapping[str, Any]) -> None:
+    """Appends a line and has the system write it to the disk."""
+    with (out / NAME).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(_plain(line)) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(out: Path, machine: Mapping[str, Any] | None = None) -> Found:
+    """Reads what is kept; only what this machine gave where one is named, as figures of two cards are never mixed."""
+    found: Found = {}
+    counts = True
     try:
-        found = json.loads(place(out, part).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) and isinstance(found.get("rows"), dict) else {}
+        lines = (out / NAME).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return found
+    for text in lines:
+        try:
+            line = json.loads(text)
+        except ValueError:  # the process was ended while it wrote this one
+            continue
+        if "machine" in line:
+            counts = machine is None or _same(line["machine"], machine)
+        elif counts:
+            block = found.setdefault(line["block"], {"status": "", "seconds": 0.0, "rows": {}})
+            if "row" in line:
+                block["rows"][line["row"]] = {name: line[name] for name in line if name not in ("block", "row")}
+            else:
+                block["status"] = line["status"]
+                block["seconds"] += line["seconds"]
+    return found
 
 
-def write(out: Path, part: str, found: Mapping[str, Any]) -> None:
-    """Keeps it: whole or not at all, whenever the process is ended."""
-    path = place(out, part)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".new")
-    beside.write_text(json.dumps(_finite(found), indent=1), encoding="utf-8")
-    beside.replace(path)
-
-
-def same_machine(found: Mapping[str, Any], machine: Mapping[str, Any]) -> bool:
-    """Whether it was found where we are now: figures of two cards are never mixed."""
-    told = found.get("machine", {})
-    return all(told.get(name) == machine.get(name) for name in ("card", "simulated", "torch"))
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one.get(name) == other.get(name) for name in ("card", "simulated", "torch"))
 
 
 class Stage:
-    """Where a part works: its device, its time, and the rows that it has found."""
+    """Holds what a block works with: its device, its time, its folders, and the rows that it has found."""
 
     def __init__(
         self,
-        part: str,
+        block: str,
         out: Path,
         machine: Mapping[str, Any],
         seconds: float,
-        rehearse: bool = False,
+        work: Path | None = None,
+        device: str = "cuda",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.part, self.out, self.machine, self.rehearse = part, out, machine, rehearse
-        self.device = "cpu" if rehearse else "cuda"
-        self._clock, self._began = clock, clock()
-        self._ends = self._began + seconds
-        before = read(out, part)
-        kept: dict[str, Row] = before.get("rows", {}) if same_machine(before, machine) else {}
-        self.rows = {key: one for key, one in kept.items() if not one.get("error")}
-        self._earlier_s = float(before.get("seconds", 0.0)) if kept else 0.0
+        """Args: out: gets `rows.jsonl`. work: for files that the call gathers. device: as torch names it."""
+        self.block, self.out, self.machine, self.device = block, out, machine, device
+        self.work, self.rehearse = work or out, bool(machine.get("simulated"))
+        self._clock, self._ends = clock, clock() + seconds
+        kept = read(out, machine).get(block, {"rows": {}})["rows"]
+        self.rows: dict[str, Row] = {key: one for key, one in kept.items() if settled(one)}
         self.left: list[str] = []
-        """Rows for which there was no time."""
+        """There was no time for these rows."""
 
     def seconds(self) -> float:
-        """What is left of its time."""
+        """Returns the time that is left."""
         return self._ends - self._clock()
 
     def size(self, full: int, small: int) -> int:
-        """A size for the card, or for the rehearsal."""
+        """Chooses a size for the card or for the rehearsal."""
         return small if self.rehearse else full
 
-    def row(self, key: str, work: Callable[[], Row], needs_s: float = 0.0) -> None:
-        """Does the work and keeps what it found, unless that is there already or the time is over.
+    def run(self, works: Mapping[str, Work], share: float = 2.0) -> None:
+        """Finds the rows that are not there yet; each may take twice an equal share of the time that is left."""
+        waiting = [key for key in works if key not in self.rows]
+        for at, key in enumerate(waiting):
+            left = self.seconds()
+            if left <= 0:
+                self.left += waiting[at:]
+                return
+            self.row(key, works[key], min(left, share * left / (len(waiting) - at)))
 
-        What fails is kept as a failure, and the part goes on.
-        """
-        if key in self.rows:
-            return
-        if self.seconds() <= needs_s:
-            self.left.append(key)
-            return
+    def row(self, key: str, work: Work, seconds: float) -> None:
+        """Does the work and keeps what it found; what fails, or takes longer, is kept as a failure."""
+        began = self._clock()
         try:
-            found = work()
-        except Exception as error:
+            with limited(seconds):
+                found = work()
+        except (Exception, OutOfTime) as error:
             found = {"said": f"{type(error).__name__}: {error}"[:300], "good": False, "error": traceback.format_exc()}
-        self.keep(key, found)
+            if self.rehearse and any(word in str(error) for word in NEEDS_A_CARD):
+                found = row(f"needs a card: {error}"[:300])
+        self.keep(key, {**found, "seconds": round(self._clock() - began, 2)})
 
     def keep(self, key: str, found: Row) -> None:
-        """Keeps a row; what was not found on a card says so wherever it is read."""
-        self.rows[key] = found if not self.rehearse else {**found, "said": f"simulated: {found['said']}"}
-        print(f"{self.part}: {key}: {self.rows[key]['said']}", flush=True)
-        self.save(RUNNING)
+        """Keeps a row; what was not found on a card says so wherever it is read, and judges nothing."""
+        if self.rehearse:
+            good = None if not found.get("error") else False
+            found = {**found, "said": f"simulated: {found['said']}", "good": good}
+        self.rows[key] = found
+        print(f"{self.block}: {key}: {found['said']}", flush=True)
+        add(self.out, {"block": self.block, "row": key, **found})
 
-    def save(self, status: str, error: str = "") -> None:
-        """Keeps all that there is."""
-        seconds = self._earlier_s + self._clock() - self._began
-        found: dict[str, Any] = {"part": self.part, "status": status, "seconds": round(seconds, 1), "error": error}
-        write(self.out, self.part, {**found, "machine": dict(self.machine), "left": self.left, "rows": self.rows})
+    def record(self, name: str, recording: Any) -> None:
+        """Keeps a recording under a file's name."""
+        folder = self.work / "recordings"
+        folder.mkdir(exist_ok=True)
+        recording.save(folder / f"{re.sub('[^a-z0-9]+', '-', name.lower())}.npz")
 
-    def end(self, error: str = "") -> str:
-        """The part is over; says how."""
-        failed = bool(error) or any(one.get("error") for one in self.rows.values())
-        status = FAILED if failed else CUT_OFF if self.left else DONE
-        self.save(status, error)
-        return status
-
-
-def ended_by_force(out: Path, part: str, machine: Mapping[str, Any], status: str, why: str) -> None:
-    """Notes that a part's process ended without a word of its own; its rows stay."""
-    found = read(out, part)
-    if not found or not same_machine(found, machine):
-        found = {"part": part, "seconds": 0.0, "machine": dict(machine), "left": [], "rows": {}}
-    write(out, part, {**found, "status": status, "error": why})
+    def status(self) -> str:
+        """Tells how the block stands at its end."""
+        if any(one.get("error") for one in self.rows.values()):
+            return FAILED
+        return CUT_OFF if self.left else DONE
 
 
-def forget(out: Path, parts: tuple[str, ...]) -> None:
-    """Nothing of these parts was ever found."""
-    for part in parts:
-        for path in (place(out, part), out / "logs" / f"{part}.txt"):
-            path.unlink(missing_ok=True)
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises `OutOfTime` in the main thread after so long, and again and again until it is heard."""
+
+    def over(*_: object) -> None:
+        raise OutOfTime(f"it had {seconds:.1f} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01), 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
-def _finite(value: Any) -> Any:
-    """As JSON takes it: what is not a number is null, and a number of numpy or torch is a plain one."""
+def _plain(value: Any) -> Any:
+    """Converts to what JSON takes: what is not a number becomes null, a number of numpy or torch a plain one."""
     if isinstance(value, Mapping):
-        return {str(key): _finite(one) for key, one in value.items()}
+        return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_finite(one) for one in value]
+        return [_plain(one) for one in value]
     if value is None or isinstance(value, str | bool | int):
         return value
     if hasattr(value, "item") and not isinstance(value, float):
-        return _finite(value.item())
+        return _plain(value.item())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return str(value)

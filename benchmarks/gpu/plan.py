@@ -1,43 +1,58 @@
-"""The parts of the proof, in the order in which they run, and how long each may take."""
+"""Lists the two calls of the proof, their blocks in order, and how long each may take."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-REHEARSED_S: Final = 150.0
-"""A part of the rehearsal may take so long; all of them take two minutes where nobody else computes."""
+CALL_S: Final = {1: 340.0, 2: 240.0}
+"""A call takes no longer, its start and its archive included."""
+END_S: Final = 6.0
+"""A call keeps so much of its time to write what it leaves."""
+AGAIN_S: Final = 100.0
+"""The second call has so much for all that failed in the first."""
+REHEARSED: Final = 0.6
+"""A rehearsal takes so much of each limit."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """One part: `benchmarks.gpu.parts.<module>`, run in a process of its own."""
+class Block:
+    """Describes one process of a call."""
 
     name: str
+    call: int
+    seconds: float
+    """It takes no more; a call that has less left gives it what is left."""
+    where: str
+    """Names the module and the function that finds its rows."""
     holds: str
-    minutes: float
-    """At most; then it is ended, and what it has found so far stays."""
 
     @property
-    def module(self) -> str:
-        """Where it stands."""
-        return f"benchmarks.gpu.parts.{self.name.replace('-', '_')}"
-
-    def limit_s(self, rehearse: bool) -> float:
-        """Seconds that it may take."""
-        return REHEARSED_S if rehearse else 60.0 * self.minutes
+    def run(self) -> Callable[[Any], None]:
+        """Imports the function, which is given a `Stage`."""
+        module, _, function = self.where.partition(":")
+        found: Callable[[Any], None] = getattr(importlib.import_module(f"benchmarks.gpu.{module}"), function)
+        return found
 
 
-PARTS: Final = (
-    Part("nvml", "our readings of the card beside those of nvidia-smi", 0.5),
-    Part("kineto", "gap, busy time and phases beside torch.profiler's trace of the same steps", 1.5),
-    Part("own-cost", "what watching costs a step, bare and watched in turns", 1.5),
-    Part("patients", "sick loops and their cures by the clock, beside the diagnosis and its forecast", 7.0),
-    Part("precision", "fp16 with a scaler and bf16: speed and losses, by hand and by knob", 1.5),
-    Part("largest-batch", "the largest batch as foretold, and as found by running out of memory", 1.0),
-    Part("articles", "the figures that articles on starving GPUs tell", 2.5),
-    Part("trials", "trials whose truth is known: copies, equal sides, work that is still queued", 1.5),
-    Part("recordings", "eight loops recorded for the tutorials", 1.0),
-    Part("tests", "tests/gpu by pytest", 7.0),
+BLOCKS: Final = (
+    Block("probe", 1, 45.0, "probe:run", "what CUDA does, where the taps rely on it"),
+    Block("notebook", 1, 75.0, "notebook:run", "the quickstart in a kernel, and one trial by a click"),
+    Block("clock", 1, 110.0, "clock:run", "exposed wait, copies, gap and busy beside torch.profiler and GPM"),
+    Block("trials", 1, 50.0, "trials:run", "trials of known truth"),
+    Block("tests", 1, 50.0, "tests:run", "the most telling of tests/gpu"),
+    Block(
+        "patients", 2, 80.0, "diagnoses:run", "sick loops, one for each GPU rule: is it named, what does its cure gain"
+    ),
+    Block("frameworks", 2, 40.0, "diagnoses:frameworks", "Trainer, Lightning and timm under watch()"),
+    Block("precision", 2, 45.0, "trials:precision", "fp16 and compile, by knob and by hand"),
+    Block("restore", 2, 60.0, "tests:restore", "what a trial puts back on a card"),
 )
-"""Dearest last: with little time left, most is known. All of them take 25 minutes at most."""
+"""What matters most comes first: with little time left, most is known."""
+
+
+def named(name: str) -> Block:
+    """Finds the block of that name."""
+    return next(one for one in BLOCKS if one.name == name)

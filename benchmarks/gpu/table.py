@@ -1,28 +1,29 @@
-"""The table of a proof: every part, every row, in Markdown."""
+"""Writes the table of a proof in Markdown: every block, every row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from benchmarks.gpu.kept import DONE
-from benchmarks.gpu.plan import Part
+from benchmarks.gpu.plan import BLOCKS
 
 MARKS: Final = {True: "yes", False: "**no**", None: ""}
+SHOWN: Final = 200
+"""A summary shows so many characters of a row."""
 SIMULATED: Final = (
-    "**Simulated.** No GPU took part: the CPU and a simulated device stood in for one, with shrunken sizes. This shows "
+    "**Simulated.** No GPU took part: the CPU or a simulated device stood in for one, with shrunken sizes. This shows "
     "that the proof runs, and says nothing of any card."
 )
 
 
-def table(machine: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], parts: Sequence[Part]) -> str:
-    """All that is kept, with the machine it was found on."""
+def table(machine: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Writes all that is kept, with the machine it was found on."""
     lines = [f"# {heading(machine)}", ""]
     if machine.get("simulated"):
         lines += [SIMULATED, ""]
-    for part in parts:
-        one = found.get(part.name, {})
-        lines += [f"## {part.name}: {part.holds}", "", state(one), ""]
+    for block in BLOCKS:
+        one = found.get(block.name, {})
+        lines += [f"## {block.name}: {block.holds}", "", state(one), ""]
         rows: Mapping[str, Mapping[str, Any]] = one.get("rows", {})
         if rows:
             lines += ["| | found | as it should be |", "|---|---|---|"]
@@ -32,7 +33,7 @@ def table(machine: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], pa
 
 
 def heading(machine: Mapping[str, Any]) -> str:
-    """Card, driver, torch, Python, date."""
+    """Writes card, driver, torch, Python and date."""
     versions = [
         f"driver {machine['driver']}" if machine.get("driver") else "",
         f"torch {machine.get('torch', '?')}",
@@ -44,23 +45,26 @@ def heading(machine: Mapping[str, Any]) -> str:
 
 
 def state(one: Mapping[str, Any]) -> str:
-    """How a part stands, in a line; the end of what went wrong."""
+    """Tells how a block stands."""
     if not one:
         return "Not run."
     rows = list(one.get("rows", {}).values())
     failed = sum(bool(row.get("error")) for row in rows)
     missed = sum(row.get("good") is False and not row.get("error") for row in rows)
-    said = f"{str(one.get('status', '?')).capitalize()} after {one.get('seconds', 0):.0f} s: {len(rows)} rows"
+    said = f"{str(one.get('status') or 'begun').capitalize()} after {one.get('seconds', 0):.0f} s: {len(rows)} rows"
     said += f", {missed} not as they should be" if missed else ""
-    said += f", {failed} failed" if failed else ""
-    said += f"; left: {', '.join(one['left'])}" if one.get("left") and one.get("status") != DONE else ""
-    last = str(one.get("error", "")).strip().splitlines()[-1:]
-    return f"{said}." + (f" {last[0]}" if last else "")
+    return said + (f", {failed} failed." if failed else ".")
 
 
-def summary(found: Mapping[str, Mapping[str, Any]], parts: Sequence[Part]) -> str:
-    """A line a part."""
-    return "\n".join(f"{part.name:<14} {state(found.get(part.name, {}))}" for part in parts)
+def summary(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Writes a line for each block, and one for each row that is not as it should be."""
+    lines = []
+    for block in BLOCKS:
+        one = found.get(block.name, {})
+        lines.append(f"{block.name:<11} {state(one)}")
+        missed = [(key, row) for key, row in one.get("rows", {}).items() if row.get("good") is False]
+        lines += [f"    {key}: {_cell(row.get('said', ''))[:SHOWN]}" for key, row in missed]
+    return "\n".join(lines)
 
 
 def _mark(row: Mapping[str, Any]) -> str:

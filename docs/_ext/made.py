@@ -103,10 +103,9 @@ def gains() -> str:
 
 def cards() -> str:
     """What was proved on GPUs, a table a card."""
-    from benchmarks.gpu.plan import PARTS
     from benchmarks.gpu.table import table
 
-    told = [table(proof["machine"], proof["parts"], PARTS).replace("\n#", "\n##") for proof in pairs.proofs()]
+    told = [table(proof["machine"], proof["parts"]).replace("\n#", "\n##") for proof in pairs.proofs()]
     return "\n\n".join(told) or "No card's figures are kept yet: what needs a GPU was tested with simulated ones."
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from benchmarks.gpu.patients import PATIENTS
+from benchmarks.gpu.loops import PATIENTS, Loop, filled
 from docs._ext import markdown
 from tests.support.clinic.cell import Cell
 from tests.support.clinic.ward import FAMILIES
@@ -21,8 +21,8 @@ from tests.support.repository import ROOT
 BENCHMARKS: Final = ROOT / "benchmarks"
 CLINIC: Final = BENCHMARKS / "clinic.json"
 """The last examination that was kept; absent until one is."""
-ON_A_CARD: Final = ("cuda", 300, 8192)
-"""Device, steps and rows with which a GPU's program is shown; the rows of a run fit its card."""
+ON_A_CARD: Final = ("cuda", 300, True, 8192)
+"""Device, steps, full sizes, and rows with which a GPU's program is shown; the rows of a run fit its card."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def shown(rule: str) -> Pair | None:
     cells = [one for one in _cells() if one.top[:1] == (rule,)] or [one for one in _cells() if rule in one.top]
     if cells:
         return _of_the_clinic(min(cells, key=lambda one: len(one.before) + len(one.sick) + len(one.cured)))
-    found = [one for one in PATIENTS if one.rule == rule and (one.cured or one.loader)]
+    found = [one for one in PATIENTS if one.rule == rule and one.cured]
     return _of_a_card(found[0]) if found else None
 
 
@@ -80,10 +80,9 @@ def _of_the_clinic(cell: Cell) -> Pair:
     return Pair(cell.name, f"{above}\n\n{sick.strip(chr(10))}", change, said)
 
 
-def _of_a_card(one: Any) -> Pair:
-    above = one.above(*ON_A_CARD)
-    after, _, _ = one.cure(above, {})
-    sick, cured = (f"{cells.strip()}\n\n{cell.strip()}" for cells, cell in ((above, one.sick), (after, one.cured)))
+def _of_a_card(one: Loop) -> Pair:
+    above, after = (filled(cells, *ON_A_CARD) for cells in (one.above, one.better or one.above))
+    sick, cured = (f"{cells.strip()}\n\n{cell.strip()}" for cells, cell in ((above, one.cell), (after, one.cured)))
     said = tuple(f"Measured on {card}: {gain:.2f}x." for card, gain in _cards(f"{one.key}: cure"))
     return Pair(one.key, sick, markdown.difference(sick, cured), said)
 

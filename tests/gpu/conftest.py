@@ -1,4 +1,4 @@
-"""Tests of this folder need an NVIDIA GPU; elsewhere they are skipped. They are the part `tests` of `make gpu`."""
+"""Tests of this folder need an NVIDIA GPU; elsewhere they are skipped. `make gpu` runs some."""
 
 from __future__ import annotations
 
