@@ -8,7 +8,7 @@ clocks rise in the first second of work, new sizes of memory stop everything. Ti
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -60,6 +60,8 @@ MOST_LAUNCHED: Final = 1024
 MALLOC_NS: Final = 400_000
 """A `cudaMalloc`, beside the wait for all streams."""
 INIT_NS: Final = 250 * MS
+CORES: Final = 16.0
+"""Of the host."""
 LOW_CLOCK: Final = 345 / 1980
 """Of its highest clock an idle device has so much, and rises to all of it within a second of work."""
 RAMP_NS: Final = 1000 * MS
@@ -121,7 +123,9 @@ class SimulatedDevice:
         self.mark_cost_ms = 0.0
         """Host: to put a mark, beside `MARK_NS`."""
         self.marks: list[Mark] = []
-        self.initialised = self.initialisations = 0
+        self.initialised = False
+        self.touched: Counter[str] = Counter()
+        """Calls that touched CUDA before it was initialised, by name; the last one may have initialised it."""
         self.graph: Graph | None = None
         """Is being captured."""
         self.sizes: set[int] = set()
@@ -173,7 +177,7 @@ class SimulatedDevice:
     def recorder(self, **options: Any) -> Recorder:
         """A recorder on this clock, whose folding takes the host its time."""
         found = Recorder(clock=lambda: self.now, sync_measured=True, **options)
-        found.facts["device"] = "cuda:0"
+        found.facts.update(device="cuda:0", usable_cores=CORES, os_cores=int(CORES))
         take: Callable[[list[Any]], None] = found._take
 
         def taken(events: list[Any]) -> None:
@@ -183,11 +187,15 @@ class SimulatedDevice:
         found._take = taken  # type: ignore[method-assign]
         return found
 
+    def touch(self, call: str) -> None:
+        """A call that initialises CUDA, or asks its driver."""
+        if not self.initialised:
+            self.touched[call] += 1
+
     def initialise(self) -> None:
         """The first call that needs a context makes it."""
-        self.initialisations += 1
         if not self.initialised:
-            self.initialised = 1
+            self.initialised = True
             if not self.exact:
                 self._pass(0 if self._real else INIT_NS)
 
