@@ -109,7 +109,7 @@ class SimulatedCuda(TorchFunctionMode):
         super().__init__()
         self.device = device or SimulatedDevice()
         self.kernel_ms, self.launch_ms = kernel_ms, launch_ms
-        self.uuids = UUIDS[:cards]
+        self.uuids, self.bytes_per_ms = UUIDS[:cards], BYTES_PER_MS
         self.events = 0
         """That were made."""
         self.pending: list[tuple[float, int, float]] = []
@@ -280,7 +280,7 @@ class SimulatedCuda(TorchFunctionMode):
 
     def _transfer(self, tensor: torch.Tensor, there: bool, blocks: bool) -> None:
         pinned = bool(getattr(tensor, _PINNED, False))
-        took_ms = tensor.numel() * tensor.element_size() / BYTES_PER_MS * (1 if pinned else 2)
+        took_ms = tensor.numel() * tensor.element_size() / self.bytes_per_ms * (1 if pinned else 2)
         self.device.copy(took_ms, blocks or (there and not pinned), 0.005)
 
     def _pin_memory(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 from gpu_doctor.capture.events import (
     BACKED,
     BATCH,
+    BATCH_AT,
     CALL,
     CALLED,
     COPIED,
@@ -392,6 +393,8 @@ class Noted:
         self.log.pulled = True
         self.log.mark(BATCH)
         self.log.note((BATCH, self.log.clock(), samples))
+        if self.recorder.marks is not None:  # the tap on copies is up where there is a device
+            self.log.note((BATCH_AT, self.log.clock(), frozenset()))
 
     def pull(self, source: Source | None = None, grad: bool = True, samples: float = 8.0) -> None:
         """It is asked for and there at once."""
