@@ -26,6 +26,7 @@ from unittest import mock
 import torch
 from torch.overrides import TorchFunctionMode
 
+from gpu_doctor.capture.cost import event_cost_ns
 from gpu_doctor.machine import cuda as our_cuda
 from gpu_doctor.machine.nvml import probe
 from tests.support.simulated_device import Graph, Mark, SimulatedDevice
@@ -57,8 +58,7 @@ _VIEWS: Final = _names(
     "size dim numel stride view reshape detach requires_grad_ register_hook data_ptr is_floating_point element_size "
     "unsqueeze squeeze expand transpose permute flatten __len__ is_contiguous is_complex storage_offset "
     "untyped_storage __hash__ nelement ndimension view_as register_post_accumulate_grad_hook expand_as unbind __iter__ "
-    "chunk split is_pinned narrow result_type is_sparse t select type is_inference retain_grad zero_grad "
-    "__format__"
+    "chunk split is_pinned narrow result_type is_sparse t select type is_inference retain_grad zero_grad"
 )
 
 
@@ -120,6 +120,7 @@ class SimulatedCuda(TorchFunctionMode):
 
     def __enter__(self) -> SimulatedCuda:
         self._ends.__enter__()
+        event_cost_ns()  # is measured once a process, and not in virtual time
         found = _functions(self)
         for name, initialises in touching().items():
             self._replace(*_MODULES, **{name: self._touching(name, initialises, found.pop(name, None))})
@@ -174,6 +175,10 @@ class SimulatedCuda(TorchFunctionMode):
         if isinstance(of, _ATTRIBUTE):
             return self._attribute(func, of.__name__, args)
         name = getattr(func, "__name__", "")
+        if name in ("__format__", "backward") and on_cuda(args[0]):
+            return self._composed(name, *args, **kwargs)
+        if name == "backward":  # `torch.autograd.backward` hands itself over, as it stands there: with our tap
+            return inspect.unwrap(func)(*args, **kwargs)
         if name in ("to", "cuda", "cpu", "copy_", "pin_memory", "is_pinned"):
             return getattr(self, f"_{name}")(func, args, kwargs)
         return self._called(func, name, args, kwargs)
@@ -196,12 +201,24 @@ class SimulatedCuda(TorchFunctionMode):
             card = _card((args, kwargs))
         if card is None:
             return func(*args, **kwargs)
+        if name == "numpy":
+            raise TypeError("can't convert a cuda tensor to numpy")
         if name in _WAITS or (name == "__getitem__" and _masks(args[1])):
             self.device.synchronize()
         found = func(*args, **kwargs)
         if name not in _VIEWS and name not in _WAITS:
             self._kernel(torch.is_grad_enabled())
         return _put(found, card)
+
+    def _composed(self, name: str, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        """As torch does it, in calls of its own: our taps are among them, and must find tensors where they lie."""
+        super().__enter__()  # type: ignore[no-untyped-call]
+        try:
+            if name == "backward":
+                return torch.autograd.backward(tensor, kwargs.pop("gradient", None), **kwargs)
+            return format(tensor.item(), *args) if tensor.dim() == 0 else object.__format__(tensor, *args)
+        finally:
+            super().__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def needed(self, name: str) -> None:
         """A call of torch that needs CUDA."""
@@ -370,6 +387,11 @@ def _functions(cuda: SimulatedCuda) -> dict[str, Any]:
         def synchronize(self) -> None:
             with stream(self):
                 device.synchronize()
+
+        def record_event(self, event: Event | None = None) -> Event:
+            found = event or Event()
+            found.record(self)
+            return found
 
         def wait_stream(self, other: Stream) -> None:
             with stream(self):

@@ -1,4 +1,4 @@
-"""Training loops on the simulated GPU: what the device did, by our columns and by its own timeline; the first finding."""
+"""Training loops on the simulated GPU: what it did, by our columns and by its own timeline; the first finding."""
 
 from __future__ import annotations
 
