@@ -43,6 +43,8 @@ class World:
     kernel_ms: float = 0.5
     cost_ms: float = 0.01
     steps: int = STEPS
+    new_sizes: int = 0
+    """The forward needs memory of so many sizes that the allocator has not met yet."""
     bytes_per_ms: float = BYTES_PER_MS
     """Of a copy from pinned memory."""
     net: nn.Module = field(init=False)
@@ -102,7 +104,11 @@ class Net(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         world = self._world[0]
-        world.cuda.launch(world.kernel_ms, world.kernels, "forward", world.cost_ms)
+        parts = max(world.new_sizes, 1)
+        for _ in range(parts):
+            world.cuda.launch(world.kernel_ms, world.kernels // parts, "forward", world.cost_ms)
+            if world.new_sizes:
+                world.device.allocate(len(world.device.sizes))
         world.cuda.pending.append((world.kernel_ms, world.kernels, world.cost_ms))
         return x[:, :4] * self.weight
 
@@ -275,8 +281,8 @@ def masking(world: World) -> None:
 
 def growing(world: World) -> None:
     """Each step needs memory of a size that the allocator has not met yet."""
-    for i, x in enumerate(world.loader()):
-        world.device.allocate(i)
+    for x in world.loader():
+        world.device.allocate(len(world.device.sizes))
         world.optimizer.zero_grad()
         world.learn(x.to("cuda"))
         world.optimizer.step()
@@ -292,15 +298,15 @@ class Kind:
     options: dict[str, Any] = field(default_factory=dict)
     ramps: bool = False
     """The device's clock is low at the begin."""
-    keeps_up: bool = False
-    """The device has done each kernel before the next one is launched: its busy time is told as an upper bound, and its
-    gap as a lower one."""
+    idles_within: bool = False
+    """The device idles inside of phases, which marks do not show: its busy time is told as an upper bound, its gap as a
+    lower one, and what lies between is no more than the time in which it had caught up with its host."""
 
 
 STARVED: Final = ("loader-without-workers",)
 LAUNCHES: Final = ("not-compiled", "launch-bound")
 """The first stands in the other's place where the model is not compiled."""
-SMALL: Final = {"steps": 30, "kernels": 150, "kernel_ms": 0.005, "cost_ms": 0.02}
+SMALL: Final = {"steps": 30, "kernels": 100, "kernel_ms": 0.005, "cost_ms": 0.02}
 SLOW_LINK: Final = {"bytes_per_ms": 1e6}
 """A batch takes 2 ms to copy from pinned memory. On one stream that is not sooner over where nobody waits for it."""
 KINDS: Final = {
@@ -332,7 +338,9 @@ KINDS: Final = {
     "clock ramp, item each step": Kind(reading(1), STARVED, {"fetch_ms": 15.0}, ramps=True),
     "new sizes of memory": Kind(growing, (), {"fetch_ms": 0.5}),
     "new sizes of memory, starved": Kind(growing, STARVED, {"fetch_ms": 15.0}),
-    "small kernels": Kind(plain, LAUNCHES, {"fetch_ms": 0.5, **SMALL}, keeps_up=True),
+    "new sizes in the forward": Kind(plain, (), {"fetch_ms": 0.5, "new_sizes": 5}, idles_within=True),
+    "new sizes in the forward, starved": Kind(plain, STARVED, {"fetch_ms": 15.0, "new_sizes": 5}, idles_within=True),
+    "small kernels": Kind(plain, LAUNCHES, {"fetch_ms": 0.5, **SMALL}, idles_within=True),
     "blocking copy": Kind(pinned(True), (), {"fetch_ms": 0.5, **SLOW_LINK}),
     "blocking copy, starved": Kind(pinned(True), STARVED, {"fetch_ms": 30.0, **SLOW_LINK}),
     "copy that is not waited for": Kind(pinned(False), (), {"fetch_ms": 0.5, **SLOW_LINK}),
