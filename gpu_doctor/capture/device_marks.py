@@ -5,7 +5,7 @@ The step clock says which spans a step consists of; here its marks are put toget
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from gpu_doctor.capture.gpu.clock import Put
@@ -59,6 +59,11 @@ class DeviceMarks:
 
     def stopped(self) -> None:
         """No marks are put from here on, in the middle of a step: it cannot be read."""
+        self._whole = False
+
+    def lost(self, marks: Iterable[Marked]) -> None:
+        """These marks of the open step will not be read, so it cannot be."""
+        self.spent += [one.put.mark for one in marks]
         self._whole = False
 
     def _keep_newest(self, span: Span) -> None:

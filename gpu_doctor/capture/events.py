@@ -105,6 +105,7 @@ class Log:
     __slots__ = (
         *(
             "backing",
+            "calling",
             "clock",
             "cpu_clock",
             "cpu_due_ns",
@@ -118,6 +119,7 @@ class Log:
             "note",
             "own_ns",
             "pulled",
+            "stepped",
             "steps",
             "thread",
             "trains",
@@ -142,6 +144,10 @@ class Log:
         empty = go on."""
         self.backing = 0
         """Backwards that run now, on the training thread."""
+        self.calling = 0
+        """Forwards of outermost modules that run now, on the training thread."""
+        self.stepped = 0
+        """Optimizer steps that have ended, on the training thread."""
         self.trains = False
         """The training thread has stepped an optimizer."""
         self.pulled = False

@@ -17,6 +17,7 @@ from gpu_doctor.recording.steps import PHASE_COUNT
 _NAN: Final = float("nan")
 _UNREAD: Final = (_NAN,) * 10
 """The device's columns of a step that ends: `StepTable.add_device` fills them later."""
+_COUNTS: Final = ("batches", "edge_ns", "transfers", "transfer_bytes", "pageable", "syncs", "closures")
 _NOTHING: Final = (0,) * PHASE_COUNT
 
 
@@ -133,6 +134,21 @@ def row(
         0.0,
         epoch if epoch > 0 else 0,
     ]
+
+
+def together(spans: Sequence[Span]) -> Span:
+    """One span with the sums of several, all of a step's own or all of an evaluation's; marks are left out."""
+    one = Span(spans[0].begin, spans[0].evaluation)
+    for span in spans:
+        one.ns = list(map(add, one.ns, span.ns))
+        one.samples += span.samples
+        if span.forward_samples == span.forward_samples:
+            one.forward_samples = span.forward_samples
+        one.loss = one.loss if span.loss is None else span.loss
+        one.calls = one.calls if span.calls is None else summed(one.calls or {}, span.calls)
+        for name in _COUNTS:
+            setattr(one, name, getattr(one, name) + getattr(span, name))
+    return one
 
 
 def summed(calls: Mapping[Any, list[float]], others: Mapping[Any, list[float]]) -> dict[Any, list[float]]:

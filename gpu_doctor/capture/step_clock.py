@@ -19,7 +19,7 @@ from gpu_doctor.capture.device_marks import DeviceMarks
 from gpu_doctor.capture.events import CALL, CODES, Event
 from gpu_doctor.capture.gpu.marks import Marked
 from gpu_doctor.capture.held import Batch, Held
-from gpu_doctor.capture.spans import Source, Span, row, summed
+from gpu_doctor.capture.spans import Source, Span, row, summed, together
 from gpu_doctor.recording.steps import (
     BACKWARD,
     DATA_WAIT,
@@ -36,6 +36,8 @@ from gpu_doctor.recording.steps import (
 )
 
 _NAN: Final = float("nan")
+MOST_SPANS: Final = 2048
+"""Of an open step; in one that never ends the older ones are put together."""
 STARTS: Final = (
     *(events.NEXT, events.NEXT_BLIND, events.OPENING, events.GRADIENT, events.STEP, events.RESTART),
     *range(CALL, CODES),
@@ -259,6 +261,19 @@ class StepClock:
         self._span = Span(self._mark, evaluation)
         self._spans.append(self._span)
 
+    def _put_together(self) -> None:
+        """A step that does not end: its older spans become one of its own and one of evaluations."""
+        count = min(self._at_ask, self._own_end or self._at_ask, len(self._spans) - 2)
+        old, self._spans = self._spans[:count], self._spans[count:]
+        kinds = [[one for one in old if one.evaluation == evaluation] for evaluation in (True, False)]
+        merged = [together(ones) for ones in kinds if ones]
+        if self._fed_span in old:
+            self._fed_span = merged[-1]
+        self.device.lost(mark for one in old for mark in one.marks or ())
+        self._spans[:0] = merged
+        self._at_ask -= count - len(merged)
+        self._own_end -= (count - len(merged)) if self._own_end else 0
+
     def _gather_evaluation(self) -> None:
         """A span of an evaluation has ended: it joins the one before, so that a long pass is no long list."""
         spans = self._spans
@@ -378,6 +393,8 @@ class StepClock:
             begun = not source.delivered and self._spans[-1:] == [self._begun]
             self._ahead, self._at_ask = 0, len(self._spans) - begun
         self._learned = self._forwarded = self._eval_forward = self._fetched = False
+        if len(self._spans) > MOST_SPANS:
+            self._put_together()
         self._cut(source.evaluation)
         phases.append(DATA_WAIT)
         self._asking.append(source)

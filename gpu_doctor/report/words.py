@@ -226,7 +226,7 @@ def efficiency(vitals: Vitals) -> list[str]:
         said.append(f"{formatting.number(vitals.energy_per_sample_j)} J/sample")
     if vitals.gpu_gap_share is not None and vitals.gpu_forward_share is not None:
         parts = {"forward": vitals.gpu_forward_share, "backward": vitals.gpu_backward_share}
-        parts |= {"optimizer": vitals.gpu_optimizer_share, "between steps": vitals.gpu_gap_share}
+        parts |= {"optimizer": vitals.gpu_optimizer_share, "gaps": vitals.gpu_gap_share}
         told = ", ".join(f"{formatting.share(share)} {name}" for name, share in parts.items() if share)
         said.append(f"GPU time: {told}")
     return said

@@ -60,9 +60,9 @@ class World:
         """That computes."""
         return self.cuda.device
 
-    def loader(self) -> DataLoader[Any]:
-        """Batches that are fetched in this process."""
-        return DataLoader(Rows(self), batch_size=None)
+    def loader(self, batches: int | None = None) -> DataLoader[Any]:
+        """As many batches as its loops have steps, or another number, fetched in this process."""
+        return DataLoader(Rows(self, self.steps if batches is None else batches), batch_size=None)
 
     def learn(self, x: torch.Tensor, scale: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss) -> torch.Tensor:
         """Forward, loss and backward."""
@@ -78,15 +78,15 @@ class World:
 class Rows(Dataset[torch.Tensor]):
     """Whole batches, each of which takes the host its time."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, batches: int) -> None:
+        self._world, self._batches = world, batches
         self._batch = torch.zeros(BATCH, WIDTH)
 
     def __len__(self) -> int:
-        return self._world.steps
+        return self._batches
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if index >= len(self):
+        if index >= self._batches:
             raise IndexError
         self._world.device.fetch(self._world.fetch_ms)
         if self._world.after_ms:

@@ -39,7 +39,7 @@ _BEGINS: Final = {
     events.CALL: FORWARD,
     events.GRADIENT: BACKWARD,
     events.STEP: OPTIMIZER,
-    events.REPLAY: OTHER,
+    events.REPLAY: LOSS,
     events.WAITING: SYNC,
 }
 """What the host goes into at a mark,"""
@@ -50,7 +50,7 @@ _ENDS: Final = {
     events.CALLED: FORWARD,
     events.BACKED: BACKWARD,
     events.STEPPED: OPTIMIZER,
-    events.REPLAYED: OTHER,
+    events.REPLAYED: LOSS,
     events.SYNCED: SYNC,
 }
 """and comes out of."""

@@ -95,10 +95,12 @@ def heard_call(
         except Exception as error:
             broke(error)
         inside += 1
+        log.calling += 1
         try:
             output = (own or module._call_impl)(*args, **kwargs)
         finally:
             inside -= 1
+            log.calling -= 1
             try:
                 if begun:
                     if log.marker is not None:

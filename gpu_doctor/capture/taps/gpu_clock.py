@@ -114,7 +114,13 @@ def tap(scope: TapScope) -> None:
         forget()
         log.marker = recorder.windows = None
 
+    def replays() -> None:
+        scope.replayed.leave(replays)
+        forget()
+        give()
+
     scope.optimized.append(first_step)
+    scope.replayed.append(replays)
     if scope.accelerated:
         scope.heard.append(heard)
     scope.at_end(end)

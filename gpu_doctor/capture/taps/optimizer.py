@@ -152,6 +152,7 @@ class Steps:
                 log.mark(STEPPED)
             now = log.clock()
             log.note((STEPPED, now, id(optimizer)))
+            log.stepped += 1
             if not log.pulled and now >= log.cpu_due_ns:  # where batches are pulled, it is read as they are asked for
                 log.cpu_due_ns = now + CPU_EVERY_NS
                 log.note((CPU, now, log.cpu_clock()))

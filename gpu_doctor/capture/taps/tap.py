@@ -90,6 +90,8 @@ class TapScope:
     differentiated: Listeners = field(default_factory=Listeners)
     """Called with the loss before a backward pass of the training thread, while somebody looks: empty most of the
     time."""
+    replayed: Listeners = field(default_factory=Listeners)
+    """Called before a CUDA graph of the loop's own is launched, while somebody looks."""
     backed: Listeners = field(default_factory=Listeners)
     """Called when a backward pass of the training thread has ended, still within its phase."""
     ends: ExitStack = field(default_factory=ExitStack)
@@ -135,7 +137,7 @@ class TapScope:
     def forget(self) -> None:
         """Nobody listens any more: what listens holds the model and, through the scope, itself."""
         told = (self.pulled, self.optimized, self.found, self.made, self.heard, self.stepped, self.differentiated)
-        for ones in (*told, self.backed):
+        for ones in (*told, self.replayed, self.backed):
             ones.clear()
 
 

@@ -18,7 +18,7 @@ NONE_READY: Final = 0.5
 def kernels_set_it(vitals: Vitals) -> bool:
     """Whether a loop on a GPU would take less time if its kernels did; true on a CPU device, where all is one queue.
 
-    A GPU that nobody waits for and that idles between two steps all the same is through before its host comes with
+    A GPU that nobody waits for and that idles between phases all the same is through before its host comes with
     more: with a batch that it fetches itself, with Python, with launches.
     """
     if not vitals.on_gpu:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gpu_doctor.capture.device_marks import MOST_MARKS
+from gpu_doctor.capture.events import STEP, STEPPED
 from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.diagnosis.vitals.measure import measure
@@ -420,3 +421,23 @@ def test_an_update_by_hand_is_no_gap(how: str) -> None:
     _, recording = Plain(how=how, wait=15, kernel=0.5, update=4.0, steps=120).play(SimulatedDevice(exact=True))
     assert recording.steps.device_steps.sum() >= 120 - 66
     assert gap_share(recording) == pytest.approx(6.1 / 15.1, abs=0.02)
+
+
+def test_an_optimizer_that_steps_on_autograds_thread_needs_no_loader_to_be_timed() -> None:
+    """Its step is noted when the backward has ended, and has no mark of its own."""
+    device, loop = watched()
+    for _ in range(20):
+        loop.forward()
+        device.launch(2)
+        loop.called()
+        loop.backward()
+        device.launch(4)
+        loop.backed()
+        loop.log.note((STEP, loop.log.clock(), 1))
+        loop.log.note((STEPPED, loop.log.clock(), 1))
+        device.host(9)
+    device.synchronize()
+    steps = loop.close().steps
+    assert len(steps) == 20 and steps.device_steps.sum() == 19
+    assert steps.gpu_s[1:].sum() == pytest.approx(19 * 6e-3, rel=0.01)
+    assert steps.gpu_gap_s[1:].sum() == pytest.approx(19 * 3e-3, rel=0.01)

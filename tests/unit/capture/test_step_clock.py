@@ -25,6 +25,7 @@ from gpu_doctor.capture.events import (
 )
 from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.spans import Source
+from gpu_doctor.capture.step_clock import MOST_SPANS
 from gpu_doctor.recording.steps import INFERENCE, OTHER, TRAINING
 from tests.support.clock_bench import MS, Bench, sums
 
@@ -667,3 +668,29 @@ def test_what_a_wait_between_two_steps_takes_is_no_time_of_theirs() -> None:
     steps = bench.close()
     np.testing.assert_allclose(steps.wall_s, [0.01075, 0.00975] * 3)
     np.testing.assert_allclose(steps.cpu_s, steps.wall_s / 2)
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_step_that_does_not_end_is_held_in_bounded_spans_and_all_of_its_time_is_told(marked: bool) -> None:
+    bench, pull, held_out = Bench(), Source(), Source()
+    bench.pull(pull)
+    bench.train()
+    for number in range(5 * MOST_SPANS):  # losses of single batches are summed, and one step is made of all
+        bench.pull(pull, wait=1)
+        if marked:
+            bench.note(MARK, (CALLED, Put(number, 0), 0))
+        bench.forward(2)
+        if number % 1000 == 999:
+            bench.pull(held_out, wait=5, grad=False)
+            bench.forward(7, training=False, grad=False)
+            bench.exhaust(held_out)
+    assert len(bench.clock._spans) <= MOST_SPANS + 2
+    bench.train()
+    bench.pull(pull)
+    if marked:
+        assert len(bench.clock.device.spent) == 5 * MOST_SPANS
+    steps = bench.close()
+    told = sums(steps)
+    assert told["data_wait"] == 1 + 5 * MOST_SPANS and told["evaluation"] == 10 * 12
+    assert told["forward"] == 2 * (5 * MOST_SPANS + 2)
+    assert steps.samples[1] == 8 * 5 * MOST_SPANS and steps.batches[1] == 5 * MOST_SPANS

@@ -59,7 +59,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"the host waits {formatting.share(sync)} of the time{times}; then the GPU idles until it launches again: "
-            f"{formatting.share(gap)} of its time lies between steps",
+            f"{formatting.share(gap)} of its time is gaps",
             *hot_lines(vitals, ("sync",)),
         ),
         prescriptions=(
