@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +19,9 @@ from torch.utils.data import DataLoader, Dataset
 from gpu_doctor.capture.taps import listening
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.recording import Recording
+from tests.support.device_truth import Spans, common, length, united, without
 from tests.support.simulated_cuda import BYTES_PER_MS, SimulatedCuda
-from tests.support.simulated_device import Shares, SimulatedDevice, shares
+from tests.support.simulated_device import SimulatedDevice
 
 STEPS: Final = 60
 WARM: Final = 5
@@ -359,6 +360,36 @@ def played(kind: Kind, **options: Any) -> tuple[SimulatedCuda, Recording]:
             kind.loop(world)
         cuda.device.synchronize()
         return cuda, recorder.close()
+
+
+class Shares(NamedTuple):
+    """What the device did from one moment to another, as parts of that time less what gpu_doctor itself took of it."""
+
+    wait: float
+    """Nothing, while the host waited for a batch."""
+    copies: float
+    """It copied, and its compute stream did nothing."""
+    gap: float
+    """Its compute stream did nothing, whatever for."""
+    busy: float
+
+
+def shares(device: SimulatedDevice, begin: int, end: int) -> Shares:
+    """The truth, by the timeline of the device."""
+    whole = np.asarray([[begin, end]], dtype=np.float64)
+
+    def of(spans: list[tuple[int, int]]) -> Spans:
+        return common(whole, united(np.asarray(spans, dtype=np.float64).reshape(-1, 2)))
+
+    kernels = of([(one.begin, one.end) for one in device.work if one.kind != "copy" and one.stream == 0])
+    same = of([(one.begin, one.end) for one in device.work if one.kind == "copy" and one.stream == 0])
+    aside = of([(one.begin, one.end) for one in device.work if one.kind == "copy" and one.stream != 0])
+    idle = without(whole, kernels)
+    own = common(without(idle, same), of(device.own))
+    waits = without(common(without(idle, same), of(device.waits)), own)
+    copies = length(common(idle, same)) + length(without(common(idle, aside), of(device.waits)))
+    total = end - begin - length(own)
+    return Shares(length(waits) / total, copies / total, (length(idle) - length(own)) / total, length(kernels) / total)
 
 
 def true_shares(device: SimulatedDevice) -> Shares:

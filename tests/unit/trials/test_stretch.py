@@ -17,7 +17,8 @@ from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.stretch import MARKED, Stretch
-from tests.support.simulated_device import Loop, SimulatedDevice
+from tests.support.simulated_device import SimulatedDevice
+from tests.support.simulated_loops import Loop
 
 STEPS = 50
 COPIES = Loop(wait=0.1, copy=1.0, kernels=10, kernel=0.9, launch_cost=0.01, steps=STEPS)
