@@ -25,6 +25,7 @@ from unittest import mock
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _device
 
 from gpu_doctor.capture.cost import event_cost_ns
 from gpu_doctor.machine import cuda as our_cuda
@@ -121,13 +122,8 @@ class SimulatedCuda(TorchFunctionMode):
     def __enter__(self) -> SimulatedCuda:
         self._ends.__enter__()
         event_cost_ns()  # is measured once a process, and not in virtual time
-        found = _functions(self)
-        for name, initialises in touching().items():
-            self._replace(*_MODULES, **{name: self._touching(name, initialises, found.pop(name, None))})
-        self._replace(torch.cuda, **found)
-        self._replace(torch.cuda.memory, memory_stats_as_nested_dict=lambda device=None: {})
-        self._replace(torch.nn.Module, cuda=lambda net, *given: net.to(*(given or ("cuda",))))
-        self._replace(torch.autograd, _engine_run_backward=self._engine(vars(torch.autograd)["_engine_run_backward"]))
+        self._functions_replaced()
+        self._methods_replaced()
         self._replace(torch.backends.cuda, is_built=lambda: True)
         self._replace(torch.version, cuda="13.0")
         self._replace(our_cuda, _driver_loads=lambda: True)
@@ -139,6 +135,34 @@ class SimulatedCuda(TorchFunctionMode):
             self._replace(time, **_clocks(self.device))
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
+
+    def _functions_replaced(self) -> None:
+        found = _functions(self)
+        accelerator = {
+            "is_available": lambda: True,
+            "current_accelerator": lambda *_, **__: torch.device("cuda"),
+            "current_device_index": found["current_device"],
+            "set_device_index": found["set_device"],
+            "current_stream": found["current_stream"],
+            "synchronize": found["synchronize"],
+        }
+        self._replace(getattr(torch, "accelerator", None), **accelerator)  # since torch 2.6
+        for name, initialises in touching().items():
+            self._replace(*_MODULES, **{name: self._touching(name, initialises, found.pop(name, None))})
+        self._replace(torch.cuda, **found)
+        self._replace(torch.cuda.memory, memory_stats_as_nested_dict=lambda device=None: {})
+        self._replace(torch.autograd, _engine_run_backward=self._engine(vars(torch.autograd)["_engine_run_backward"]))
+
+    def _methods_replaced(self) -> None:
+        """Those that the mode does not see: on the thread of a loader that pins, and with streams of ours."""
+        self._replace(
+            torch.Tensor,
+            pin_memory=_pinned,
+            record_stream=lambda tensor, stream: None,
+            is_pinned=lambda tensor, *_: bool(vars(tensor).get(_PINNED)),
+        )
+        self._replace(torch.nn.Parameter, __new__=staticmethod(_made_by(torch.nn.Parameter.__new__)))
+        self._replace(torch.nn.Module, cuda=lambda net, *given: net.to(*(given or ("cuda",))))
 
     def _replace(self, *owners: Any, **values: Any) -> None:
         """Puts values in the place of those that the owners have of these names."""
@@ -179,7 +203,7 @@ class SimulatedCuda(TorchFunctionMode):
             return self._composed(name, *args, **kwargs)
         if name == "backward":  # `torch.autograd.backward` hands itself over, as it stands there: with our tap
             return inspect.unwrap(func)(*args, **kwargs)
-        if name in ("to", "cuda", "cpu", "copy_", "pin_memory", "is_pinned"):
+        if name in ("to", "cuda", "cpu", "copy_"):
             return getattr(self, f"_{name}")(func, args, kwargs)
         return self._called(func, name, args, kwargs)
 
@@ -193,6 +217,8 @@ class SimulatedCuda(TorchFunctionMode):
         return _put(found, card) if isinstance(found, torch.Tensor) else found
 
     def _called(self, func: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
+        if kwargs.get("device") is None and func in _constructors():
+            kwargs = {**kwargs, "device": _device.CURRENT_DEVICE}
         card = self._number(kwargs.get("device"))
         if card is not None:
             self.needed(name)
@@ -203,6 +229,8 @@ class SimulatedCuda(TorchFunctionMode):
             return func(*args, **kwargs)
         if name == "numpy":
             raise TypeError("can't convert a cuda tensor to numpy")
+        if name == "get_device":
+            return card
         if name in _WAITS or (name == "__getitem__" and _masks(args[1])):
             self.device.synchronize()
         found = func(*args, **kwargs)
@@ -300,14 +328,6 @@ class SimulatedCuda(TorchFunctionMode):
         took_ms = tensor.numel() * tensor.element_size() / self.bytes_per_ms * (1 if pinned else 2)
         self.device.copy(took_ms, blocks or (there and not pinned), 0.005)
 
-    def _pin_memory(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        found = args[0].clone()
-        setattr(found, _PINNED, True)
-        return found
-
-    def _is_pinned(self, func: Callable[..., Any], args: Any, kwargs: Any) -> bool:
-        return bool(getattr(args[0], _PINNED, False))
-
 
 def on_cuda(value: Any) -> bool:
     """Whether a value is a tensor that lies on a card."""
@@ -322,6 +342,23 @@ def _put(value: Any, card: int | None) -> Any:
         for one in value:
             _put(one, card)
     return value
+
+
+def _pinned(tensor: torch.Tensor, *_: Any) -> torch.Tensor:
+    found = tensor.clone()
+    setattr(found, _PINNED, True)
+    return found
+
+
+def _made_by(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes parameters, which lie where their data do."""
+    return lambda kind, data=None, *args, **kwargs: _put(original(kind, data, *args, **kwargs), _card(data))
+
+
+@functools.cache
+def _constructors() -> frozenset[Any]:
+    """Functions of torch that ask for the default device."""
+    return frozenset(_device._device_constructors())
 
 
 def _card(value: Any, depth: int = 3) -> int | None:
@@ -393,6 +430,12 @@ def _functions(cuda: SimulatedCuda) -> dict[str, Any]:
             found.record(self)
             return found
 
+        def is_capturing(self) -> bool:
+            return device.graph is not None
+
+        def wait_event(self, event: Event) -> None:
+            event.wait(self)
+
         def wait_stream(self, other: Stream) -> None:
             with stream(self):
                 device.wait_stream(other.number)
@@ -430,6 +473,11 @@ def _functions(cuda: SimulatedCuda) -> dict[str, Any]:
         def query(self) -> bool:
             assert device.graph is None, "operation not permitted when stream is capturing"
             return self._mark is None or device.now >= self._mark.passed_ns
+
+        def wait(self, by: Stream | None = None) -> None:
+            number = device.stream if by is None else by.number
+            if self._mark is not None:
+                device.streams[number] = max(device.streams[number], self._mark.passed_ns)
 
         def elapsed_time(self, end: Event) -> float:
             assert self._mark is not None and end._mark is not None

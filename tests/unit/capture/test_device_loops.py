@@ -55,7 +55,8 @@ def test_no_event_is_left_behind(name: str) -> None:
 
 
 def test_nothing_stays_in_the_place_of_torchs_functions() -> None:
-    owners = (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.autograd, torch.Tensor, nn.Module, time)
+    modules = torch.cuda, torch.cuda.memory, torch.cuda.random, torch.autograd, torch.backends.cuda, torch.version, time
+    owners = (*modules, torch.Tensor, nn.Module, nn.Parameter, vars(torch).get("accelerator", torch))
     before = [dict(vars(owner)) for owner in owners]
     played(KINDS["starved"], steps=3)
     assert [dict(vars(owner)) for owner in owners] == before
