@@ -12,22 +12,12 @@ import sys
 
 import numpy as np
 
-from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps import listening
 from gpu_doctor.recording import PHASES, Recording
-from tests.support.loop_catalogue import LOOPS, ON_DEVICE
+from tests.support.loop_catalogue import LOOPS, played
 from tests.support.loop_parts import Truth, warm_up
 
 COMPARED = (*PHASES, "other")
-"""Copies to a device and waits for it are those of the loops `ON_DEVICE`, on one that is pretended."""
-
-
-def played(name: str) -> tuple[Truth, Recording]:
-    """One loop with every tap on."""
-    truth, recorder = Truth(), Recorder(name=name)
-    with listening(recorder, truth.namespace, accelerated=name in ON_DEVICE):
-        LOOPS[name](truth)
-    return truth, recorder.close()
+"""Copies to a device and waits for it are those of the loops on a GPU, which is simulated: their time is virtual."""
 
 
 def errors_ms(truth: Truth, recording: Recording) -> dict[str, float]:

@@ -8,7 +8,7 @@ import pytest
 
 from gpu_doctor.capture.gpu.windows import MARKS_SHARE, WINDOW
 from gpu_doctor.diagnosis.vitals.measure import measure
-from tests.support.simulated_device import Loop
+from tests.support.simulated_loops import Loop
 
 
 @pytest.mark.parametrize("kernel", [0.02, 0.1, 0.5, 2.0])

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from gpu_doctor.capture import patching
-from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps import listening
 from gpu_doctor.recording import PHASES, Recording
 from gpu_doctor.recording.steps import INFERENCE, TRAINING
-from tests.support.loop_catalogue import LOOPS, ON_DEVICE
-from tests.support.loop_parts import Truth, outside, warm_up
+from tests.support.loop_catalogue import LOOPS, ON_DEVICE, played
+from tests.support.loop_parts import outside, warm_up
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -21,17 +19,7 @@ def _warm() -> None:
     warm_up()
 
 
-def record(name: str) -> tuple[Truth, Recording]:
-    """Plays a loop of the catalogue with every tap on."""
-    truth = Truth()
-    recorder = Recorder(name=name)
-    with listening(recorder, truth.namespace, accelerated=name in ON_DEVICE):
-        LOOPS[name](truth)
-    truth.end()
-    return truth, recorder.close()
-
-
-once = functools.cache(record)
+once = functools.cache(played)
 
 
 @pytest.fixture(autouse=True)

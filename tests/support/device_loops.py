@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +19,9 @@ from torch.utils.data import DataLoader, Dataset
 from gpu_doctor.capture.taps import listening
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.recording import Recording
-from tests.support.simulated_cuda import SimulatedCuda
-from tests.support.simulated_device import Shares, SimulatedDevice, shares
+from tests.support.device_truth import Spans, common, length, united, without
+from tests.support.simulated_cuda import BYTES_PER_MS, SimulatedCuda
+from tests.support.simulated_device import SimulatedDevice
 
 STEPS: Final = 60
 WARM: Final = 5
@@ -42,10 +43,16 @@ class World:
     """Of the forward, each half a millisecond long; the backward has as many."""
     kernel_ms: float = 0.5
     cost_ms: float = 0.01
+    steps: int = STEPS
+    new_sizes: int = 0
+    """The forward needs memory of so many sizes that the allocator has not met yet."""
+    bytes_per_ms: float = BYTES_PER_MS
+    """Of a copy from pinned memory."""
     net: nn.Module = field(init=False)
     optimizer: torch.optim.Optimizer = field(init=False)
 
     def __post_init__(self) -> None:
+        self.cuda.bytes_per_ms = self.bytes_per_ms
         self.net = Net(self).to("cuda")
         self.optimizer = Descent(self)
 
@@ -54,9 +61,9 @@ class World:
         """That computes."""
         return self.cuda.device
 
-    def loader(self, batches: int = STEPS) -> DataLoader[Any]:
-        """Batches that are fetched in this process."""
-        return DataLoader(Rows(self, batches), batch_size=None)
+    def loader(self, batches: int | None = None) -> DataLoader[Any]:
+        """As many batches as its loops have steps, or another number, fetched in this process."""
+        return DataLoader(Rows(self, self.steps if batches is None else batches), batch_size=None)
 
     def learn(self, x: torch.Tensor, scale: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss) -> torch.Tensor:
         """Forward, loss and backward."""
@@ -98,7 +105,11 @@ class Net(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         world = self._world[0]
-        world.cuda.launch(world.kernel_ms, world.kernels, "forward", world.cost_ms)
+        parts = max(world.new_sizes, 1)
+        for _ in range(parts):
+            world.cuda.launch(world.kernel_ms, world.kernels // parts, "forward", world.cost_ms)
+            if world.new_sizes:
+                world.device.allocate(len(world.device.sizes))
         world.cuda.pending.append((world.kernel_ms, world.kernels, world.cost_ms))
         return x[:, :4] * self.weight
 
@@ -130,7 +141,7 @@ def accumulating(micro: int) -> Callable[[World], None]:
     """A step so many batches."""
 
     def loop(world: World) -> None:
-        for i, x in enumerate(world.loader(max(STEPS, 8 * micro)), 1):
+        for i, x in enumerate(world.loader(), 1):
             world.learn(x.to("cuda"))
             if i % micro == 0:
                 world.optimizer.step()
@@ -176,7 +187,7 @@ def averaging(world: World) -> None:
 def hidden(world: World) -> None:
     """`next` is called by the loop, and then NumPy works on the batch."""
     iterator = iter(world.loader())
-    for _ in range(STEPS):
+    for _ in range(world.steps):
         x = next(iterator)
         world.device.host(5.0)
         world.optimizer.zero_grad()
@@ -248,6 +259,36 @@ def clipping(world: World) -> None:
         world.optimizer.step()
 
 
+def pinned(waits: bool) -> Callable[[World], None]:
+    """Batches lie in pinned memory; the loop waits for their copies, or does not."""
+
+    def loop(world: World) -> None:
+        for x in world.loader():
+            world.optimizer.zero_grad()
+            world.learn(x.pin_memory().to("cuda", non_blocking=not waits))
+            world.optimizer.step()
+
+    return loop
+
+
+def masking(world: World) -> None:
+    """Outputs are chosen by a mask, which waits for the device and is not heard."""
+    for x in world.loader():
+        world.optimizer.zero_grad()
+        out = world.net(x.to("cuda"))
+        out[out >= 0].mean().backward()
+        world.optimizer.step()
+
+
+def growing(world: World) -> None:
+    """Each step needs memory of a size that the allocator has not met yet."""
+    for x in world.loader():
+        world.device.allocate(len(world.device.sizes))
+        world.optimizer.zero_grad()
+        world.learn(x.to("cuda"))
+        world.optimizer.step()
+
+
 @dataclass(frozen=True)
 class Kind:
     """A loop, and what it is to be told first."""
@@ -256,20 +297,30 @@ class Kind:
     first: tuple[str, ...]
     """Rules of which one stands first; empty = nothing is found that costs a tenth."""
     options: dict[str, Any] = field(default_factory=dict)
+    ramps: bool = False
+    """The device's clock is low at the begin."""
+    idles_within: bool = False
+    """The device idles inside of phases, which marks do not show: its busy time is told as an upper bound, its gap as a
+    lower one, and what lies between is no more than the time in which it had caught up with its host."""
 
 
 STARVED: Final = ("loader-without-workers",)
+LAUNCHES: Final = ("not-compiled", "launch-bound")
+"""The first stands in the other's place where the model is not compiled."""
+SMALL: Final = {"steps": 30, "kernels": 100, "kernel_ms": 0.005, "cost_ms": 0.02}
+SLOW_LINK: Final = {"bytes_per_ms": 1e6}
+"""A batch takes 2 ms to copy from pinned memory. On one stream that is not sooner over where nobody waits for it."""
 KINDS: Final = {
     "starved": Kind(plain, STARVED, {"fetch_ms": 15.0}),
     "healthy": Kind(plain, (), {"fetch_ms": 0.5}),
     "accumulation 2, 60 % wait": Kind(accumulating(2), STARVED, {"fetch_ms": 26.0}),
     "accumulation 4, 60 % wait": Kind(accumulating(4), STARVED, {"fetch_ms": 26.0}),
-    "accumulation 16, 60 % wait": Kind(accumulating(16), STARVED, {"fetch_ms": 26.0}),
+    "accumulation 16, 60 % wait": Kind(accumulating(16), STARVED, {"fetch_ms": 26.0, "steps": 128}),
     "normalising and mixup": Kind(normalising, (), {"fetch_ms": 0.5}),
     "normalising, starved": Kind(normalising, STARVED, {"fetch_ms": 15.0}),
     "EMA and metrics": Kind(averaging, (), {"fetch_ms": 0.5}),
     "EMA, starved": Kind(averaging, STARVED, {"fetch_ms": 15.0}),
-    "hidden next, then numpy": Kind(hidden, STARVED, {"fetch_ms": 15.0}),
+    "hidden next, then numpy": Kind(hidden, ("slow-python", *STARVED), {"fetch_ms": 15.0}),
     "item each step": Kind(reading(1), (), {"fetch_ms": 0.5}),
     "item each step, starved": Kind(reading(1), STARVED, {"fetch_ms": 15.0}),
     "item each tenth": Kind(reading(10), (), {"fetch_ms": 0.5}),
@@ -283,18 +334,62 @@ KINDS: Final = {
     "GradScaler, starved": Kind(scaling, STARVED, {"fetch_ms": 15.0}),
     "clipping": Kind(clipping, (), {"fetch_ms": 0.5}),
     "clipping, starved": Kind(clipping, STARVED, {"fetch_ms": 15.0}),
+    "clock ramp": Kind(plain, (), {"fetch_ms": 0.5}, ramps=True),
+    "clock ramp, starved": Kind(plain, STARVED, {"fetch_ms": 15.0}, ramps=True),
+    "clock ramp, item each step": Kind(reading(1), STARVED, {"fetch_ms": 15.0}, ramps=True),
+    "new sizes of memory": Kind(growing, (), {"fetch_ms": 0.5}),
+    "new sizes of memory, starved": Kind(growing, STARVED, {"fetch_ms": 15.0}),
+    "new sizes in the forward": Kind(plain, (), {"fetch_ms": 0.5, "new_sizes": 5}, idles_within=True),
+    "new sizes in the forward, starved": Kind(plain, STARVED, {"fetch_ms": 15.0, "new_sizes": 5}, idles_within=True),
+    "small kernels": Kind(plain, LAUNCHES, {"fetch_ms": 0.5, **SMALL}, idles_within=True),
+    "blocking copy": Kind(pinned(True), (), {"fetch_ms": 0.5, **SLOW_LINK}),
+    "blocking copy, starved": Kind(pinned(True), STARVED, {"fetch_ms": 30.0, **SLOW_LINK}),
+    "copy that is not waited for": Kind(pinned(False), (), {"fetch_ms": 0.5, **SLOW_LINK}),
+    "pageable copy": Kind(plain, ("pageable-transfer",), {"fetch_ms": 0.5, **SLOW_LINK}),
+    "mask": Kind(masking, (), {"fetch_ms": 0.5}),
+    "mask, starved": Kind(masking, STARVED, {"fetch_ms": 15.0}),
 }
 
 
-def played(kind: Kind, device: SimulatedDevice | None = None) -> tuple[SimulatedDevice, Recording]:
-    """Runs a loop under the taps; returns its device and what was recorded."""
-    with SimulatedCuda(device) as cuda:
-        world = World(cuda, **kind.options)
+def played(kind: Kind, **options: Any) -> tuple[SimulatedCuda, Recording]:
+    """Runs a loop under the taps; returns its device and what was recorded. Args: options: of its world, instead."""
+    with SimulatedCuda(SimulatedDevice(ramps=kind.ramps)) as cuda:
+        world = World(cuda, **(kind.options | options))
         recorder = cuda.device.recorder()
         with listening(recorder, {"world": world}, accelerated=True):
             kind.loop(world)
         cuda.device.synchronize()
-        return cuda.device, recorder.close()
+        return cuda, recorder.close()
+
+
+class Shares(NamedTuple):
+    """What the device did from one moment to another, as parts of that time less what gpu_doctor itself took of it."""
+
+    wait: float
+    """Nothing, while the host waited for a batch."""
+    copies: float
+    """It copied, and its compute stream did nothing."""
+    gap: float
+    """Its compute stream did nothing, whatever for."""
+    busy: float
+
+
+def shares(device: SimulatedDevice, begin: int, end: int) -> Shares:
+    """The truth, by the timeline of the device."""
+    whole = np.asarray([[begin, end]], dtype=np.float64)
+
+    def of(spans: list[tuple[int, int]]) -> Spans:
+        return common(whole, united(np.asarray(spans, dtype=np.float64).reshape(-1, 2)))
+
+    kernels = of([(one.begin, one.end) for one in device.work if one.kind != "copy" and one.stream == 0])
+    same = of([(one.begin, one.end) for one in device.work if one.kind == "copy" and one.stream == 0])
+    aside = of([(one.begin, one.end) for one in device.work if one.kind == "copy" and one.stream != 0])
+    idle = without(whole, kernels)
+    own = common(without(idle, same), of(device.own))
+    waits = without(common(without(idle, same), of(device.waits)), own)
+    copies = length(common(idle, same)) + length(without(common(idle, aside), of(device.waits)))
+    total = end - begin - length(own)
+    return Shares(length(waits) / total, copies / total, (length(idle) - length(own)) / total, length(kernels) / total)
 
 
 def true_shares(device: SimulatedDevice) -> Shares:
@@ -314,12 +409,13 @@ def our_shares(recording: Recording) -> Shares:
 def rows() -> Iterator[tuple[str, Shares, Shares, Diagnosis]]:
     """Every kind: ours, the truth, and the diagnosis."""
     for name, kind in KINDS.items():
-        device, recording = played(kind)
-        yield name, our_shares(recording), true_shares(device), diagnose(recording)
+        cuda, recording = played(kind)
+        yield name, our_shares(recording), true_shares(cuda.device), diagnose(recording)
 
 
 def main() -> int:
     """Prints the table."""
+    torch.set_num_threads(1)
     print(f"{'loop':32}" + "".join(f"{name:>16}" for name in Shares._fields) + "  first finding")
     for name, ours, true, found in rows():
         cells = "".join(f"{100 * a:8.1f} {100 * b:6.1f} " for a, b in zip(ours, true, strict=True))

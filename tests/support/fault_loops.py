@@ -22,6 +22,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +34,8 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from tests.support import faults
-from tests.support.pretended_device import DEVICE, Loaded
+from tests.support.simulated_cuda import SimulatedCuda
+from tests.support.simulated_device import SimulatedDevice
 
 SAMPLES: Final = 24
 FEATURES: Final = 4
@@ -456,14 +458,15 @@ def copied(run: Made) -> None:
 
 
 def on_device(run: Made) -> None:
-    """Batches are copied to a device, and values are asked for."""
+    """The model is on a GPU: batches are copied to it, and values are asked for."""
+    run.model.to("cuda")
     for _ in range(EPOCHS):
         for x, y, indexes in run.loader:
-            there = x.as_subclass(Loaded).to(DEVICE)
+            there = x.to("cuda")
             run.seen.losses.append(there.sum().item())
             run.seen.losses += there.flatten().tolist()
             run.seen.losses.append(float(there.cpu().sum()))
-            _train(run, [(torch.Tensor(x), y, indexes)])
+            _train(run, [(there, y.to("cuda"), indexes)])
 
 
 def lightning_loop(run: Made) -> None:
@@ -528,8 +531,8 @@ class Loop:
     name: str
     run: Callable[[Made], None] = plain
     make: Callable[[], Made] = lambda: made(own_loader)
-    accelerated: bool = False
-    """There seems to be a device to copy to."""
+    on_gpu: bool = False
+    """It uses a GPU, which is simulated."""
     workers: bool = False
     """Worker processes fetch."""
     loader_alone: bool = False
@@ -538,6 +541,10 @@ class Loop:
     """Is raised by the user's own code in it,"""
     trouble: str = ""
     """by this call."""
+
+    def machine(self) -> AbstractContextManager[object]:
+        """Where it runs."""
+        return SimulatedCuda(SimulatedDevice(real=True)) if self.on_gpu else contextlib.nullcontext()
 
     def made(self) -> Made:
         """What a run is made of."""
@@ -572,7 +579,7 @@ LOOPS: Final = {
         Loop("boxed", boxed, lambda: made(own_loader, Box)),
         Loop("direct", direct, lambda: made(own_loader, Direct)),
         Loop("copied", copied),
-        Loop("on-device", on_device, accelerated=True),
+        Loop("on-device", on_device, on_gpu=True),
         Loop("fork", plain, lambda: made(workers("fork")), workers=True),
         Loop("fork-stream", plain, lambda: made(workers("fork", stream=True)), workers=True, loader_alone=True),
         Loop("fork-staying", staying_workers, lambda: made(staying), workers=True, loader_alone=True),

@@ -33,7 +33,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from unittest import mock
 
 import gpu_doctor
 
@@ -417,7 +416,8 @@ def bare(loop: Loop) -> Outcome:
     """The loop without us."""
     made, outcome = loop.made(), Outcome()
     try:
-        loop.run(made)
+        with loop.machine():
+            loop.run(made)
     except BaseException as error:
         if error is not loop.error:
             raise
@@ -439,7 +439,6 @@ def _judged(loop: Loop, made: Made, outcome: Outcome) -> Outcome:
 def watched(loop: Loop, injector: Injector, handed: bool = False) -> Outcome:
     """The loop under `gpu_doctor.watch()`, while the injector is on."""
     from gpu_doctor.capture import patching
-    from gpu_doctor.capture.taps import environment
 
     state, made, outcome = _State(), loop.made(), Outcome()
     model, optimizer, loader = made.model, made.optimizer, made.loader  # names that a watch finds
@@ -451,9 +450,8 @@ def watched(loop: Loop, injector: Injector, handed: bool = False) -> Outcome:
         (Path(folder) / "fault.json").write_text(json.dumps(told))
         os.environ[FOLDER] = folder
     watch = gpu_doctor.watch()
-    patched = mock.patch.object(environment, "accelerated", return_value=loop.accelerated)
     try:
-        with patched, watch, printed(outcome) if loop.workers else contextlib.nullcontext():
+        with loop.machine(), watch, printed(outcome) if loop.workers else contextlib.nullcontext():
             try:
                 with injector.on():
                     loop.run(made)

@@ -1,13 +1,19 @@
-"""Every loop that is recorded against its own count, by name."""
+"""Every loop that is recorded against its own count, by name; those on a GPU run on a simulated one."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps import listening
+from gpu_doctor.recording import Recording
 from tests.support import loops, loops_apart, loops_copied
 from tests.support import loops_batches as boxed
 from tests.support import loops_evaluated as evaluated
+from tests.support.loop_parts import Truth
 from tests.support.loops import Loop
+from tests.support.simulated_cuda import SimulatedCuda
+from tests.support.simulated_device import SimulatedDevice
 
 ON_DEVICE: Final[dict[str, Loop]] = {
     "copies": loops_copied.copies(),
@@ -69,3 +75,19 @@ LOOPS: Final[dict[str, Loop]] = {
     "in main memory": loops_copied.in_main_memory,
     **ON_DEVICE,
 }
+
+
+def played(name: str) -> tuple[Truth, Recording]:
+    """Plays a loop with every tap on: its own count, and what was recorded. Those on a GPU run in virtual time."""
+    if name not in ON_DEVICE:
+        return _played(name, Recorder(name=name))
+    with SimulatedCuda(SimulatedDevice(exact=True), kernel_ms=0.01, launch_ms=0.005) as cuda:
+        return _played(name, cuda.device.recorder(name=name))
+
+
+def _played(name: str, recorder: Recorder) -> tuple[Truth, Recording]:
+    truth = Truth()
+    with listening(recorder, truth.namespace, accelerated=name in ON_DEVICE):
+        LOOPS[name](truth)
+    truth.end()
+    return truth, recorder.close()

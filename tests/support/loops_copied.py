@@ -1,15 +1,14 @@
-"""Training loops on a device: batches are copied to it, and values are waited for. See `pretended_device.py`."""
+"""Training loops on a GPU: batches are copied to it, and values are waited for. They run under `SimulatedCuda`."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.utils.data import DataLoader
 
 from tests.support.loop_parts import BATCH, OTHER_S, Items, Net, Truth, backed, given_back, loss_of, nap, sgd, updated
 from tests.support.loops import Loop
-from tests.support.pretended_device import DEVICE, Loaded, OnDevice
 
 WIDTH: Final = 100_000
 """Numbers in a sample: a batch is 2.4 MB."""
@@ -24,15 +23,9 @@ class Wide(Items):
         return torch.full((WIDTH,), index / self.n), y
 
 
-def collated(items: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """A batch that can be copied to the device."""
-    x, y = torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])
-    return x.as_subclass(Loaded), y.as_subclass(Loaded)
-
-
-def wide(t: Truth, n: int = 30, role: str = "training") -> DataLoader[Any]:
+def wide(t: Truth, n: int = 30, role: str = "training") -> DataLoader[tuple[torch.Tensor, torch.Tensor]]:
     """`n` large samples in batches of BATCH."""
-    return DataLoader(t.loads(role, Wide(n)), batch_size=BATCH, collate_fn=collated)
+    return DataLoader(t.loads(role, Wide(n)), batch_size=BATCH)
 
 
 class Thin(Net):
@@ -57,12 +50,14 @@ class Thin(Net):
 
 def copied(t: Truth, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Both on the device."""
-    there = x.to(DEVICE), y.to(DEVICE)
+    there = x.to("cuda"), y.to("cuda")
     t.copied(x, y)
     return there
 
 
-def step(t: Truth, model: Thin, optimizer: Any, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def step(
+    t: Truth, model: Thin, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """All of a training step but its end; the output and the loss."""
     optimizer.zero_grad()
     t.lap("optimizer")
@@ -76,7 +71,7 @@ def copies(reads: bool = False) -> Loop:
     """A batch's tensors are copied, one call each; with `reads`, the forward waits for a value, which is no forward."""
 
     def loop(t: Truth) -> None:
-        model = Thin(t, reads)
+        model = Thin(t, reads).to("cuda")
         optimizer, batches = sgd(model), wide(t)
         t.start()
         for _ in t.epochs(2):
@@ -96,9 +91,9 @@ def copies(reads: bool = False) -> Loop:
 
 def copies_into_a_buffer(t: Truth) -> None:
     """Batches are copied into tensors that are there already, as for a captured graph."""
-    model = Thin(t)
+    model = Thin(t).to("cuda")
     optimizer, batches = sgd(model), wide(t)
-    place = torch.empty(BATCH, WIDTH).as_subclass(OnDevice), torch.zeros(BATCH, dtype=torch.int64).as_subclass(OnDevice)
+    place = torch.empty(BATCH, WIDTH, device="cuda"), torch.zeros(BATCH, dtype=torch.int64, device="cuda")
     t.start()
     for x, y in batches:
         t.got()
@@ -113,7 +108,7 @@ def copies_into_a_buffer(t: Truth) -> None:
 
 def items(t: Truth) -> None:
     """The loss is read after each step, a list of outputs after every third."""
-    model = Thin(t)
+    model = Thin(t).to("cuda")
     optimizer, batches = sgd(model), wide(t)
     t.start()
     for _ in t.epochs(2):
@@ -137,7 +132,7 @@ def items(t: Truth) -> None:
 
 def items_before_backward(t: Truth) -> None:
     """Two batches make a step, and each loss is looked at before its backward."""
-    model = Thin(t)
+    model = Thin(t).to("cuda")
     optimizer, batches = sgd(model), wide(t, 36)
     t.start()
     for _ in t.epochs(2):
@@ -164,7 +159,7 @@ def items_before_backward(t: Truth) -> None:
 
 def evaluation_on_the_device(t: Truth) -> None:
     """An evaluation copies its batches and reads its metric: all of that is evaluation, and none of the steps'."""
-    model = Thin(t)
+    model = Thin(t).to("cuda")
     optimizer, batches, held_out = sgd(model), wide(t), wide(t, 12, "evaluation")
     t.start()
     for _ in t.epochs(2):
@@ -183,14 +178,14 @@ def evaluation_on_the_device(t: Truth) -> None:
         with torch.no_grad():
             for x, y in held_out:
                 t.evaluated += 1
-                assert loss_of(model(x.to(DEVICE)), y.to(DEVICE)).item() >= 0
+                assert loss_of(model(x.to("cuda")), y.to("cuda")).item() >= 0
         model.train()
         t.lap("evaluation")
 
 
 def inference_on_the_device(t: Truth) -> None:
     """No optimizer: each output is brought back, which waits for it."""
-    model = Thin(t).eval()
+    model = Thin(t).eval().to("cuda")
     batches = wide(t, 36, "unknown")
     t.start()
     for x, y in batches:

@@ -8,16 +8,15 @@ clocks rise in the first second of work, new sizes of memory stop everything. Ti
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from gpu_doctor.capture.events import (
     BACKED,
     BATCH,
+    BATCH_AT,
     CALL,
     CALLED,
     COPIED,
@@ -43,13 +42,14 @@ from gpu_doctor.capture.gpu.windows import DeviceWindows
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording import Recording
-from tests.support.device_truth import Spans, common, length, united, without
 
 MS: Final = 1_000_000
 QUERY_NS: Final = 1_000
 """To ask a stream whether it has run empty takes about a microsecond."""
 MARK_NS: Final = 3_000
 """So does an event that is recorded, with the Python around it, three times over."""
+EVENT_NS: Final = 1_000.0
+"""And an event that is noted."""
 FOLD_NS: Final = 20_000
 FOLD_EVENT_NS: Final = 2_000
 """Folding our log takes so long, and for each event in it: 0.15 ms a step were measured on a CPU."""
@@ -60,6 +60,8 @@ MOST_LAUNCHED: Final = 1024
 MALLOC_NS: Final = 400_000
 """A `cudaMalloc`, beside the wait for all streams."""
 INIT_NS: Final = 250 * MS
+CORES: Final = 16.0
+"""Of the host."""
 LOW_CLOCK: Final = 345 / 1980
 """Of its highest clock an idle device has so much, and rises to all of it within a second of work."""
 RAMP_NS: Final = 1000 * MS
@@ -121,7 +123,9 @@ class SimulatedDevice:
         self.mark_cost_ms = 0.0
         """Host: to put a mark, beside `MARK_NS`."""
         self.marks: list[Mark] = []
-        self.initialised = self.initialisations = 0
+        self.initialised = False
+        self.touched: Counter[str] = Counter()
+        """Calls that touched CUDA before it was initialised, by name; the last one may have initialised it."""
         self.graph: Graph | None = None
         """Is being captured."""
         self.sizes: set[int] = set()
@@ -173,7 +177,9 @@ class SimulatedDevice:
     def recorder(self, **options: Any) -> Recorder:
         """A recorder on this clock, whose folding takes the host its time."""
         found = Recorder(clock=lambda: self.now, sync_measured=True, **options)
-        found.facts["device"] = "cuda:0"
+        found.facts.update(device="cuda:0", usable_cores=CORES, os_cores=int(CORES))
+        if self.virtual:
+            found._event_ns = EVENT_NS  # not what this machine took for one, which is busy or not
         take: Callable[[list[Any]], None] = found._take
 
         def taken(events: list[Any]) -> None:
@@ -183,11 +189,15 @@ class SimulatedDevice:
         found._take = taken  # type: ignore[method-assign]
         return found
 
+    def touch(self, call: str) -> None:
+        """A call that initialises CUDA, or asks its driver."""
+        if not self.initialised:
+            self.touched[call] += 1
+
     def initialise(self) -> None:
         """The first call that needs a context makes it."""
-        self.initialisations += 1
         if not self.initialised:
-            self.initialised = 1
+            self.initialised = True
             if not self.exact:
                 self._pass(0 if self._real else INIT_NS)
 
@@ -319,36 +329,6 @@ class SimulatedDevice:
         return sum(not mark.freed for mark in self.marks)
 
 
-class Shares(NamedTuple):
-    """What the device did from one moment to another, as parts of that time less what gpu_doctor itself took of it."""
-
-    wait: float
-    """Nothing, while the host waited for a batch."""
-    copies: float
-    """It copied, and its compute stream did nothing."""
-    gap: float
-    """Its compute stream did nothing, whatever for."""
-    busy: float
-
-
-def shares(device: SimulatedDevice, begin: int, end: int) -> Shares:
-    """The truth, by the timeline of the device."""
-    whole = np.asarray([[begin, end]], dtype=np.float64)
-
-    def of(spans: list[tuple[int, int]]) -> Spans:
-        return common(whole, united(np.asarray(spans, dtype=np.float64).reshape(-1, 2)))
-
-    kernels = of([(one.begin, one.end) for one in device.work if one.kind != "copy" and one.stream == 0])
-    same = of([(one.begin, one.end) for one in device.work if one.kind == "copy" and one.stream == 0])
-    aside = of([(one.begin, one.end) for one in device.work if one.kind == "copy" and one.stream != 0])
-    idle = without(whole, kernels)
-    own = common(without(idle, same), of(device.own))
-    waits = without(common(without(idle, same), of(device.waits)), own)
-    copies = length(common(idle, same)) + length(without(common(idle, aside), of(device.waits)))
-    total = end - begin - length(own)
-    return Shares(length(waits) / total, copies / total, (length(idle) - length(own)) / total, length(kernels) / total)
-
-
 class Noted:
     """Notes on a recorder's log what a loop does, and folds it when that is due: event for event as the taps do."""
 
@@ -384,6 +364,8 @@ class Noted:
         self.log.pulled = True
         self.log.mark(BATCH)
         self.log.note((BATCH, self.log.clock(), samples))
+        if self.recorder.marks is not None:  # the tap on copies is up where there is a device
+            self.log.note((BATCH_AT, self.log.clock(), frozenset()))
 
     def pull(self, source: Source | None = None, grad: bool = True, samples: float = 8.0) -> None:
         """It is asked for and there at once."""
@@ -500,159 +482,3 @@ class Noted:
         """The loop is over, and so is the run."""
         self.end()
         return self.recorder.close()
-
-
-@dataclass
-class Loop:
-    """A training loop on the simulated device; milliseconds of each part of a step."""
-
-    wait: float = 1.0
-    """Host: for the batch."""
-    copy: float = 0.0
-    copy_blocks: bool = True
-    """The host waits for the copy (pageable memory); else it runs in the queue while the host goes on."""
-    kernels: int = 10
-    kernel: float = 0.5
-    """Device: one kernel."""
-    launch_cost: float = 0.01
-    """Host: to launch one kernel."""
-    python: float = 0.02
-    """Host: what the loop does after its optimizer step."""
-    item_every: int = 0
-    """`loss.item()` every so many steps, 0 = never."""
-    evaluate_every: int = 0
-    """An evaluation every so many steps, 0 = never: so many batches"""
-    evaluation_batches: int = 5
-    evaluation_kernel: float = 1.0
-    """with as many kernels as a step, of so long; the metric is read at its end."""
-    evaluates: str = "no_grad"
-    """How: `no_grad` = around loader and model, `careless` = `eval()` alone, `held` = on a tensor at hand, no loader,
-    `careless held` = both."""
-    steps: int = 40
-    most_queued_ms: float = 1000.0
-    """The host is held back when so much is queued, as a real launch queue does."""
-    loss: float = 0.0
-    """Device: the loss, between forward and backward,"""
-    update: float = 0.0
-    """and the optimizer's step."""
-    mark_cost: float = 0.0
-    """Host: to put a mark; with a cost only some steps are marked."""
-
-    def play(
-        self, device: SimulatedDevice | None = None, recorder: Recorder | None = None
-    ) -> tuple[SimulatedDevice, Recording]:
-        """Runs it, on a device and into a recorder of its own unless others are given; returns both."""
-        device = device or SimulatedDevice()
-        recorder = recorder or device.recorder()
-        device.mark_cost_ms = self.mark_cost
-        loop, source = Noted(recorder, device), Source()
-        for i in range(self.steps):
-            loop.ask(source)
-            device.fetch(self.wait)
-            loop.batch()
-            self._copy(device, loop)
-            loop.forward()
-            self._kernels(device, self.kernels // 2, "forward")
-            loop.called()
-            self._between(device, loop)
-            device.launch(self.loss, phase="loss")
-            loop.backward()
-            self._kernels(device, self.kernels - self.kernels // 2, "backward")
-            loop.backed()
-            loop.step()
-            device.launch(self.update, phase="optimizer")
-            device.ends.append(device.idle_from)
-            loop.stepped()
-            self._after(device, loop, i)
-            if self.evaluate_every and i % self.evaluate_every == self.evaluate_every - 1:
-                self._evaluate(device, loop)
-        loop.exhaust(source)
-        device.synchronize()
-        return device, loop.close()
-
-    def _after(self, device: SimulatedDevice, loop: Noted, step: int) -> None:
-        """What the loop does when its optimizer has stepped."""
-        device.host(self.python)
-        if self.item_every and step % self.item_every == 0:
-            loop.awaits(device)
-
-    def _evaluate(self, device: SimulatedDevice, loop: Noted) -> None:
-        held_out, grad = Source(), self.evaluates.startswith("careless")
-        loads = not self.evaluates.endswith("held")
-        for _ in range(self.evaluation_batches):
-            if loads:
-                loop.ask(held_out, grad)
-                device.host(self.wait)
-                loop.batch()
-            loop.forward(training=False, grad=grad)
-            for _ in range(self.kernels):
-                device.launch(self.evaluation_kernel, self.launch_cost)
-            loop.called()
-        device.synchronize()  # the metric is read
-        if loads:
-            loop.exhaust(held_out, grad)
-
-    def _copy(self, device: SimulatedDevice, loop: Noted) -> None:
-        if not self.copy:
-            return
-        loop.copying()
-        device.copy(self.copy, self.copy_blocks)
-        loop.copied(1000, self.copy_blocks)
-
-    def _between(self, device: SimulatedDevice, loop: Noted) -> None:
-        """What a loop does between the two halves of its kernels: nothing."""
-
-    def _kernels(self, device: SimulatedDevice, count: int, phase: str = "") -> None:
-        for _ in range(count):
-            device.launch(self.kernel, self.launch_cost, phase)
-            device.host(max((device.idle_from - device.now) / MS - self.most_queued_ms, 0.0))
-
-
-@dataclass
-class Plain(Loop):
-    """A loop without an optimizer; `reads` below in place of `item_every`."""
-
-    how: str = "inference"
-    """`inference` = a loader, no gradients. `own` = a loader, backward, the parameters changed by hand. `functional` =
-    the same with `torch.func.grad`. `cleared` = as `own` without a loader, `zero_grad` after the update. `uncleared` =
-    as that, without `zero_grad`."""
-    reads: bool = False
-    """The result is brought to the host."""
-
-    def play(
-        self, device: SimulatedDevice | None = None, recorder: Recorder | None = None
-    ) -> tuple[SimulatedDevice, Recording]:
-        """Runs it; `wait` is of the loader or, without one, the time in which the loop makes its batch."""
-        device = device or SimulatedDevice()
-        recorder = recorder or device.recorder()
-        recorder.step_clock.alone = lambda: True
-        device.mark_cost_ms = self.mark_cost
-        loop, source = Noted(recorder, device), Source()
-        loads, learns = self.how in ("inference", "own", "functional"), self.how != "inference"
-        for _ in range(self.steps):
-            if loads:
-                loop.ask(source, learns)
-                device.fetch(self.wait)
-                loop.batch()
-            else:
-                device.host(self.wait)
-            loop.forward(learns, learns, learns)
-            self._kernels(device, self.kernels // 2)
-            loop.called()
-            if self.how == "functional":
-                loop.gradient()
-            elif learns:
-                loop.backward()
-            self._kernels(device, self.kernels - self.kernels // 2)
-            if learns:
-                loop.backed()
-            device.launch(self.update if learns else 0.0)
-            device.host(self.python)
-            if self.reads:
-                loop.awaits(device)
-            if self.how == "cleared":
-                loop.zero()
-        if loads:
-            loop.exhaust(source, learns)
-        device.synchronize()
-        return device, loop.close()

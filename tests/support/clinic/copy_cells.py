@@ -14,7 +14,8 @@ from gpu_doctor.recording import Metric, Recording, Series
 from gpu_doctor.recording.setup import Traffic
 from tests.support.clinic.cell import Patient, Recorded
 from tests.support.clinic.device_cells import GPU_5MS, on_device
-from tests.support.simulated_device import Loop, Noted, SimulatedDevice
+from tests.support.simulated_device import Noted, SimulatedDevice
+from tests.support.simulated_loops import Loop
 
 STEPS = GPU_5MS.steps
 FULL: dict[str, Any] = {"wait": 0.1, "steps": STEPS, "most_queued_ms": 5.0}

@@ -15,7 +15,8 @@ import numpy as np
 from gpu_doctor.recording import DeviceSetup, Fetch, LoaderSetup, Metric, Recording, Series, Setup
 from tests.support.clinic.cell import Patient, Recorded
 from tests.support.recordings import KEY
-from tests.support.simulated_device import Loop, Noted, SimulatedDevice
+from tests.support.simulated_device import Noted, SimulatedDevice
+from tests.support.simulated_loops import Loop
 
 BATCH = 8
 CARD_BYTES = int(141e9)

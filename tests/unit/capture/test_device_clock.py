@@ -14,7 +14,8 @@ from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording, Steps
 from gpu_doctor.report.words import efficiency
-from tests.support.simulated_device import Loop, Noted, Plain, SimulatedDevice
+from tests.support.simulated_device import Noted, SimulatedDevice
+from tests.support.simulated_loops import Loop, Plain
 
 
 def watched() -> tuple[SimulatedDevice, Noted]:

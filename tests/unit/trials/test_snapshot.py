@@ -26,6 +26,7 @@ from gpu_doctor.machine import torch_memory
 from gpu_doctor.machine.torch_memory import held_bytes
 from gpu_doctor.trials.snapshot.snapshot import Snapshot, room_bytes
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge, TensorStore, on_host
+from tests.support.simulated_cuda import SimulatedCuda
 
 
 class Meter:
@@ -396,23 +397,18 @@ def test_a_store_that_cannot_be_written_keeps_the_others_from_nothing(monkeypatc
     assert space["a"].tolist() == [0.0, 0.0]
 
 
-def test_a_gpu_that_the_trial_begins_draws_from_the_same_seed_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stands in for CUDA; not yet run on one."""
-    begun, seeds = [False], list[int]()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: begun[0])
-    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+def test_gpus_that_the_trial_begins_draw_from_the_same_seed_in_every_run() -> None:
     state = torch.get_rng_state()
-    torch.manual_seed(1234)
-    try:
+    with SimulatedCuda(cards=2) as cuda:
+        torch.manual_seed(1234)
         snapshot = Snapshot.take({})
+        assert snapshot.restore() == () and not cuda.device.touched
+        torch.cuda.init()
         torch.manual_seed(5)
-        seeds.clear()  # torch.manual_seed asks for the GPU's as well
-        assert snapshot.restore() == () and seeds == []
-        begun[0] = True
-        assert snapshot.restore() == () and seeds == [1234]
-    finally:
-        torch.set_rng_state(state)
+        assert [one.initial_seed() for one in torch.cuda.default_generators] == [5, 5]
+        assert snapshot.restore() == ()
+        assert [one.initial_seed() for one in torch.cuda.default_generators] == [1234, 1234]
+    torch.set_rng_state(state)
 
 
 def test_a_generator_without_a_state_is_left_alone() -> None:

@@ -17,7 +17,8 @@ from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.stretch import MARKED, Stretch
-from tests.support.simulated_device import Loop, SimulatedDevice
+from tests.support.simulated_device import SimulatedDevice
+from tests.support.simulated_loops import Loop
 
 STEPS = 50
 COPIES = Loop(wait=0.1, copy=1.0, kernels=10, kernel=0.9, launch_cost=0.01, steps=STEPS)
@@ -96,11 +97,13 @@ def test_a_trial_waits_while_it_warms_up_and_once_at_its_end() -> None:
 
 
 def test_the_waits_are_no_part_of_any_step() -> None:
-    """Launching a step takes the host 0.22 ms, with the wait for its batch, and the queue is never full."""
+    """Launching a step takes the host 0.22 ms with the wait for its batch, and folding the log up to 0.2 ms; the queue,
+    of 10 ms a step, is never full."""
     recording = side(dataclasses.replace(COPIES, copy_blocks=False))
     assert recording.timed is not None
-    assert np.median(recording.steps.wall_s[recording.timed.rows(recording.steps)]) == pytest.approx(0.22e-3, rel=0.1)
-    assert np.median(recording.steps.other_s[recording.timed.rows(recording.steps)]) < 0.03e-3
+    steps = recording.steps.where(recording.timed.rows(recording.steps))
+    assert steps.wall_s.min() == pytest.approx(0.22e-3) and steps.wall_s.max() < 0.5e-3
+    assert steps.other_s.max() < 0.3e-3
     vitals = measure(recording)
     assert vitals.step_wall_s == pytest.approx(10e-3, rel=0.02)
     assert vitals.data_wait_share is not None and 0.3 < vitals.data_wait_share < 0.5  # the fold is in the step

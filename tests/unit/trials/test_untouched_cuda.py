@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,8 +16,9 @@ from gpu_doctor.trials.executors.parcel import pack, unpack
 from gpu_doctor.trials.knobs import KNOBS
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
-from tests.support.fake_cuda import UUIDS, FakeCuda, touching
 from tests.support.one_tap import batches, model
+from tests.support.simulated_cuda import NAME, NAME_BY_NVML, SimulatedCuda, touching
+from tests.support.simulated_device import SimulatedDevice
 
 cloudpickle = pytest.importorskip("cloudpickle")
 CELL = """
@@ -29,8 +30,9 @@ for x, y in data:
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    return FakeCuda(monkeypatch)
+def cuda() -> Iterator[SimulatedCuda]:
+    with SimulatedCuda(SimulatedDevice(real=True), cards=2) as found:
+        yield found
 
 
 def space() -> dict[str, Any]:
@@ -56,32 +58,32 @@ def test_what_initialises_cuda_is_known() -> None:
     assert touching().keys().isdisjoint({"is_initialized", "empty_cache", "memory_stats_as_nested_dict", "manual_seed"})
 
 
-def test_a_run_on_the_cpu_touches_nothing_and_names_the_cards_by_nvml(fake: FakeCuda) -> None:
+def test_a_run_on_the_cpu_touches_nothing_and_names_the_cards_by_nvml(cuda: SimulatedCuda) -> None:
     found = watched().devices
-    assert not fake.touched
+    assert not cuda.device.touched
     told = [(one.index, one.name, one.uuid, one.capability) for one in found]
-    assert told == [(index, "NVML's card", uuid, (9, 0)) for index, uuid in enumerate(UUIDS)]
+    assert told == [(index, NAME_BY_NVML, uuid, (9, 0)) for index, uuid in enumerate(cuda.uuids)]
 
 
-def test_once_the_cell_has_initialised_it_torch_names_the_cards(fake: FakeCuda) -> None:
+def test_once_the_cell_has_initialised_it_torch_names_the_cards(cuda: SimulatedCuda) -> None:
     setup = watched(torch.cuda.init)
-    assert not fake.touched
-    assert [(one.name, one.uuid) for one in setup.devices] == [("torch's card", one) for one in UUIDS]
+    assert cuda.device.touched == {"init": 1}, "which the cell has called"
+    assert [(one.name, one.uuid) for one in setup.devices] == [(NAME, one) for one in cuda.uuids]
     assert setup.flags["sync_debug"] == "default"
 
 
-def test_the_cell_still_chooses_its_cards(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cell_still_chooses_its_cards(cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     found = watched(lambda: monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")).devices
-    assert [one.uuid for one in found] == [UUIDS[1]] and not fake.touched
+    assert [one.uuid for one in found] == [cuda.uuids[1]] and not cuda.device.touched
 
 
-def test_a_driver_too_old_for_torch_gives_no_cards(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_too_old_for_torch_gives_no_cards(cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", "14.0")
-    assert cuda_devices() == () and not fake.touched
+    assert cuda_devices() == () and not cuda.device.touched
 
 
 def test_a_copy_to_no_device_asks_no_driver_whether_it_was_pinned(
-    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+    cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(torch.Tensor, "is_pinned", asked.append)
@@ -90,26 +92,26 @@ def test_a_copy_to_no_device_asks_no_driver_whether_it_was_pinned(
     assert not asked
 
 
-def test_the_checkup_touches_nothing(fake: FakeCuda) -> None:
-    assert "NVML sees 2 GPUs" in str(gpu_doctor.check()) and not fake.touched
+def test_the_checkup_touches_nothing(cuda: SimulatedCuda) -> None:
+    assert "NVML sees 2 GPUs" in str(gpu_doctor.check()) and not cuda.device.touched
 
 
-def test_a_trials_copies_touch_nothing(fake: FakeCuda) -> None:
+def test_a_trials_copies_touch_nothing(cuda: SimulatedCuda) -> None:
     kept = Snapshot.take(space())
-    assert kept.restore() == () and not fake.touched
+    assert kept.restore() == () and not cuda.device.touched
 
 
-def test_what_is_sent_to_a_cluster_touches_nothing(fake: FakeCuda) -> None:
+def test_what_is_sent_to_a_cluster_touches_nothing(cuda: SimulatedCuda) -> None:
     case = gpu_doctor.case(CELL, space())
     case.run()
     parcel = unpack(pack(case, cloudpickle.CloudPickler))
     assert parcel.known_run is None
     parcel.enter()
-    assert not fake.touched
+    assert not cuda.device.touched
 
 
 @pytest.mark.parametrize("name", KNOBS)
-def test_no_knob_touches_it_before_a_run(name: str, fake: FakeCuda) -> None:
+def test_no_knob_touches_it_before_a_run(name: str, cuda: SimulatedCuda) -> None:
     knob, names = KNOBS[name], space()
     setup = Setup(torch_version=torch.__version__, device="cuda:0", devices=cuda_devices(), dtype="float32")
     for one in (Setup(), setup):
@@ -121,4 +123,4 @@ def test_no_knob_touches_it_before_a_run(name: str, fake: FakeCuda) -> None:
                     pass
             except Refused:
                 pass
-    assert not fake.touched
+    assert not cuda.device.touched

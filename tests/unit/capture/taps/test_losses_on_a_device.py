@@ -1,39 +1,41 @@
-"""Losses that lie on a device are kept as they were in their steps."""
+"""Losses that lie on a GPU, which is simulated, are kept as they were in their steps."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
 from tests.support.one_tap import model
+from tests.support.simulated_cuda import SimulatedCuda
+from tests.support.simulated_device import Graph
 
 STEPS = 5
 
 
-class OnDevice(torch.Tensor):
-    """A tensor that says that it is not in main memory."""
+@pytest.fixture
+def cuda() -> Iterator[SimulatedCuda]:
+    with SimulatedCuda() as found:
+        yield found
 
-    is_cpu = False
 
-
-def trained(scaled: bool = False) -> tuple[list[float], list[float]]:
+def trained(cuda: SimulatedCuda, scaled: bool = False) -> tuple[list[float], list[float]]:
     """The losses of a loop, and those recorded; each lies where the next step's result is written to."""
     torch.manual_seed(0)
-    net, recorder, own = model(), Recorder(), list[float]()
+    net, recorder, own = model().to("cuda"), cuda.device.recorder(), list[float]()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    scaler = torch.amp.GradScaler("cpu", enabled=scaled)
-    with listening(recorder, {"net": net}, accelerated=False):
+    scaler = torch.amp.GradScaler("cuda", enabled=scaled)
+    with listening(recorder, {"net": net}, accelerated=True):
         before: Any = None
         for _ in range(STEPS):
-            loss = net(torch.rand(2, 4)).square().mean().as_subclass(OnDevice)
+            loss = net(torch.rand(2, 4, device="cuda")).square().mean()
             if before is not None:
                 before.detach().fill_(-1.0)
             before = loss
-            own.append(float(loss.detach().as_subclass(torch.Tensor)))
+            own.append(loss.item())
             scaler.scale(loss).backward()
             scaler.step(optimizer)
             scaler.update()
@@ -42,12 +44,11 @@ def trained(scaled: bool = False) -> tuple[list[float], list[float]]:
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-def test_a_loss_whose_memory_is_used_again_is_that_of_its_step(scaled: bool) -> None:
-    own, told = trained(scaled)
+def test_a_loss_whose_memory_is_used_again_is_that_of_its_step(cuda: SimulatedCuda, scaled: bool) -> None:
+    own, told = trained(cuda, scaled)
     assert told == pytest.approx(own)
 
 
-def test_no_loss_is_kept_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OnDevice, "is_cuda", True, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert trained()[1] == []
+def test_no_loss_is_kept_while_a_graph_is_captured(cuda: SimulatedCuda) -> None:
+    cuda.device.graph = Graph()
+    assert trained(cuda)[1] == []

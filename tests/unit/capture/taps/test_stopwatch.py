@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,9 +31,9 @@ def ended(cuda: SimulatedCuda, loop: Noted) -> None:
     loop.close()
 
 
-def on_cuda() -> Any:
-    """An optimizer over a parameter that says it is on a GPU."""
-    return SimpleNamespace(param_groups=[{"params": [SimpleNamespace(is_cuda=True)]}])
+def on_cuda() -> torch.optim.Optimizer:
+    """An optimizer over parameters on the GPU."""
+    return torch.optim.SGD(torch.nn.Linear(1, 1).to("cuda").parameters(), lr=0.1)
 
 
 def test_events_are_reused(cuda: SimulatedCuda) -> None:
@@ -251,7 +250,7 @@ def test_a_clock_that_comes_with_the_first_optimizer_step_is_not_a_step_late(cud
 
 def heard(scope: TapScope, cuda: bool, output: Any = None) -> None:
     """A forward of a module whose parameters are on a GPU or not."""
-    module: Any = SimpleNamespace(parameters=lambda: iter([SimpleNamespace(is_cuda=cuda)]))
+    module = torch.nn.Linear(1, 1).to("cuda" if cuda else "cpu")
     for hear in tuple(scope.heard):
         hear(module, False, (), {}, output)
 
@@ -302,5 +301,5 @@ def test_what_an_output_says_of_itself_is_enough_and_what_it_raises_is_not_heard
     with on(tap, recorder, accelerated=True) as scope:
         heard(scope, cuda=False, output=Odd())
         assert recorder.marks is None
-        heard(scope, cuda=False, output=SimpleNamespace(is_cuda=True))
+        heard(scope, cuda=False, output=torch.ones(1, device="cuda"))
         assert recorder.marks is not None

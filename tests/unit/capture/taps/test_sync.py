@@ -1,12 +1,12 @@
-"""Waits for a device are timed where they happen, and none is added. GPU: a tensor that says it is there stands in."""
+"""Waits for a GPU, which is simulated, are timed where they happen, and none is added."""
 
 from __future__ import annotations
 
 import io
 import operator
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -16,8 +16,9 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.taps import transfer
 from gpu_doctor.capture.taps.sync import METHODS, tap
-from tests.support.one_tap import Ticking, on, standing
-from tests.support.simulated_device import Noted
+from tests.support.one_tap import on, standing
+from tests.support.simulated_cuda import SimulatedCuda
+from tests.support.simulated_device import Noted, SimulatedDevice
 
 SEAMS = (
     *((torch.Tensor, name) for name in METHODS),
@@ -25,10 +26,8 @@ SEAMS = (
 )
 
 
-class Elsewhere(torch.Tensor):
-    """A tensor in main memory that says it is on a device."""
-
-    device = torch.device("meta")  # type: ignore[assignment]
+WORK_MS: Final = 3.0
+"""What the device has to do when the loop comes to wait for it."""
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {
@@ -40,13 +39,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "bool": bool,
     "float": float,
     "int": int,
-    "index": lambda x: operator.index(x.as_subclass(Elsewhere).long().as_subclass(Elsewhere)),
+    "index": lambda x: operator.index(x.long()),
     "if": lambda x: 1 if x > 0 else 2,
     "print": lambda x: print(x, file=io.StringIO()),
     "repr": repr,
     "f-string": lambda x: f"{x}",
     "complex": complex,
-    "range": lambda x: list(range(x.as_subclass(Elsewhere).long().as_subclass(Elsewhere))),
+    "range": lambda x: list(range(x.long())),
     "equal": lambda x: x.equal(x),
     "allclose": lambda x: x.allclose(x),
     "is_nonzero": lambda x: x.is_nonzero(),
@@ -57,39 +56,46 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def begun() -> Recorder:
-    """A recorder of a loop that has its first batch, on a clock that ticks when read."""
-    recorder = Recorder(clock=Ticking())
-    Noted(recorder).pull(Source())
-    return recorder
+@pytest.fixture(autouse=True)
+def cuda() -> Iterator[SimulatedCuda]:
+    with SimulatedCuda(SimulatedDevice(exact=True)) as found:
+        yield found
 
 
-def waits(recorder: Recorder) -> tuple[int, float]:
-    """For how many ns the loop has waited for a device, and how often."""
+@pytest.fixture
+def recorder(cuda: SimulatedCuda) -> Recorder:
+    """Of a loop that has its first batch; the device has work."""
+    found = cuda.device.recorder()
+    Noted(found).pull(Source())
+    cuda.launch(WORK_MS, cost_ms=0.0)
+    return found
+
+
+def waits(recorder: Recorder) -> tuple[float, float]:
+    """For how many milliseconds the loop has waited for a device, and how often."""
     steps = recorder.close().steps
     assert len(steps) == 1
-    return round(steps.sync_s.item() * 1e9), steps.syncs.item()
+    return round(steps.sync_s.item() * 1e3, 2), steps.syncs.item()
 
 
 def test_without_a_device_nothing_is_put_anywhere_and_sync_is_not_measured() -> None:
-    before, recorder = standing(*SEAMS), begun()
+    before, recorder = standing(*SEAMS), Recorder()
+    Noted(recorder).pull()
     with on(tap, recorder, accelerated=False):
         assert all(now is then for now, then in zip(standing(*SEAMS), before, strict=True))
     assert np.isnan(recorder.close().steps.sync_s).all()
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_wait_is_timed_once(name: str) -> None:
-    recorder = begun()
-    tensor = torch.ones(1).as_subclass(Elsewhere)
+def test_a_wait_is_timed_once(name: str, recorder: Recorder) -> None:
+    tensor = torch.ones(1, device="cuda")
     with on(tap, recorder, accelerated=True):
         CALLS[name](tensor)
-    assert waits(recorder) == (1000, 1)
+    assert waits(recorder) == (WORK_MS, 1)
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_tensor_in_main_memory_makes_nobody_wait(name: str) -> None:
-    recorder = begun()
+def test_a_tensor_in_main_memory_makes_nobody_wait(name: str, recorder: Recorder) -> None:
     with on(tap, recorder, accelerated=True):
         plain = torch.ones(1)
         if name not in ("index", "range"):
@@ -98,47 +104,39 @@ def test_a_tensor_in_main_memory_makes_nobody_wait(name: str) -> None:
     assert waits(recorder) == (0, 0)
 
 
-def test_results_are_the_same() -> None:
-    tensor = torch.tensor([3.0])
-    with on(tap, begun(), accelerated=True):
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_results_are_the_same(device: str, recorder: Recorder) -> None:
+    tensor = torch.tensor([3.0], device=device)
+    with on(tap, recorder, accelerated=True):
         assert (tensor.item(), float(tensor), int(tensor), bool(tensor), tensor.tolist()) == (3.0, 3.0, 3, True, [3.0])
-        assert isinstance(tensor.numpy(), np.ndarray)
+        assert isinstance(tensor.cpu().numpy(), np.ndarray)
         assert [10, 20][torch.tensor(1)] == 20
 
 
-def test_synchronize_is_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[Any] = []
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda *args: called.append(args))
-    recorder = begun()
+def test_synchronize_is_a_wait(cuda: SimulatedCuda, recorder: Recorder) -> None:
     with on(tap, recorder, accelerated=True):
         torch.cuda.synchronize()
+        cuda.launch(1.0, cost_ms=0.0)
         torch.cuda.synchronize(0)
-    assert called == [(), (0,)]
-    assert waits(recorder) == (2000, 2)
+    assert waits(recorder) == (WORK_MS + 1.0, 2)
 
 
-@pytest.mark.parametrize("kind", ["Event", "Stream"])
-def test_a_wait_for_an_event_or_a_stream_is_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Queue:
-        waited = 0
-
-        def synchronize(self) -> None:
-            Queue.waited += 1
-
-    monkeypatch.setattr(torch.cuda, kind, Queue)
-    recorder = begun()
+@pytest.mark.parametrize("kind", ["event", "stream"])
+def test_a_wait_for_an_event_or_a_stream_is_one(kind: str, recorder: Recorder) -> None:
+    queue: Any = torch.cuda.current_stream()
+    if kind == "event":
+        queue = torch.cuda.current_stream().record_event()
     with on(tap, recorder, accelerated=True):
-        Queue().synchronize()
-        other = threading.Thread(target=Queue().synchronize)  # is none of the loop's
+        queue.synchronize()
+        other = threading.Thread(target=queue.synchronize)  # is none of the loop's
         other.start()
         other.join()
-    Queue().synchronize()
-    assert Queue.waited == 3
-    assert waits(recorder) == (1000, 1)
+    queue.synchronize()
+    assert waits(recorder) == (WORK_MS, 1)
 
 
-def test_torch_functions_stay_what_torchscript_knows() -> None:
-    with on(tap, begun(), accelerated=True):
+def test_torch_functions_stay_what_torchscript_knows(recorder: Recorder) -> None:
+    with on(tap, recorder, accelerated=True):
         scripted = torch.jit.script(_scriptable)
     assert scripted(torch.tensor([0, 1])).tolist() == [[1]]
 
@@ -147,31 +145,29 @@ def _scriptable(x: torch.Tensor) -> torch.Tensor:
     return torch.nonzero(x.masked_select(x > -1))
 
 
-def test_an_error_passes_and_its_wait_counts() -> None:
-    recorder = begun()
+def test_an_error_passes_and_its_wait_counts(recorder: Recorder) -> None:
     with on(tap, recorder, accelerated=True), pytest.raises(RuntimeError):
-        torch.ones(2, device="meta").item()
-    assert waits(recorder) == (1000, 1)
+        torch.ones(2, device="cuda").item()
+    assert waits(recorder) == (WORK_MS, 1)
 
 
-def test_before_the_loop_nothing_is_timed() -> None:
-    recorder = Recorder(clock=Ticking())
+def test_before_the_loop_nothing_is_timed(cuda: SimulatedCuda) -> None:
+    recorder = cuda.device.recorder()
     with on(tap, recorder, accelerated=True):
-        torch.ones(1).as_subclass(Elsewhere).item()
+        cuda.launch(WORK_MS)
+        torch.ones(1, device="cuda").item()
         Noted(recorder).pull(Source())
     assert waits(recorder) == (0, 0)
 
 
-def test_values_that_come_to_the_host_are_counted_as_copies() -> None:
-    recorder = begun()
-    tensor = torch.ones(3).as_subclass(Elsewhere)
+def test_values_that_come_to_the_host_are_counted_as_copies(recorder: Recorder) -> None:
+    tensor = torch.ones(3, device="cuda")
     with on(transfer.tap, recorder, accelerated=True) as scope:  # which counts them
         tap(scope)
         tensor.cpu()
         tensor.tolist()
-        tensor.numpy()
-        tensor.sum().as_subclass(Elsewhere).item()  # one number: a wait, no traffic
+        tensor.sum().item()  # one number: a wait, no traffic
     recorder.fold()
     traffic = recorder.so_far().traffic
     assert traffic is not None
-    assert (traffic.to_host, traffic.to_host_bytes) == (3, 36)
+    assert (traffic.to_host, traffic.to_host_bytes) == (2, 24)
