@@ -44,6 +44,7 @@ _GUARDED: Final = ("is_initialized", "_lazy_call", "_cuda_isCurrentStreamCapturi
 """A function that calls one of these waits until CUDA is initialised, or asks what needs no device."""
 _TAG: Final = "_lies_on_cuda"
 _ATTRIBUTE: Final[Any] = type(torch.Tensor.device)
+_group: Final[Callable[..., Any]] = vars(torch._C)["_group_tensors_by_device_and_dtype"]
 _PINNED: Final = "_lies_pinned"
 
 
@@ -87,6 +88,19 @@ def _called_by(function: ast.FunctionDef) -> set[str]:
     called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
     names = {one.id for one in called if isinstance(one, ast.Name)}
     return names | {one.attr for one in called if isinstance(one, ast.Attribute)}
+
+
+def _grouping(group: Callable[..., Any]) -> Callable[..., Any]:
+    """Tensors by device, for operations on many: by the one that they are said to lie on."""
+
+    def grouped(lists: Any, with_indices: bool = False) -> Any:
+        found = {}
+        for (device, dtype), group_of in group(lists, with_indices).items():
+            card = _card(group_of[0])
+            found[device if card is None else torch.device("cuda", card), dtype] = group_of
+        return found
+
+    return grouped
 
 
 class SimulatedCuda(TorchFunctionMode):
@@ -150,6 +164,7 @@ class SimulatedCuda(TorchFunctionMode):
         for name, initialises in touching().items():
             self._replace(*_MODULES, **{name: self._touching(name, initialises, found.pop(name, None))})
         self._replace(torch.cuda, **found)
+        self._replace(torch._C, _group_tensors_by_device_and_dtype=_grouping(_group))
         self._replace(torch.cuda.memory, memory_stats_as_nested_dict=lambda device=None: {})
         self._replace(torch.autograd, _engine_run_backward=self._engine(vars(torch.autograd)["_engine_run_backward"]))
 
@@ -234,7 +249,9 @@ class SimulatedCuda(TorchFunctionMode):
         if name in _WAITS or (name == "__getitem__" and _masks(args[1])):
             self.device.synchronize()
         found = func(*args, **kwargs)
-        if name not in _VIEWS and name not in _WAITS:
+        if name in ("tensor", "as_tensor") and not on_cuda(args[0]):
+            self._transfer(found, True, True)
+        elif name not in _VIEWS and name not in _WAITS:
             self._kernel(torch.is_grad_enabled())
         return _put(found, card)
 
@@ -537,7 +554,8 @@ def _functions(cuda: SimulatedCuda) -> dict[str, Any]:
         "is_initialized": lambda: bool(device.initialised),
         "device_count": len(cuda.uuids),
         "current_device": lambda: device.card,
-        "set_device": lambda index: setattr(device, "card", torch.device("cuda", index).index),
+        "get_rng_state_all": lambda: [one.get_state() for one in generators],
+        "set_device": lambda one: setattr(device, "card", cuda._number(one) or 0),
         "device": card,
         "default_generators": generators,
         "get_device_properties": properties,
