@@ -107,13 +107,17 @@ def _backward(
     """
     log, broke = recorder.log, recorder.fence.broke
     note, clock, events = log.note, log.clock, log.events
+    handed: Any = None
+    """What the outermost call that runs was given: torch hands itself over where a mode or a subclass of tensors stands
+    around its functions, and calls what is found by its name again."""
 
     @functools.wraps(original)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
+        nonlocal handed
         begun = False
         try:
-            if get_ident() == log.thread:
+            if get_ident() == log.thread and not (log.backing and handed is tensors):
                 loss = None
                 if differentiated:
                     differentiated.tell(recorder.note, "The graph of a backward could not be read", tensors)
@@ -130,6 +134,7 @@ def _backward(
                 if log.ending and not log.pulled:
                     note((BACKED, clock(), None))
                     recorder.check_end()
+                handed = handed if log.backing else tensors
                 log.backing += 1
                 begun = True
         except Exception as error:
@@ -139,6 +144,7 @@ def _backward(
         finally:
             if begun:
                 log.backing -= 1
+                handed = handed if log.backing else None
                 try:
                     for tell in tuple(backed):
                         tell()

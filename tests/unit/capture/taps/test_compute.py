@@ -351,3 +351,13 @@ def test_a_compiled_model_keeps_its_graphs(how: str) -> None:
     bare, tapped = graphs(False), graphs(True)
     assert tapped[:2] == bare[:2]
     assert tapped[2] > 0
+
+
+@pytest.mark.parametrize("method", [False, True])
+def test_a_backward_that_torch_hands_to_a_mode_is_heard_once(method: bool) -> None:
+    recorder, net = begun(Recorder()), model()
+    with on(tap, recorder, {"net": net}), torch.device("cpu"):  # a default device is such a mode
+        for _ in range(3):
+            loss = net(torch.rand(8, 4)).sum()
+            loss.backward() if method else torch.autograd.backward(loss)
+    assert recorder.log.steps == 3
