@@ -108,7 +108,7 @@ def _backward(
     log, broke = recorder.log, recorder.fence.broke
     note, clock, events = log.note, log.clock, log.events
     handed: Any = None
-    """What the outermost call that runs was given: torch hands itself over where a mode or a subclass of tensors stands
+    """What the outermost call that runs was given, in a tuple or not: torch hands itself over where a mode or a subclass of tensors stands
     around its functions, and calls what is found by its name again."""
 
     @functools.wraps(original)
@@ -117,7 +117,7 @@ def _backward(
         nonlocal handed
         begun = False
         try:
-            if get_ident() == log.thread and not (log.backing and handed is tensors):
+            if get_ident() == log.thread and not (log.backing and _alike(handed, tensors)):
                 loss = None
                 if differentiated:
                     differentiated.tell(recorder.note, "The graph of a backward could not be read", tensors)
@@ -171,6 +171,13 @@ def _backward(
         return _loss(tensors, unscaled)
 
     return backward
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two calls are given the same, each in a tuple or not."""
+    return (one[0] if isinstance(one, tuple) and one else one) is (
+        other[0] if isinstance(other, tuple) and other else other
+    )
 
 
 def _loss(tensors: Any, unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]]) -> torch.Tensor | float | None:
