@@ -108,8 +108,8 @@ def _backward(
     log, broke = recorder.log, recorder.fence.broke
     note, clock, events = log.note, log.clock, log.events
     handed: Any = None
-    """What the outermost call that runs was given, in a tuple or not: torch hands itself over where a mode or a subclass of tensors stands
-    around its functions, and calls what is found by its name again."""
+    """What the outermost call that runs was given: torch hands itself over, in a tuple or not, where a mode or a
+    subclass of tensors stands around its functions, and then what is found by its name is called again."""
 
     @functools.wraps(original)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
