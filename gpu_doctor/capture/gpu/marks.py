@@ -13,10 +13,10 @@ Between the phases of a step "idle at most" is taken for idle: the host waited f
 forward, loss, backward and optimizer the host launches all the time. There a device that is behind at the end has
 worked since the first launch, and of one that has caught up (`CAUGHT_UP_S`) it is not known how long it idled.
 
-The clocks are tied at moments when the device's place is known: a mark that is put while the compute stream is empty has
-no lag, and an earlier mark that is found to be passed had a lag no longer than it is old. The tie is renewed at every
-such moment, for the clocks drift by up to some ten microseconds a second. Nothing here ever waits: a step is read when
-the device has passed its last mark. Which steps are marked at all, `windows.py` says.
+The clocks are tied where it is known how far the device is: a mark that is put while the compute stream is empty has no
+lag, and an earlier mark that was found to be passed had a lag no longer than it was old. The tie is renewed whenever
+that is found, for the clocks drift by up to some ten microseconds a second. Nothing here ever waits: a step is read
+when the device has passed its last mark. Which steps are marked at all, `windows.py` says.
 """
 
 from __future__ import annotations
