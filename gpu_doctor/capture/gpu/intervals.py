@@ -37,7 +37,7 @@ class Interval(NamedTuple):
     host_s: float
     """How long the host took for it."""
     lag_s: float | None
-    """What the device had left to do when the host came to the end; None = not known: it was behind."""
+    """What the device had left to do when the host came to the end; None = not known: it was never found close."""
     own_s: float
     """What of the host's time gpu_doctor took itself."""
     evaluation: bool
@@ -55,8 +55,8 @@ class Tally:
         """
         self._windows = windows
         self.own_s = own_s
-        """Host seconds that gpu_doctor took since the device last idled, but no more than in the last step: it would
-        have idled so much less without us."""
+        """Host seconds that gpu_doctor took and that the device may still have to wait for: they count since it last
+        idled, since the host last waited for it, and since the last evaluation, and no longer than a step."""
         self._took_s = 0.0
         self._wait_s = self._copy_s = self._idle_s = self._busy_s = self._caught_up_s = 0.0
         self._phases = dict.fromkeys((FORWARD, BACKWARD, OPTIMIZER), 0.0)
