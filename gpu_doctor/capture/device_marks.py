@@ -29,7 +29,7 @@ class DeviceMarks:
     def clear(self) -> None:
         """The loop begins, or begins anew: nothing is known of it."""
         self._newest: Span | None = None
-        """Has the newest mark of an evaluation."""
+        """Has the newest mark of the evaluation that runs."""
         self._count = 0
         """Marks since a step ended."""
         self._whole = True
@@ -48,6 +48,7 @@ class DeviceMarks:
         if span.evaluation:
             self._keep_newest(span)
         else:
+            self._newest = None  # what comes later is another evaluation: the last mark of this one stays
             self._count += 1
         if self._count > MOST_MARKS:
             self._whole = False

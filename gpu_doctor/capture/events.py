@@ -80,8 +80,6 @@ DUE_NS: Final = 200_000_000
 """And at least so often: a view asks twice a second."""
 FIRST_DUE: Final = 4
 """At the begin of a run the log is folded after so few, then ever more: models are to be found soon."""
-ASKED: Final = (NEXT, BATCH, CALL, SYNCED)
-"""At these marks the stream is asked whether it has run empty: a host that is late finds it so at one of them."""
 CURRENT: Final = (COPYING, COPIED)
 """These marks go to the stream that copies, the others to the compute stream."""
 CPU_EVERY_NS: Final = 1_000_000
@@ -189,5 +187,5 @@ class Log:
         if marker is None:
             return
         own_ns = self.own_ns + marker.spent_ns
-        put = marker.mark(follow, code in CURRENT, code in ASKED)
+        put = marker.mark(follow, code in CURRENT)
         self.note((MARK, put.at_ns, (code, put, own_ns)))

@@ -294,14 +294,14 @@ class Recorder:
             for look in looks:
                 self.looked(*look)
         if self.windows is not None:
-            self._mark_on(len(steps))
+            self._mark_on(len(steps), len(events))
         if steps:
             self._steps_ended(steps[-1].end_ns)
 
-    def _mark_on(self, steps: int) -> None:
-        """So many steps have ended: the next ones are marked on the device, or not."""
+    def _mark_on(self, steps: int, events: int) -> None:
+        """So many steps have ended, with so many events: the next ones are marked on the device, or not."""
         assert self.windows is not None
-        before, self.log.marker = self.log.marker, self.windows.folded(steps, self.clock())
+        before, self.log.marker = self.log.marker, self.windows.folded(steps, events, self.clock())
         if before is not None and self.log.marker is None:
             self.step_clock.device.stopped()
 
@@ -331,6 +331,8 @@ class Recorder:
             due = min(due, MARKED_DUE)
         elif self.max_steps is not None:
             due = min(due, max(FEWEST_EVENTS * (self.max_steps - self.step_count), 1))
+        if self.windows is not None:
+            due = min(due, self.windows.due)
         log.due = due
         log.due_ns = now + DUE_NS if self.deadline_ns is None else min(now + DUE_NS, max(self.deadline_ns, now))
 

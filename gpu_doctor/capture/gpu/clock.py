@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 _NAN: Final = float("nan")
+SETTLED_NS: Final = 20_000
+"""An idle device has passed a mark long before it is so old."""
+SURE_NS: Final = 200_000
+"""A mark that was passed before it was so old tells well enough how far the device is."""
+RENEW_NS: Final = 1_000_000
+"""How far the device is is asked again after so long: each step that takes longer has an answer of its own."""
+RECENT: Final = 4
+"""Marks that are remembered: one of them is old enough, as a rule."""
 
 
 class DeviceClock(Protocol):
@@ -60,6 +69,8 @@ class Put(NamedTuple):
     """The compute stream was asked, and had nothing left to do."""
     aside: bool = False
     """It was put to another stream than the compute stream."""
+    passed: Any = None
+    """An earlier mark that the device was found to have passed by now; None = not asked, or not passed."""
 
 
 class QuietClock:
@@ -77,30 +88,46 @@ class QuietClock:
         """An error has ended it."""
         self.spent_ns = 0
         """What marks and readings have cost the host."""
+        self._recent: deque[tuple[Any, int]] = deque(maxlen=RECENT)
+        """The last marks on the compute stream, and when they were put."""
+        self._due_ns = 0
+        """From when on it is asked how far the device is."""
 
     def ready(self) -> bool:
         """False while a graph is captured, and once the clock is off."""
         return bool(self._asked(self._device.ready, otherwise=False))
 
-    def mark(self, follow: bool = False, current: bool = False, ask: bool = False) -> Put:
-        """Puts a mark.
+    def mark(self, follow: bool = False, current: bool = False) -> Put:
+        """Puts a mark, and asks how far the device is where that was not found of late.
 
         Args:
             follow: the current stream is the compute stream from now on.
             current: the mark goes to the current stream instead of the compute stream.
-            ask: asks whether the compute stream has run empty, too.
         """
         begin = at = self._host()
-        mark, idle, aside = None, False, False
+        mark, idle, aside, passed = None, False, False, None
         if self.ready():
             if follow:
                 self._asked(self._device.follow)
-            idle = ask and bool(self._asked(self._device.idle, otherwise=False))
             aside = current and bool(self._asked(self._device.aside, otherwise=False))
+            if not aside and begin >= self._due_ns:
+                idle, passed = self._reached(begin)
             at = self._host()
             mark = self._asked(self._device.mark, current)
+            if not aside:
+                self._recent.append((mark, at))
         self.spent_ns += self._host() - begin
-        return Put(mark, at, idle, aside)
+        return Put(mark, at, idle, aside, passed)
+
+    def _reached(self, now: int) -> tuple[bool, Any]:
+        """Whether the compute stream is empty, and the newest mark that an idle device has passed, if it was passed."""
+        known, put_ns = next((one for one in reversed(self._recent) if now - one[1] >= SETTLED_NS), (None, 0))
+        if known is not None and not self.done(known):
+            return False, None
+        idle = bool(self._asked(self._device.idle, otherwise=False))
+        if idle or (known is not None and now - put_ns <= SURE_NS):
+            self._due_ns = now + RENEW_NS
+        return idle, known
 
     def done(self, mark: Any) -> bool:
         """Whether the device has passed the mark."""
@@ -113,8 +140,11 @@ class QuietClock:
     def free(self, *marks: Any) -> None:
         """Gives marks back; None is no mark."""
         for mark in marks:
-            if mark is not None:
-                self._asked(self._device.free, mark)
+            if mark is None:
+                continue
+            if self._recent and any(mark is one for one, _ in self._recent):
+                self._recent = deque((pair for pair in self._recent if pair[0] is not mark), RECENT)
+            self._asked(self._device.free, mark)
 
     def _asked(self, ask: Callable[..., Any], *given: Any, otherwise: Any = None) -> Any:
         """What the device says; `otherwise` where it fails, and from then on."""

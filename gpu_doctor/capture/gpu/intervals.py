@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpu_doctor.recording.steps import BACKWARD, DATA_WAIT, FORWARD, LOSS, OPTIMIZER
+from gpu_doctor.recording.steps import BACKWARD, DATA_WAIT, FORWARD, LOSS, OPTIMIZER, SYNC
 
 LAUNCHING: Final = (FORWARD, LOSS, BACKWARD, OPTIMIZER)
 """Phases in which the host launches all the time."""
@@ -37,7 +37,7 @@ class Interval(NamedTuple):
     host_s: float
     """How long the host took for it."""
     lag_s: float | None
-    """What the device had left to do when the host came to the end; None = not known: it was behind."""
+    """What the device had left to do when the host came to the end; None = not known: it was never found close."""
     own_s: float
     """What of the host's time gpu_doctor took itself."""
     evaluation: bool
@@ -55,17 +55,20 @@ class Tally:
         """
         self._windows = windows
         self.own_s = own_s
-        """Host seconds that gpu_doctor took since the device last idled, but no more than in the last step: it would
-        have idled so much less without us."""
+        """Host seconds that gpu_doctor took and that the device may still have to wait for: they count since it last
+        idled, since the host last waited for it, and since the last evaluation, and no longer than a step."""
         self._took_s = 0.0
         self._wait_s = self._copy_s = self._idle_s = self._busy_s = self._caught_up_s = 0.0
         self._phases = dict.fromkeys((FORWARD, BACKWARD, OPTIMIZER), 0.0)
 
     def add(self, one: Interval) -> None:
         """Adds an interval; those of an evaluation are in no sum."""
+        if one.evaluation:
+            self.own_s = 0.0
+            return
         self.own_s += one.own_s
         self._took_s += one.own_s
-        if one.evaluation or one.end_s <= one.begin_s:
+        if one.end_s <= one.begin_s:
             return
         launching = one.phase in LAUNCHING
         aside = not launching and one.phase != DATA_WAIT
@@ -78,7 +81,10 @@ class Tally:
             self._busy_s += took_s - copied_s
             if one.lag_s is not None and one.lag_s <= max(CAUGHT_UP_S, CAUGHT_UP_SHARE * one.host_s):
                 self._caught_up_s += took_s - copied_s
+                self.own_s = 0.0
             return
+        if one.phase == SYNC:  # without us the host would have waited so much longer
+            self.own_s = max(self.own_s - max(one.host_s - took_s, 0.0), 0.0)
         idle_s = self._idle(one, spans)
         self._busy_s += max(took_s - copied_s - idle_s, 0.0)
         ours_s = min(self.own_s, idle_s)
@@ -98,9 +104,8 @@ class Tally:
     def _idle(self, one: Interval, spans: Sequence[tuple[float, float]]) -> float:
         """How long the device had nothing to do, at most: until the host came to the end, but for copies."""
         if one.lag_s is None:
-            until_s = one.end_s if one.phase == DATA_WAIT else one.begin_s
-        else:
-            until_s = min(max(one.end_s - one.lag_s, one.begin_s), one.end_s)
+            return 0.0
+        until_s = min(max(one.end_s - one.lag_s, one.begin_s), one.end_s)
         return until_s - one.begin_s - _length(_cut(spans, one.begin_s, until_s))
 
 

@@ -13,9 +13,10 @@ Between the phases of a step "idle at most" is taken for idle: the host waited f
 forward, loss, backward and optimizer the host launches all the time. There a device that is behind at the end has
 worked since the first launch, and of one that has caught up (`CAUGHT_UP_S`) it is not known how long it idled.
 
-One anchor ties the two clocks: a mark that was put while the compute stream was known to be empty has no lag. It is
-renewed whenever that is found, for the clocks drift by up to some ten microseconds a second. Nothing here ever waits: a
-step is read when the device has passed its last mark. Which steps are marked at all, `windows.py` says.
+The clocks are tied where it is known how far the device is: a mark that is put while the compute stream is empty has no
+lag, and an earlier mark that was found to be passed had a lag no longer than it was old. The tie is renewed whenever
+that is found, for the clocks drift by up to some ten microseconds a second. Nothing here ever waits: a step is read
+when the device has passed its last mark. Which steps are marked at all, `windows.py` says.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gpu_doctor.capture import events
-from gpu_doctor.capture.gpu.clock import Put, QuietClock
+from gpu_doctor.capture.gpu.clock import SURE_NS, Put, QuietClock
 from gpu_doctor.capture.gpu.intervals import Interval, Tally, Window
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording.steps import BACKWARD, DATA_WAIT, FORWARD, LOSS, OPTIMIZER, OTHER, SYNC
 
 ANCHOR_S: Final = 2.0
-"""So long an anchor ties the clocks. A stream that was not found empty meanwhile, whenever it was asked, was behind."""
+"""So long a tie holds. A device that was found nowhere near its newest marks for longer than that was behind."""
 _BEGINS: Final = {
     events.NEXT: DATA_WAIT,
     events.OPENING: DATA_WAIT,
@@ -163,48 +164,49 @@ class MarkReader:
 
     def _add(self, one: _Ended) -> bool:
         """Adds a step's values to its row; false if the marks cannot be compared."""
-        before = one.before
+        before, clock = one.before, self.clock
         assert before is not None
-        at = [self.clock.seconds(before.put.mark, cut.put.mark) for cut in one.cuts]
-        if any(seconds != seconds for seconds in at):
+        beside = [mark for begin, end, aside in one.copies if not aside for mark in (begin, end)]
+        marks = sorted([*one.cuts, *beside], key=lambda mark: mark.put.at_ns)
+        at = {id(mark): clock.seconds(before.put.mark, mark.put.mark) for mark in marks}
+        if any(seconds != seconds for seconds in at.values()):
             return False
         self._aside += [(begin, end) for begin, end, aside in one.copies if aside]
-        windows = [self._window(before, begin, end, False) for begin, end, aside in one.copies if not aside]
-        windows += [self._window(before, begin, end, True) for begin, end in self._aside]
-        within = self._within
-        tally = Tally([window for window in windows if window is not None], self._own_s)
-        self._tie.begin(before, one.cuts, at)
-        last, last_s = before, 0.0
-        for cut, at_s in zip(one.cuts, at, strict=True):
-            lag_s = self._tie.lag(cut, at_s)
-            own_s = max(cut.own_ns - last.own_ns, 0) * 1e-9
-            loss = (last.code, cut.code) == (events.CALLED, events.GRADIENT) and not within
-            phase = LOSS if loss else within[-1] if within else OTHER
-            host_s = max(cut.put.at_ns - last.put.at_ns, 0) * 1e-9
-            tally.add(Interval(phase, last_s, at_s, host_s, lag_s, own_s, cut.evaluation))
-            within = _settled(within, [cut])
-            last, last_s = cut, at_s
-        self._tie.moved(at[-1])
+        windows = [Window(at[id(begin)], at[id(end)], False) for begin, end, aside in one.copies if not aside]
+        windows += [window for pair in self._aside if (window := self._window(before, *pair)) is not None]
+        tally = Tally(windows, self._own_s)
+        cuts = {id(cut) for cut in one.cuts}
+        self._tie.begin([(before, 0.0), *((mark, at[id(mark)]) for mark in marks)])
+        last, last_s, within = before, 0.0, self._within
+        for mark in marks:
+            at_s = at[id(mark)]
+            lag_s = self._tie.lag(mark, at_s)
+            if id(mark) in cuts:
+                tally.add(_interval(last, mark, within, last_s, at_s, lag_s))
+                within = _settled(within, [mark])
+                last, last_s = mark, max(at_s, last_s)  # another stream may have passed its mark earlier
+        end_s = at[id(last)]
+        self._tie.moved(end_s)
         self._within = within
         self._table.add_device(one.row, one.generation, (*tally.values(), *self._told_since(one)))
         self._own_s = tally.own_s
-        self._done_aside(before, at[-1])
+        self._done_aside(before, end_s)
         return True
 
-    def _window(self, before: Marked, begin: Marked, end: Marked, aside: bool) -> Window | None:
-        """When a copy was made, in device seconds from a mark on; a copy that is not over yet has no end."""
+    def _window(self, before: Marked, begin: Marked, end: Marked) -> Window | None:
+        """When a copy on another stream was made, in device seconds from a mark on; one that goes on has no end."""
         clock, zero = self.clock, before.put.mark
         if not clock.done(begin.put.mark):
             return None
         begin_s = clock.seconds(zero, begin.put.mark)
         end_s = clock.seconds(zero, end.put.mark) if clock.done(end.put.mark) else float("inf")
-        return Window(begin_s, end_s, aside) if begin_s == begin_s and end_s == end_s else None
+        return Window(begin_s, end_s, True) if begin_s == begin_s and end_s == end_s else None
 
     def _done_aside(self, before: Marked, end_s: float) -> None:
         """Copies on other streams that were over when the step ended are needed no more."""
         left = []
         for pair in self._aside:
-            window = self._window(before, *pair, True)
+            window = self._window(before, *pair)
             if self.clock.done(pair[1].put.mark) and (window is None or window.end_s <= end_s):
                 self._release(pair)
             else:
@@ -260,26 +262,33 @@ class _Tie:
         self._anchored_ns = 0
         self._zero_ns = 0
         """Host time from which the offset counts, to keep the numbers small."""
+        self._times: dict[int, tuple[Marked, float]] = {}
+        """The marks of the step that is read, by the id of what was put: when the device passed them."""
 
     def lose(self) -> None:
         """The chain of marks is broken."""
         self._offset_s = None
 
-    def begin(self, before: Marked, cuts: Sequence[Marked], at: Sequence[float]) -> None:
-        """A step is read: where nothing ties the clocks yet, its first anchor ties them from its begin on."""
-        if self._offset_s is not None and (before.put.at_ns - self._anchored_ns) * 1e-9 > ANCHOR_S:
+    def begin(self, marks: Sequence[tuple[Marked, float]]) -> None:
+        """A step is read: where nothing ties the clocks yet, the first mark that can ties them from its begin on.
+
+        Args:
+            marks: the last one of the step before and the step's own, and when the device passed them.
+        """
+        zero_ns = marks[0][0].put.at_ns
+        if self._offset_s is not None and (zero_ns - self._anchored_ns) * 1e-9 > ANCHOR_S:
             self._offset_s = None
+        self._times = {id(one.put.mark): (one, at_s) for one, at_s in marks}
         if self._offset_s is None:
-            self._zero_ns = before.put.at_ns
-            for cut, at_s in zip((before, *cuts), (0.0, *at), strict=True):
-                if cut.put.idle:
-                    self._anchor(cut, at_s)
+            self._zero_ns = zero_ns
+            for one, at_s in marks:
+                self._renew(one, at_s)
+                if self._offset_s is not None:
                     break
 
     def lag(self, cut: Marked, at_s: float) -> float | None:
         """Seconds of work that the device had left when the host came to a mark; None = not known."""
-        if cut.put.idle:
-            self._anchor(cut, at_s)
+        self._renew(cut, at_s)
         if self._offset_s is None:
             return None
         lag_s = at_s - self._host_s(cut) - self._offset_s
@@ -292,11 +301,34 @@ class _Tie:
         if self._offset_s is not None:
             self._offset_s -= end_s
 
-    def _anchor(self, cut: Marked, at_s: float) -> None:
-        self._offset_s, self._anchored_ns = at_s - self._host_s(cut), cut.put.at_ns
+    def _renew(self, cut: Marked, at_s: float) -> None:
+        """Ties the clocks by what was asked at a mark: the stream was empty, or had passed an earlier mark by then."""
+        if cut.put.idle:
+            self._offset_s, self._anchored_ns = at_s - self._host_s(cut), cut.put.at_ns
+            return
+        earlier, earlier_s = self._times.get(id(cut.put.passed), (None, 0.0))
+        if earlier is None:
+            return
+        most_ns = cut.put.at_ns - earlier.put.at_ns
+        if 0 <= most_ns <= SURE_NS:
+            no_lag_s = earlier_s - self._host_s(earlier)
+            self._offset_s = no_lag_s if self._offset_s is None else max(self._offset_s, no_lag_s - most_ns * 1e-9)
+            self._anchored_ns = cut.put.at_ns
 
     def _host_s(self, cut: Marked) -> float:
         return (cut.put.at_ns - self._zero_ns) * 1e-9
+
+
+def _interval(
+    last: Marked, cut: Marked, within: Sequence[int], begin_s: float, end_s: float, lag_s: float | None
+) -> Interval:
+    """What lies between two marks; the host is in what `within` says."""
+    loss = (last.code, cut.code) == (events.CALLED, events.GRADIENT) and not within
+    phase = LOSS if loss else within[-1] if within else OTHER
+    if lag_s is None and phase == DATA_WAIT and cut.put.passed is last.put.mark:
+        lag_s = 0.0  # a loader that launches work itself: any part of the time until then may have been idle
+    host_s, own_s = cut.put.at_ns - last.put.at_ns, cut.own_ns - last.own_ns
+    return Interval(phase, begin_s, end_s, max(host_s, 0) * 1e-9, lag_s, max(own_s, 0) * 1e-9, cut.evaluation)
 
 
 def _sorted(marks: Sequence[Marked]) -> tuple[list[Marked], list[tuple[Marked, Marked, bool]]]:

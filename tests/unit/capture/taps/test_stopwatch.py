@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,10 @@ def ended(cuda: SimulatedCuda, loop: Noted) -> None:
     loop.close()
 
 
-def on_cuda() -> torch.optim.Optimizer:
-    """An optimizer over parameters on the GPU."""
-    return torch.optim.SGD(torch.nn.Linear(1, 1).to("cuda").parameters(), lr=0.1)
+def on_cuda(card: int = 0) -> Any:
+    """An optimizer over a parameter that says it is on a GPU."""
+    parameter = SimpleNamespace(is_cuda=True, device=torch.device("cuda", card))
+    return SimpleNamespace(param_groups=[{"params": [parameter]}])
 
 
 def test_events_are_reused(cuda: SimulatedCuda) -> None:
@@ -120,6 +122,31 @@ def test_models_on_two_devices_are_each_compared_with_themselves(cuda: Simulated
     assert np.flatnonzero(read == 0).tolist() == [0, 10, 20, 30]
 
 
+def test_a_model_on_another_card_than_the_current_one_is_timed_there(
+    cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current_stream = torch.cuda.current_stream
+
+    def stream_of(card: int | None = None) -> Any:
+        cuda.device.card = card or 0  # which is the current one nowhere else
+        try:
+            return current_stream()
+        finally:
+            cuda.device.card = 0
+
+    monkeypatch.setattr(torch.cuda, "current_stream", stream_of)
+    recorder = cuda.device.recorder()
+    loop = Noted(recorder)
+    with on(tap, recorder) as scope:
+        scope.optimized[0](on_cuda(card=1))
+        for _ in range(20):
+            one_step(cuda, loop)
+        assert recorder.marks is not None and isinstance(clock := recorder.marks.clock._device, CudaClock)
+        ended(cuda, loop)
+    assert recorder.table.steps().device_steps.sum() == 19
+    assert set(clock._pools) == {1}
+
+
 def test_a_step_that_changes_its_device_is_not_read(cuda: SimulatedCuda) -> None:
     recorder = cuda.device.recorder()
     loop = Noted(recorder)
@@ -156,7 +183,7 @@ def test_an_error_of_the_clock_ends_the_clock_and_not_the_loop(
     cuda: SimulatedCuda, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original, calls = getattr(CudaClock, method), 0
-    most = 10 if method == "done" else 60  # a step has one such call, or some six
+    most = 20 if method == "done" else 60  # a step has two such calls, or some six
 
     def failing(*args: Any) -> Any:
         nonlocal calls
