@@ -11,6 +11,7 @@ from typing import Final
 import nbformat
 import pytest
 
+from tests.support.gpu_loops import Way, Work, recorded
 from tests.support.jupyter_home import environment
 from tests.support.real_kernel import Kernel
 from tests.support.real_kernel import kernel as kernel
@@ -80,7 +81,8 @@ def test_stop_and_the_kernels_interrupt_end_it_with_its_result(kernel: Kernel, h
 
 
 def test_a_notebook_that_nobody_sees_has_the_static_result(tmp_path: Path) -> None:
-    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(replayed(ON_A_GPU, 20))])
+    busy = recorded(Work(), Way()).save(tmp_path / "busy.npz")
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(replayed(busy, 20))])
     made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(made, tmp_path / "replay.ipynb")
     line = [sys.executable, "-m", "papermill", str(tmp_path / "replay.ipynb"), str(tmp_path / "done.ipynb")]
