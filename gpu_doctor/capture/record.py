@@ -63,6 +63,7 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
             finally:
                 recorder.over.set()
                 poller.stop()
+                sampler.close()
     finally:
         if recorder in _running:  # not where an interrupt came first
             _running.remove(recorder)

@@ -103,7 +103,7 @@ class Recorder:
         """Hears of every copy to or from a device that is no evaluation's, see `StepClock.copies`."""
         self.costly: Callable[[int, Mapping[Any, Sequence[float]]], None] | None = None
         """Hears of the costly calls in a step that has ended: its number, and see `Span.calls`."""
-        self.looked: Callable[[int, Any], None] | None = None
+        self.looked: Callable[[int, bool, Any], None] | None = None
         """Hears in which phase a look of the line sampler fell, see `StepClock.looks`."""
         self.marks: MarkReader | None = None
         self.windows: DeviceWindows | None = None

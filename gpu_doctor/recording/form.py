@@ -19,19 +19,22 @@ import numpy as np
 def made(kind: Any, plain: Any) -> Any:
     """A dataclass out of its fields by name, those of its parts too; one that is left out has its default.
 
+    What is not declared is ignored: an earlier version wrote it.
+
     Args:
         kind: the dataclass.
         plain: a mapping, or one of the kind, whose fields are then judged again.
 
     Raises:
         ValueError: if a field has another form than its type; the message names it.
-        TypeError: if one is missing that has no default, or is not declared.
+        TypeError: if one is missing that has no default.
     """
     hints = _hints(kind)
     fields = {name: getattr(plain, name) for name in hints} if isinstance(plain, kind) else plain
     if not isinstance(fields, Mapping):
         raise ValueError(kind.__name__)
-    return kind(**{name: _value(hints.get(name, Any), one, f"{kind.__name__}.{name}") for name, one in fields.items()})
+    known = ((name, one) for name, one in fields.items() if name in hints)
+    return kind(**{name: _value(hints[name], one, f"{kind.__name__}.{name}") for name, one in known})
 
 
 @cache

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dis
+import inspect
 import sys
 import sysconfig
-from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
 from gpu_doctor.capture.lines.stacks import outwards
 
-MOST_THROUGH: Final = 12
+_PULLED: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_NEXT: Final = ("__next__", "__anext__")
 _LIBRARIES: Final = tuple(
     {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {str(Path(__file__).resolve().parents[2])}
@@ -31,8 +32,6 @@ class Place(NamedTuple):
     function: str
     in_torch: bool
     """Torch's Python lies inside it."""
-    innermost: bool = True
-    """No Python of any library does."""
 
 
 class Places:
@@ -53,15 +52,23 @@ class Places:
             name = one.f_code.co_filename
             if self._is_user(name, one):
                 line = one.f_lineno or self._led_to(one)
-                return Place(name, line, one.f_code.co_name, in_torch, one is frame)
+                return Place(name, line, one.f_code.co_name, in_torch)
             in_torch = in_torch or (_TORCH in name and not _takes_apart(name, one.f_code.co_name))
         return None
 
-    def through(self, frame: FrameType | None) -> tuple[tuple[str, int], ...]:
-        """File and line of every user frame on a stack, the innermost ones first, MOST_THROUGH at most."""
-        users = (one for one in outwards(frame) if self._is_user(one.f_code.co_filename, one))
-        found = islice(users, MOST_THROUGH)
-        return tuple((one.f_code.co_filename, one.f_lineno or self._led_to(one)) for one in found)
+    def generators(self, frame: FrameType | None) -> tuple[Place, ...]:
+        """The user's generators and iterators on a stack, innermost first, each by its first line.
+
+        A generator expression is Python of the line that it stands on, and a context manager's function yields to its
+        `with` statement: neither is pulled from.
+        """
+        found = []
+        for one in outwards(frame):
+            code = one.f_code
+            if code.co_flags & _PULLED or code.co_name in _NEXT:
+                if code.co_name != "<genexpr>" and self._is_user(code.co_filename, one) and not _is_context(one):
+                    found.append(Place(code.co_filename, code.co_firstlineno, code.co_name, False))
+        return tuple(found)
 
     def above(self, frame: FrameType | None) -> bool:
         """Whether the stack stands on the floor."""
@@ -118,3 +125,8 @@ def _written_by_a_library(frame: FrameType) -> bool:
 
 def _takes_apart(file: str, function: str) -> bool:
     return function in _PYTHONIC and file.endswith(_TENSOR)
+
+
+def _is_context(frame: FrameType) -> bool:
+    """Whether a generator was resumed by a `with` statement."""
+    return frame.f_back is not None and frame.f_back.f_code.co_filename.endswith("contextlib.py")
