@@ -105,6 +105,8 @@ class Recorder:
         """Hears of the costly calls in a step that has ended: its number, and see `Span.calls`."""
         self.looked: Callable[[int, bool, Any], None] | None = None
         """Hears in which phase a look of the line sampler fell, see `StepClock.looks`."""
+        self.forward_number: int | None = None
+        """Autograd's number of the newest operation of the last forward that was looked at."""
         self.marks: MarkReader | None = None
         self.windows: DeviceWindows | None = None
         """Says which steps are marked on the device."""

@@ -522,7 +522,9 @@ class Setup:
     """None = no forward recorded a graph, or nobody looked."""
     world: World | None = None
     graph_operations: int | None = None
-    """Operations that the first backward of the run went through, and"""
+    """Operations that the first backward of the run went through,"""
+    loss_operations: int | None = None
+    """of them, those that were made after the forward had ended; None = not counted; and"""
     graph_leaves: int | None = None
     """tensors that it gave gradients to."""
     graph_result_bytes: float | None = None

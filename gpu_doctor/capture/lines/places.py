@@ -65,9 +65,9 @@ class Places:
         found = []
         for one in outwards(frame):
             code = one.f_code
-            if code.co_flags & _PULLED or code.co_name in _NEXT:
-                if code.co_name != "<genexpr>" and self._is_user(code.co_filename, one) and not _is_context(one):
-                    found.append(Place(code.co_filename, code.co_firstlineno, code.co_name, False))
+            pulled = code.co_flags & _PULLED or code.co_name in _NEXT
+            if pulled and code.co_name != "<genexpr>" and self._is_user(code.co_filename, one) and not _is_context(one):
+                found.append(Place(code.co_filename, code.co_firstlineno, code.co_name, False))
         return tuple(found)
 
     def above(self, frame: FrameType | None) -> bool:

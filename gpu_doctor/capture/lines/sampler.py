@@ -27,8 +27,9 @@ from gpu_doctor.recording.steps import BACKWARD, FORWARD, LOSS, NO_GRAD, OPTIMIZ
 MOST_LINES: Final = 4096
 SHOWN_LINES: Final = 120
 KEPT_LOCK: Final = 0.9
-"""Of a switch interval: a look that had to wait so long met a thread that did not let Python's lock go by itself. Torch's
-operators do when they begin: looks at loops of them came that late in 1 of 50, looks at plain Python in 99 of 100."""
+"""Of a switch interval: a look that had to wait so long met a thread that did not let Python's lock go by itself.
+Torch's operators do when they begin: looks at loops of them came that late in 1 of 50, looks at plain Python in 99 of
+100."""
 _TRAINS: Final = (FORWARD, NO_GRAD, LOSS, BACKWARD, OPTIMIZER)
 _SCHEDSTAT: Final = "/proc/thread-self/schedstat"
 
@@ -76,7 +77,10 @@ class LineSampler:
         waited_s = late_s - self._queue.passed_s()  # for a core: that says nothing about Python's lock
         in_python = waited_s >= KEPT_LOCK * sys.getswitchinterval()
         seen = None if place is None else _Seen(place, in_python, self._places.generators(frame))
-        self._recorder.log.looks.append(Look(begin, end, (seen, (begin - before) * 1e-9)))
+        # A thread that is made to let the lock go stands still until ours runs. If it has gone over to another phase since
+        # the look was due, where it stands says nothing about that one.
+        since = begin - round(late_s * 1e9) if in_python else begin
+        self._recorder.log.looks.append(Look(since, end, (seen, (begin - before) * 1e-9)))
 
     def placed(self, phase: int, feeding: bool, look: tuple[_Seen | None, float]) -> None:
         """A look fell into a phase.

@@ -20,6 +20,7 @@ from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.backward_graph import backward_graph
 from gpu_doctor.capture.describe.broadcast_pairs import pairs_by_broadcast
 from gpu_doctor.capture.describe.loss_by_hand import loss_by_hand
+from gpu_doctor.capture.describe.nodes import made_since
 from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import compilations
@@ -160,6 +161,7 @@ def _backward(
             graph = backward_graph(tensors)
             learned.extend(weakref.ref(one) for one in graph.leaves)
             recorder.facts.update(graph_operations=graph.operations, graph_leaves=len(graph.leaves))
+            recorder.facts.update(loss_operations=made_since(graph.nodes, recorder.forward_number))
             recorder.facts.update(graph_result_bytes=graph.result_bytes, attention_calls=graph.attention)
             recorder.facts.update(graph_packed=graph.packed)
             try:

@@ -39,7 +39,7 @@ def check(vitals: Vitals) -> Finding | None:
     forward, step_s = vitals.forward_share, vitals.host_step_s
     if not forward or step_s is None or not vitals.backward_share:
         return None
-    lines = [one for one in vitals.lines_in("forward") if one.beside == "step"]
+    lines = [one for one in vitals.lines_in("forward") if one.no_grad]
     share = total(lines)
     if not vitals.looked_at(share):
         return None

@@ -3,29 +3,19 @@
 from types import ModuleType
 
 from gpu_doctor.diagnosis.rules.host import (
-    cache_emptied_each_step,
-    checkpoint_stall,
     cpu_oversubscription,
     debug_mode_on,
-    garbage_collected_each_step,
     hidden_sync,
     host_sync,
     launch_bound,
-    python_in_forward,
-    slow_generator,
-    slow_python,
+    own_python,
 )
 
 MODULES: tuple[ModuleType, ...] = (
-    cache_emptied_each_step,
-    checkpoint_stall,
     cpu_oversubscription,
     debug_mode_on,
-    garbage_collected_each_step,
     host_sync,
     hidden_sync,
     launch_bound,
-    python_in_forward,
-    slow_generator,
-    slow_python,
+    own_python,
 )

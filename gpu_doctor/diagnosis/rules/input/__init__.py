@@ -3,7 +3,6 @@
 from types import ModuleType
 
 from gpu_doctor.diagnosis.rules.input import (
-    augmentation_in_loop,
     iterable_duplicated,
     loader_without_workers,
     slow_collate,
@@ -31,5 +30,4 @@ MODULES: tuple[ModuleType, ...] = (
     workers_cannot_start,
     small_shared_memory,
     iterable_duplicated,
-    augmentation_in_loop,
 )

@@ -6,8 +6,8 @@ import types
 from dataclasses import replace
 
 import pytest
-
 from gpu_doctor.diagnosis.rules.host.checkpoint_stall import EVERY
+
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import LineCost, Recording
 from tests.support.found import asked, named, rule
