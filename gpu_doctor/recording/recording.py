@@ -129,9 +129,9 @@ class LineCost:
     """Share of the run's sampled wall-clock, 0..1."""
     in_torch: bool = False
     """The samples' innermost Python frame was inside torch: compute called by this line, not Python of the line."""
-    in_python: bool = False
-    """The thread had held Python's lock for a whole switch interval when the sample was due: Python ran, or a call that
-    keeps the lock (`tolist()`), and no operator of torch computed."""
+    outside_torch: bool = False
+    """No operator of torch computed when the sample was due: the thread had held Python's lock for a whole switch
+    interval (Python ran, or a call that keeps the lock, such as `tolist()`), or it slept (a wait, a file)."""
     in_worker: bool = False
     """Seen in a loader's worker process; `share` is then of the workers' fetch time, not of the loop's wall-clock."""
     before_backward: bool = False

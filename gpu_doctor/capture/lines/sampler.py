@@ -5,7 +5,7 @@ a module of the project); frames of installed libraries fold into the line that 
 time since the look before, so that the poller may slow down without bending the shares.
 
 Nothing is read off the text of a line. What a look tells besides the line was measured: the phase that the step clock
-was in, whether the thread had held Python's lock, and whether a generator of the user's was running.
+was in, whether an operator of torch could have been running, and whether a generator of the user's was.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import contextlib
 import linecache
 import os
 import sys
+import threading
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -31,14 +32,13 @@ KEPT_LOCK: Final = 0.9
 Torch's operators do when they begin: looks at loops of them came that late in 1 of 50, looks at plain Python in 99 of
 100."""
 _TRAINS: Final = (FORWARD, NO_GRAD, LOSS, BACKWARD, OPTIMIZER)
-_SCHEDSTAT: Final = "/proc/thread-self/schedstat"
 
 
 class _Seen(NamedTuple):
     """What a look saw."""
 
     place: Place
-    in_python: bool
+    outside_torch: bool
     generators: tuple[Place, ...]
     """The user's generators that ran, innermost first."""
 
@@ -55,7 +55,7 @@ class LineSampler:
         """How often the running loop was looked at."""
         self._before: int | None = None
         self._places = Places()
-        self._queue = _CoreQueue()
+        self._kernel = _Kernel()
         recorder.looked = self.placed
 
     def look(self, late_s: float = 0.0) -> None:
@@ -74,12 +74,13 @@ class LineSampler:
         frame = stack[0] if stack else None
         place = self._places.of(frame)
         end = self._clock()
-        waited_s = late_s - self._queue.passed_s()  # for a core: that says nothing about Python's lock
-        in_python = waited_s >= KEPT_LOCK * sys.getswitchinterval()
-        seen = None if place is None else _Seen(place, in_python, self._places.generators(frame))
-        # A thread that is made to let the lock go stands still until ours runs. If it has gone over to another phase since
-        # the look was due, where it stands says nothing about that one.
-        since = begin - round(late_s * 1e9) if in_python else begin
+        waited_s = late_s - self._kernel.queued_s()  # for a core: that says nothing about Python's lock
+        kept = waited_s >= KEPT_LOCK * sys.getswitchinterval()
+        aside = kept or self._kernel.sleeps(self._recorder.thread)
+        seen = None if place is None else _Seen(place, aside, self._places.generators(frame))
+        # A thread that has to let the lock go stands still until ours runs. Where it stands then tells nothing of the
+        # phase in which the look was due, if that has ended.
+        since = begin - round(late_s * 1e9) if kept else begin
         self._recorder.log.looks.append(Look(since, end, (seen, (begin - before) * 1e-9)))
 
     def placed(self, phase: int, feeding: bool, look: tuple[_Seen | None, float]) -> None:
@@ -114,7 +115,7 @@ class LineSampler:
                 phase=PHASE_NAMES[phase],
                 share=0.0,
                 in_torch=place.in_torch,
-                in_python=what.in_python,
+                outside_torch=what.outside_torch,
                 before_backward=phase == LOSS,
                 before_forward=feeding,
                 no_grad=phase == NO_GRAD,
@@ -126,28 +127,42 @@ class LineSampler:
 
     def close(self) -> None:
         """No look comes any more."""
-        self._queue.close()
+        self._kernel.close()
 
 
-class _CoreQueue:
-    """How long the calling thread waited for a core, as the kernel counts it (Linux; elsewhere nothing is known)."""
+class _Kernel:
+    """What the kernel says of threads (Linux; elsewhere nothing is known)."""
 
     def __init__(self) -> None:
-        self._file: int | None = None
-        self._before_ns = 0
+        self._files: dict[str, int] = {}
+        self._queued_ns = 0
+        self._native: dict[int, int | None] = {}
 
-    def passed_s(self) -> float:
-        """Seconds since it was last asked."""
+    def queued_s(self) -> float:
+        """Seconds that the calling thread waited for a core since this was last asked."""
         with contextlib.suppress(OSError, ValueError, IndexError):
-            if self._file is None:
-                self._file = os.open(_SCHEDSTAT, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-            queued_ns = int(os.pread(self._file, 128, 0).split()[1])
-            passed_ns, self._before_ns = queued_ns - self._before_ns, queued_ns
+            queued_ns = int(self._read("/proc/thread-self/schedstat").split()[1])
+            passed_ns, self._queued_ns = queued_ns - self._queued_ns, queued_ns
             return passed_ns * 1e-9
         return 0.0
 
+    def sleeps(self, thread: int) -> bool:
+        """Whether a thread waits for something else than Python's lock: reading gives the lock away, and wakes it."""
+        if thread not in self._native:
+            found = (one.native_id for one in threading.enumerate() if one.ident == thread)
+            self._native[thread] = next(found, None)
+        with contextlib.suppress(OSError):
+            text = self._read(f"/proc/self/task/{self._native[thread]}/stat")
+            return text[text.rfind(b")") + 2 :][:1] in (b"S", b"D")
+        return False
+
+    def _read(self, path: str) -> bytes:
+        if path not in self._files:
+            self._files[path] = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        return os.pread(self._files[path], 512, 0)
+
     def close(self) -> None:
         """Closes what is open."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()

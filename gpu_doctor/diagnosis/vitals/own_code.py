@@ -27,13 +27,13 @@ def outside_share(vitals: Vitals) -> float:
 def outside_lines(vitals: Vitals) -> list[LineCost]:
     """The lines of that code: all outside of the phases, and between forward and backward those that run Python."""
     calls = {(one.file, one.line) for one in vitals.chores or ()}
-    lines = [one for one in vitals.outside_lines if one.in_python or not mixed(vitals)]
+    lines = [one for one in vitals.outside_lines if one.outside_torch or not mixed(vitals)]
     return [one for one in (*lines, *_in_the_loss(vitals)) if (one.file, one.line) not in calls]
 
 
 def passes_lines(vitals: Vitals) -> list[LineCost]:
     """The user's lines that run Python inside of forward and backward, while no operator of torch computes."""
-    return [one for one in vitals.lines_in("forward", "backward") if one.in_python and not one.in_torch]
+    return [one for one in vitals.lines_in("forward", "backward") if one.outside_torch and not one.in_torch]
 
 
 def passes_share(vitals: Vitals) -> float:
@@ -57,4 +57,4 @@ def disturbed(vitals: Vitals, share: float) -> bool:
 
 
 def _in_the_loss(vitals: Vitals) -> list[LineCost]:
-    return [one for one in vitals.lines_in("other") if one.before_backward and one.in_python]
+    return [one for one in vitals.lines_in("other") if one.before_backward and one.outside_torch and not one.in_torch]
