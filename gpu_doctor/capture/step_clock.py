@@ -221,7 +221,7 @@ class StepClock:
                 if whole and phase == LOSS and self._no_loss is not None:
                     self._undecided.append(look.seen)
                 else:
-                    self.looks.append((phase if whole else -1, feeding, look.seen))
+                    self.looks.append((phase if whole else -1, whole and feeding, look.seen))
         del looks[:done]
 
     def _decided(self, phase: int) -> None:
@@ -886,6 +886,7 @@ class StepClock:
     def _start(self, now: int) -> None:
         """Whatever came before is no part of a step."""
         phases = self._phases[:]
+        self._decided(OTHER)
         self._clear(now)
         self._phases[:] = phases
         self._handle[:] = self._real

@@ -232,7 +232,7 @@ def _finding(
     step_s = vitals.host_step_s or 0.0
     return Finding(
         rule=cause,
-        headline=f"{formatting.share(share)} of the time is {_what(vitals, cause, share, lines)}.",
+        headline=f"{formatting.share(share)} of the time {_what(vitals, cause, share, lines)}.",
         cost_share=share,
         evidence=(
             f"{formatting.seconds(share * step_s)} of every step of {formatting.seconds(step_s)}, on average",
@@ -245,10 +245,10 @@ def _finding(
 def _what(vitals: Vitals, cause: str, share: float, lines: Sequence[LineCost]) -> str:
     """What takes the time: one line, or code with its dearest line."""
     where = {
-        "slow-generator": "the making of batches by your generator",
-        "augmentation-in-loop": "work on the loader's batch before the forward",
-        "python-in-forward": "plain Python inside of forward and backward",
-    }.get(cause, f"your own code, outside of {joined(('loading', *phases(vitals)))}")
+        "slow-generator": "goes into batches that a generator of yours makes",
+        "augmentation-in-loop": "goes into the loader's batch before the forward",
+        "python-in-forward": "is plain Python inside of forward and backward",
+    }.get(cause, f"lies outside of {joined(('loading', *phases(vitals)))}")
     texts: dict[str, float] = {}
     for one in lines:
         if one.text:

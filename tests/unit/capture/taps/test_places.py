@@ -86,7 +86,7 @@ def test_generators_that_are_pulled_from_are_told() -> None:
     assert next(made()) == ["made"] and next(through()) == ["made", "through"]
     assert next(Numbers()) == ["__next__"]
     assert asyncio.run(anext(streamed())) == ["streamed"]  # type: ignore[arg-type]
-    assert running() == [] and list(running() for _ in range(1)) == [[]], "an expression is Python of its own line"
+    assert running() == [] and [running() for _ in range(1)] == [[]], "an expression is Python of its own line"
     with opened() as found:
         assert found == [], "what a with statement resumes makes no batch"
 
