@@ -724,7 +724,8 @@ def check_looks(loop: Loop, looks: list[Look], told: Told, or_else: int) -> None
         if around is None:
             assert look.seen not in seen
         elif look.end_ns <= around.end:
-            assert seen[look.seen] in (around.phase, or_else)
+            undone = OTHER if around.phase == LOSS and or_else != -1 else around.phase  # no backward followed
+            assert seen[look.seen] in (around.phase, or_else, undone)
         else:
             assert seen[look.seen] == -1
 
