@@ -16,6 +16,7 @@ from typing import Any, Final
 from gpu_doctor import formatting
 from gpu_doctor.cell import hushed
 from gpu_doctor.diagnosis.rules import RULES, every_rule
+from gpu_doctor.diagnosis.rules.evidence import around_the_loop
 from gpu_doctor.diagnosis.rules.plugins import plugins
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Rule, Safety
 from gpu_doctor.diagnosis.silent_rules import HUSHED, failed
@@ -114,6 +115,7 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
         bottleneck = "host"  # by the clock it computes; what it does most is get from one operation to the next
     told = few and bool(findings or hints) and (vitals.outcome != "completed" or ended_the_run(findings[0], vitals))
     said = too_little(vitals) if few and not told else verdict_on(bottleneck, findings, hints, vitals)
+    notes = (*notes, *around_the_loop(vitals))
     return Diagnosis(
         bottleneck, said, findings, tuple(silent), vitals, early=early, hints=hints, notes=(*notes, *others)
     )

@@ -115,6 +115,10 @@ class Fetch:
     """How many batches the loop had got before each of these asks."""
 
 
+BEFORE: Final = "before"
+AFTER: Final = "after"
+
+
 @dataclass(frozen=True)
 class LineCost:
     """What one line of the user's code costs, from stack samples of the training thread."""
@@ -193,6 +197,9 @@ class Recording:
     looks: int | None = None
     """How many stack samples the lines' shares come from; None = not counted."""
     losses: Losses = field(default_factory=Losses)
+    around: tuple[LineCost, ...] = ()
+    """What lines cost before the first step and after the last one: `phase` is BEFORE or AFTER, `share` of the run's
+    duration."""
     chores: tuple[Chore, ...] | None = None
     """Costly calls besides training, dearest first; None = nobody listened."""
     traffic: Traffic | None = None

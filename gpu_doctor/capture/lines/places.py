@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dis
 import inspect
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
-from gpu_doctor.capture.lines.stacks import outwards
+from gpu_doctor.capture.lines.stacks import LOOKED_THROUGH, outwards
 
 _PULLED: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_EVENT_LOOP: Final = str(Path("asyncio", "base_events.py"))
 _NEXT: Final = ("__next__", "__anext__")
+_OURS: Final = str(Path(__file__).resolve().parents[2])
+_TAPS: Final = str(Path(__file__).resolve().parents[1])
+"""Wrappers of ours stand between the user's frames; others of our frames run the user's code, which ends there."""
 _LIBRARIES: Final = tuple(
-    {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {str(Path(__file__).resolve().parents[2])}
+    {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_OURS}
 )
 _TORCH: Final = "/torch/"
 _TENSOR: Final = "/torch/_tensor.py"
@@ -46,14 +52,38 @@ class Places:
     def of(self, frame: FrameType | None) -> Place | None:
         """The innermost user frame's place; None if there is none above the floor."""
         in_torch, floor = False, self._floor
+        if frame is not None and frame.f_code.co_filename.startswith(_OURS):
+            return None  # the time is ours
         for one in outwards(frame):
-            if one.f_code is floor:
-                break
             name = one.f_code.co_filename
+            if one.f_code is floor or (name.startswith(_OURS) and not name.startswith(_TAPS)):
+                break
             if self._is_user(name, one):
                 line = one.f_lineno or self._led_to(one)
                 return Place(name, line, one.f_code.co_name, in_torch)
             in_torch = in_torch or (_TORCH in name and not _takes_apart(name, one.f_code.co_name))
+        return None
+
+    def before_loop(self, frame: FrameType | None) -> Place | None:
+        """As `of`, but None where gpu_doctor works inside of the user's line: it opens the run."""
+        for one in outwards(frame):
+            name = one.f_code.co_filename
+            if self._is_user(name, one):
+                return self.of(one)
+            if name.startswith(_OURS):
+                return None
+        return None
+
+    def awaited(self, frame: FrameType | None) -> Place | None:
+        """The user's line that waits in the event loop that a stack runs; None where there is no such line."""
+        for one in outwards(frame):
+            if one.f_code.co_name == "run_forever" and one.f_code.co_filename.endswith(_EVENT_LOOP):
+                with contextlib.suppress(RuntimeError, TypeError):  # tasks came or went meanwhile
+                    for task in asyncio.all_tasks(one.f_locals["self"]):
+                        places = [self.of(frame) for frame in _suspended(task.get_coro())]
+                        found = [place for place in places if place is not None]
+                        if found:
+                            return found[-1]
         return None
 
     def generators(self, frame: FrameType | None) -> tuple[Place, ...]:
@@ -125,6 +155,17 @@ def _written_by_a_library(frame: FrameType) -> bool:
 
 def _takes_apart(file: str, function: str) -> bool:
     return function in _PYTHONIC and file.endswith(_TENSOR)
+
+
+def _suspended(waits: object) -> Iterator[FrameType]:
+    """The frames of a coroutine and of what it waits for, outermost first."""
+    for _ in range(LOOKED_THROUGH):
+        kind = next((one for one in ("cr", "gi", "ag") if hasattr(waits, f"{one}_frame")), None)
+        frame = getattr(waits, f"{kind}_frame", None)
+        if frame is None:
+            return
+        yield frame
+        waits = getattr(waits, "gi_yieldfrom" if kind == "gi" else f"{kind}_await", None)
 
 
 def _is_context(frame: FrameType) -> bool:

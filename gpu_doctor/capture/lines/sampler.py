@@ -22,11 +22,12 @@ from gpu_doctor.capture.lines.places import Place, Places
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.step_clock import Look
-from gpu_doctor.recording import LineCost
+from gpu_doctor.recording import AFTER, BEFORE, LineCost
 from gpu_doctor.recording.steps import BACKWARD, FORWARD, LOSS, NO_GRAD, OPTIMIZER, PHASE_NAMES
 
 MOST_LINES: Final = 4096
 SHOWN_LINES: Final = 120
+SHOWN_AROUND: Final = 5
 KEPT_LOCK: Final = 0.9
 """Of a switch interval: a look that had to wait so long met a thread that did not let Python's lock go by itself.
 Torch's operators do when they begin: looks at loops of them came that late in 1 of 50, looks at plain Python in 99 of
@@ -53,6 +54,8 @@ class LineSampler:
         self._total = 0.0
         self.looks = 0
         """How often the running loop was looked at."""
+        self._early: dict[Place, float] = {}
+        """Seconds by line, before the loop began."""
         self._before: int | None = None
         self._places = Places()
         self._kernel = _Kernel()
@@ -65,14 +68,12 @@ class LineSampler:
             late_s: seconds by which it comes later than it was due.
         """
         begin, before = self._clock(), self._before
-        if not self._recorder.started():
-            return
         self._before = begin
         if before is None:
             return
         stack = stack_of(self._recorder.thread)
         frame = stack[0] if stack else None
-        place = self._places.of(frame)
+        place = self._places.of(frame) or self._places.awaited(frame)
         end = self._clock()
         waited_s = late_s - self._kernel.queued_s()  # for a core: that says nothing about Python's lock
         kept = waited_s >= KEPT_LOCK * sys.getswitchinterval()
@@ -81,7 +82,11 @@ class LineSampler:
         # A thread that has to let the lock go stands still until ours runs. Where it stands then tells nothing of the
         # phase in which the look was due, if that has ended.
         since = begin - round(late_s * 1e9) if kept else begin
-        self._recorder.log.looks.append(Look(since, end, (seen, (begin - before) * 1e-9)))
+        look = Look(since, end, (seen, (begin - before) * 1e-9))
+        if self._recorder.started():
+            self._recorder.log.looks.append(look)
+        elif (place := self._places.before_loop(frame)) is not None:
+            self._early[place] = self._early.get(place, 0.0) + look.seen[1]
 
     def placed(self, phase: int, feeding: bool, look: tuple[_Seen | None, float]) -> None:
         """A look fell into a phase.
@@ -124,6 +129,26 @@ class LineSampler:
             found[cost] = found.get(cost, 0.0) + seconds / total
         dearest = sorted(found.items(), key=lambda item: -item[1])[:SHOWN_LINES]
         return tuple(replace(cost, share=share) for cost, share in dearest)
+
+    def around(self) -> tuple[LineCost, ...]:
+        """The dearest lines before the first step and, once the run is over, after the last; see `Recording.around`."""
+        late: dict[Place, float] = {}
+        if self._recorder.over.is_set():
+            for look in tuple(self._recorder.log.looks):  # no event came after them
+                seen, seconds = look.seen
+                if seen is not None:
+                    late[seen.place] = late.get(seen.place, 0.0) + seconds
+        whole_s = max(self._recorder.elapsed_s(), 1e-9)
+        return tuple(
+            LineCost(
+                *(one.file, one.line, one.function, linecache.getline(one.file, one.line).strip()),
+                phase=phase,
+                share=seconds / whole_s,
+                in_torch=one.in_torch,
+            )
+            for phase, places in ((BEFORE, self._early.copy()), (AFTER, late))
+            for one, seconds in sorted(places.items(), key=lambda item: -item[1])[:SHOWN_AROUND]
+        )
 
     def close(self) -> None:
         """No look comes any more."""

@@ -151,6 +151,12 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     """Line costs, dearest first."""
     looks: int | None = None
     """Stack samples that they come from; None = not counted."""
+    around: tuple[LineCost, ...] = ()
+    """Lines before the first step and after the last one, as shares of the run's duration."""
+    before_share: float | None = None
+    """Part of the run's duration before its first step,"""
+    after_share: float | None = None
+    """and after its last one."""
     source: str = ""
     outcome: str = "completed"
     """How the run ended, one of recording.OUTCOMES."""

@@ -136,12 +136,14 @@ def measure(recording: Recording) -> Vitals:
         "settings": recording.settings,
         "lines": recording.lines,
         "looks": recording.looks,
+        "around": recording.around,
         "source": recording.source,
         "outcome": recording.outcome,
         "reason": recording.reason,
         "chores": recording.chores,
         "traffic": recording.traffic,
         "run_s": float(steps.wall_s.sum()) if len(steps) else None,
+        **_around(recording),
     }
     begin_s = float(rest.start_s[0]) if len(rest) else 0.0
     for part in (memory, hardware, world, arithmetic, evaluation):
@@ -157,6 +159,16 @@ def measure(recording: Recording) -> Vitals:
         fetch, found["loaders_at_once"] = side_by_side(recording, fetch, batches)
         found |= fetching(rest, fetch, batches, recording.setup)
     return Vitals(**found)
+
+
+def _around(recording: Recording) -> dict[str, float]:
+    """Shares of the run's duration before its first step and after its last one."""
+    steps, whole_s = recording.steps, recording.duration_s
+    if not len(steps) or whole_s <= 0:
+        return {}
+    before_s, end_s = float(steps.start_s[0]), float(steps.start_s[-1] + steps.wall_s[-1])
+    shares = {"before_share": before_s / whole_s, "after_share": (whole_s - end_s) / whole_s}
+    return {name: min(max(share, 0.0), 1.0) for name, share in shares.items() if share == share}
 
 
 def _judged(steps: Steps) -> Steps:
