@@ -9,19 +9,11 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.prediction import BAND, Forecast, error_band
-from gpu_doctor.diagnosis.forecast.stages import Stages, fetched_s, stages
-from gpu_doctor.diagnosis.vitals.arithmetic import CORE_FLOPS, flops_at_most
+from gpu_doctor.diagnosis.forecast.stages import Stages, stages
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
 from gpu_doctor.diagnosis.vitals.memory_fit import fit_of_runs
 
-DISPATCH_SHARE: Final = 0.3
-"""A CPU is bound by going from operation to operation from this part of the wall-clock on, at the least that an
-operation can take: those of a usual model take 1.4 times as much (6.8 and 9.3 us, linear layers alone and with
-normalisations, activations and sums). Of seven small models, each that reached 0.3 was 1.9 to 3.7 times as fast with
-four times the batch (catalogue: mean op time near dispatch cost)."""
-ARITHMETIC_SHARE: Final = 0.2
-"""Of forward, loss and backward, what the arithmetic of the larger batch may take for all of them to be fixed."""
 ROOM: Final = "; it may not fit: it needs at most that many times the memory"
 NARROW: Final = 1.25
 """From a single batch size, a forecast for another is given only if it lies between 1x and this."""
@@ -100,9 +92,7 @@ def _fixed_s(v: Vitals, factor: float) -> float:
     """Seconds of a step that surely take as long for a batch so many times as large."""
     if v.on_gpu:
         return _launches_s(v) or 0.0 if factor > 1.0 else 0.0
-    if factor <= 1.0 or (v.dispatch_share or 0.0) < DISPATCH_SHARE or v.step_wall_s is None:
-        return 0.0
-    return (_operations_share(v, factor, v.step_wall_s) or 0.0) * v.step_wall_s
+    return 0.0
 
 
 def _nearest(v: Vitals, others: Sequence[Vitals], target: float) -> Vitals | None:
@@ -176,42 +166,11 @@ def _launches_s(v: Vitals) -> float | None:
     return v.step_wall_s * (1.0 - feeding)
 
 
-def _dispatch_bound(v: Vitals, factor: float, step: float) -> Forecast | None:
-    """A CPU that goes from operation to operation: they, and updates, take as long for any batch.
-
-    So much is sure only where the larger batch's arithmetic, by the number of trained weights, would still take next to
-    no time. Whether fetching in the loop and Python between the phases grow with the batch no recording tells: the
-    forecast lies between the two. What workers fetch meanwhile does grow.
-    """
-    fixed, least = _operations_share(v, factor, step), factor * fetched_s(v)
-    if fixed is None:
-        return None
-    worst, best = max(step * (fixed + factor * (1.0 - fixed)), least), max(step, least)
-    likely, off = math.sqrt(worst * best), error_band(v)
-    why = f"{formatting.seconds(fixed * step)} of operations and updates a step that take as long for any batch"
-    low, high = (factor * step / one for one in (worst, best))
-    return Forecast(factor * step / likely, low * (1 - off), high * (1 + off / 2), likely, why)
-
-
-def _operations_share(v: Vitals, factor: float, step: float) -> float | None:
-    """Of a step, operations and updates; None where the arithmetic of such a batch may take as long as they do."""
-    backward, ahead = v.backward_share or 0.0, (v.forward_share or 0.0) + (v.loss_share or 0.0)
-    flops = flops_at_most(v.setup)
-    if flops is None:
-        return None
-    calls = max((v.inputs.per_step if v.inputs is not None else None) or 1.0, 1.0)
-    if factor * flops * calls / CORE_FLOPS > ARITHMETIC_SHARE * (ahead + backward) * step:
-        return None
-    return min(ahead + backward + (v.optimizer_share or 0.0), 1.0)
-
-
 def _one_size(v: Vitals, factor: float) -> Forecast | None:
     """From one size: fetching grows with the batch, the rest of the step by at most as much."""
     step, wait = v.step_wall_s, v.data_wait_share
     if v.on_gpu:
         return _launch_bound(v, factor)
-    if step is not None and factor > 1.0 and (v.dispatch_share or 0.0) >= DISPATCH_SHARE:
-        return _dispatch_bound(v, factor, step)
     if step is None or wait is None or v.fetch_wall_s is None:
         return None
     steady = wait * factor * step + (1.0 - wait) * step

@@ -51,7 +51,7 @@ def test_where_something_else_binds_nothing_is_known() -> None:
 
 
 def test_the_rule_says_it() -> None:
-    found = next(one for one in diagnose(LAUNCHES.recording()).findings if one.rule == "launch-bound")
+    found = next(one for one in diagnose(LAUNCHES.recording()).findings if one.rule == "small-batch")
     cure = found.prescriptions[0]
     assert cure.predicted_low and cure.predicted_speedup and cure.predicted_high
     assert cure.predicted_low < cure.predicted_speedup == pytest.approx(2.0, rel=0.01)

@@ -52,7 +52,7 @@ def test_well(loop: Loop) -> None:
 def test_a_small_batch_can_grow_first() -> None:
     small = TINY.but(batch=32, setup=setup((32, 16)))
     assert asked(RULE, small) is None
-    assert "launch-bound" in named(small) and RULE not in named(small)
+    assert "small-batch" in named(small) and RULE not in named(small)
 
 
 def test_a_batch_that_holds_the_whole_data_set_cannot_grow() -> None:
