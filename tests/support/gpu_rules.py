@@ -180,7 +180,7 @@ _GPT: Final = ModelFacts(
 _SMALL: Final[dict[str, Any]] = {"inputs": _ROWS, "model": ModelFacts({"cuda:0": 4 << 20})}
 _PART: Final = 1024 / (6 * 768 + 1024)
 """Of the arithmetic, that is attention's."""
-_MASKED: Final = AttentionCalls("efficient", 12, 16, 12, 1024, 1024, 64, "bfloat16", masked=True)
+_MASKED: Final = AttentionCalls("efficient", 12, 16, 12, 1024, 1024, 64, "bfloat16")
 _MISSED: Final = 1.8
 """The memory-efficient kernel takes so many times as long as flash."""
 

@@ -15,6 +15,7 @@ from gpu_doctor.diagnosis.vitals.hardware import HardwareVitals
 from gpu_doctor.diagnosis.vitals.lines import enough, total
 from gpu_doctor.diagnosis.vitals.memory import MemoryVitals
 from gpu_doctor.diagnosis.vitals.setup import SetupVitals
+from gpu_doctor.machine.cards import TENSOR_CORES
 from gpu_doctor.recording import LineCost, LoaderSetup, SettingValue
 from gpu_doctor.recording.setup import Chore, Traffic
 
@@ -309,3 +310,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     def compiled(self) -> bool:
         """Whether the model is compiled, by the user or by the knob, which leaves nothing on the model."""
         return (self.model is not None and self.model.compiled) or self.settings.get("compile") is True
+
+    @property
+    def could_compile(self) -> bool:
+        """True if torch.compile is possible here and not in use: static shapes, and a card that Triton supports."""
+        return self.static_shapes and not self.compiled and (self.capability is None or self.at_least(TENSOR_CORES))

@@ -72,12 +72,12 @@ TRAINING = """
             loss.backward()
             optimizer.step()
 """
-FLASH = AttentionCalls("flash", 24, 8, 16, 4096, 4096, 64, "bfloat16", causal=True)
+FLASH = AttentionCalls("flash", 24, 8, 16, 4096, 4096, 64, "bfloat16")
 
 
 def on_card(calls: AttentionCalls) -> Loop:
     """A language model of width 1024 on a card that is kept busy."""
-    model = ModelFacts({"cuda:0": 1400 << 20}, product_weights=24 * 12 * 1024 * 1024)
+    model = ModelFacts({"cuda:0": 1400 << 20})
     return BUSY.but(setup={"autocast": "bfloat16", "model": model, "attention_calls": (calls,)})
 
 
@@ -118,13 +118,13 @@ CELLS: tuple[Patient, ...] = (
         "card-whose-attention-is-masked",
         "compute",
         ("attention",),
-        play=read(on_card(replace(FLASH, kernel="efficient", masked=True, causal=False))),
+        play=read(on_card(replace(FLASH, kernel="efficient"))),
     ),
     Recorded(
         "card-whose-queries-left-autocast",
         "compute",
         ("attention",),
-        play=read(on_card(replace(FLASH, kernel="efficient", dtype="float32", masked=False))),
+        play=read(on_card(replace(FLASH, kernel="efficient", dtype="float32"))),
     ),
     Recorded(
         "card-whose-attention-is-flash",

@@ -13,6 +13,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.rules.evidence import sizes
 from gpu_doctor.diagnosis.rules.half_precision import HALVES, SCALED, products_share
+from gpu_doctor.diagnosis.rules.prescriptions import COMPILED
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.arithmetic import CONVOLUTIONS, convolutions_in_tf32, has_tf32, matrices_in_tf32
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -194,14 +195,10 @@ ONE_LAYOUT: Final = (*CUBLAS, "Conv1d", "Conv3d", "ConvTranspose1d", "ConvTransp
 """Layers whose kernels are the same in either memory layout."""
 STORED: Final = 0.5
 """From this share of convolutions on the model has been converted: those with one input channel cannot be told."""
-FEW_SHAPES: Final = 2
-"""A full and a last batch."""
 LOOKED_AT: Final = 5
 """Forwards after which shapes are known not to change."""
-PAIRING_SHARE: Final = 0.05
-"""Of the products of forward and backward, those of tokens with tokens: sequences below this are short."""
-MOST_HEAD_SIZE: Final = 256
-"""Of the flash kernel (`check_head_dim_size_flash` in torch's sdp_utils)."""
+LONG: Final = 256
+"""Tokens of a long sequence: below, the products of tokens with tokens are a small part of a layer's."""
 LOSS_SCALED: Final = re.compile(r"GradScaler|\.scale\(|\bscale_loss\b|loss_scale")
 """Text of a loop that scales its loss itself, with `scaler.scale(loss)`, apex's `scale_loss` or `loss * loss_scale`."""
 BACKWARD: Final = re.compile(r"(?<!accelerator)(?<!fabric)(?<!engine)\.backward\(")
@@ -218,41 +215,22 @@ CHANNELS_LAST: Final = Prescription(
     settings={"channels_last": True},
     code="model = model.to(memory_format=torch.channels_last)\nimages = images.to(memory_format=torch.channels_last)",
 )
-COMPILED: Final = Prescription(
-    "Compile the model", Safety.SAFE, settings={"compile": True}, code="model = torch.compile(model)"
+FUSED: Final = Prescription(
+    "Compute the attention with one fused kernel",
+    Safety.BY_HAND,
+    code="y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # q, k, v: batch, heads, tokens, head size",
+    changes="The same result but for rounding, and other random numbers where attention has dropout.",
 )
-FUSED: Final = "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # q, k, v: batch, heads, tokens, head size"
-ATTENTION: Final = {
-    "by hand": ("Compute the attention with one fused kernel", FUSED),
-    "weights": (
-        "Do not ask for the attention weights",
-        "y, _ = self.attention(x, x, x, need_weights=False)",
-    ),
-    "a mask keeps {calls} off the flash kernel, which knows `is_causal=True` alone": (
-        "Say `is_causal=True` where the mask is only causal, and sort sequences by length where it hides padding",
-        FUSED,
-    ),
-    "{calls} got {dtype} queries, and the flash kernel takes float16 and bfloat16": (
-        "Bring queries, keys and values to half precision before the attention",
-        "q, k, v = (one.to(torch.bfloat16) for one in (q, k, v))\ny = F.scaled_dot_product_attention(q, k, v)",
-    ),
-    "{calls} have heads of size {size}, and the flash kernel takes up to 256": (
-        "Use more heads that are smaller, 256 at most",
-        "q, k, v = (one.view(batch, tokens, heads, 128).transpose(1, 2) for one in (q, k, v))",
-    ),
-    "dropout on the attention weights keeps {calls} off the fused kernel of a CPU": (
-        "Leave out the dropout on the attention weights; there is still that behind the layers",
-        "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # no dropout_p",
-    ),
-    "{calls} did not use a fused kernel; the graph does not tell why": (
-        "Let torch say why it does not take the flash kernel",
-        "from torch.nn.attention import SDPBackend, sdpa_kernel\n"
-        "with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # raises, and warns of each reason\n"
-        "    y = F.scaled_dot_product_attention(q, k, v)",
-    ),
-}
-"""Cause of slow attention -> what to do and the code."""
-BY_HAND, WEIGHTS, MASK, DTYPE, SIZE, DROPOUT, UNKNOWN = ATTENTION
+WEIGHTLESS: Final = Prescription(
+    "Do not ask for the attention weights", Safety.BY_HAND, code="y, _ = self.attention(x, x, x, need_weights=False)"
+)
+TAKEN: Final = Prescription(
+    "Call it so that the flash kernel takes it: half precision, heads of up to 256, no mask but `is_causal=True`",
+    Safety.BY_HAND,
+    code="from torch.nn.attention import SDPBackend, sdpa_kernel\n"
+    "with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # raises, and warns of each reason, where it is not taken\n"
+    "    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+)
 
 
 def check(vitals: Vitals) -> list[Finding]:
@@ -447,10 +425,8 @@ def _untuned(vitals: Vitals) -> Finding | None:
 
 
 def _compile(vitals: Vitals) -> Finding | None:
-    model, inputs = vitals.model, vitals.inputs
-    if model is None or inputs is None or vitals.compiled or not vitals.at_least(TENSOR_CORES):
-        return None
-    if inputs.looked_at < LOOKED_AT or inputs.shapes > FEW_SHAPES:
+    inputs = vitals.inputs
+    if not vitals.on_gpu or vitals.model is None or inputs is None or not vitals.could_compile:
         return None
     return _hint(
         "compile",
@@ -464,63 +440,44 @@ def _compile(vitals: Vitals) -> Finding | None:
 
 
 def _attention(vitals: Vitals) -> Finding | None:
-    if vitals.compiled:
-        return None
-    found = _by_hand(vitals) or _slow_kernel(vitals)
+    """Attention over long sequences that the model computes itself, or that went to a slower kernel."""
+    found = None if vitals.compiled else _by_hand(vitals) or _slow_kernel(vitals)
     if found is None:
         return None
-    cause, evidence = found
-    text, code = ATTENTION[cause]
-    changes = "The same result but for rounding, and other random numbers where attention has dropout."
     headline = "Attention does not run on its fastest kernel: a fused one is worth a trial."
-    return _hint("attention", headline, evidence, Prescription(text, Safety.BY_HAND, code=code, changes=changes))
+    return _hint("attention", headline, *found)
 
 
-def _by_hand(vitals: Vitals) -> tuple[str, tuple[str, ...]] | None:
-    """Attention that the model computes product by product, on sequences that are long for its width."""
+def _by_hand(vitals: Vitals) -> tuple[tuple[str, ...], Prescription] | None:
     model, inputs = vitals.model, vitals.inputs
-    if model is None or inputs is None or not model.attention or not model.product_weights:
+    if model is None or inputs is None or not model.attention:
         return None
-    batch = vitals.loader.batch_size if vitals.loader is not None else None
-    lengths = [one for one in inputs.shape[:2] if one != batch] or [batch or 0]
     if len(inputs.shape) != 3 and not ("int" in inputs.dtype and len(inputs.shape) == 2):
         return None
-    tokens = min(lengths)
-    # A token makes two operations with each weight, and four with each number of each other token's key and value.
-    if _part(model.product_weights, 2.0 * tokens * model.attention_width) < PAIRING_SHARE:
+    batch = vitals.loader.batch_size if vitals.loader is not None else None
+    tokens = min(one for one in inputs.shape[:2] if one != batch or set(inputs.shape[:2]) == {batch})
+    if tokens < LONG:
         return None
-    cause = WEIGHTS if model.asks_weights else BY_HAND
-    return cause, (*model.attention, f"sequences of {tokens} (input {sizes(inputs.shape)})")
+    cure = WEIGHTLESS if model.asks_weights else FUSED
+    return (*model.attention, f"sequences of {tokens} (input {sizes(inputs.shape)})"), cure
 
 
-def _slow_kernel(vitals: Vitals) -> tuple[str, tuple[str, ...]] | None:
+def _slow_kernel(vitals: Vitals) -> tuple[tuple[str, ...], Prescription] | None:
     """Calls of the fused attention that went to a slower kernel, as the graph of the first backward shows."""
-    calls, model = vitals.setup.attention_calls or (), vitals.model
-    slow = {one: cause for one in calls if (cause := _why_slow(vitals, one))}
+    calls = vitals.setup.attention_calls or ()
+    slow = [one for one in calls if one.queries >= LONG and _misses_its_kernel(vitals, one)]
     if not slow:
         return None
-    worst = max(slow, key=lambda one: one.products)
-    weights = model.product_weights if model is not None else 0
-    if weights and _part(weights * worst.samples * worst.queries, worst.products) < PAIRING_SHARE:
-        return None
-    kernel = "separate operations" if worst.kernel == "math" else "the memory-efficient kernel"
-    counted = "a call of attention" if worst.calls == 1 else f"{worst.calls} calls of attention"
-    why = slow[worst].format(calls=counted, dtype=worst.dtype, size=worst.head_size)
-    shape = f"{worst.samples} samples, {worst.heads} heads, {worst.queries} tokens, computed by {kernel}"
-    return slow[worst], (why, shape)
+    one = max(slow, key=lambda one: one.calls * one.samples * one.heads * one.queries * one.keys)
+    kernel = "separate operations" if one.kernel == "math" else "the memory-efficient kernel"
+    size = "" if one.head_size is None else f", heads of size {one.head_size}"
+    shape = f"{one.samples} samples, {one.heads} heads, {one.queries} tokens{size}, {one.dtype}"
+    return (f"{formatting.count(one.calls, 'call')} of attention went to {kernel}", shape), TAKEN
 
 
-def _part(rest: float, pairing: float) -> float:
-    return pairing / (rest + pairing)
-
-
-def _why_slow(vitals: Vitals, one: AttentionCalls) -> str:
-    """Why these calls are not on the fastest kernel of the device; empty where they are, or nothing is better."""
-    wide = one.head_size is not None and one.head_size > MOST_HEAD_SIZE
-    if one.kernel == "math":
-        return DROPOUT if one.drops and not vitals.on_gpu else SIZE if wide else UNKNOWN
-    if one.kernel != "efficient" or not vitals.at_least(AMPERE):  # below, it is the fastest there is
-        return ""
-    if one.dtype not in HALVES:  # a whole model in float32 is a question of precision
-        return DTYPE if vitals.setup.autocast or vitals.setup.dtype in HALVES else ""
-    return SIZE if wide else UNKNOWN if one.masked is False else MASK
+def _misses_its_kernel(vitals: Vitals, one: AttentionCalls) -> bool:
+    """True if the device has a faster kernel than these calls went to."""
+    if one.kernel != "efficient":
+        return one.kernel == "math"
+    # Before Ampere it is the fastest there is; a whole model in float32 is a question of precision.
+    return vitals.at_least(AMPERE) and (one.dtype in HALVES or vitals.dtype in HALVES)

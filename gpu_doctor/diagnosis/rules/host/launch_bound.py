@@ -12,12 +12,10 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.rules.evidence import sizes
-from gpu_doctor.diagnosis.rules.prescriptions import TIMES, larger_batch
+from gpu_doctor.diagnosis.rules.prescriptions import COMPILED, TIMES, larger_batch
 from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.arithmetic import CORE_FLOPS, flops_at_most
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.idle import launching
-from gpu_doctor.machine.cards import TENSOR_CORES
 
 NEEDS: Final = ("launching_share", "caught_up_share", "exposed_wait_share", "sync_share")
 CAUSES: Final = (
@@ -50,14 +48,14 @@ CAUSES: Final = (
         The model is too small for the GPU: even large batches leave it idle, and that is fine.
 
         What it means
-            The batch is large already, and still a CPU would do the arithmetic of a step in the time that the step
-            takes now. The GPU waits for launches because there is nothing else to wait for.
+            The batch is large already (1024 samples, or the whole dataset), and still the GPU is done with each kernel
+            before the next one is launched.
 
         Why it costs you
             It costs little: the GPU's utilisation looks low, and there is no work that could fill it.
 
         What to try
-            Leave it, or train on the CPU and leave the GPU to others. Fewer launches still shorten the step:
+            Leave it, or try the CPU: `device = "cpu"` may be as fast. Fewer launches still shorten the step:
             `torch.compile`, CUDA graphs, or several models trained side by side.
 
         When to leave it
@@ -141,10 +139,6 @@ OPERATION_S: Final = 30e-6
 """Up to so many seconds an operation of a CPU's backward is small: PyTorch takes some 7 to 10 us to reach one."""
 FORWARD_TIMES: Final = 1.5
 """A forward and a loss that a backward belongs to take no longer than this times the backward."""
-FEW_SHAPES: Final = 2
-"""A full and a last batch; more shapes make torch.compile compile again."""
-LOOKED_AT: Final = 5
-"""Forwards after which shapes are known not to change."""
 MEMORY_SHARE: Final = 0.6
 """Below 60 % of the card's memory there is room for a larger batch."""
 ACCUMULATED: Final = 1.9
@@ -153,16 +147,13 @@ FREE_SHARE: Final = 0.5
 """Of the card, not needed at the peak: twice the batch fits then, whatever part of the peak grows with it."""
 LARGE_BATCH: Final = 1024
 """From here on a batch counts as large."""
-COMPILED: Final = Prescription(
-    "Compile the model", Safety.SAFE, settings={"compile": True}, code="model = torch.compile(model)"
-)
 GRAPHS: Final = Prescription(
     "Launch the compiled model as CUDA graphs",
     Safety.BY_HAND,
     code='model = torch.compile(model, mode="reduce-overhead")',
 )
 LEFT: Final = Prescription(
-    "Leave it: low utilisation is fine here; or use the CPU, which should be as fast",
+    "Leave it: low utilisation is fine here; or try the CPU, which may be as fast",
     Safety.BY_HAND,
     code='device = "cpu"  # model.to(device) and batches as they come',
 )
@@ -204,27 +195,23 @@ def _accumulates(vitals: Vitals, cost: float) -> Finding | None:
 
 
 def _tiny(vitals: Vitals, cost: float) -> Finding | None:
-    inputs, loader, wall_s, flops = vitals.inputs, vitals.loader, vitals.step_wall_s, flops_at_most(vitals.setup)
-    if inputs is None or not inputs.shape or not wall_s or flops is None:
+    inputs, loader = vitals.inputs, vitals.loader
+    if inputs is None or not inputs.shape or not vitals.parameters:
         return None
     batch = inputs.shape[0]
     whole = loader is not None and loader.dataset_len is not None and batch >= loader.dataset_len > 1
-    cpu_s = flops * vitals.rounds / (CORE_FLOPS * max(vitals.usable_cores, 1.0))
-    if (batch < LARGE_BATCH and not whole) or cpu_s > wall_s:
+    if batch < LARGE_BATCH and not whole:
         return None
     held = "the whole dataset" if whole else formatting.count(batch, "sample")
-    arithmetic = (
-        f"{held} in a batch and {formatting.grouped(vitals.parameters or 0)} weights: at most "
-        f"{formatting.number(flops / 1e6)} million operations a step of {formatting.seconds(wall_s)}"
-    )
-    cures = (LEFT, COMPILED) if vitals.model is not None and not vitals.compiled else (LEFT,)
     headline = "Launch-bound even with a large batch: the model is too small to fill this GPU"
-    return _finding(vitals, "model-too-small", cost, headline, (arithmetic,), *cures)
+    work = f"{held} in a batch and {formatting.grouped(vitals.parameters)} weights"
+    fewer = () if vitals.model is None else (GRAPHS if vitals.compiled else COMPILED,)
+    return _finding(vitals, "model-too-small", cost, headline, (work,), LEFT, *fewer)
 
 
 def _uncompiled(vitals: Vitals, cost: float) -> Finding | None:
     model, inputs = vitals.model, vitals.inputs
-    if model is None or inputs is None or not compiles(vitals):
+    if model is None or inputs is None or not vitals.could_compile:
         return None
     shape, larger = sizes(inputs.shape), _larger(vitals)
     fixed = f"always {shape}" if inputs.shapes == 1 else f"{shape} except for a last batch"
@@ -241,14 +228,6 @@ def _uncompiled(vitals: Vitals, cost: float) -> Finding | None:
 def _larger(vitals: Vitals) -> Prescription | None:
     """A larger batch; never after a run that memory did not suffice for."""
     return None if vitals.outcome == "out-of-memory" else larger_batch(vitals)
-
-
-def compiles(vitals: Vitals) -> bool:
-    """True if the model could be compiled here and is not: static shapes, a card that Triton supports."""
-    inputs = vitals.inputs
-    if inputs is None or vitals.compiled or inputs.looked_at < LOOKED_AT or inputs.shapes > FEW_SHAPES:
-        return False
-    return vitals.capability is None or vitals.at_least(TENSOR_CORES)
 
 
 def _small(vitals: Vitals, cost: float) -> Finding | None:
