@@ -20,7 +20,8 @@ from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.side_budget import SideBudget
 
 Patience: TypeAlias = Callable[[Callable[[Recorder], bool]], None]
-STUCK = "for _ in range(100): time.sleep(0.1)"
+STUCK = "for _ in range(6000): time.sleep(0.1)"
+"""Longer than any test may take."""
 
 
 @pytest.fixture
@@ -53,9 +54,7 @@ def test_a_side_that_reaches_no_step_is_ended(cell: str, short: None) -> None:
     """Whatever the code makes of our interrupt; the other side, which would be no better, is not begun."""
     space: dict[str, Any] = {"time": time, "made": []}
     case = gpu_doctor.case(f"made.append(1)\n{cell}", space)
-    begin = time.monotonic()
     effect = case.trial({}, seconds=1.0)
-    assert time.monotonic() - begin < 9.0  # the loop alone sleeps for 10 s
     assert effect.outcome == "budget-reached" and effect.reason.startswith("no training step within ")
     assert f"nothing was measured: {effect.reason}; took " in str(effect)
     assert space["made"] == []
@@ -63,7 +62,7 @@ def test_a_side_that_reaches_no_step_is_ended(cell: str, short: None) -> None:
 
 def test_a_candidate_that_reaches_no_step_ends_the_trial(patient: Patience) -> None:
     cell = (
-        "if turns.pop(): time.sleep(30)\n"
+        "if turns.pop(): time.sleep(600)\n"
         "for _ in range(4):\n    optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()"
     )
     model = nn.Linear(2, 2)
@@ -116,10 +115,8 @@ def test_a_side_that_goes_on_after_its_steps_is_left_alone_for_a_while(monkeypat
 def test_a_side_that_reaches_no_further_step_is_ended_and_its_steps_are_kept(steps: int, patient: Patience) -> None:
     """The last step counts, too, though its end is only told by the next one's begin."""
     patient(lambda recorder: recorder.log.stepped == steps)
-    begin = time.monotonic()
     cell = TRAINS.replace("6", str(steps)) + STUCK
     recording = gpu_doctor.case(cell, training()).measured(seconds=60.0)
-    assert time.monotonic() - begin < 9.0  # the loop behind it sleeps for 10 s
     assert (recording.outcome, recording.reason) == ("budget-reached", "")
     assert len(recording.steps) == steps
 

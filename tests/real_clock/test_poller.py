@@ -264,7 +264,10 @@ def test_a_finalizer_that_falls_to_the_thread_is_waited_for() -> None:
             begun.set()
             release.wait(20)
 
-    poller = Poller([], lambda *_: None, note=notes.append, sampler=lambda: Forgotten() and None)
+    def look() -> None:
+        Forgotten()
+
+    poller = Poller([], lambda *_: None, note=notes.append, sampler=look)
     poller.start()
     assert begun.wait(20)
     end = threading.Timer(1.0, release.set)
