@@ -21,8 +21,6 @@ from gpu_doctor.report.words import anatomy_rows
 from gpu_doctor.trials.compare.effect import Effect, compare
 from tests.support.html_page import HOSTILE, Page
 from tests.support.recordings import CPU, starved
-from tests.support.trouble import laid
-from tests.support.troubles import TROUBLES
 
 SOURCE = """\
 loader = DataLoader(dataset, batch_size=128, shuffle=True)
@@ -255,25 +253,35 @@ def test_many_silent_rules_are_one_line_a_reason() -> None:
 
 
 GROWTH = Finding(
-    "memory-growth", "Memory grows by 23 KiB a step.", 0.0, risk="The memory is full after 340 more steps."
+    *("memory-growth", "Memory grows by 23 KiB a step.", None),
+    risk="The memory is full after 340 more steps.",
+    kind="hint",
 )
 
 
-def test_a_risk_is_marked_with_what_will_happen_and_has_no_price_of_nothing() -> None:
+def test_a_risk_is_marked_with_what_will_happen_and_has_no_price() -> None:
     one = recording()
-    both = diagnosed(one)
-    both = dataclasses.replace(both, findings=(*both.findings, GROWTH))
+    both = dataclasses.replace(diagnosed(one), hints=(GROWTH,))
     for said in (Page(as_text.html(Reported(both, (one,)))).text, as_text.text(Reported(both, (one,)))):
-        assert re.search(r"2\.? memory-growth.{1,3}⚠ risk", said)
+        assert re.search(r"memory-growth.{1,3}⚠ risk", said)
         assert "⚠ The memory is full after 340 more steps." in said
         assert not re.search(r"memory-growth\W+0 %", said)
-    dear = dataclasses.replace(GROWTH, cost_share=0.12)
-    assert "12 % ⚠ risk" in as_text.text(Reported(diagnosed(one, findings=(dear,)), (one,)))
+
+
+def test_the_kinds_of_findings_are_told_apart() -> None:
+    one = recording()
+    bound = Finding("launch-bound", "Launch-bound: at most 21 % to gain.", 0.21, kind="at-most")
+    hint = Finding("full-precision", "It computes in float32: bf16 is worth a trial.", None, kind="hint")
+    found = dataclasses.replace(diagnosed(one), findings=(*diagnosed(one).findings[:1], bound), hints=(hint,))
+    for said in (Page(as_text.html(Reported(found, (one,)))).text, as_text.text(Reported(found, (one,)))):
+        flat = " ".join(said.split())
+        assert re.search(r"1\.? [a-z-]+,? lost \d+ %", flat) and re.search(r"2\.? launch-bound,? at most 21 %", flat)
+        assert re.search(r"full-precision,? worth a trial", flat)
 
 
 def test_a_run_that_ended_is_no_risk_any_more() -> None:
     one = recording(outcome="out-of-memory", reason="CUDA out of memory.")
-    ended = Finding("out-of-memory", "The GPU ran out of memory.", 0.0, risk="The same settings will fail again.")
+    ended = Finding("out-of-memory", "No memory.", None, risk="The same settings will fail again.", kind="hint")
     assert "out-of-memory, ⚠ ended the run" in as_text.text(Reported(diagnosed(one, findings=(ended,)), (one,)))
 
 
@@ -309,17 +317,21 @@ def test_an_interrupted_run_says_so() -> None:
 
 
 def test_the_first_thing_to_try_is_written_out_once() -> None:
-    diagnosis = diagnose(laid(next(one for one in TROUBLES if one.name == "cold files" and one.gpu)))
-    said = as_text.text(Reported(diagnosis))
-    first, second = diagnosis.findings[0].prescriptions
-    assert said.count(first.code) == 1 and said.count(second.text) == 1
-    assert f"> {first.text} (see above)" in said
-    assert said.count(diagnosis.verdict) == 1 and "1. loader-without-workers, 50 %\n" in said
-    shown = as_text.html(Reported(diagnosis))
-    assert shown.count(first.code) == 1 and f"<b>{first.text}</b> (see above)" in shown
+    cures = (
+        Prescription("Load with 4 workers", Safety.SAFE, {"num_workers": 4}, "DataLoader(..., num_workers=4)"),
+        Prescription("Store the files in shards", Safety.BY_HAND, code="shards = pack(files)"),
+    )
+    one = Finding("slow-storage", "The CPU waits for a disk 50 % of the time.", 0.5, ("seen",), cures)
+    found = dataclasses.replace(diagnose(starved()), findings=(one,), hints=(), verdict=one.headline)
+    said = as_text.text(Reported(found))
+    assert said.count(cures[0].code) == 1 and said.count(cures[1].text) == 1
+    assert f"> {cures[0].text} (see above)" in said
+    assert said.count(found.verdict) == 1 and "1. slow-storage, lost 50 %\n" in said
+    shown = as_text.html(Reported(found))
+    assert shown.count(cures[0].code) == 1 and f"<b>{cures[0].text}</b> (see above)" in shown
 
 
 def test_what_rounding_leaves_of_other_is_no_phase() -> None:
-    diagnosis = diagnose(laid(next(one for one in TROUBLES if one.name == "no workers" and one.gpu)))
+    diagnosis = diagnose(starved())
     assert "e-1" not in as_text.text(Reported(diagnosis))
     assert min(share for _, share, _ in anatomy_rows(diagnosis.vitals)) > 1e-3
