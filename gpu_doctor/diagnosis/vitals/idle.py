@@ -1,6 +1,6 @@
 """What an idle GPU waits for: syncs, copies, the compiler, launches. Shares of the wall-clock, 0..1, each on its own.
 
-Rules and the verdict read the same figures here, so that no second is explained twice.
+Rules and the verdict read the same figures here, so that no second is explained twice. GPU: not yet run on one.
 """
 
 from __future__ import annotations

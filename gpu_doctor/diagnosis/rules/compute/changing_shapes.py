@@ -51,7 +51,7 @@ CAUSES: Final = (
 
         Why it costs you
             The preparation is paid for again and again instead of once. The cost is what steps with a new shape took
-            longer than later steps of the same size.
+            longer than later steps of the same size. GPU: not yet run on one.
 
         What to try
             Pad to a few lengths: `length = -(-longest // 64) * 64` instead of `length = longest`; or batch items of

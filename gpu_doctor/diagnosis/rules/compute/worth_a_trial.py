@@ -99,7 +99,8 @@ CAUSES: Final = (
             after, or takes a slower kernel.
 
         Why it costs you
-            Each convolution moves its data twice more. How much that is here, only a trial tells.
+            Each convolution moves its data twice more. How much that is here, only a trial tells. GPU: not yet run on
+            one.
 
         What to try
             `model.to(memory_format=torch.channels_last)` and the same for the inputs; the values stay the same.
@@ -143,7 +144,8 @@ CAUSES: Final = (
 
         Why it costs you
             Separate operations write and read a matrix of tokens times tokens for each head several times, forward and
-            backward. The fused kernels never write it. How much that is here, only a trial tells.
+            backward. The fused kernels never write it. How much that is here, only a trial tells. GPU: not yet run on
+            one.
 
         What to try
             Replace `softmax(q @ k.mT / d**0.5) @ v` by `F.scaled_dot_product_attention(q, k, v)`, a causal mask by
@@ -166,7 +168,7 @@ CAUSES: Final = (
 
         Why it costs you
             Activations, normalisations and additions between the matrix products are bound by memory. How much joining
-            them saves here, only a trial tells.
+            them saves here, only a trial tells. GPU: not yet run on one.
 
         What to try
             Replace `model` by `torch.compile(model)`. The first steps compile, for seconds to minutes; a trial leaves

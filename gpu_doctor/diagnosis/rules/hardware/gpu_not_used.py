@@ -28,7 +28,7 @@ CAUSES: Final = (
 
         What to try
             `model = model.to("cuda")` before the optimizer is made, and `batch.to("cuda", non_blocking=True)` for each
-            batch. How much that gains cannot be known from a run on the CPU.
+            batch. How much that gains cannot be known from a run on the CPU. GPU: not yet run on one.
 
         When to leave it
             When the model is tiny: below some milliseconds a step the launches of a GPU take as long as the CPU's

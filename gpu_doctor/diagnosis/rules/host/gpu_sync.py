@@ -55,7 +55,7 @@ CAUSES: Final = (
 
         Why it costs you
             The wait empties the queue, and the GPU idles until the next launches reach it. The cost is that idle time,
-            and no more than the time on these lines.
+            and no more than the time on these lines. GPU: not yet run on one.
 
         What to try
             Keep the size fixed: replace `per_token[mask].mean()` by `(per_token * mask).sum() / mask.sum()`, and

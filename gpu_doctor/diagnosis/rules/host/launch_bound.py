@@ -74,7 +74,7 @@ CAUSES: Final = (
 
         Why it costs you
             The GPU idles between the kernels, and each of them reads and writes memory again. The cost is a bound: all
-            of the host's time in the phases that launch.
+            of the host's time in the phases that launch. GPU: not yet run on one.
 
         What to try
             Replace `model` by `torch.compile(model)`, then try a larger batch. The first steps compile, for seconds to
@@ -282,8 +282,8 @@ def _on_cpu(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="launch-bound",
         kind="at-most",
-        headline="The operations are small: PyTorch takes about as long to reach one as to compute it (at most "
-        f"{formatting.share(cost)} to gain).",
+        headline=f"The operations are small: {formatting.seconds(each_s)} each in the backward, near what PyTorch needs to "
+        f"reach one (at most {formatting.share(cost)} to gain).",
         cost_share=cost,
         evidence=(
             f"the backward takes {formatting.seconds(backward * step_s)} a step, {formatting.seconds(each_s)} for "

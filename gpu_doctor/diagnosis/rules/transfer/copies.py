@@ -53,7 +53,7 @@ CAUSES: Final = (
 
         Why it costs you
             The GPU reads pinned memory itself, and with `non_blocking=True` the host goes on. The cost is the time in
-            which the GPU did nothing but copy.
+            which the GPU did nothing but copy. GPU: not yet run on one.
 
         What to try
             Replace `DataLoader(dataset)` and `batch.to(device)` by `DataLoader(dataset, pin_memory=True)` and
