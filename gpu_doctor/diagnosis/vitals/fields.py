@@ -113,6 +113,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     """Batches that lay ready when the loop asked its workers for one, on average; an epoch's first ask is left out."""
     empty_share: float | None = None
     """Part of these asks at which none did."""
+    handover_s: float | None = None
+    """Seconds that the loop waits in a step whose batches are all ready: what taking them from the workers costs."""
     worker_start_s: float | None = None
     """Mean seconds in which `iter(loader)` starts worker processes,"""
     worker_first_s: float | None = None
