@@ -17,6 +17,7 @@ from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import stages as stages_of
 from gpu_doctor.diagnosis.forecast.workers import with_workers
 from gpu_doctor.diagnosis.vitals.distributed import workers_in_shm
+from gpu_doctor.diagnosis.vitals.fetching import beside
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
 from gpu_doctor.recording import Settings
@@ -25,7 +26,8 @@ GOOD_ENOUGH: Final = 1.05
 """Of several numbers of workers the smallest is advised that is within 5 % of the best."""
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 WORKERS_PER_CORE: Final = 4
-"""More workers than this are thought of only where the loop is faster than they are."""
+FEW_CORES_MOST: Final = 16
+"""No more workers are thought of than this many on each core; on few cores as many as this all the same."""
 PIPELINE: Final = {"num_workers", "persistent_workers"}
 COPYING: Final = {"pin_memory", "non_blocking"}
 
@@ -47,7 +49,7 @@ def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) 
     now = {**written, "num_workers": vitals.workers, **vitals.settings}
     changed = {name: value for name, value in settings.items() if now.get(name) != value}
     if changed and set(changed) <= PIPELINE:
-        return _pipeline(vitals, changed)
+        return _pipeline(beside(vitals, others) if others else vitals, changed)
     if changed and set(changed) <= COPYING and all(value is True for value in changed.values()):
         return without_copies(vitals, "pin_memory" in changed)
     if set(changed) == {"batch_size"}:
@@ -93,13 +95,13 @@ def enough(known: Mapping[int, Forecast], margin: float = GOOD_ENOUGH) -> tuple[
 def worker_counts(vitals: Vitals) -> list[int]:
     """Numbers of workers worth a thought (at least 1), rising; empty where the fetch was not metered.
 
-    As many as the loop would need if fetches only waited: what the cores allow, the forecast says.
+    Twice as many as the loop would need if fetches only waited: what the cores allow, the forecast says.
     """
     stages = stages_of(vitals)
     if stages is None:
         return []
     demand = math.ceil(stages.fetch / stages.loaders / max(*stages.host, stages.device, 1e-9))
-    most = max(WORKERS_PER_CORE * int(stages.cores[0]), min(2 * demand, CANDIDATES[-1]))
+    most = max(min(2 * demand, max(WORKERS_PER_CORE * int(stages.cores[0]), FEW_CORES_MOST)), 1)
     ahead = vitals.loader.prefetch_factor if vitals.loader is not None else None
     room = workers_in_shm(vitals.shm_free_bytes, vitals.batch_bytes, ahead) / stages.loaders
     if room < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_doctor.diagnosis.vitals.fetching import stored_s
+from gpu_doctor.diagnosis.vitals.fetching import held_up, stored_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 OTHERS: Final = 0.25
@@ -35,8 +35,9 @@ class Stages:
     fetch: float
     """Wall seconds of a step's fetches, one after the other, without their queueing for a core."""
     fetch_cpu: float
-    stored: float
-    """Seconds of `fetch` that wait for the storage."""
+    alone: tuple[float, float]
+    """Seconds of `fetch` that several workers take no less for: where they hold each other up all, at worst what waits
+    for the storage."""
     handover: tuple[float, float]
     """What `next()` takes for batches that a worker has ready."""
     edge: float
@@ -63,6 +64,8 @@ def stages(v: Vitals) -> Stages | None:
     threads = 1 if v.on_gpu else v.setup.torch_threads or v.usable_cores
     host_cpu = min(host if v.consumer_cpu_s is None else v.consumer_cpu_s, host * threads)
     cores, others = max(v.usable_cores, 1.0), _others(v, (fetch_cpu + host_cpu) / v.step_wall_s)
+    fetch = max(fetch - queued, fetch_cpu)  # what several threads of the loop compute, a worker computes with one
+    alone = fetch if held_up(v) is not None else 0.0
     return Stages(
         step=v.step_wall_s,
         workers=v.workers,
@@ -71,9 +74,9 @@ def stages(v: Vitals) -> Stages | None:
         host=(max(host - blocked, 0.0), host),
         host_cpu=host_cpu,
         device=(v.gpu_busy_share or 0.0) * v.step_wall_s if v.on_gpu else 0.0,
-        fetch=max(fetch - queued, fetch_cpu),  # what several threads of the loop compute, a worker computes with one
+        fetch=fetch,
         fetch_cpu=fetch_cpu,
-        stored=min(stored_s(v) * batches, fetch),
+        alone=(alone, max(alone, min(stored_s(v) * batches, fetch))),
         handover=_handover_s(v, batches, max(wait - edge, 0.0)),
         edge=edge,
         cores=(cores, max(cores - others, 1.0)),

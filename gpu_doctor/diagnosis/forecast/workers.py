@@ -61,8 +61,8 @@ def _steady_s(s: Stages, workers: int, end: int) -> tuple[float, str]:
         / s.cores[end],
     }
     readers = max(s.workers, 1) * s.loaders
-    if end == WORST and fetchers > readers:
-        took["the storage"] = s.stored / readers  # it may deliver no more to several readers than now
+    if fetchers > readers:
+        took["what workers wait for, which serves no more of them at once"] = s.alone[end] / readers
     return max((seconds, why) for why, seconds in took.items())
 
 

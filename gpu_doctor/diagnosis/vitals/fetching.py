@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,6 +20,14 @@ BESIDE_SHARE: Final = 0.25
 """Less than this part of a fetch on other threads may as well be the error of two clocks."""
 SELDOM_READY: Final = 0.1
 """Where batches lay ready at fewer steps than this part, what handing one over takes cannot be told."""
+UNEVEN: Final = 5.0
+"""Batches are uneven if the slowest in a hundred takes so many times the median (catalogue),"""
+SLOW_PART: Final = 0.5
+"""and if what slow ones take beyond the usual one is at least this part of all fetching."""
+GROWS: Final = 0.5
+"""Fetches hold each other up if they get longer by at least this part of what the number of workers rose by."""
+PIPELINE: Final = ("num_workers", "persistent_workers", "prefetch_factor", "pin_memory")
+"""Settings that leave a fetch as it is."""
 STORAGE_WAITS: Final = 0.5
 """A fetch waits for the storage if it waits, rather than computes, for at least half of its time,"""
 SLOWEST_BYTES_PER_S: Final = 2e5
@@ -171,3 +180,47 @@ def _beside(cpu_s: float, loop_s: float, fetch_s: float, own_s: float, setup: Se
 
 def _each(total: float | None, count: int | None) -> float | None:
     return total / count if total is not None and count else None
+
+
+def slow_part_s(vitals: Vitals) -> float:
+    """Seconds of a mean fetch by which few slow batches exceed the usual one; 0 where batches are even.
+
+    What they queue for a core or compute is no part of it: that is work, however it is spread.
+    """
+    wall, median, slow = vitals.fetch_wall_s, vitals.fetch_median_s, vitals.fetch_p99_s
+    if not wall or not median or slow is None or slow < UNEVEN * median:
+        return 0.0
+    part = wall - max(median, vitals.fetch_cpu_s or 0.0) - (vitals.fetch_queued_s or 0.0)
+    return part if part >= SLOW_PART * wall else 0.0
+
+
+def beside(vitals: Vitals, others: Sequence[Vitals]) -> Vitals:
+    """The vitals with what fetches took in other runs of the same loop that had another number of workers."""
+
+    def apart(one: Vitals) -> dict[str, object]:
+        return {name: value for name, value in one.settings.items() if name not in PIPELINE}
+
+    found = tuple(
+        (one.workers, one.fetch_wall_s - (one.fetch_queued_s or 0.0), one.fetch_cpu_s)
+        for one in others
+        if one.workers is not None and one.fetch_wall_s and one.fetch_cpu_s is not None and apart(one) == apart(vitals)
+    )
+    return replace(vitals, other_fetches=found)
+
+
+def held_up(vitals: Vitals) -> tuple[int, float, int, float] | None:
+    """Two runs that show fetches holding each other up: fewer workers and their fetch in seconds, more and theirs.
+
+    With more workers a fetch waits longer, rather than computes longer. None where no two runs show it: of one run
+    nothing tells such a wait from one for a slow server.
+    """
+    if not vitals.fetch_wall_s or vitals.fetch_cpu_s is None or vitals.workers is None:
+        return None
+    mine = vitals.workers, vitals.fetch_wall_s - (vitals.fetch_queued_s or 0.0), vitals.fetch_cpu_s
+    for other in vitals.other_fetches:
+        (few, few_s, _), (many, many_s, cpu_s) = sorted((mine, other))
+        rise = max(many, 1) / max(few, 1) - 1.0
+        waits = many_s - cpu_s >= STORAGE_WAITS * many_s
+        if rise > 0 and waits and many_s / few_s - 1.0 >= GROWS * rise:
+            return few, few_s, many, many_s
+    return None

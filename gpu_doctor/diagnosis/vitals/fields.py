@@ -122,6 +122,9 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     worker_end_s: float | None = None
     """and in which they are ended after the last one."""
 
+    other_fetches: tuple[tuple[int, float, float], ...] = ()
+    """Of other runs of the same loop: workers, wall seconds of a fetch without its queueing for a core, CPU seconds."""
+
     # copies, those back from the host within a step left out where it is known which they are
     transfers_per_step: float | None = None
     transfer_bytes_per_step: float | None = None
@@ -248,8 +251,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
 
     @property
     def steady_wait_share(self) -> float:
-        """The exposed wait without what epochs begin late."""
-        return max((self.exposed_wait_share or 0.0) - (self.edge_share or 0.0), 0.0)
+        """The exposed wait without what epochs begin late, whose seconds the host's clock tells."""
+        return max((self.exposed_wait_share or 0.0) - (self.edge_share or 0.0) / self.host_ahead, 0.0)
 
     def looked_at(self, share: float) -> bool:
         """Whether enough looks fell on what takes a share of the wall-clock to say anything about it."""

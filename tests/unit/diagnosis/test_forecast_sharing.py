@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-
-from gpu_doctor.diagnosis.forecast.forecast import forecast
-from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.sharing import (
     APART,
     MIDDLE,
@@ -17,6 +14,9 @@ from gpu_doctor.diagnosis.forecast.sharing import (
     fetch_bound_s,
     loop_bound_s,
 )
+
+from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.vitals.fetching import SPIN_S
 from gpu_doctor.diagnosis.vitals.measure import measure
 from tests.support.recordings import Loop, on_gpu

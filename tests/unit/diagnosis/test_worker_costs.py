@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from gpu_doctor.diagnosis.forecast.worker_costs import starting_s
 
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
-from gpu_doctor.diagnosis.forecast.worker_costs import starting_s
 from gpu_doctor.diagnosis.forecast.workers import taking_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import Speeds

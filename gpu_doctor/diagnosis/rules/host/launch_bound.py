@@ -20,7 +20,6 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.batch_size import DISPATCH_SHARE
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.rules import gpu_idle
 from gpu_doctor.diagnosis.rules.prescriptions import TIMES, larger_batch
@@ -34,6 +33,9 @@ EXCLUDES = ("full-precision", "small-batch")
 WAIT_SHARE = 0.20
 """From here on a loop is bound by its input: a larger batch waits longer, and a wait empties the queue by itself."""
 LARGER = "Give each operation more to do: a larger batch"
+
+DISPATCH_SHARE = 0.3
+"""A CPU is bound by going from operation to operation from this part of the wall-clock on."""
 
 
 def check(vitals: Vitals) -> Finding | None:
