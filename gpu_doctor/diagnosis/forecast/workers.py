@@ -12,7 +12,7 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.prediction import Forecast, between
-from gpu_doctor.diagnosis.forecast.stages import Stages
+from gpu_doctor.diagnosis.forecast.stages import HANDOVER_MOST_S, Stages
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 BEST: Final = 0
@@ -39,19 +39,21 @@ def with_workers(s: Stages, v: Vitals, workers: int, stay: bool = False) -> Fore
 def _step_s(s: Stages, v: Vitals, workers: int, stay: bool, end: int) -> tuple[float, str]:
     """Seconds of a step at one end, and what binds it."""
     steady, why = _steady_s(s, workers, end)
-    if not workers:
-        return max(steady, 1e-9), why
-    if s.workers:  # the arithmetic is as far off as it is for the loop that was measured
-        measured, told = max(s.step - s.edge, 1e-9), max(_steady_s(s, s.workers, end)[0], 1e-9)
+    measured = max(s.step - s.edge, 1e-9)
+    if workers and workers == s.workers:
+        steady, why = measured, "the loop within its epochs"
+    elif workers and s.workers:  # the arithmetic is as far off as it is for the loop that was measured
+        told = max(_steady_s(s, s.workers, end)[0], 1e-9)
         steady *= min(measured / told, 1.0)
         steady += max(measured - told, 0.0) * (end == WORST)
-    return max(steady + _edge_s(s, v, workers, stay, end), 1e-9), why
+    edge = _edge_s(s, v, workers, stay, end) if workers else 0.0
+    return max(steady + edge, 1e-9), why
 
 
 def _steady_s(s: Stages, workers: int, end: int) -> tuple[float, str]:
     """Seconds of a step within an epoch, and the stage that binds it."""
     if not workers:
-        return max(s.host[end] + s.fetch, s.device), "the loop fetches every batch itself"
+        return max(_host_alone_s(s, end) + s.fetch, s.device), "fetching in the loop itself"
     each, fetchers = " for each loader" if s.loaders > 1.5 else "", workers * s.loaders
     took = {
         "the loop's own work": s.host[WORST] + s.handover[end],
@@ -64,6 +66,16 @@ def _steady_s(s: Stages, workers: int, end: int) -> tuple[float, str]:
     if fetchers > readers:
         took["what workers wait for, which serves no more of them at once"] = s.alone[end] / readers
     return max((seconds, why) for why, seconds in took.items())
+
+
+def _host_alone_s(s: Stages, end: int) -> float:
+    """Seconds of the loop's own work without workers, which slow it down: they take its caches, and wake it up.
+
+    At best half of it goes, of long work no more than handing a batch over may take; at worst it takes as long as now.
+    """
+    if not s.workers or end == WORST:
+        return s.host[end]
+    return s.host[end] - min(s.host[end] / 2.0, HANDOVER_MOST_S * s.batches)
 
 
 def _edge_s(s: Stages, v: Vitals, workers: int, stay: bool, end: int) -> float:
