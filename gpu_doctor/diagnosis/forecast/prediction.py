@@ -14,6 +14,8 @@ FEW_STEPS_BAND: Final = 0.5
 """Over the square root of the measured steps: added to the band."""
 LEAST_GAIN: Final = 1.05
 """A smaller gain is not worth an advice."""
+LEAST_LOW: Final = 0.79
+"""A lower end than this promises a loss: it is that of a step that would stay as it is, after 20 measured steps."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Forecast:
     @property
     def pays(self) -> bool:
         """Whether it is worth an advice: a gain, and no loss at the low end but for the band."""
-        return self.speedup >= LEAST_GAIN and self.low * (1.0 + BAND) >= 1.0
+        return self.speedup >= LEAST_GAIN and self.low >= LEAST_LOW
 
 
 def error_band(v: Vitals) -> float:

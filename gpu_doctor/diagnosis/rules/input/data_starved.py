@@ -432,7 +432,7 @@ def _on_cores(vitals: Vitals) -> tuple[str, ...]:
     if needed_s < BUSY_SHARE * (vitals.step_wall_s or 0.0):
         return ()
     cores = formatting.cores(vitals.usable_cores)
-    return (f"loading and the loop need {formatting.seconds(needed_s)} of all of {cores} in each step",)
+    return (f"loading and the loop need all of {cores} for {formatting.seconds(needed_s)} of each step",)
 
 
 def _storage_lines(vitals: Vitals) -> tuple[str, ...]:
