@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def counted(loop: Loop, **means: float) -> Vitals:
     """Vitals of the loop with what was counted of a mean fetch: `queued_s`, `stored_bytes`, ..."""
     recording = loop.recording()
     fetch = recording.fetches[0]
-    sums = {name: fetch.batches * value for name, value in means.items()}
+    sums: dict[str, Any] = {name: fetch.batches * value for name, value in means.items()}
     return measure(dataclasses.replace(recording, fetches=(dataclasses.replace(fetch, **sums),)))
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_doctor.diagnosis.rules.input.data_starved import check
 from tests.support.found import asked, sick, top
 from tests.support.recordings import Loop, with_more
 
@@ -62,8 +63,6 @@ def test_no_stock_that_would_not_fit() -> None:
 
 def test_two_loaders_side_by_side_have_workers_each() -> None:
     """A step of 10 ms that takes a batch from each of two loaders: their four workers are as busy as two for one."""
-    from gpu_doctor.diagnosis.rules.input.data_starved import check
-
     both = check(replace(UNEVEN.vitals(), batches_per_step=2.0, loaders_at_once=2.0))
     assert both is not None and both.prescriptions[0].settings["prefetch_factor"] in (15, 16)
 

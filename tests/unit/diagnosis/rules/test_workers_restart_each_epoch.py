@@ -75,7 +75,7 @@ def test_evaluation_passes_start_workers_too() -> None:
     # A trial of the knob turns the training loader alone: its figure is as before.
     assert knob.settings == {"persistent_workers": True}
     assert knob.predicted_speedup == pytest.approx(alone.prescriptions[0].predicted_speedup)
-    most = sick(RULE, evaluating(BOTH, edge_ms=240.0)).prescriptions
+    most = sick(RULE, evaluating(BOTH.but(evaluation=15.0), edge_ms=240.0)).prescriptions
     assert not most[0].settings, "where that is most of the price it comes first"
 
 
