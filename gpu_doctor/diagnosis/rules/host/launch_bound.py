@@ -158,6 +158,9 @@ LEFT: Final = Prescription(
     code='device = "cpu"  # model.to(device) and batches as they come',
 )
 
+DISPATCH_SHARE = 0.3
+"""A CPU is bound by going from operation to operation from this part of the wall-clock on."""
+
 
 def check(vitals: Vitals) -> Finding | None:
     """Reports the cause where a GPU outruns its host, or a CPU's operations hardly compute."""
@@ -282,8 +285,8 @@ def _on_cpu(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="launch-bound",
         kind="at-most",
-        headline=f"The operations are small: {formatting.seconds(each_s)} each in the backward, near what PyTorch needs to "
-        f"reach one (at most {formatting.share(cost)} to gain).",
+        headline=f"The operations are small: {formatting.seconds(each_s)} each in the backward, near what PyTorch "
+        f"needs to reach one (at most {formatting.share(cost)} to gain).",
         cost_share=cost,
         evidence=(
             f"the backward takes {formatting.seconds(backward * step_s)} a step, {formatting.seconds(each_s)} for "
