@@ -4,11 +4,11 @@ Pure functions over a recording: numpy only, no torch, no clock, no run in progr
 came about, nor of trials.
 """
 
+from gpu_doctor.diagnosis.as_data import anatomy
 from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose, judged, ranked
 from gpu_doctor.diagnosis.forecast.forecast import enough, worker_counts
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import OTHERS
-from gpu_doctor.diagnosis.forecast.worker_costs import starting_s
 from gpu_doctor.diagnosis.rules import RULES, every_cause, every_rule
 from gpu_doctor.diagnosis.rules.page import explain, paragraphs
 from gpu_doctor.diagnosis.rules.prescriptions import SHARD_FIRST
@@ -36,6 +36,7 @@ __all__ = [
     "Rule",
     "Safety",
     "Vitals",
+    "anatomy",
     "arithmetic_kind",
     "by_reason",
     "diagnose",
@@ -49,7 +50,6 @@ __all__ = [
     "paced_s",
     "paragraphs",
     "ranked",
-    "starting_s",
     "warmup_rows",
     "warmup_so_far",
     "worker_counts",

@@ -19,7 +19,7 @@ import numpy as np
 def made(kind: Any, plain: Any) -> Any:
     """A dataclass out of its fields by name, those of its parts too; one that is left out has its default.
 
-    What is not declared is ignored: an earlier version wrote it.
+    Fields that are not declared are skipped: earlier versions recorded more.
 
     Args:
         kind: the dataclass.
@@ -33,8 +33,8 @@ def made(kind: Any, plain: Any) -> Any:
     fields = {name: getattr(plain, name) for name in hints} if isinstance(plain, kind) else plain
     if not isinstance(fields, Mapping):
         raise ValueError(kind.__name__)
-    known = ((name, one) for name, one in fields.items() if name in hints)
-    return kind(**{name: _value(hints[name], one, f"{kind.__name__}.{name}") for name, one in known})
+    declared = {name: hint for name, hint in hints.items() if name in fields}
+    return kind(**{name: _value(hint, fields[name], f"{kind.__name__}.{name}") for name, hint in declared.items()})
 
 
 @cache

@@ -11,14 +11,9 @@ from typing import Any, Final, TypeAlias
 
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import (
-    attention_cost,
     fused_cost,
-    handing_cost,
     logits_cost,
-    operation_cost,
-    order_cost,
     pairs_cost,
-    pinning_cost,
     python_cost,
 )
 from gpu_doctor.recording import Speeds
@@ -27,19 +22,12 @@ Timings: TypeAlias = tuple[tuple[str, Callable[[Mapping[str, Any]], dict[str, An
 """What is timed -> from the facts of the run to those that the figure adds, or is added to; none where it has no such
 thing."""
 ON_A_CPU: Final[Timings] = (
-    ("shortest operation", operation_cost.timed),
-    ("attention", attention_cost.timed),
     ("unused logits", logits_cost.timed),
     ("comparison of pairs", pairs_cost.timed),
     ("fused optimizer", fused_cost.timed),
 )
 """For a run that trained on a CPU, which is what they time."""
-SPEEDS: Final[Timings] = (
-    ("handing over of a batch", handing_cost.timed),
-    ("drawing of an order", order_cost.timed),
-    ("copying of memory", pinning_cost.timed),
-    ("pace of Python", python_cost.timed),
-)
+SPEEDS: Final[Timings] = (("pace of Python", python_cost.timed),)
 """For all runs; the figures are fields of `Speeds`."""
 
 
@@ -49,9 +37,9 @@ def time_what_ran(recorder: Recorder) -> None:
     if facts.get("device", "cpu") == "cpu":
         for what, timed in ON_A_CPU:
             facts.update(_told(recorder, what, timed, facts))
-    seen, speeds = {**facts, "loaders": tuple(recorder.loaders.values())}, Speeds()
+    speeds = Speeds()
     for what, timed in SPEEDS:
-        speeds = replace(speeds, **_told(recorder, what, timed, seen))
+        speeds = replace(speeds, **_told(recorder, what, timed, facts))
     facts["speeds"] = speeds
 
 

@@ -14,15 +14,11 @@ from gpu_doctor.recording import AFTER, BEFORE, LineCost
 from gpu_doctor.recording.setup import Chore
 
 MOST_LINES = 3
-_BACKWARD = re.compile(r"backward|\bgrad\(|scaler\(")
-"""Text of a line that asks for gradients itself, `torch.autograd.grad(...)` and timm's `loss_scaler(loss, ...)` too."""
 _SIZES = re.compile(r"\d+(?: x \d+)+$")
 AROUND_SHARE = 0.10
 """What lies around the loop is told from this part of the run on."""
 SEEN_SHARE = 0.02
 """A line is named from this share of the wall-clock on."""
-ASKS = re.compile(r"^(async )?for\b|\bnext\(|\benumerate\(")
-"""Text of a line that asks a loader for its batch."""
 
 
 def who(vitals: Vitals) -> str:
@@ -62,18 +58,6 @@ def dearest_lines(lines: Iterable[LineCost], source: str = "") -> tuple[str, ...
         once[place] = one if before is None else replace(before, share=before.share + one.share)
     named = sorted((one for one in once.values() if one.share >= SEEN_SHARE), key=lambda one: -one.share)
     return tuple(line_text(one, source) for one in named[:MOST_LINES])
-
-
-def library_calls(vitals: Vitals) -> frozenset[tuple[str, int]]:
-    """Places (file, line) of calls in which a library trains, such as `trainer.train()`.
-
-    Calls inside of packages count for the line that made them: backward passes run there, and its text has none.
-    """
-    return frozenset(
-        (one.file, one.line)
-        for one in vitals.lines
-        if one.phase == "backward" and not _BACKWARD.search(one.text) and not ASKS.search(one.text)
-    )
 
 
 def inside_fetch(vitals: Vitals) -> list[LineCost]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpu_doctor.diagnosis.vitals import idle
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import total
 from gpu_doctor.recording import LineCost
@@ -18,15 +19,23 @@ def outside_share(vitals: Vitals) -> float:
 
     What gpu_doctor itself took there is left out, as are costly calls (they have rules) and what stood still once.
     """
-    if mixed(vitals):
-        return total(outside_lines(vitals))
-    taken = vitals.chores_between_share + vitals.once_share + (vitals.overhead_share or 0.0)
-    return max(vitals.outside_share - taken, 0.0) + total(_in_the_loss(vitals))
+    share = total(outside_lines(vitals))
+    if not mixed(vitals):
+        taken = vitals.chores_between_share + vitals.once_share + (vitals.overhead_share or 0.0)
+        share = max(vitals.outside_share - taken, 0.0) + total(_in_the_loss(vitals))
+    return min(share, _idle_beside(vitals)) if vitals.on_gpu else share
+
+
+def _idle_beside(vitals: Vitals) -> float:
+    """Share in which a GPU may idle that no wait, copy or compiler explains: behind a full queue own code is hidden."""
+    explained = vitals.exposed_share + vitals.tripped_share + idle.sync_share(vitals)
+    explained += idle.recompiling_share(vitals) + idle.behind_copies_share(vitals)
+    return max(vitals.gpu_idle_at_most - explained, 0.0)
 
 
 def outside_lines(vitals: Vitals) -> list[LineCost]:
     """The lines of that code: all outside of the phases, and between forward and backward those that run Python."""
-    calls = {(one.file, one.line) for one in vitals.chores or ()}
+    calls = {(one.file, one.line) for one in (*(vitals.chores or ()), *idle.hidden_syncs_outside(vitals))}
     lines = [one for one in vitals.outside_lines if one.outside_torch or not mixed(vitals)]
     return [one for one in (*lines, *_in_the_loss(vitals)) if (one.file, one.line) not in calls]
 

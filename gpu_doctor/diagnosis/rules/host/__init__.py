@@ -5,17 +5,15 @@ from types import ModuleType
 from gpu_doctor.diagnosis.rules.host import (
     cpu_oversubscription,
     debug_mode_on,
-    hidden_sync,
-    host_sync,
+    gpu_sync,
     launch_bound,
     own_python,
 )
 
 MODULES: tuple[ModuleType, ...] = (
+    gpu_sync,
     cpu_oversubscription,
     debug_mode_on,
-    host_sync,
-    hidden_sync,
     launch_bound,
     own_python,
 )

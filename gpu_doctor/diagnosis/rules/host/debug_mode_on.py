@@ -21,6 +21,7 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals import idle
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("step_wall_s", "backward_share")
@@ -52,8 +53,8 @@ def check(vitals: Vitals) -> Finding | None:
         on = _on_share(vitals, "anomaly_mode" if name == "anomaly" else name, f"{name}_on_s")
         if on >= ON_SHARE and (name == "profiler" or vitals.backward_share):
             costs[name] = on * taken
-    if vitals.on_gpu and flags.get("launch_blocking") and vitals.launching_share is not None:
-        costs["blocking"] = vitals.launching_share
+    if vitals.on_gpu and flags.get("launch_blocking") and (launching := idle.launching(vitals)) is not None:
+        costs["blocking"] = launching
     if not costs:
         return None
     dearest = max(costs, key=lambda name: costs[name])

@@ -197,8 +197,6 @@ def _outside(vitals: Vitals) -> Iterator[Finding]:
     """What lies outside of the phases, shared out by its lines: each cause that has a tenth of the time for itself."""
     lines = own_code.outside_lines(vitals)
     share = own_code.outside_share(vitals)
-    if vitals.on_gpu:  # behind a queue that has work, it is hidden
-        share = min(share, max(vitals.gpu_idle_at_most - vitals.exposed_share - vitals.tripped_share, 0.0))
     if own_code.disturbed(vitals, share):
         return
     pulled = [one for one in lines if one.pulled]

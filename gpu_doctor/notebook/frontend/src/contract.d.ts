@@ -35,6 +35,8 @@ export interface PanelState {
   largest: Largest | null;
   table: Table;
   findings: Finding[];
+  /** What nothing measured prices: risks first, then what is worth a trial. */
+  hints: Finding[];
   silent: Silence[];
   /** `not judged: 9 rules`. */
   unjudged: string;
@@ -45,7 +47,6 @@ export interface PanelState {
    * empty while the loop as written was not measured.
    */
   forecasts: Forecast[];
-  together: Together;
   trial: Budget;
   /** Combinations that a sweep takes. */
   sweepMost: number;
@@ -75,6 +76,7 @@ export interface Labels {
   paste: string;
   sweep: string;
   largest: string;
+  hints: string;
   notJudged: string;
   output: string;
   steps: string;
@@ -162,6 +164,7 @@ export interface Words {
   orPaste: string;
   findings: string;
   findingsOf: string;
+  hints: string;
 }
 
 /** What the buttons that ask for something are for, by what they ask. */
@@ -428,9 +431,13 @@ export interface Unfolded {
   measured: string;
 }
 
-/** A finding with its price, its evidence and its cures. */
+/** A finding or a hint with its price, its evidence and its cures. */
 export interface Finding {
+  kind: "lost" | "at-most" | "hint";
+  /** Of the wall-clock, 0..1; null where nothing measured prices it. */
+  share: number | null;
   headline: string;
+  /** `lost 34 %`, `at most 21 %`, `worth a trial`. */
   price: string;
   risk: string;
   evidence: string[];
@@ -518,16 +525,6 @@ export interface Forecast {
   known: boolean;
   /** What is said of it beside others: `num_workers=2 alone predicted 1.9x (1.5-2.4)`, `amp=bf16 has none`. */
   alone: string;
-}
-
-/** What several knobs give at once, of every combination of the values that have a forecast. */
-export interface Together {
-  /** Empty while a loop runs for the first time: then the page asks. */
-  knobs: string[];
-  /** Of each knob, the value as written first. */
-  values: Value[][];
-  /** Of each combination, the last knob's values changing fastest; empty where there is no forecast. */
-  texts: string[];
 }
 
 /** How long a trial is at first, and at most. */
