@@ -75,8 +75,10 @@ class Places:
         return None
 
     def awaited(self, frame: FrameType | None) -> Place | None:
-        """The user's line that waits in the event loop that a stack runs; None where there is no such line."""
+        """The user's line that waits in the event loop that a stack runs; None where a line of the user's runs."""
         for one in outwards(frame):
+            if self._is_user(one.f_code.co_filename, one):
+                return None
             if one.f_code.co_name == "run_forever" and one.f_code.co_filename.endswith(_EVENT_LOOP):
                 with contextlib.suppress(RuntimeError, TypeError):  # tasks came or went meanwhile
                     for task in asyncio.all_tasks(one.f_locals["self"]):

@@ -73,7 +73,7 @@ class LineSampler:
             return
         stack = stack_of(self._recorder.thread)
         frame = stack[0] if stack else None
-        place = self._places.of(frame) or self._places.awaited(frame)
+        place = self._places.awaited(frame) or self._places.of(frame)
         end = self._clock()
         waited_s = late_s - self._kernel.queued_s()  # for a core: that says nothing about Python's lock
         kept = waited_s >= KEPT_LOCK * sys.getswitchinterval()

@@ -35,7 +35,8 @@ def _idle_beside(vitals: Vitals) -> float:
 
 def outside_lines(vitals: Vitals) -> list[LineCost]:
     """The lines of that code: all outside of the phases, and between forward and backward those that run Python."""
-    calls = {(one.file, one.line) for one in (*(vitals.chores or ()), *idle.hidden_syncs_outside(vitals))}
+    calls = {(one.file, one.line) for one in vitals.chores or ()}
+    calls |= {(one.file, one.line) for one in idle.hidden_syncs_outside(vitals)}
     lines = [one for one in vitals.outside_lines if one.outside_torch or not mixed(vitals)]
     return [one for one in (*lines, *_in_the_loss(vitals)) if (one.file, one.line) not in calls]
 
