@@ -69,7 +69,6 @@ _ANYWHERE: Final = {
     "host_growth_bytes_per_step": "too few readings of the process' memory in so short a run",
     **dict.fromkeys(("host_memory_available_bytes", "host_memory_total_bytes"), "the machine's memory was not read"),
     "world_size": "other training processes were not counted",
-    "step_s_by_rank": "the ranks did not exchange their step times",
     **dict.fromkeys(("model", "parameters", "inputs", "evaluation_facts"), "no model was seen running"),
     "padding": "no batch was seen in the CPU's memory, as a DataLoader hands it over",
     "frozen": "whether a model that nobody trains is handed the same samples again could not be seen",

@@ -19,19 +19,22 @@ import numpy as np
 def made(kind: Any, plain: Any) -> Any:
     """A dataclass out of its fields by name, those of its parts too; one that is left out has its default.
 
+    Fields that are not declared are skipped: earlier versions recorded more.
+
     Args:
         kind: the dataclass.
         plain: a mapping, or one of the kind, whose fields are then judged again.
 
     Raises:
         ValueError: if a field has another form than its type; the message names it.
-        TypeError: if one is missing that has no default, or is not declared.
+        TypeError: if one is missing that has no default.
     """
     hints = _hints(kind)
     fields = {name: getattr(plain, name) for name in hints} if isinstance(plain, kind) else plain
     if not isinstance(fields, Mapping):
         raise ValueError(kind.__name__)
-    return kind(**{name: _value(hints.get(name, Any), one, f"{kind.__name__}.{name}") for name, one in fields.items()})
+    declared = {name: hint for name, hint in hints.items() if name in fields}
+    return kind(**{name: _value(hint, fields[name], f"{kind.__name__}.{name}") for name, hint in declared.items()})
 
 
 @cache

@@ -17,12 +17,8 @@ from gpu_doctor.recording import DeviceSetup, Recording
 from gpu_doctor.recording.setup import (
     AttentionCalls,
     InputFacts,
-    LossByHand,
     ModelFacts,
     OptimizerFacts,
-    PairsByBroadcast,
-    Recomputation,
-    UnusedLogits,
 )
 from tests.support.found import BY_NAME
 from tests.support.gpu_loops import CARD_BYTES, Way, Work, pace_us, recorded
@@ -129,41 +125,6 @@ def _odd_optimizer(work: Work) -> Work:
     return replace(work, updates=150, update_us=min(work.update_us, 10.0))
 
 
-def _checkpointed(work: Work) -> Work:
-    """The forward, a third of the launches, once more in the backward."""
-    return replace(work, launches=work.launches * 4 // 3)
-
-
-def _kept(work: Work, way: Way) -> tuple[Work, Way]:
-    return replace(work, launches=work.launches * 3 // 4), way
-
-
-def _lost(work: Work) -> Work:
-    """A softmax, its logarithm and a gather: each pass is 3 kernels, 4 passes ahead and 7 back."""
-    return replace(work, losses=12, launches=work.launches + 21)
-
-
-def _fused_loss(work: Work, way: Way) -> tuple[Work, Way]:
-    """2 passes ahead and 4 back."""
-    return replace(work, losses=6, launches=work.launches - 9), way
-
-
-def _compared(work: Work) -> Work:
-    """Products of pairs in one tensor: each pass is 3 kernels, 2 passes ahead and 4 back."""
-    return replace(work, losses=6, launches=work.launches + 12)
-
-
-def _multiplied(work: Work, way: Way) -> tuple[Work, Way]:
-    return replace(work, losses=0, launches=work.launches - 12), way
-
-
-def _recomputed(recording: Recording) -> dict[str, Any]:
-    """A quarter of all launches, where the backward with them has two thirds."""
-    steps = recording.steps
-    host_s = float(steps.backward_s.sum()) * (1 / 4) / (2 / 3)
-    return {"recomputation": Recomputation(int(steps.count.sum()), host_s, 1e9), "graph_result_bytes": 1e9}
-
-
 _IMAGES: Final = InputFacts(looked_at=40, shapes=1, shape=(32, 3, 224, 224), dtype="float32", device="cuda:0")
 _TOKENS: Final = InputFacts(looked_at=40, shapes=1, shape=(32, 1024), dtype="int64", device="cuda:0")
 _ROWS: Final = InputFacts(looked_at=40, shapes=1, shape=(32, 128), dtype="float32", device="cuda:0")
@@ -180,41 +141,15 @@ _MASKED: Final = AttentionCalls("efficient", 12, 16, 12, 1024, 1024, 64, "bfloat
 _MISSED: Final = 1.8
 """The memory-efficient kernel takes so many times as long as flash."""
 
-_UNREAD: Final = UnusedLogits(
-    *("ignore_index", 1, 8192, 1638, 50257, 768, "bfloat16", 2), all_products=3 * 2.0 * 8192 * 50257 * 768
-)
-"""A third of all products are the last layer's."""
-
 CASES: Final = (
     Case("full-precision", kernels(1.5), _FLOAT32),
     Case("tf32-off", kernels(1.3), _FLOAT32),
     Case("channels-first-convolutions", kernels(1.08), {**_CNN, "model": ModelFacts(convolutions=53)}),
     Case("cudnn-not-tuned", kernels(1.1), {**_CNN, "flags": {"cudnn_benchmark": False}}),
     Case(
-        "unaligned-shapes",
-        kernels(2.0, 1 / 3),
-        {"parameters": 3 * 768 * 50257, "model": ModelFacts(unaligned=("head: Linear 768 x 50257",))},
-    ),
-    Case(
         "slow-attention-kernel",
         kernels(_MISSED, _PART * _MISSED / (1.0 - _PART + _PART * _MISSED)),
         {"model": _GPT, "attention_calls": (_MASKED,)},
-    ),
-    Case("needless-checkpointing", _kept, told=_recomputed, sick=_checkpointed, others=OTHERS),
-    Case(
-        "loss-by-hand",
-        _fused_loss,
-        {"loss_by_hand": LossByHand(("softmax", "log", "gather"), "indices", 8192, 50257)},
-        _lost,
-        (*INPUT, "host"),
-    ),
-    Case("unused-logits", kernels(1e9, _UNREAD.unused / 3), {"unused_logits": _UNREAD}),
-    Case(
-        "broadcast-similarity",
-        _multiplied,
-        {"pairs_by_broadcast": PairsByBroadcast("product", 1, 1, 4096, 4096, 128)},
-        _compared,
-        (*INPUT, "host"),
     ),
     Case("attention-by-hand", kernels(1e9, _PART), {"model": _GPT, "inputs": _TOKENS}),
     Case(

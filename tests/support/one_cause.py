@@ -20,12 +20,12 @@ SECONDS: dict[str, str] = {
     "idle": "launch-bound not-compiled model-too-small small-batch needless-accumulation slow-python host-sync"
     " device-round-trips checkpoint-stall cache-emptied-each-step garbage-collected-each-step debug-mode-on"
     " unfused-optimizer python-in-forward recompiles augmentation-in-loop hidden-sync",
-    "kernels": "full-precision double-precision tf32-off cudnn-not-tuned channels-first-convolutions unaligned-shapes"
+    "kernels": "full-precision double-precision tf32-off cudnn-not-tuned channels-first-convolutions"
     " attention-by-hand emulated-half-precision throttled capped-clocks shared-gpu changing-shapes unused-gradients"
-    " redundant-forward per-sample-forward loss-in-a-loop slow-attention-kernel needless-checkpointing"
-    " wasted-padding loss-by-hand frozen-recomputed unused-logits broadcast-similarity",
+    " redundant-forward per-sample-forward loss-in-a-loop slow-attention-kernel"
+    " wasted-padding frozen-recomputed",
     "evaluation": "heavy-evaluation eval-with-gradients",
-    "ranks": "communication-bound sync-on-every-microbatch straggler data-parallel",
+    "ranks": "data-parallel",
     "on the CPU": "model-on-cpu cpu-oversubscription cpu-only-torch driver-too-old dense-embedding-gradients",
     "repeated steps": "iterable-duplicated",
     "none": "out-of-memory near-out-of-memory fragmented-memory memory-growth host-memory-pressure small-shared-memory"
@@ -45,11 +45,10 @@ CARD = {"throttled", "capped-clocks", "shared-gpu"}
 CODE = {
     *("full-precision", "double-precision", "tf32-off", "emulated-half-precision", "attention-by-hand"),
     "slow-attention-kernel",
-    *("cudnn-not-tuned", "channels-first-convolutions", "unaligned-shapes", "changing-shapes"),
+    *("cudnn-not-tuned", "channels-first-convolutions", "changing-shapes"),
 }
 NEEDLESS = {
-    *("unused-gradients", "per-sample-forward", "loss-in-a-loop", "needless-checkpointing", "wasted-padding"),
-    *("loss-by-hand", "frozen-recomputed", "unused-logits", "broadcast-similarity"),
+    *("unused-gradients", "per-sample-forward", "loss-in-a-loop", "wasted-padding", "frozen-recomputed"),
 }
 STAND: tuple[tuple[set[str], set[str], str], ...] = (
     # the wait for data
@@ -99,10 +98,8 @@ STAND: tuple[tuple[set[str], set[str], str], ...] = (
         CODE,
         "the attention's kernels, and those of all layers: gains multiply",
     ),
-    ({"cudnn-not-tuned"}, {"unaligned-shapes"}, "convolutions, and large matrix layers"),
     # the rest
     ({"heavy-evaluation"}, {"eval-with-gradients"}, "how often, and how: half as often, without gradients gains more"),
-    ({"straggler"}, {"sync-on-every-microbatch", "communication-bound"}, "another rank's seconds are subtracted"),
     ({"dense-embedding-gradients"}, {"model-on-cpu", "cpu-oversubscription"}, "what is computed, and where"),
     ({"model-on-cpu"}, {"cpu-oversubscription"}, "where it computes, and with how many threads while it does"),
 )

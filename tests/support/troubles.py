@@ -13,14 +13,10 @@ from gpu_doctor.recording.setup import (
     EvaluationFacts,
     FrozenForward,
     InputFacts,
-    LossByHand,
     ModelFacts,
     OptimizerFacts,
     Padding,
-    PairsByBroadcast,
-    Recomputation,
     Traffic,
-    UnusedLogits,
     World,
 )
 from tests.support.recordings import line, on_gpu
@@ -224,14 +220,6 @@ COMPUTE = (
         "channels-first-convolutions",
         setup=CONVOLUTIONS | {"model": ModelFacts({"cuda:0": 102 << 20}, {"float32": 102 << 20}, convolutions=53)},
     ),
-    Trouble(
-        "an odd vocabulary",
-        "unaligned-shapes",
-        setup={
-            "parameters": 50_000_000,
-            "model": ModelFacts({"cuda:0": 2 << 20}, unaligned=("head: Linear 768 x 50257",)),
-        },
-    ),
     Trouble("emulated halves", "emulated-half-precision", sets={"capability": (7, 5)}),
     Trouble(
         "changing shapes",
@@ -285,35 +273,9 @@ HARDWARE = (
     ),
 )
 COPIED = ModelFacts({"cuda:0": 4 << 20}, {"float32": 4 << 20}, wrapper="DataParallel")
-RANKS = ModelFacts({"cuda:0": 4 << 20}, {"float32": 4 << 20}, wrapper="DistributedDataParallel")
 DISTRIBUTED = (
     Trouble("idle cards", "idle-gpus", setup={"world": World(visible_gpus=4)}),
     Trouble("copied models", "data-parallel", {"other": 3.0}, setup={"model": COPIED}, chore=("data-parallel", 3.0)),
-    Trouble(
-        "exchange",
-        "communication-bound",
-        {"backward": 6.0},
-        setup={"model": RANKS, "world": World(2, 0, 2, 8e9, (0.01, 0.01), 6e-3, 0.0, replicated=True)},
-    ),
-    Trouble(
-        "a late rank",
-        "straggler",
-        {"backward": 6.0},
-        setup={"model": RANKS, "world": World(2, 0, 2, 8e9, (0.01, 0.016), 6e-3, 0.0, replicated=True)},
-    ),
-    Trouble(
-        "this rank is late",
-        "slow-python",
-        {"other": 6.0, "gpu_gap": 6.0},
-        setup={"model": RANKS, "world": World(2, 0, 2, 8e9, (0.016, 0.01), 2e-4, 0.0, replicated=True)},
-    ),
-    Trouble(
-        "exchange of micro-batches",
-        "sync-on-every-microbatch",
-        {"backward": 6.0},
-        setup={"model": RANKS, "world": World(2, 0, 2, 8e9, (0.01, 0.01), 6e-3, 0.0, replicated=True)},
-        batches=4.0,
-    ),
 )
 _ON_CPU = (
     Trouble("no workers", "loader-without-workers", {"wait": 10.0}, {"fetch_cpu": 1.0}),
@@ -337,32 +299,7 @@ _ON_CPU = (
         {"lines": SECOND},
     ),
     Trouble("a loss in pieces", "loss-in-a-loop", {"loss": 6.0}, {"lines": (PIECES,)}, setup=IN_PIECES),
-    Trouble(
-        "a forward made twice",
-        "needless-checkpointing",
-        {"backward": 4.0},
-        setup={"recomputation": Recomputation(160, 0.16, 1e8), "graph_result_bytes": 1e7},
-        readings={"host_memory_available_bytes": 8e9, "host_memory_total_bytes": 16e9},
-    ),
     Trouble("rows full of padding", "wasted-padding", setup={"inputs": TOKENS, "padding": (PADDED,)}),
-    Trouble(
-        "a loss of one-hot targets",
-        "loss-by-hand",
-        {"loss": 4.0, "backward": 4.0},
-        setup={"loss_by_hand": LossByHand(("log_softmax", "mul", "sum"), "one-hot", 384, 8000)},
-    ),
-    Trouble(
-        "logits that no loss reads",
-        "unused-logits",
-        {"forward": 4.0, "backward": 4.0},
-        setup={"unused_logits": UnusedLogits("ignore_index", 4, 3072, 460, 8000, 160, longer_s=(0.006, 0.007, 0.008))},
-    ),
-    Trouble(
-        "pairs in one tensor",
-        "broadcast-similarity",
-        {"loss": 4.0, "backward": 4.0},
-        setup={"pairs_by_broadcast": PairsByBroadcast("cosine", 1, 1, 128, 128, 128, longer_s=(0.006, 0.007, 0.008))},
-    ),
     Trouble(
         "a teacher's outputs anew",
         "frozen-recomputed",

@@ -14,10 +14,8 @@ from gpu_doctor.capture.taps import (
     attention_cost,
     fused_cost,
     handing_cost,
-    logits_cost,
     operation_cost,
     order_cost,
-    pairs_cost,
     pinning_cost,
     python_cost,
 )
@@ -29,8 +27,6 @@ thing."""
 ON_A_CPU: Final[Timings] = (
     ("shortest operation", operation_cost.timed),
     ("attention", attention_cost.timed),
-    ("unused logits", logits_cost.timed),
-    ("comparison of pairs", pairs_cost.timed),
     ("fused optimizer", fused_cost.timed),
 )
 """For a run that trained on a CPU, which is what they time."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 import torch
-from torch import Tensor
 
 ROUNDS: Final = 8
 """Of both ways by turns,"""
@@ -54,21 +53,3 @@ def longer_s(
     stretched = max((wall() - begin_wall) / max(cpu() - begin_cpu, 1e-9), 1.0)
     longer = sorted(max(one - other, 0.0) * stretched * times for one, other in took)
     return longer[0], statistics.median(longer), longer[-1]
-
-
-def passes(forward: Callable[[], Tensor], learned: Sequence[Tensor], clocks: Clocks) -> Callable[[], float]:
-    """A way that is a forward and its backward.
-
-    Args:
-        forward: computes a result.
-        learned: what gets gradients of it.
-        clocks: see `Clocks`.
-    """
-
-    def once() -> float:
-        begin = clocks[1]()
-        result = forward()
-        torch.autograd.grad(result, learned, torch.ones_like(result))
-        return clocks[1]() - begin
-
-    return once

@@ -29,7 +29,7 @@ from gpu_doctor.diagnosis.vitals.arithmetic import CORE_FLOPS, flops_at_most
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("forward_share", "backward_share", "model", "step_wall_s")
-EXCLUDES = ("unaligned-shapes", "tf32-off")
+EXCLUDES = ("tf32-off",)
 """They are about tensor cores, which come after float32."""
 
 SPARED = 0.5

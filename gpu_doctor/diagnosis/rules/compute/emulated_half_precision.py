@@ -24,7 +24,7 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.machine.cards import AMPERE
 
 NEEDS = ("step_wall_s", "gpu")
-EXCLUDES = ("unaligned-shapes", "channels-first-convolutions")
+EXCLUDES = ("channels-first-convolutions",)
 """They are about tensor cores, which emulated products do not use."""
 
 BACKWARD = re.compile(r"(?<!accelerator)(?<!fabric)(?<!engine)\.backward\(")
