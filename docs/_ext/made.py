@@ -16,7 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from docs._ext import markdown, pairs, rule_pages
 from gpu_doctor.diagnosis import Safety
-from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules import CAUSES
 from gpu_doctor.notebook import options
 from gpu_doctor.trials.knobs import KNOBS
 
@@ -26,9 +26,11 @@ SAFETY: Final = {Safety.SAFE: "safe", Safety.CHANGES_TRAINING: "changes the trai
 def rules() -> str:
     """A table of rules for each family."""
     blocks = []
-    for family in dict.fromkeys(one.family for one in RULES):
+    for family in dict.fromkeys(one.family for one in CAUSES):
         rows = [
-            (f"[{one.name}](rules/{one.name}.md)", markdown.prose(one.summary)) for one in RULES if one.family == family
+            (f"[{one.name}](rules/{one.name}.md)", markdown.prose(one.summary))
+            for one in CAUSES
+            if one.family == family
         ]
         blocks += [f"## {family}", markdown.table(("rule", "what it finds"), rows)]
     return "\n\n".join(blocks)
@@ -95,7 +97,7 @@ def gains() -> str:
             f"[{rule.name}](reference/rules/{rule.name}.md)",
             "not timed" if one.gain is None else f"{one.gain:.2f}x",
         )
-        for rule in RULES
+        for rule in CAUSES
         for one in pairs.unseen(rule.name)
     ]
     return markdown.table(("program", "rule", "gain of its cure on a CPU"), rows)

@@ -10,13 +10,13 @@ import shutil
 from typing import Final
 
 from docs._ext import markdown, pairs
-from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules import CAUSES
 from gpu_doctor.diagnosis.rules.page import paragraphs
-from gpu_doctor.diagnosis.rules.rule import Rule
+from gpu_doctor.diagnosis.rules.rule import Cause
 from tests.support.repository import ROOT
 
 FOLDER: Final = ROOT / "docs" / "reference" / "rules"
-_NAMES: Final = re.compile(r"(?<![\w`/-])(" + "|".join(one.name for one in RULES if "-" in one.name) + r")(?![\w`-])")
+_NAMES: Final = re.compile(r"(?<![\w`/-])(" + "|".join(one.name for one in CAUSES if "-" in one.name) + r")(?![\w`-])")
 NO_PROGRAM: Final = (
     "This repository has no program with this trouble that runs on any machine: its tests know it from recordings."
 )
@@ -26,11 +26,11 @@ def write() -> None:
     """Writes all of them anew."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    for rule in RULES:
+    for rule in CAUSES:
         (FOLDER / f"{rule.name}.md").write_text(page(rule), encoding="utf-8")
 
 
-def page(rule: Rule) -> str:
+def page(rule: Cause) -> str:
     """One page."""
     blocks = [f"# {rule.name}", f"*Family: {rule.family}*"]
     for title, text in paragraphs(rule.page):
@@ -39,19 +39,19 @@ def page(rule: Rule) -> str:
     return "\n\n".join([*blocks, "## Sick and cured", *_pair(rule), *_unseen(rule)]) + "\n"
 
 
-def _linked(text: str, of: Rule) -> str:
+def _linked(text: str, of: Cause) -> str:
     """The names of other rules lead to their pages."""
     return _NAMES.sub(lambda found: found[0] if found[1] == of.name else f"[{found[1]}]({found[1]}.md)", text)
 
 
-def _pair(rule: Rule) -> list[str]:
+def _pair(rule: Cause) -> list[str]:
     pair = pairs.shown(rule.name)
     if pair is None:
         return [NO_PROGRAM]
     return ["The loop:", markdown.code(pair.source, "python"), "The cure:", pair.change, *pair.gains]
 
 
-def _unseen(rule: Rule) -> list[str]:
+def _unseen(rule: Cause) -> list[str]:
     """Programs that were written by people who had not read this page."""
     found = pairs.unseen(rule.name)
     if not found:

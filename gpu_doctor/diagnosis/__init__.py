@@ -4,15 +4,15 @@ Pure functions over a recording: numpy only, no torch, no clock, no run in progr
 came about, nor of trials.
 """
 
-from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose, judged, one_cause
+from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose, judged, ranked
 from gpu_doctor.diagnosis.forecast.forecast import enough, worker_counts
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import OTHERS
 from gpu_doctor.diagnosis.forecast.worker_costs import starting_s
-from gpu_doctor.diagnosis.rules import RULES, every_rule
+from gpu_doctor.diagnosis.rules import RULES, every_cause, every_rule
 from gpu_doctor.diagnosis.rules.page import explain, paragraphs
 from gpu_doctor.diagnosis.rules.prescriptions import SHARD_FIRST
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding, Prescription, Rule, Safety
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Rule, Safety
 from gpu_doctor.diagnosis.silent_rules import by_reason
 from gpu_doctor.diagnosis.verdict import ended_the_run
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
@@ -27,6 +27,7 @@ __all__ = [
     "OTHERS",
     "RULES",
     "SHARD_FIRST",
+    "Cause",
     "Diagnosis",
     "Finding",
     "Forecast",
@@ -40,13 +41,14 @@ __all__ = [
     "diagnose",
     "ended_the_run",
     "enough",
+    "every_cause",
     "every_rule",
     "explain",
     "judged",
     "measure",
-    "one_cause",
     "paced_s",
     "paragraphs",
+    "ranked",
     "starting_s",
     "warmup_rows",
     "warmup_so_far",

@@ -1,4 +1,4 @@
-"""The diagnosis: every rule asked, the dearest finding first, the silent ones named, and what each offers to turn.
+"""The diagnosis: every rule asked, what was lost before bounds, hints apart, silent causes named, and what to turn.
 
 What the knobs would refuse in the loop at hand is left to the hand, and said so. The diagnosis runs where there is no
 torch, which the knobs need, so what they ask of a loop stands here as a table; `tests/unit/diagnosis/test_offered.py`
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from gpu_doctor import formatting
 from gpu_doctor.cell import hushed
 from gpu_doctor.diagnosis.rules import RULES, every_rule
 from gpu_doctor.diagnosis.rules.plugins import plugins
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Rule, Safety
 from gpu_doctor.diagnosis.silent_rules import HUSHED, failed
 from gpu_doctor.diagnosis.silent_rules import Silence as Silence
 from gpu_doctor.diagnosis.silent_rules import reason as silent_reason
@@ -29,6 +30,8 @@ from gpu_doctor.recording import Recording
 
 SURE_STEPS: Final = 20
 """Below so many measured steps (`Vitals.passes`) a verdict is called early."""
+LARGE_SHARE: Final = 0.10
+"""What was lost stands before bounds from this share of the wall-clock on (TraceML 0.5 warns of waits from 10 %)."""
 BY_OPTIMIZER: Final = ("amp", "channels_last", "compile", "fused_optimizer")
 """Knobs that find the model by the optimizer that steps it: a loop that predicts, or updates by hand, has none."""
 NO_OPTIMIZER: Final = "a trial needs an optimizer of torch that steps in the loop, and there is none"
@@ -43,11 +46,14 @@ class Diagnosis(Shown):
     verdict: str
     """One sentence for a person, with the figure."""
     findings: tuple[Finding, ...]
-    """Dearest first."""
+    """What ended the run or is said first; then what was lost, 10 % or more, by share; bounds (at most) by share; what
+    was lost and is less."""
     silent: tuple[Silence, ...]
     vitals: Vitals
     early: bool = False
     """Fewer than 20 measured steps, or calls of the closure where the optimizer has one."""
+    hints: tuple[Finding, ...] = ()
+    """What nothing measured prices: risks first, then what is worth a trial."""
     notes: tuple[str, ...] = ()
     """What else is to be said, one sentence each, such as a rule to ignore that there is not."""
 
@@ -95,35 +101,50 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
     few = vitals.passes < FEWEST_STEPS or vitals.step_wall_s is None
     early = few or vitals.passes < SURE_STEPS
     rules, others = (*RULES, *plugins().rules), plugins().notes
-    quiet, notes = hushed(vitals.source, [rule.name for rule in rules])
-    notes = (*notes, *others)
-    findings: list[Finding] = []
+    quiet, notes = hushed(vitals.source, [name for rule in rules for name in _names(rule)])
+    found: list[Finding] = []
     silent: list[Silence] = []
     for rule in rules:
-        reason = HUSHED if rule.name in quiet else silent_reason(rule, vitals)
-        if few and reason != HUSHED and (reason or "outcome" not in rule.needs):
-            continue  # of a run without steps nothing can be told but how it ended
-        if reason:
-            silent.append(Silence(rule.name, reason))
-            continue
-        try:
-            finding = rule.finds(vitals)
-        except Exception as error:  # one rule that fails must not take the others' findings away
-            silent.append(Silence(rule.name, failed(error)))
-            continue
-        if finding is not None:
-            findings.append(offered(dataclasses.replace(finding, early=early), vitals))
-    findings = ended_first(one_cause(findings), vitals)
-    if few:
-        told = findings and (ended_the_run(findings[0], vitals) or vitals.outcome != "completed")
-        verdict = findings[0].headline if told else too_little(vitals)
-        return Diagnosis("unknown", verdict, tuple(findings), tuple(silent), vitals, True, notes)
-    bottleneck = classified(vitals)
+        named, unheard = _asked(rule, vitals, quiet, few)
+        found += (offered(dataclasses.replace(one, early=early), vitals) for one in named)
+        silent += unheard
+    findings, hints = ranked(found, vitals)
+    bottleneck = "unknown" if few else classified(vitals)
     if bottleneck == "compute" and findings and findings[0].rule == "launch-bound" and not vitals.on_gpu:
         bottleneck = "host"  # by the clock it computes; what it does most is get from one operation to the next
+    told = few and bool(findings or hints) and (vitals.outcome != "completed" or ended_the_run(findings[0], vitals))
+    said = too_little(vitals) if few and not told else verdict_on(bottleneck, findings, hints, vitals)
     return Diagnosis(
-        bottleneck, verdict_on(bottleneck, findings, vitals), tuple(findings), tuple(silent), vitals, early, notes
+        bottleneck, said, findings, tuple(silent), vitals, early=early, hints=hints, notes=(*notes, *others)
     )
+
+
+def _asked(rule: Rule, vitals: Vitals, quiet: Collection[str], few: bool) -> tuple[list[Finding], list[Silence]]:
+    """What a rule finds, and which of its causes could not be judged.
+
+    Args:
+        rule: the rule.
+        vitals: of the run.
+        quiet: rules and causes that a comment in the cell tells to be ignored.
+        few: the run has too few steps for a verdict: only how it ended can be told.
+    """
+    hushes = {cause.name for cause in rule.causes if cause.name in quiet or rule.name in quiet}
+    lacking = {cause.name: silent_reason(cause, vitals) for cause in rule.causes if cause.name not in hushes}
+    ends = {cause.name for cause in rule.causes if "outcome" in cause.needs}
+    silent = [Silence(name, HUSHED) for name in hushes]
+    silent += [Silence(name, why) for name, why in lacking.items() if why and not few]
+    if (few and not ends) or hushes >= {cause.name for cause in rule.causes}:
+        return [], silent
+    try:
+        found = rule.finds(vitals)
+    except Exception as error:  # one rule that fails must not take the others' findings away
+        return [], [*silent, *(Silence(name, failed(error)) for name, why in lacking.items() if not why)]
+    return [one for one in found if one.rule not in hushes and (not few or one.rule in ends)], silent
+
+
+def _names(rule: Rule) -> tuple[str, ...]:
+    """The names by which a cell can tell a rule to be ignored: its own, and those of its causes."""
+    return tuple(dict.fromkeys((rule.name, *(cause.name for cause in rule.causes))))
 
 
 def judged(recording: Recording) -> tuple[Diagnosis | None, Recording]:
@@ -139,17 +160,31 @@ def judged(recording: Recording) -> tuple[Diagnosis | None, Recording]:
         return None, dataclasses.replace(recording, notes=(*recording.notes, note))
 
 
-def one_cause(findings: list[Finding]) -> list[Finding]:
-    """Drops what a dearer or more telling finding explains already; dearest first, then risks, then hints."""
-    excludes = {rule.name: rule.excludes for rule in every_rule()}
-    absorbed = {name for finding in findings for name in excludes.get(finding.rule, ())}
-    named = (one for one in findings if one.rule not in absorbed)
-    return sorted(named, key=lambda one: (one.hint, bool(one.risk), -one.cost_share))
+def ranked(found: Iterable[Finding], vitals: Vitals) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Findings and hints in the order in which they are told.
+
+    Args:
+        found: of all rules.
+        vitals: of the run.
+
+    Returns:
+        The findings: what ended the run, what is said first, losses of 10 % or more by share, bounds by share, smaller
+        losses. The hints: risks, then the rest.
+    """
+    found = list(found)
+    absorbed = {name for rule in every_rule() for name in rule.excludes if any(one.rule == rule.name for one in found)}
+    told = [one for one in found if one.rule not in absorbed]
+    leads = [one for one in told if one.first or ended_the_run(one, vitals)]
+    rest = [one for one in told if one not in leads]
+    findings = sorted((one for one in rest if one.kind != "hint"), key=_rank)
+    hints = sorted((one for one in rest if one.kind == "hint"), key=lambda one: not one.risk)
+    return (*sorted(leads, key=lambda one: not ended_the_run(one, vitals)), *findings), tuple(hints)
 
 
-def ended_first(findings: list[Finding], vitals: Vitals) -> list[Finding]:
-    """What ended the run stands before what made it slow: nothing else is to be cured before."""
-    return sorted(findings, key=lambda one: not ended_the_run(one, vitals))
+def _rank(one: Finding) -> tuple[int, float]:
+    share = one.cost_share or 0.0
+    place = 1 if one.kind == "at-most" else 0 if share >= LARGE_SHARE else 2
+    return place, -share
 
 
 def offered(finding: Finding, vitals: Vitals) -> Finding:

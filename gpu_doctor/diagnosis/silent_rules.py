@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.rule import Rule
+from gpu_doctor.diagnosis.rules.rule import Cause
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import Setup
 
 
 @dataclass(frozen=True)
 class Silence:
-    """A rule that could not judge, and why: what was not measured, the cell told it to be quiet, or it failed."""
+    """A cause that could not be judged, and why: not measured, ignored by the cell, or its rule failed."""
 
     rule: str
+    """Name of the cause."""
     reason: str
 
 
@@ -80,9 +81,9 @@ _CLOCKED: Final = ("exposed_wait_share", "exposed_transfer_share")
 """On a GPU, what the host timed is not enough for these."""
 
 
-def reason(rule: Rule, vitals: Vitals) -> str:
-    """Why a rule cannot judge these vitals, one cause even if it lacks several; empty if it can."""
-    lacking = {name for name in rule.needed(vitals) if getattr(vitals, name) is None}
+def reason(cause: Cause, vitals: Vitals) -> str:
+    """Why a cause cannot be judged from these vitals, one reason even if it lacks several; empty if it can."""
+    lacking = {name for name in cause.needed(vitals) if getattr(vitals, name) is None}
     if not lacking:
         return ""
     of_gpu = lacking & _ON_GPU.keys()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.stages import crowding_share
-from gpu_doctor.diagnosis.rules import every_rule
+from gpu_doctor.diagnosis.rules import every_cause
 from gpu_doctor.diagnosis.rules.evidence import joined, phases
 from gpu_doctor.diagnosis.rules.gpu_idle import computed_aside, forward_aside
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_share
@@ -104,20 +105,17 @@ def _computing(vitals: Vitals) -> str:
     return joined(parts)
 
 
-def verdict(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
-    """What a run with enough steps comes to: how it ended, its dearest finding, a risk, or that there is none.
+def verdict(bottleneck: str, findings: Sequence[Finding], hints: Sequence[Finding], vitals: Vitals) -> str:
+    """What a run with enough steps comes to: its first finding, a risk, or what the device is busy with.
 
     A hint is never the answer: it follows on what the device is busy with.
     """
-    ended = next((one for one in findings if ended_the_run(one, vitals)), None)
-    if ended is not None:  # nothing else matters as much
-        return ended.headline
-    named = [one for one in findings if not one.hint]
-    if named:  # a risk stands first only where nothing costs anything
-        if named[0].risk:
-            return f"A risk: {_lowered(named[0].headline)}"
-        return named[0].headline + _beside(bottleneck, named, vitals)
-    return " ".join([_unpriced(bottleneck, vitals), *(one.headline for one in findings[:1])])
+    if findings:
+        first = findings[0]
+        return first.headline + ("" if first.cost_share is None else _beside(bottleneck, findings, vitals))
+    if hints and hints[0].risk:  # a risk stands first only where nothing costs anything
+        return f"A risk: {_lowered(hints[0].headline)}"
+    return " ".join([_unpriced(bottleneck, vitals), *(one.headline for one in hints[:1])])
 
 
 def _unpriced(bottleneck: str, vitals: Vitals) -> str:
@@ -142,9 +140,9 @@ def _unpriced(bottleneck: str, vitals: Vitals) -> str:
     return _nothing_to_cure(named)
 
 
-def _beside(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
+def _beside(bottleneck: str, findings: Sequence[Finding], vitals: Vitals) -> str:
     """What takes more than the dearest finding, where nothing found is about it; empty where there is no such thing."""
-    families = {rule.name: rule.family for rule in every_rule()}
+    families = {cause.name: cause.family for cause in every_cause()}
     if any(families.get(one.rule) == bottleneck for one in findings):
         return ""
     if bottleneck == "input":
@@ -153,7 +151,7 @@ def _beside(bottleneck: str, findings: list[Finding], vitals: Vitals) -> str:
         what, share = _between(vitals), vitals.outside_share
     else:
         return ""
-    if share <= findings[0].cost_share:
+    if share <= (findings[0].cost_share or 0.0):
         return ""
     return f" {what[0].upper()}{what[1:]} takes more, {formatting.share(share)}, but nothing found shortens it."
 

@@ -75,12 +75,12 @@ def completed(until: str) -> tuple[str, list[str]]:
 
 
 def _of_a_line(given: list[str]) -> list[str]:
-    from gpu_doctor.diagnosis import every_rule
+    from gpu_doctor.diagnosis import every_cause
     from gpu_doctor.notebook.options import WORDS
 
     if not given:
         return list(WORDS)
-    return [rule.name for rule in every_rule()] if given == ["explain"] else []
+    return [cause.name for cause in every_cause()] if given == ["explain"] else []
 
 
 def _of_a_cell_line(given: list[str]) -> list[str]:

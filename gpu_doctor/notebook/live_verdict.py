@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, diagnose, one_cause
+from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, diagnose, ranked
 from gpu_doctor.diagnosis.verdict import verdict
 from gpu_doctor.recording import Recording
 
@@ -90,7 +90,7 @@ class Steady:
         bottleneck = self._class_of(diagnosis, held, self._rule != before)
         if bottleneck == diagnosis.bottleneck and findings == diagnosis.findings:
             return diagnosis
-        said = verdict(bottleneck, list(findings), diagnosis.vitals)
+        said = verdict(bottleneck, findings, diagnosis.hints, diagnosis.vitals)
         return dataclasses.replace(diagnosis, bottleneck=bottleneck, findings=findings, verdict=said)
 
     def _with_held(self, diagnosis: Diagnosis) -> tuple[Finding, ...]:
@@ -101,7 +101,7 @@ class Steady:
             for rule, one in self._findings.items()
             if not self._given_up(rule, rule in found) and rule not in found
         ]
-        findings = tuple(one_cause([*diagnosis.findings, *held])) if held else diagnosis.findings
+        findings = ranked([*diagnosis.findings, *held], diagnosis.vitals)[0] if held else diagnosis.findings
         self._findings = {one.rule: one for one in findings}
         return findings
 
@@ -109,12 +109,12 @@ class Steady:
         """The findings, first the one that the reader has got used to, as long as no other leads."""
         top = findings[0].rule if findings else None
         held = next((one for one in findings if one.rule == self._rule), None)
-        if held is None or top == self._rule or held.risk or held.hint:  # what costs something stands before these
+        if held is None or top == self._rule or _place(findings[0]) != _place(held):  # what is told apart is not mixed
             self._rule, self._challenger, self._count = top, None, 0
             return findings
         self._count = self._count + 1 if top == self._challenger else 1
         self._challenger = top
-        if self._count >= self.LEADS or findings[0].cost_share - held.cost_share >= self.AHEAD:
+        if self._count >= self.LEADS or (findings[0].cost_share or 0.0) - (held.cost_share or 0.0) >= self.AHEAD:
             self._rule, self._challenger, self._count = top, None, 0
             return findings
         return held, *(one for one in findings if one is not held)
@@ -141,3 +141,8 @@ class Steady:
         self._missing[name] = 0
         self._gone[name] += 1
         return True
+
+
+def _place(one: Finding) -> tuple[bool, bool]:
+    """Findings of one place may keep each other's: what is said first, losses, and bounds stay apart."""
+    return one.first or one.cost_share is None, one.kind == "at-most"

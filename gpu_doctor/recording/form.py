@@ -11,7 +11,7 @@ import dataclasses
 import types
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -62,6 +62,9 @@ def _value(hint: Any, plain: Any, where: str) -> Any:
         if isinstance(plain, (tuple, list)):  # a list where JSON has made one
             each = Union[of] if of[-1] is not Ellipsis else of[0]  # noqa: UP007
             return tuple(_value(each, one, where) for one in plain)
+    elif origin is Literal:
+        if plain in of:
+            return plain
     elif origin is not None:
         if isinstance(plain, Mapping):  # settings may hold what any cell's literals do
             each = of[-1] if of[-1] in (str, int, float) else Any

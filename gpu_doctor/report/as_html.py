@@ -34,6 +34,7 @@ from gpu_doctor.report.words import (
     accent,
     anatomy_rows,
     first_step,
+    leading_risk,
     machine_facts,
     predicted_words,
     price,
@@ -81,8 +82,8 @@ def result(found: Result | None) -> str:
 def verdict(diagnosis: Diagnosis) -> str:
     """The verdict, and under it what to do first."""
     kind = BOTTLENECK_LABELS.get(diagnosis.bottleneck, safe(diagnosis.bottleneck))
-    top = diagnosis.findings[0] if diagnosis.findings else None
-    risk = f'<div style="margin-top:4px">{RISK_MARK} {safe(top.risk)}</div>' if top is not None and top.risk else ""
+    leading = leading_risk(diagnosis)
+    risk = f'<div style="margin-top:4px">{RISK_MARK} {safe(leading)}</div>' if leading else ""
     first = first_step(diagnosis)
     todo = f'<div style="margin-top:6px">{_prescription(first, "Try: ")}</div>' if first is not None else ""
     return (
@@ -162,7 +163,7 @@ def _cells(row: Row) -> str:
     return "".join(cells)
 
 
-def finding(number: int, one: Finding, diagnosis: Diagnosis) -> str:
+def finding(number: int | None, one: Finding, diagnosis: Diagnosis) -> str:
     """A finding with its evidence and what to try, folded but for the first; what stands above is not said again."""
     first = first_step(diagnosis)
     written = (f"<b>{safe(p.text)}</b> (see above)" if p is first else _prescription(p) for p in one.prescriptions)
@@ -170,7 +171,8 @@ def finding(number: int, one: Finding, diagnosis: Diagnosis) -> str:
     said = one.headline == diagnosis.verdict
     headline = "" if said else f' &nbsp;<span style="{MUTED}">{safe(one.headline)}</span>'
     cost = price(one, diagnosis.vitals)
-    head = f'<b>{number} {safe(one.rule, 80)}</b> &nbsp;<span style="{TOGETHER}">{cost}</span>{headline}'
+    name = safe(one.rule, 80) if number is None else f"{number} {safe(one.rule, 80)}"
+    head = f'<b>{name}</b> &nbsp;<span style="{TOGETHER}">{cost}</span>{headline}'
     risk = f'<div style="margin-top:4px"><b>{RISK_MARK} {safe(one.risk)}</b></div>' if one.risk else ""
     evidence = listed(clean(line, 1000) for line in one.evidence)
     return folded(head, risk + evidence + tries, opened=number == 1)

@@ -409,10 +409,14 @@ class Table:
 
 @dataclass(frozen=True)
 class FindingShown:
-    """A finding with its price, its evidence and its cures."""
+    """A finding or a hint with its price, its evidence and its cures."""
 
+    kind: Literal["lost", "at-most", "hint"]
+    share: float | None
+    """Of the wall-clock, 0..1; None where nothing measured prices it."""
     headline: str
     price: str
+    """`lost 34 %`, `at most 21 %`, `worth a trial`."""
     risk: str
     evidence: tuple[str, ...]
     prescriptions: tuple[PrescriptionShown, ...]
@@ -478,6 +482,8 @@ class PanelState:
     largest: LargestShown | None
     table: Table
     findings: tuple[FindingShown, ...]
+    hints: tuple[FindingShown, ...]
+    """What nothing measured prices: risks first, then what is worth a trial."""
     silent: tuple[Silence, ...]
     unjudged: str
     """`not judged: 9 rules`."""

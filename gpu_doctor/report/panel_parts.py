@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription, Vitals, every_rule, paragraphs
+from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription, Vitals, every_cause, paragraphs
 from gpu_doctor.formatting import PHASE_LABELS
 from gpu_doctor.recording import Setup, describe
 from gpu_doctor.report import before_after
@@ -42,6 +42,7 @@ from gpu_doctor.report.words import (
     accent,
     anatomy_rows,
     first_cure,
+    leading_risk,
     machine_facts,
     overhead,
     predicted_words,
@@ -149,18 +150,19 @@ def result(shown: PanelInput) -> Result | None:
 def verdict(shown: PanelInput) -> Verdict:
     """The verdict and what to do first, or what it waits for."""
     diagnosis = shown.diagnosis
-    few = diagnosis is not None and diagnosis.vitals.passes < FEWEST_STEPS and not diagnosis.findings
+    few = (
+        diagnosis is not None and diagnosis.vitals.passes < FEWEST_STEPS and not (diagnosis.findings or diagnosis.hints)
+    )
     if diagnosis is None or (few and shown.status not in SETTLED):
         return Verdict(text=awaited(shown), kind="", accent=_NEUTRAL, early="", risk="", advice=None)
-    top = diagnosis.findings[0] if diagnosis.findings else None
-    first = first_cure(diagnosis)
+    risk, first = leading_risk(diagnosis), first_cure(diagnosis)
     early = diagnosis.early and not few
     return Verdict(
         text=formatting.clean(diagnosis.verdict),
         kind="" if few else formatting.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
         accent=accent(diagnosis),
         early=f"early: {formatting.count(diagnosis.vitals.measured_steps, 'measured step')}" if early else "",
-        risk="" if top is None or not top.risk else f"{RISK_MARK} {formatting.clean(top.risk)}",
+        risk=f"{RISK_MARK} {formatting.clean(risk)}" if risk else "",
         advice=None if first is None else _advice(*first),
     )
 
@@ -182,13 +184,15 @@ def prescription(one: Prescription) -> PrescriptionShown:
 
 
 def _page(rule: str) -> tuple[Paragraph, ...]:
-    page = next((one.page for one in every_rule() if one.name == rule), "")
+    page = next((one.page for one in every_cause() if one.name == rule), "")
     return tuple(Paragraph(title, text) for title, text in paragraphs(page))
 
 
 def finding(finding: Finding, vitals: Vitals) -> FindingShown:
     """A finding with its price, its evidence and its cures."""
     return FindingShown(
+        kind=finding.kind,
+        share=finding.cost_share,
         headline=formatting.clean(finding.headline),
         price=price(finding, vitals),
         risk=formatting.clean(finding.risk),

@@ -15,7 +15,7 @@ from gpu_doctor.report import as_html as sheet
 from gpu_doctor.report import panel_parts as parts
 from gpu_doctor.report import text_parts as lines
 from gpu_doctor.report.before_after import newest
-from gpu_doctor.report.labels import LABELS
+from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
 from gpu_doctor.report.proved import proved
@@ -112,12 +112,25 @@ def _rows(shown: Reported) -> list[Row]:
 
 def _findings_text(shown: Reported) -> str:
     found = enumerate(shown.diagnosis.findings, 1)
-    return "\n".join(lines.finding(number, one, shown.diagnosis) for number, one in found)
+    return "\n".join(lines.finding(f"{number}.", one, shown.diagnosis) for number, one in found)
 
 
 def _findings_html(shown: Reported) -> str:
     found = enumerate(shown.diagnosis.findings, 1)
     return "".join(sheet.finding(number, one, shown.diagnosis) for number, one in found)
+
+
+def _hints_text(shown: Reported) -> str:
+    hints = shown.diagnosis.hints
+    return (
+        "\n".join([heading(LABELS.hints), *(lines.finding("-", one, shown.diagnosis) for one in hints)])
+        if hints
+        else ""
+    )
+
+
+def _hints_html(shown: Reported) -> str:
+    return "".join(sheet.finding(None, one, shown.diagnosis) for one in shown.diagnosis.hints)
 
 
 def _footer_text(shown: Reported) -> str:
@@ -138,6 +151,11 @@ def _elsewhere(_: PanelInput) -> dict[str, Any]:
 def _findings_panel(shown: PanelInput) -> dict[str, Any]:
     found = shown.diagnosis
     return {"findings": () if found is None else tuple(parts.finding(one, found.vitals) for one in found.findings)}
+
+
+def _hints_panel(shown: PanelInput) -> dict[str, Any]:
+    found = shown.diagnosis
+    return {"hints": () if found is None else tuple(parts.finding(one, found.vitals) for one in found.hints)}
 
 
 def _silent_panel(shown: PanelInput) -> dict[str, Any]:
@@ -195,6 +213,7 @@ SECTIONS: Final = (
         _elsewhere,
     ),
     Section("findings", _findings_text, _findings_html, _findings_panel),
+    Section("hints", _hints_text, _hints_html, _hints_panel),
     Section(
         "lines",
         _pictures_only,

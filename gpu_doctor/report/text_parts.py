@@ -49,11 +49,11 @@ def _prescription(one: Prescription, mark: str, indent: str) -> list[str]:
     return [wrapped(f"{clean(one.text, 1000)} [{said}]{changes}", mark), *code]
 
 
-def finding(number: int, finding: Finding, diagnosis: Diagnosis) -> str:
-    """A finding with its evidence and what to try."""
+def finding(mark: str, finding: Finding, diagnosis: Diagnosis) -> str:
+    """A finding with its evidence and what to try; `mark` stands before it, such as its number."""
     said, first = price(finding, diagnosis.vitals), first_step(diagnosis)
     again = "" if finding.headline == diagnosis.verdict else f": {clean(finding.headline)}"
-    lines = [wrapped(f"{number}. {clean(finding.rule)}, {said}{again}")]
+    lines = [wrapped(f"{mark} {clean(finding.rule)}, {said}{again}")]
     lines += [wrapped(clean(finding.risk, 1000), f"   {RISK_MARK} ")] if finding.risk else []
     lines += [wrapped(f"{clean(one, 1000)}", "   - ") for one in finding.evidence]
     for one in finding.prescriptions:

@@ -7,7 +7,6 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import (
-    NAMING_BAR,
     Diagnosis,
     Finding,
     Prescription,
@@ -16,7 +15,7 @@ from gpu_doctor.diagnosis import (
     arithmetic_kind,
     by_reason,
     ended_the_run,
-    every_rule,
+    every_cause,
 )
 from gpu_doctor.formatting import PHASE_LABELS, clean
 from gpu_doctor.recording import Recording, Setup, is_elsewhere
@@ -26,6 +25,8 @@ from gpu_doctor.report.svg import PHASE_COLOURS
 NO_GPU: Final = "no GPU: judging the CPU as the device"
 NO_FORECAST: Final = "no forecast: try it"
 WORTH_A_TRIAL: Final = "worth a trial"
+KIND_WORDS: Final = {"lost": "lost", "at-most": "at most"}
+"""What stands before the share of a finding: a loss was measured, a bound is no promise."""
 RISK_MARK: Final = "\u26a0"
 """Stands before the word that says it."""
 SHOWN_SHARE: Final = 0.0005
@@ -59,7 +60,7 @@ def accent(diagnosis: Diagnosis) -> str:
     top = diagnosis.findings[0] if diagnosis.findings else None
     if top is None:
         return _HEALTHY if diagnosis.bottleneck == "compute" else _NEUTRAL
-    return _ACCENTS.get(next((rule.family for rule in every_rule() if rule.name == top.rule), ""), _NEUTRAL)
+    return _ACCENTS.get(next((one.family for one in every_cause() if one.name == top.rule), ""), _NEUTRAL)
 
 
 def device_words(setup: Setup, judged: bool = True) -> str:
@@ -147,23 +148,23 @@ def forecast_words(speedup: float | None, low: float | None, high: float | None)
 
 
 def price(finding: Finding, vitals: Vitals) -> str:
-    """What a finding costs, that it is a risk, told by a mark and a word, or that a trial has to tell."""
+    """What a finding costs (`lost 34 %`, `at most 21 %`), that it is a risk, or that only a trial can tell."""
     if ended_the_run(finding, vitals):
         return f"{RISK_MARK} ended the run"
-    if finding.hint:
-        return WORTH_A_TRIAL
-    if not finding.risk:
-        return formatting.share(finding.cost_share)
-    costs = f"{formatting.share(finding.cost_share)} " if finding.cost_share >= NAMING_BAR else ""
-    return f"{costs}{RISK_MARK} risk"
+    if finding.kind == "hint":
+        return f"{RISK_MARK} risk" if finding.risk else WORTH_A_TRIAL
+    return f"{KIND_WORDS[finding.kind]} {formatting.share(finding.cost_share)}"
 
 
 def first_cure(diagnosis: Diagnosis) -> tuple[Finding, Prescription] | None:
-    """What to do first: the best cure of the finding that the verdict names, with that finding."""
-    top = diagnosis.findings[0] if diagnosis.findings else None
-    if top is not None and top.prescriptions:
-        return top, top.prescriptions[0]
-    return next(((one, cure) for one in diagnosis.findings for cure in one.prescriptions if not one.risk), None)
+    """What to do first: the best cure of the first finding that has one, else of the first hint, with its finding."""
+    told = (*diagnosis.findings, *diagnosis.hints)
+    return next(((one, one.prescriptions[0]) for one in told if one.prescriptions), None)
+
+
+def leading_risk(diagnosis: Diagnosis) -> str:
+    """The risk that stands under the verdict: that of what leads; empty where it is none."""
+    return next((one.risk for one in (*diagnosis.findings, *diagnosis.hints)), "")
 
 
 def first_step(diagnosis: Diagnosis) -> Prescription | None:

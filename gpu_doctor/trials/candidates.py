@@ -103,11 +103,8 @@ def _failures(name: str, tried: Sequence[Tried]) -> int:
 def _asked(diagnosis: Diagnosis, allowed: Set[Safety], kept: Settings, tried: Sequence[Tried]) -> Iterator[Move]:
     """The findings' own settings; of those that add workers, as many as the forecast says by now."""
     v = diagnosis.vitals
-    for finding in diagnosis.findings:
-        if (
-            not finding.hint and finding.cost_share < 1.0 - 1.0 / WORTH
-        ):  # a risk: turning it gains nothing that a trial could show
-            continue
+    hints = (one for one in diagnosis.hints if not one.risk)  # turning a risk gains nothing that a trial could show
+    for finding in (*diagnosis.findings, *hints):
         for one in finding.prescriptions:
             high = one.predicted_high
             if not one.settings or one.safety not in allowed or (high is not None and high < WORTH):

@@ -364,5 +364,5 @@ def _why(case: Runner, diagnosis: Diagnosis) -> str:
 
 
 def _by_hand(diagnosis: Diagnosis) -> tuple[str, ...]:
-    prescriptions = (one for finding in diagnosis.findings for one in finding.prescriptions)
+    prescriptions = (one for finding in (*diagnosis.findings, *diagnosis.hints) for one in finding.prescriptions)
     return tuple(dict.fromkeys(one.text for one in prescriptions if one.safety is Safety.BY_HAND))

@@ -15,7 +15,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules import CAUSES
 from gpu_doctor.trials.knobs import KNOBS
 from tests.support.pages import blank as blank
 from tests.support.pages import browser as browser
@@ -99,7 +99,7 @@ def test_a_link_to_nowhere_is_found(tmp_path: Path) -> None:
 
 def test_every_rule_has_its_page_and_every_knob_its_line() -> None:
     listed = text_of("docs/reference/rules")
-    for rule in RULES:
+    for rule in CAUSES:
         assert f'href="rules/{rule.name}.html"' in listed
         page = text_of(f"docs/reference/rules/{rule.name}")
         assert all(f"<h2>{title}" in page for title in ("When to leave it", "Sick and cured"))

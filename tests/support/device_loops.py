@@ -420,7 +420,7 @@ def main() -> int:
     for name, ours, true, found in rows():
         cells = "".join(f"{100 * a:8.1f} {100 * b:6.1f} " for a, b in zip(ours, true, strict=True))
         off = max(abs(a - b) for a, b in zip(ours, true, strict=True))
-        first = ", ".join(f"{one.rule} {100 * one.cost_share:.0f} %" for one in found.findings[:2])
+        first = ", ".join(f"{one.rule} {100 * (one.cost_share or 0.0):.0f} %" for one in found.findings[:2])
         print(f"{name:32}{cells} {'OFF' if off > 0.02 else '   '} {found.bottleneck}: {first}", flush=True)
     return 0
 

@@ -2,72 +2,76 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.rule import Finding, Rule
 from gpu_doctor.diagnosis.silent_rules import _ON_GPU
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
-from tests.support.one_cause import unsettled
 from tests.support.recordings import Loop
 
-BY_NAME = {rule.name: rule for rule in RULES}
+BY_CAUSE = {cause.name: rule for rule in RULES for cause in rule.causes}
+NEEDS = {cause.name: cause for rule in RULES for cause in rule.causes}
 
 
-def rule(name: str) -> Rule:
-    """The rule of that name."""
-    return BY_NAME[name]
+class Priced(Finding):
+    """A finding that has a share."""
+
+    cost_share: float
 
 
-def priced(name: str, of: Loop | Recording) -> Finding | None:
-    """What the rule finds, however little it costs; None also where a vital that it needs is missing."""
-    vitals = measure(_recording(of))
-    if any(getattr(vitals, need) is None for need in BY_NAME[name].needed(vitals)):
-        return None
-    found = BY_NAME[name].check(vitals)
+def rule(cause: str) -> Rule:
+    """The rule that decides a cause."""
+    return BY_CAUSE[cause]
+
+
+def priced(cause: str, of: Loop | Recording) -> Priced | None:
+    """What its rule finds of a cause, however little it costs; None also where a vital that it needs is missing."""
+    found = next((one for one in BY_CAUSE[cause].asked(measure(_recording(of))) if one.rule == cause), None)
     if found is not None:
-        assert found.rule == name and found.cost_share <= 1.0 and found.headline.endswith(".")
+        assert (found.cost_share or 0.0) <= 1.0 and found.headline.endswith(".")
+        assert (found.kind == "hint") == (found.cost_share is None)
         assert all("None" not in text for text in (found.headline, *found.evidence))
         for one in found.prescriptions:
             bounds = (one.predicted_low, one.predicted_speedup, one.predicted_high)
             if None not in bounds:
                 assert bounds[0] <= bounds[1] <= bounds[2]  # type: ignore[operator]
+    return cast("Priced | None", found)
+
+
+def asked(cause: str, of: Loop | Recording) -> Priced | None:
+    """What its rule finds of a cause that is to be named."""
+    found = priced(cause, of)
+    return found if found is not None and found.named else None
+
+
+def sick(cause: str, of: Loop | Recording) -> Priced:
+    """What its rule finds in a loop that has the problem, however little it costs."""
+    found = priced(cause, of)
+    assert found is not None, f"{cause} found nothing"
     return found
 
 
-def asked(name: str, of: Loop | Recording) -> Finding | None:
-    """What the rule finds that is to be named."""
-    found = priced(name, of)
-    return None if found is None else BY_NAME[name].finds(measure(_recording(of)))
-
-
-def sick(name: str, of: Loop | Recording) -> Finding:
-    """What the rule finds in a loop that has its problem, however little it costs; no second of it is billed twice."""
-    found = priced(name, of)
-    assert found is not None, f"{name} found nothing"
-    assert found.cost_share >= 0.0
-    assert unsettled(_diagnosis(of)) == [], "the same seconds twice, and `one_cause.STAND` has no reason"
+def surely(cause: str, of: Loop | Recording) -> Priced:
+    """What its rule finds in a loop whose problem is to be named."""
+    found = asked(cause, of)
+    assert found is not None, f"{cause} named nothing"
     return found
 
 
-def surely(name: str, of: Loop | Recording) -> Finding:
-    """What the rule finds in a loop whose problem is to be named."""
-    found = asked(name, of)
-    assert found is not None, f"{name} named nothing"
-    assert found.cost_share >= 0.0
-    return found
-
-
-def threat(name: str, of: Loop | Recording) -> Finding:
-    """What the rule finds; it must be a threat rather than a price."""
-    found = surely(name, of)
+def threat(cause: str, of: Loop | Recording) -> Priced:
+    """What its rule finds; it must be a threat rather than a price."""
+    found = surely(cause, of)
     assert found.risk.endswith(".")
     return found
 
 
 def named(of: Loop | Recording) -> list[str]:
-    """All rules that the diagnosis of the loop names."""
-    return [finding.rule for finding in _diagnosis(of).findings]
+    """All causes that the diagnosis of the loop names, hints last."""
+    diagnosis = _diagnosis(of)
+    return [finding.rule for finding in (*diagnosis.findings, *diagnosis.hints)]
 
 
 def top(of: Loop | Recording) -> str | None:
@@ -89,6 +93,6 @@ def _recording(of: Loop | Recording) -> Recording:
 
 
 GPU_ONLY = tuple(
-    one.name for one in RULES if _ON_GPU.keys() & set(one.needs if one.cpu_needs is None else one.cpu_needs)
+    one.name for one in NEEDS.values() if _ON_GPU.keys() & set(one.needs if one.cpu_needs is None else one.cpu_needs)
 )
 """Rules of which nothing can be said where there is no GPU."""

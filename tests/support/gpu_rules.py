@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import DeviceSetup, Recording
 from gpu_doctor.recording.setup import (
@@ -20,7 +19,7 @@ from gpu_doctor.recording.setup import (
     ModelFacts,
     OptimizerFacts,
 )
-from tests.support.found import BY_NAME
+from tests.support.found import BY_CAUSE, NEEDS
 from tests.support.gpu_loops import CARD_BYTES, Way, Work, pace_us, recorded
 
 GAINS: Final = 0.05
@@ -210,13 +209,10 @@ def judge(case: Case, loop: str) -> Cell:
     recording = recorded(work, way)
     setup = {**case.setup, **case.told(recording)}
     vitals = measure(replace(recording, setup=replace(recording.setup, **setup)))
-    rule = BY_NAME[case.rule]
-    missing = [need for need in rule.needed(vitals) if getattr(vitals, need) is None]
+    missing = [need for need in NEEDS[case.rule].needed(vitals) if getattr(vitals, need) is None]
     assert not missing, f"{case.rule} is not asked in {loop}: {missing}"
-    found = rule.check(vitals)
-    price = None if found is None or (found.cost_share < NAMING_BAR and not found.hint) else found.cost_share
-    if found is not None and found.hint:
-        price = math.nan
+    found = next((one for one in BY_CAUSE[case.rule].finds(vitals) if one.rule == case.rule), None)
+    price = None if found is None else math.nan if found.cost_share is None else found.cost_share
     return Cell(case.rule, loop, gain, price, loop.startswith(case.others))
 
 

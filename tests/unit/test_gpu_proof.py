@@ -21,7 +21,7 @@ from benchmarks.gpu.plan import AGAIN_S, BLOCKS, CALL_S, END_S, Block, named
 from benchmarks.gpu.programs import CLOCKED, FRAMEWORKS
 from benchmarks.gpu.table import summary, table
 from benchmarks.gpu.timing import gain, in_turns
-from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules import CAUSES
 from tests.support.repository import ROOT
 
 CARD = {"card": "NVIDIA H100 80GB HBM3", "simulated": False, "torch": "2.8.0", "python": "3.12.3"}
@@ -216,7 +216,7 @@ def test_a_loops_cells_are_python_and_its_rules_are_ours(one: Loop) -> None:
         one.cured,
     ):
         compile(text, "<cell>", "exec")
-    assert {one.rule, *one.others} <= {rule.name for rule in RULES} | {HEALTHY, ""}
+    assert {one.rule, *one.others} <= {rule.name for rule in CAUSES} | {HEALTHY, ""}
 
 
 def test_every_rule_that_only_a_gpu_can_break_has_a_patient_or_a_reason() -> None:

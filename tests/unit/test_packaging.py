@@ -111,10 +111,10 @@ def test_the_changelog_names_this_version() -> None:
 
 def test_the_readme_is_a_screen_and_a_half_and_tells_how_many_rules_there_are() -> None:
     """What somebody reads before they try it: the rest stands in the documentation."""
-    from gpu_doctor.diagnosis.rules import RULES
+    from gpu_doctor.diagnosis.rules import CAUSES
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"{len(RULES)} [rules](docs/reference/rules.md)" in " ".join(readme.split())
+    assert f"{len(CAUSES)} [rules](docs/reference/rules.md)" in " ".join(readme.split())
     assert len(readme.splitlines()) <= 110
 
 

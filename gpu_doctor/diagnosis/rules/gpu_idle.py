@@ -56,6 +56,6 @@ def launching(vitals: Vitals) -> float | None:
     if share is None:
         return None
     pieces = unfused_optimizer.check(vitals) if vitals.gpu_outruns_host else None
-    own = forward_aside(vitals) + tripping_share(vitals) + (pieces.cost_share if pieces is not None else 0.0)
+    own = forward_aside(vitals) + tripping_share(vitals) + ((pieces.cost_share or 0.0) if pieces is not None else 0.0)
     own += recompiles.again_share(vitals) + hidden_sync.within_share(vitals)
     return max(min(share, 1.0 - (vitals.sync_share or 0.0)) - own, 0.0)  # while the host waits for it, the GPU works

@@ -1,4 +1,4 @@
-"""The page of a rule, made of its docstring: as text, as flowing paragraphs for the panel, as HTML for a notebook."""
+"""The page of a cause: as text, as flowing paragraphs for the panel, as HTML for a notebook."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from html import escape
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import every_rule
-from gpu_doctor.diagnosis.rules.rule import Rule
+from gpu_doctor.diagnosis.rules import every_cause
+from gpu_doctor.diagnosis.rules.rule import Cause
 
 _CODE: Final = re.compile("`([^`]+)`")
 
 
 class Page:
-    """The page of one rule."""
+    """The page of one cause."""
 
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
+    def __init__(self, cause: Cause) -> None:
+        self.cause = cause
 
     def __str__(self) -> str:
-        return f"{self.rule.name} ({self.rule.family})\n\n{self.rule.page}"
+        return f"{self.cause.name} ({self.cause.family})\n\n{self.cause.page}"
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = f"<b>{escape(self.rule.name)}</b> &nbsp;<span>{escape(self.rule.family)}</span>"
-        body = "".join(_block(title, text) for title, text in paragraphs(self.rule.page))
+        head = f"<b>{escape(self.cause.name)}</b> &nbsp;<span>{escape(self.cause.family)}</span>"
+        body = "".join(_block(title, text) for title, text in paragraphs(self.cause.page))
         return f'<div style="max-width:48em;line-height:1.5">{head}{body}</div>'
 
 
@@ -69,7 +69,7 @@ def explain(rule: str) -> Page:
     """
     if not isinstance(rule, str):
         raise TypeError(f"explain() takes the name of a rule, such as 'slow-getitem', not {rule!r:.60}.")
-    names = {one.name: one for one in every_rule()}
+    names = {one.name: one for one in every_cause()}
     wanted = rule.strip().lower().replace("_", "-")
     if wanted in names:
         return Page(names[wanted])

@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Final
 
-from gpu_doctor.diagnosis.rules.rule import Finding, Rule, rule_of
+from gpu_doctor.diagnosis.rules.rule import Finding, Found, Rule, rule_of
 from gpu_doctor.diagnosis.vitals.measure import Vitals
 from gpu_doctor.formatting import clean, raised
 from gpu_doctor.recording import form
@@ -73,15 +73,17 @@ def _rule(entry: EntryPoint) -> Rule:
     if getattr(module, "VERSION", None) != VERSION:
         raise ValueError(f"it says VERSION = {getattr(module, 'VERSION', None)!r}, and this is version {VERSION}")
     rule = rule_of(module)
-    closed = sorted({*rule.needs, *(rule.cpu_needs or ())} - set(OPEN_VITALS))
+    (cause,) = rule.causes
+    closed = sorted({*cause.needs, *(cause.cpu_needs or ())} - set(OPEN_VITALS))
     if closed:
         raise ValueError(f"it needs {', '.join(closed)}, which is not open to other packages")
     name = f"{_package(entry)}/{entry.name}".lower().replace("_", "-")  # as `ignore` and `explain` read names
     family = str(getattr(module, "FAMILY", "other"))
-    return dataclasses.replace(rule, name=name, family=family, check=_checked(rule.check, name))
+    causes = (dataclasses.replace(cause, name=name, family=family),)
+    return dataclasses.replace(rule, name=name, family=family, causes=causes, check=_checked(rule.check, name))
 
 
-def _checked(check: Callable[[Vitals], Finding | None], name: str) -> Callable[[Vitals], Finding | None]:
+def _checked(check: Callable[[Vitals], Found], name: str) -> Callable[[Vitals], Finding | None]:
     """The check, whose finding has the rule's name and a price that can be compared."""
 
     @wraps(check)
@@ -92,8 +94,11 @@ def _checked(check: Callable[[Vitals], Finding | None], name: str) -> Callable[[
         if not isinstance(finding, Finding):
             raise TypeError(f"check() returned {type(finding).__name__}, not a Finding")
         form.made(Finding, finding)
-        if not math.isfinite(finding.cost_share) or not 0.0 <= finding.cost_share <= 1.0:
-            raise ValueError(f"cost_share is {finding.cost_share!r}, not a share from 0 to 1")
+        share = finding.cost_share
+        if finding.kind == "hint" and share is not None:
+            raise ValueError(f"cost_share is {share!r}, and nothing prices a hint: None")
+        if finding.kind != "hint" and (share is None or not math.isfinite(share) or not 0.0 <= share <= 1.0):
+            raise ValueError(f"cost_share is {share!r}, not a share from 0 to 1")
         return dataclasses.replace(finding, rule=name)
 
     return checked

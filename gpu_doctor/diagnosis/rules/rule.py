@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
+from typing import Literal
 
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.removed_work import MOST, Gain, at_best
@@ -83,54 +84,64 @@ class Prescription:
         return self.expecting(Gain(faster(share), 1.0, at_best(share)), at_most=True)
 
 
+Kind = Literal["lost", "at-most", "hint"]
+"""How a finding's price is known.
+
+lost: measured in this run, it would be gone (a wait, a call, a repeated item). at-most: a measured phase that the cure
+could shorten, a bound. hint: nothing that was measured prices it; it is worth a trial, or a risk.
+"""
+
+
 @dataclass(frozen=True)
 class Finding:
     """What a rule found in one recording."""
 
     rule: str
+    """Name of the cause, such as 'slow-getitem': `gpu_doctor.explain` has its page."""
     headline: str
     """One sentence with the figure, such as 'The GPU waits for data 71 % of the time.'"""
-    cost_share: float
-    """The one coin: the part of the run's wall-clock after warm-up that it accounts for, 0..1. Costs overlap."""
+    cost_share: float | None
+    """Part of the run's wall-clock after warm-up that it accounts for, 0..1; costs overlap and are never added. None
+    for a hint, and for what ended the run."""
     evidence: tuple[str, ...] = ()
     """Figures with units that led here, and lines of the user's code where line costs know them."""
     prescriptions: tuple[Prescription, ...] = ()
     """Best first."""
     risk: str = ""
-    """What will or may happen, one sentence, where it costs nothing yet (memory that will not suffice): such a finding
-    is named whatever its price, after the priced ones."""
+    """What will or may happen, one sentence, where it costs nothing yet (memory that will not suffice)."""
     early: bool = False
     """Judged on fewer than 20 measured steps."""
-    hint: bool = False
-    """Nothing that was measured prices it: `cost_share` is 0, and it is named as worth a trial, after all others."""
+    kind: Kind = "lost"
+    first: bool = False
+    """Said before everything else, whatever its price: nothing else is worth a cure before (a GPU that is not used)."""
+
+    @property
+    def named(self) -> bool:
+        """Whether it is dear enough to be named; a hint and what is said first always are."""
+        return self.kind == "hint" or self.first or (self.cost_share or 0.0) >= NAMING_BAR
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One file of the shelf `rules/`: its name, family, page, the vitals it needs, its check."""
+class Cause:
+    """One cause of a state: users know its name, and `gpu_doctor.explain` shows its page."""
 
     name: str
-    family: str
-    needs: tuple[str, ...]
-    """Names of `Vitals` fields; if one is None the rule is silent and the report says which."""
-    check: Callable[[Vitals], Finding | None]
-    """What it finds in vitals that have what it needs, whatever that costs."""
     page: str
     """Markdown: What it means / Why it costs you / What to try / When to leave it."""
+    needs: tuple[str, ...] = ()
+    """Names of `Vitals` fields; if one is None the cause is silent and the report says which."""
     cpu_needs: tuple[str, ...] | None = None
     """What it needs instead where the loop trains on a CPU; None = the same."""
-    excludes: tuple[str, ...] = ()
-    """Rules that explain the same symptom: when this one finds something, those are dropped from the list."""
-
-    def finds(self, vitals: Vitals) -> Finding | None:
-        """What `check` finds, if it is to be named: dear enough, a risk, or worth a trial."""
-        found = self.check(vitals)
-        named = found is not None and (found.cost_share >= NAMING_BAR or bool(found.risk) or found.hint)
-        return found if named else None
+    family: str = ""
+    """Folder of its rule: the bottleneck class that it belongs to."""
 
     def needed(self, vitals: Vitals) -> tuple[str, ...]:
         """What it needs of these vitals."""
         return self.needs if vitals.on_gpu or self.cpu_needs is None else self.cpu_needs
+
+    def lacks(self, vitals: Vitals) -> bool:
+        """Whether one of the vitals that it needs was not measured."""
+        return any(getattr(vitals, name) is None for name in self.needed(vitals))
 
     @property
     def summary(self) -> str:
@@ -138,18 +149,53 @@ class Rule:
         return self.page.strip().splitlines()[0]
 
 
-def rule_of(module: ModuleType) -> Rule:
-    """The rule that a rule file defines: its docstring is the page, `NEEDS` and `check` the rest.
+Found = Finding | Sequence[Finding] | None
+"""What a check returns; several findings only of disjoint seconds."""
 
-    The file's name gives the rule's name (`slow_getitem.py` -> `slow-getitem`), its folder the family.
+
+@dataclass(frozen=True)
+class Rule:
+    """One module of the shelf `rules/`: it decides one state once, and names the cause."""
+
+    name: str
+    family: str
+    causes: tuple[Cause, ...]
+    check: Callable[[Vitals], Found]
+    """What it finds in vitals, whatever that costs; it finds no cause whose vitals were not measured."""
+    excludes: tuple[str, ...] = ()
+
+    def asked(self, vitals: Vitals) -> tuple[Finding, ...]:
+        """What `check` finds, whatever it costs, of the causes that have what they need."""
+        able = {cause.name for cause in self.causes if not cause.lacks(vitals)}
+        found = self.check(vitals) if able else None
+        findings = () if found is None else (found,) if isinstance(found, Finding) else tuple(found)
+        return tuple(one for one in findings if one.rule in able)
+
+    def finds(self, vitals: Vitals) -> tuple[Finding, ...]:
+        """What `check` finds that is to be named: dear enough, said first, or a hint."""
+        return tuple(one for one in self.asked(vitals) if one.named)
+
+
+def rule_of(module: ModuleType) -> Rule:
+    """The rule that a module defines: `check`, and its `CAUSES`, each with a page.
+
+    A module without `CAUSES` has one cause of its own name: the docstring is the page, `NEEDS` and `CPU_NEEDS` say
+    what it needs. The file's name gives the names (`slow_getitem.py` -> `slow-getitem`), its folder the family.
     """
     parts = module.__name__.split(".")
+    name, family = parts[-1].replace("_", "-"), parts[-2]
+    causes: tuple[Cause, ...] = getattr(module, "CAUSES", ()) or (
+        Cause(
+            name,
+            inspect.cleandoc(module.__doc__ or ""),
+            tuple(module.NEEDS),
+            tuple(module.CPU_NEEDS) if hasattr(module, "CPU_NEEDS") else None,
+        ),
+    )
     return Rule(
-        name=parts[-1].replace("_", "-"),
-        family=parts[-2],
-        needs=tuple(module.NEEDS),
+        name=name,
+        family=family,
+        causes=tuple(replace(one, family=family, page=inspect.cleandoc(one.page)) for one in causes),
         check=module.check,
-        cpu_needs=tuple(module.CPU_NEEDS) if hasattr(module, "CPU_NEEDS") else None,
-        page=inspect.cleandoc(module.__doc__ or ""),
         excludes=tuple(getattr(module, "EXCLUDES", ())),
     )

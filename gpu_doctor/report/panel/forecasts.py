@@ -104,7 +104,8 @@ def _combined(shown: PanelInput, vitals: Vitals, knobs: tuple[KnobShown, ...]) -
 def _foreseeable(shown: PanelInput, vitals: Vitals, knob: KnobShown) -> list[SettingValue]:
     """The values of a knob with a forecast, by itself or once there are workers: offered, tried or advised ones."""
     offered = (*knob.choices, *(knob.otherwise.choices if knob.otherwise is not None else ()))
-    findings = shown.diagnosis.findings if shown.diagnosis is not None else ()
+    found = shown.diagnosis
+    findings = (*found.findings, *found.hints) if found is not None else ()
     seen = [one.settings for one in shown.effects]
     seen += [cure.settings for one in findings for cure in one.prescriptions]
     named = [one[knob.name] for one in seen if one.get(knob.name, knob.written) != knob.written]

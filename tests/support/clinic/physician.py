@@ -40,7 +40,7 @@ class Visit:
     wanted: tuple[str, ...] = ()
     healthy: bool = False
     findings: list[tuple[str, float]] = field(default_factory=list)
-    """Rule and cost_share, dearest first."""
+    """Cause and cost_share in the order of the diagnosis; hints stand last, with 0."""
     settings: dict[str, SettingValue] = field(default_factory=dict)
     """What was prescribed first, where a knob does it."""
     by_hand_workers: int | None = None
@@ -239,22 +239,23 @@ def _judge_recording(visit: Visit, patient: Recorded) -> None:
 def _told(visit: Visit, patient: Patient, diagnosis: Diagnosis) -> None:
     """Writes down what the doctor says, and where it breaks a law of this patient."""
     visit.told_class = diagnosis.bottleneck
-    visit.findings = [(one.rule, round(one.cost_share, 3)) for one in diagnosis.findings]
+    told = (*diagnosis.findings, *diagnosis.hints)
+    visit.findings = [(one.rule, round(one.cost_share or 0.0, 3)) for one in told]
     vitals = diagnosis.vitals
     visit.watched_ms = None if vitals.step_wall_s is None else 1e3 * vitals.step_wall_s
     named = ("data_wait", "transfer", "forward", "backward", "optimizer", "sync", "evaluation", "other", "loss", "edge")
     shares = {name: getattr(vitals, f"{name}_share") for name in named}
     visit.shares = {name: round(share, 3) for name, share in shares.items() if share}
-    for finding in diagnosis.findings:
-        if finding.rule in patient.never and (finding.cost_share >= HEALTHY_BAR or finding.risk):
+    for finding in told:
+        if finding.rule in patient.never and ((finding.cost_share or 0.0) >= HEALTHY_BAR or finding.risk):
             visit.broken.append(f"named {finding.rule}")
         for one in finding.prescriptions:
             workers = one.settings.get("num_workers")
             if workers is not None and patient.most_workers is not None and int(workers) > patient.most_workers:
                 visit.broken.append(f"{finding.rule} advised {workers} workers")
-    if not diagnosis.findings or not diagnosis.findings[0].prescriptions:
+    if not told or not told[0].prescriptions:
         return
-    first = diagnosis.findings[0].prescriptions[0]
+    first = told[0].prescriptions[0]
     visit.settings = dict(first.settings)
     said = re.search(r"num_workers=(\d+)", first.code)
     visit.by_hand_workers = int(said[1]) if said and not first.settings else None

@@ -68,4 +68,4 @@ def test_input_is_waiting_where_there_is_a_loader_and_making_batches_where_there
     loader: bool, words: str
 ) -> None:
     vitals = Loop(wait=10.0).vitals()
-    assert words in verdict("input", [], vitals if loader else replace(vitals, loader=None))
+    assert words in verdict("input", [], [], vitals if loader else replace(vitals, loader=None))

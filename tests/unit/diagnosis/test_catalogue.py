@@ -1,4 +1,4 @@
-"""The shelf of rules is complete: one file is one entry, one test and one page, and everything a rule names exists."""
+"""The shelf of rules is complete: one file is one rule, a cause has a page and a test, and no rule asks another."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules import CAUSES, RULES
 from gpu_doctor.diagnosis.rules.page import explain
-from gpu_doctor.diagnosis.rules.rule import Rule
+from gpu_doctor.diagnosis.rules.rule import Cause, Rule
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from tests.support.repository import ROOT
 
@@ -20,23 +20,24 @@ FAMILIES = {"input", "transfer", "host", "compute", "memory", "hardware", "distr
 HEADINGS = ("What it means", "Why it costs you", "What to try", "When to leave it")
 
 FILES = {path.stem.replace("_", "-"): path for path in sorted(SHELF.rglob("*.py")) if path.stem not in NOT_RULES}
-NAMES = {rule.name for rule in RULES}
+NAMES = {cause.name for cause in CAUSES}
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+each_cause = pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
 
 
 def test_every_file_is_an_entry_and_every_entry_a_file() -> None:
-    assert set(FILES) == NAMES
-    assert len(RULES) == len(NAMES)
+    assert set(FILES) == {rule.name for rule in RULES}
+    assert len(CAUSES) == len(NAMES) and len(RULES) == len(FILES)
 
 
-def test_every_rule_has_its_test_and_none_is_left_of_a_rule_that_is_gone() -> None:
+def test_every_cause_has_its_test_and_none_is_left_of_a_cause_that_is_gone() -> None:
     tests = {path.stem.removeprefix("test_").replace("_", "-") for path in TESTS.glob("test_*.py")}
     assert tests == NAMES
 
 
-@each_rule
-def test_every_page_has_its_four_headings_in_order(rule: Rule) -> None:
-    lines = rule.page.splitlines()
+@each_cause
+def test_every_page_has_its_four_headings_in_order(cause: Cause) -> None:
+    lines = cause.page.splitlines()
     places = [lines.index(heading) for heading in HEADINGS]
     assert places == sorted(places)
     for begin, end in zip(places, [*places[1:], len(lines)], strict=True):
@@ -45,34 +46,39 @@ def test_every_page_has_its_four_headings_in_order(rule: Rule) -> None:
         assert all(one.startswith("    ") for one in text)
 
 
-@each_rule
-def test_the_first_line_is_one_sentence_for_the_table(rule: Rule) -> None:
-    assert rule.summary.endswith(".") and len(rule.summary) <= 120 and "|" not in rule.summary
+@each_cause
+def test_the_first_line_is_one_sentence_for_the_table(cause: Cause) -> None:
+    assert cause.summary.endswith(".") and len(cause.summary) <= 120 and "|" not in cause.summary
 
 
-@each_rule
-def test_what_a_rule_needs_is_a_vital(rule: Rule) -> None:
+@each_cause
+def test_what_a_cause_needs_is_a_vital(cause: Cause) -> None:
     found = {name for kind in Vitals.__mro__ for name, one in vars(kind).items() if isinstance(one, property)}
     vitals = {field.name for field in dataclasses.fields(Vitals)} | found
-    assert rule.needs and {*rule.needs, *(rule.cpu_needs or ())} <= vitals
-
-
-@each_rule
-def test_what_a_rule_excludes_exists(rule: Rule) -> None:
-    assert set(rule.excludes) <= NAMES - {rule.name}
+    assert cause.needs and {*cause.needs, *(cause.cpu_needs or ())} <= vitals
 
 
 @each_rule
 def test_the_folder_is_the_family(rule: Rule) -> None:
     assert rule.family in FAMILIES and FILES[rule.name].parent.name == rule.family
+    assert {cause.family for cause in rule.causes} == {rule.family}
 
 
 @each_rule
-def test_no_figure_is_a_rule_of_the_vitals_by_default(rule: Rule) -> None:
-    """A rule asked about vitals that hold nothing finds nothing and does not fail."""
-    assert rule.finds(Vitals()) is None
+def test_no_rule_asks_another(rule: Rule) -> None:
+    own = FILES[rule.name]
+    others = [other for other in FILES.values() if other != own and not other.name.startswith("__")]
+    text = own.read_text(encoding="utf-8")
+    assert not [path.name for path in others if f"rules.{path.parent.name}.{path.stem} import" in text]
+    assert not [path.name for path in others if f"rules.{path.parent.name} import {path.stem}\n" in text]
 
 
 @each_rule
-def test_every_page_is_explained(rule: Rule) -> None:
-    assert rule.summary in str(explain(rule.name))
+def test_vitals_that_hold_nothing_are_no_finding(rule: Rule) -> None:
+    found = rule.check(Vitals())
+    assert not found
+
+
+@each_cause
+def test_every_page_is_explained(cause: Cause) -> None:
+    assert cause.summary in str(explain(cause.name))

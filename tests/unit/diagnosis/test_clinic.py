@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules import CAUSES
 from gpu_doctor.diagnosis.rules.rule import Rule
 from tests.support.clinic import score
 from tests.support.clinic.bare import known
@@ -25,7 +25,7 @@ def test_there_are_enough_patients_and_enough_well_ones() -> None:
     assert len({one.name for one in PATIENTS}) == len(PATIENTS)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda one: one.name)
+@pytest.mark.parametrize("rule", CAUSES, ids=lambda one: one.name)
 def test_each_rule_has_a_patient_that_it_names_first(rule: Rule) -> None:
     known = any(rule.name in one.top for one in PATIENTS)
     assert known, f"no patient of tests/support/clinic/ has {rule.name} in `top`: write one"
@@ -35,7 +35,7 @@ def test_each_rule_has_a_patient_that_it_names_first(rule: Rule) -> None:
 def test_a_patient_says_what_is_known_of_it(patient: Cell | Recorded) -> None:
     assert patient.klass in CLASSES
     assert patient.healthy != bool(patient.top), "either something is wrong with it, or it is well"
-    names = {rule.name for rule in RULES}
+    names = {rule.name for rule in CAUSES}
     assert set(patient.top) & names or patient.healthy, f"no rule named {patient.top} is there yet"
     if isinstance(patient, Cell):
         for before, cell in (patient.notebook(), patient.notebook(patient.cured, patient.cure)):

@@ -13,7 +13,7 @@ import pytest
 
 import gpu_doctor
 from gpu_doctor.diagnosis import Diagnosis, diagnose
-from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules import CAUSES
 from gpu_doctor.diagnosis.rules.evidence import line_text
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR
 from gpu_doctor.diagnosis.silent_rules import Silence
@@ -85,7 +85,7 @@ def test_a_healthy_loop_is_told_so() -> None:
 @pytest.mark.parametrize(("share", "healthy"), [(0.9, True), (0.89, False)])
 def test_a_gpu_that_computes_nine_tenths_of_the_time_is_kept_busy(share: float, healthy: bool) -> None:
     shares: dict[str, Any] = dict.fromkeys(("loss_share", "backward_share", "optimizer_share", "evaluation_share"), 0.0)
-    said = verdict("compute", [], dataclasses.replace(of(on_gpu()).vitals, forward_share=share, **shares))
+    said = verdict("compute", [], [], dataclasses.replace(of(on_gpu()).vitals, forward_share=share, **shares))
     assert ("The GPU is kept busy" in said) is healthy
 
 
@@ -124,7 +124,7 @@ def test_a_line_of_another_cell_is_not_called_one_of_this_cell() -> None:
 def test_no_wait_is_said_beside_a_finding_where_none_was_seen() -> None:
     dear, vitals = of(Loop(other=30.0)).findings[:1], of(Loop()).vitals
     for wait in (0.0, None):
-        said = verdict("input", list(dear), dataclasses.replace(vitals, exposed_wait_share=wait))
+        said = verdict("input", dear, [], dataclasses.replace(vitals, exposed_wait_share=wait))
         assert said == dear[0].headline
 
 
@@ -158,20 +158,20 @@ def test_what_lies_between_the_phases_is_said_beside_a_small_finding(in_torch: b
 
 def test_a_risk_alone_is_the_verdict_and_called_one() -> None:
     diagnosis = risky(Loop())
-    assert [one.rule for one in diagnosis.findings] == ["memory-growth"]
+    assert not diagnosis.findings and [one.rule for one in diagnosis.hints] == ["memory-growth"]
     assert diagnosis.verdict.startswith("A risk: memory grows by ")
     assert diagnosis.bottleneck == "compute"
 
 
 def test_a_risk_stands_after_what_costs() -> None:
     diagnosis = risky(SLEEPING)
-    assert [bool(one.risk) for one in diagnosis.findings] == [False, True]
+    assert [len(diagnosis.findings), [one.rule for one in diagnosis.hints]] == [1, ["memory-growth"]]
     assert diagnosis.verdict == diagnosis.findings[0].headline
 
 
 def test_findings_stand_dearest_first_and_above_the_bar() -> None:
     diagnosis = of(Loop(wait=20.0, fetch_cpu=1.0, other=30.0, evaluation=20.0))
-    costs = [one.cost_share for one in diagnosis.findings]
+    costs = [one.cost_share or 0.0 for one in diagnosis.findings]
     assert diagnosis.findings[0].rule == "slow-python" and len(costs) == 3
     assert costs == sorted(costs, reverse=True) and min(costs) >= NAMING_BAR
 
@@ -250,9 +250,8 @@ def test_a_loop_without_a_loader_says_so() -> None:
 
 def test_every_rule_judges_or_says_why_not() -> None:
     diagnosis = of(SLEEPING)
-    for rule in RULES:
-        missing = any(getattr(diagnosis.vitals, need) is None for need in rule.needed(diagnosis.vitals))
-        assert bool(silence(diagnosis, rule.name)) == missing
+    for cause in CAUSES:
+        assert bool(silence(diagnosis, cause.name)) == cause.lacks(diagnosis.vitals)
 
 
 @pytest.mark.parametrize(

@@ -9,36 +9,37 @@ import pytest
 
 from gpu_doctor.diagnosis import diagnose, judged
 from gpu_doctor.diagnosis import diagnosis as module
-from gpu_doctor.diagnosis.rules import RULES
-from gpu_doctor.diagnosis.rules.rule import Finding, Rule
+from gpu_doctor.diagnosis.rules import CAUSES, RULES
+from gpu_doctor.diagnosis.rules.rule import Cause, Finding
 from gpu_doctor.diagnosis.silent_rules import Silence, by_reason, known, reason, words
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import DeviceSetup, Recording, Setup, Steps
 from gpu_doctor.recording.setup import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, World
+from tests.support.found import rule
 from tests.support.recordings import Loop, on_gpu
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_every_vital_that_a_rule_needs_has_words(rule: Rule) -> None:
-    for vital in (*rule.needs, *(rule.cpu_needs or ())):
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
+def test_every_vital_that_a_rule_needs_has_words(cause: Cause) -> None:
+    for vital in (*cause.needs, *(cause.cpu_needs or ())):
         if vital != "outcome":  # of every run
             assert known(vital), vital
             assert "_" not in words(vital) and "was not measured" not in words(vital)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_without_a_gpu_no_reason_suggests_that_one_was_read(rule: Rule) -> None:
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
+def test_without_a_gpu_no_reason_suggests_that_one_was_read(cause: Cause) -> None:
     for vitals in (Vitals(), measure(Loop().recording()), measure(Recording(Steps.of(wall_s=[])))):
-        said = reason(rule, vitals)
+        said = reason(cause, vitals)
         assert "GPU" not in said.replace("no GPU", "") and "NVML" not in said and "card" not in said
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_one_cause_is_told_and_only_where_something_lacks(rule: Rule) -> None:
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
+def test_one_cause_is_told_and_only_where_something_lacks(cause: Cause) -> None:
     for vitals in (Vitals(on_gpu=True), Vitals(), measure(on_gpu().recording())):
-        said = reason(rule, vitals)
-        assert bool(said) == any(getattr(vitals, name) is None for name in rule.needed(vitals))
+        said = reason(cause, vitals)
+        assert bool(said) == any(getattr(vitals, name) is None for name in cause.needed(vitals))
         assert ", the" not in said and not said.startswith("needs")
 
 
@@ -69,8 +70,8 @@ def test_what_was_not_found_around_the_loop_is_a_reason_too(fact: str, rules: st
         dict.fromkeys(rules.split(), "") | {one.rule: one.reason for one in diagnose(recording).silent}
         for recording in (heard(SEEN), heard({**SEEN, fact: None}))
     )
-    for rule in rules.split():
-        assert not seen[rule] and unseen[rule].startswith(why)
+    for name in rules.split():
+        assert not seen[name] and unseen[name].startswith(why)
 
 
 def heard(setup: dict[str, Any]) -> Recording:
@@ -86,7 +87,7 @@ def test_a_card_of_unknown_make_is_not_judged(rule: str) -> None:
 
 def test_a_gpu_that_the_loop_does_not_use_is_not_denied() -> None:
     vitals = Vitals(setup=Setup(devices=(DeviceSetup(0, "NVIDIA T4"),)))
-    launch = next(rule for rule in RULES if rule.name == "small-batch")
+    launch = next(cause for cause in CAUSES if cause.name == "small-batch")
     assert reason(launch, vitals) == "the loop does not train on the GPU"
 
 
@@ -102,8 +103,9 @@ def _raises(vitals: Vitals) -> Finding | None:
     raise ZeroDivisionError("division by zero")
 
 
-def _with_a_rule_that_raises(patch: pytest.MonkeyPatch, name: str) -> None:
-    rules = tuple(dataclasses.replace(one, check=_raises) if one.name == name else one for one in RULES)
+def _with_a_rule_that_raises(patch: pytest.MonkeyPatch, cause: str) -> None:
+    failing = rule(cause)
+    rules = tuple(dataclasses.replace(one, check=_raises) if one is failing else one for one in RULES)
     patch.setattr(module, "RULES", rules)
 
 

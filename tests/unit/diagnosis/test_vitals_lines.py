@@ -40,7 +40,7 @@ def test_a_metric_before_the_backward_is_no_loss() -> None:
     assert [one.before_backward for one in vitals.lines] == [False, True]
     found = diagnose(replace(Loop(other=2.0, loss=8.0, lines=(LOSS, METRIC)).recording(), looks=200))
     assert found.bottleneck == "host"
-    assert [(one.rule, round(one.cost_share, 2)) for one in found.findings] == [("slow-python", 0.4)]
+    assert [(one.rule, round(one.cost_share or 0.0, 2)) for one in found.findings] == [("slow-python", 0.4)]
 
 
 def test_two_looks_divide_nothing() -> None:

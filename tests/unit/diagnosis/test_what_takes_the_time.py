@@ -25,7 +25,7 @@ from tests.support.recordings import Loop, line
     ],
 )
 def test_a_busy_cpu_is_compute_bound_unless_a_single_other_thing_takes_a_tenth(loop: Loop, bound: bool) -> None:
-    said = verdict("compute", [], loop.vitals())
+    said = verdict("compute", [], [], loop.vitals())
     assert said.startswith("Compute-bound" if bound else "Nothing found that would save 5 % or more"), said
 
 
@@ -49,7 +49,7 @@ COMPUTES, PYTHON = line("h = x @ W", 0.2, in_torch=True), line("print(h)", 0.2)
 def test_between_the_phases_is_computing_where_half_of_what_was_seen_there_is(
     lines: tuple[LineCost, ...], computes: bool
 ) -> None:
-    said = verdict("host", [], replace(Loop(other=10.0).vitals(), lines=lines))
+    said = verdict("host", [], [], replace(Loop(other=10.0).vitals(), lines=lines))
     assert ("outside of any module" in said) == computes, said
     assert ("Python between the phases" in said) != computes, said
 
@@ -67,5 +67,5 @@ def test_between_the_phases_is_computing_where_half_of_what_was_seen_there_is(
     ],
 )
 def test_a_risk_goes_on_after_a_colon_in_small_letters_but_for_names(headline: str, goes_on: str) -> None:
-    risk = Finding("of-a-plugin", headline, 0.0, ("seen",), (), risk="It may end the run.")
-    assert verdict("compute", [risk], Vitals()) == f"A risk: {goes_on}"
+    risk = Finding("of-a-plugin", headline, None, ("seen",), risk="It may end the run.", kind="hint")
+    assert verdict("compute", [], [risk], Vitals()) == f"A risk: {goes_on}"

@@ -10,7 +10,7 @@ from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.core.interactiveshell import InteractiveShell
 
 import gpu_doctor
-from gpu_doctor.diagnosis.rules import RULES
+from gpu_doctor.diagnosis.rules import CAUSES
 from gpu_doctor.notebook.completion import completed
 from gpu_doctor.notebook.line_magic import ANSWERS
 from gpu_doctor.notebook.options import EXAMPLES, HELP, LINE_FORM, WORDS, parsed_cell_line
@@ -93,7 +93,7 @@ def test_words_and_rules_are_completed_in_a_line(shell: InteractiveShell) -> Non
     assert offered(shell, "%gpudoctor ") == list(WORDS)
     assert offered(shell, "%gpudoctor ex") == ["explain"]
     assert offered(shell, "%gpudoctor explain slow-ge") == ["slow-getitem", "slow-generator"]
-    assert set(offered(shell, "gpudoctor explain ")) >= {rule.name for rule in RULES}
+    assert set(offered(shell, "gpudoctor explain ")) >= {rule.name for rule in CAUSES}
 
 
 def test_paths_and_the_cell_below_are_left_to_ipython(shell: InteractiveShell) -> None:

@@ -99,18 +99,18 @@ def test_the_class_is_known_as_soon_as_it_can_be_and_goes_with_a_new_leader() ->
 
 def test_a_hint_is_not_held_before_what_costs() -> None:
     steady = Steady()
-    hint = Finding("h", "H.", 0.0, hint=True)
-    steady.shown(Diagnosis("compute", "It computes. H.", (hint,), (), Vitals()))
+    hint = Finding("h", "H.", None, kind="hint")
+    steady.shown(Diagnosis("compute", "It computes. H.", (), (), Vitals(), hints=(hint,)))
     dear = Finding("a", "A.", 0.06)
-    assert steady.shown(Diagnosis("input", "A.", (dear, hint), (), Vitals())).verdict == "A."
+    assert steady.shown(Diagnosis("input", "A.", (dear,), (), Vitals(), hints=(hint,))).verdict == "A."
 
 
 def test_a_risk_is_not_held_before_what_costs() -> None:
     steady = Steady()
-    risk = Finding("r", "R.", 0.0, risk="It will end.")
-    steady.shown(Diagnosis("compute", "A risk: R.", (risk,), (), Vitals()))
+    risk = Finding("r", "R.", None, risk="It will end.", kind="hint")
+    steady.shown(Diagnosis("compute", "A risk: R.", (), (), Vitals(), hints=(risk,)))
     dear = Finding("a", "A.", 0.06)
-    assert steady.shown(Diagnosis("input", "A.", (dear, risk), (), Vitals())).verdict == "A."
+    assert steady.shown(Diagnosis("input", "A.", (dear,), (), Vitals(), hints=(risk,))).verdict == "A."
 
 
 def test_what_is_held_keeps_its_own_verdict_and_figures() -> None:

@@ -62,4 +62,4 @@ def test_at_the_end_it_is_the_recording_itself() -> None:
 def test_every_moment_can_be_judged(moment_s: float) -> None:
     found = diagnose(Replay(whole(), moment_s).so_far())
     assert found.vitals.steps == len(until(whole(), moment_s).steps)
-    assert all(0.0 <= one.cost_share <= 1.0 for one in found.findings)
+    assert all(0.0 <= (one.cost_share or 0.0) <= 1.0 for one in found.findings)

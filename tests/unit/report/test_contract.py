@@ -14,12 +14,12 @@ from gpu_doctor.report.contract import PanelState, as_json
 from gpu_doctor.report.panel import Output, PanelInput, Progress, Said, fix_shown, state
 from gpu_doctor.trials import knobs
 from tests.support import typescript
+from tests.support.clinic.cell import Recorded
+from tests.support.clinic.ward import FAMILIES
 from tests.support.declared import differences
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
 from tests.support.trial_parts import BOTH, fix, searched, swept, treated
-from tests.support.trouble import laid
-from tests.support.troubles import TROUBLES
 
 
 def in_order(given: PanelInput) -> dict[str, Any]:
@@ -59,9 +59,12 @@ def test_a_state_with_all_that_trials_find_is_sent_as_declared(gpu: bool) -> Non
     assert found["plan"]["fix"]["cells"] and found["table"]["details"][-1] and found["largest"]["sizes"]
 
 
-@pytest.mark.parametrize("trouble", TROUBLES[::4], ids=lambda one: f"{one.rule}-{one.gpu}")
-def test_a_state_of_any_trouble_is_sent_as_declared(trouble: Any) -> None:
-    recording = laid(trouble)
+RECORDED = [one for family in FAMILIES.values() for one in family if isinstance(one, Recorded)][::4]
+
+
+@pytest.mark.parametrize("patient", RECORDED, ids=lambda one: one.name)
+def test_a_state_of_any_trouble_is_sent_as_declared(patient: Recorded) -> None:
+    recording = patient.play()
     in_order(shown(recording, diagnosis=diagnose(recording)))
 
 

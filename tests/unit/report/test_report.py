@@ -21,8 +21,6 @@ from gpu_doctor.report.words import anatomy_rows
 from gpu_doctor.trials.compare.effect import Effect, compare
 from tests.support.html_page import HOSTILE, Page
 from tests.support.recordings import CPU, starved
-from tests.support.trouble import laid
-from tests.support.troubles import TROUBLES
 
 SOURCE = """\
 loader = DataLoader(dataset, batch_size=128, shuffle=True)
@@ -309,17 +307,21 @@ def test_an_interrupted_run_says_so() -> None:
 
 
 def test_the_first_thing_to_try_is_written_out_once() -> None:
-    diagnosis = diagnose(laid(next(one for one in TROUBLES if one.name == "cold files" and one.gpu)))
-    said = as_text.text(Reported(diagnosis))
-    first, second = diagnosis.findings[0].prescriptions
-    assert said.count(first.code) == 1 and said.count(second.text) == 1
-    assert f"> {first.text} (see above)" in said
-    assert said.count(diagnosis.verdict) == 1 and "1. loader-without-workers, 50 %\n" in said
-    shown = as_text.html(Reported(diagnosis))
-    assert shown.count(first.code) == 1 and f"<b>{first.text}</b> (see above)" in shown
+    cures = (
+        Prescription("Load with 4 workers", Safety.SAFE, {"num_workers": 4}, "DataLoader(..., num_workers=4)"),
+        Prescription("Store the files in shards", Safety.BY_HAND, code="shards = pack(files)"),
+    )
+    one = Finding("slow-storage", "The CPU waits for a disk 50 % of the time.", 0.5, ("seen",), cures)
+    found = dataclasses.replace(diagnose(starved()), findings=(one,), hints=(), verdict=one.headline)
+    said = as_text.text(Reported(found))
+    assert said.count(cures[0].code) == 1 and said.count(cures[1].text) == 1
+    assert f"> {cures[0].text} (see above)" in said
+    assert said.count(found.verdict) == 1 and "1. slow-storage, lost 50 %\n" in said
+    shown = as_text.html(Reported(found))
+    assert shown.count(cures[0].code) == 1 and f"<b>{cures[0].text}</b> (see above)" in shown
 
 
 def test_what_rounding_leaves_of_other_is_no_phase() -> None:
-    diagnosis = diagnose(laid(next(one for one in TROUBLES if one.name == "no workers" and one.gpu)))
+    diagnosis = diagnose(starved())
     assert "e-1" not in as_text.text(Reported(diagnosis))
     assert min(share for _, share, _ in anatomy_rows(diagnosis.vitals)) > 1e-3

@@ -52,8 +52,8 @@ def _emulated(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="emulated-half-precision",
         headline=f"{name} emulates bfloat16: float16 is worth a trial.",
-        cost_share=0.0,
-        hint=True,
+        cost_share=None,
+        kind="hint",
         evidence=(
             f"{'autocast' if setup.autocast else 'the parameters'} in bfloat16 on a card without native bfloat16; the "
             f"GPU is busy {formatting.share(busy)} of the time",
@@ -80,7 +80,7 @@ def _unscaled(vitals: Vitals) -> Finding:
     return Finding(
         rule="emulated-half-precision",
         headline="float16 without a gradient scaler: small gradients become zero.",
-        cost_share=0.0,
+        cost_share=None,
         evidence=(
             f"{'autocast' if vitals.setup.autocast else 'the parameters'} in float16, and the cell calls backward "
             "without a GradScaler",

@@ -54,8 +54,8 @@ def check(vitals: Vitals) -> Finding | None:
         rule="full-precision",
         headline=f"{'TF32' if tf32 else 'Full precision'} on {formatting.article(device.name)}: half precision is "
         "worth a trial.",
-        cost_share=0.0,
-        hint=True,
+        cost_share=None,
+        kind="hint",
         evidence=(
             f"{products} layers with float32 products, no autocast; the GPU is busy {formatting.share(busy)} of the "
             "time",

@@ -42,7 +42,7 @@ of the tutorial of the page; 7.00 to 2.83 on an A100, which is also what nanoGPT
 mask that has to stay saves nothing."""
 
 MASK, DTYPE, SIZE, DROPOUT, LEARNED, UNKNOWN = "mask", "dtype", "size", "dropout", "learned", "unknown"
-CAUSES: Final = {
+REASONS: Final = {
     MASK: "a mask keeps {calls} off the flash kernel, which knows `is_causal=True` alone",
     DTYPE: "{calls} got {dtype} queries, and the flash kernel takes float16 and bfloat16",
     SIZE: "{calls} have heads of size {size}, and the flash kernel takes up to 256",
@@ -108,7 +108,7 @@ def check(vitals: Vitals) -> Finding | None:
         headline=f"Attention misses its fast kernel: {_about(cause)} {formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            CAUSES[cause].format(calls=_counted(worst), dtype=worst.dtype, size=worst.head_size),
+            REASONS[cause].format(calls=_counted(worst), dtype=worst.dtype, size=worst.head_size),
             f"{worst.samples} samples, {worst.heads} heads, {worst.queries} tokens; in the first backward these calls "
             f"went to {_kernel(worst)}",
             f"{_source(vitals, worst)}; forward and backward take {formatting.share(spent)} of the time",

@@ -73,8 +73,8 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="tf32-off",
         headline=f"TF32 is off on {formatting.article(device.name)}: float32 products in it are worth a trial.",
-        cost_share=0.0,
-        hint=True,
+        cost_share=None,
+        kind="hint",
         evidence=(
             f"{max(by_cublas, by_cudnn)} layers with float32 products, {switch}; the GPU is busy "
             f"{formatting.share(busy)} of the time",

@@ -53,7 +53,8 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="idle-gpus",
         headline=f"{idle} of {used + idle} GPUs {do} nothing while one process {works}.",
-        cost_share=0.0,
+        cost_share=None,
+        kind="hint",
         evidence=(
             f"parameters on {used} GPU{'s' if used > 1 else ''}, {idle} more visible; one process, no process group",
             f"the GPU in use is busy {formatting.share(busy)} of the time",

@@ -37,7 +37,8 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="unsupported-architecture",
         headline=f"torch {setup.torch_version} has no code for {name}{arch}.".replace("  ", " "),
-        cost_share=0.0,
+        cost_share=None,
+        kind="hint",
         evidence=(f"the run ended with: {vitals.reason}",) if said else (),
         prescriptions=(
             Prescription(

@@ -91,13 +91,17 @@ def hidden_lines(vitals: Vitals) -> dict[LineCost, str]:
 def waited_share(vitals: Vitals) -> float:
     """Share of the wall-clock, 0..1, that the GPU idles for waits: those that were heard (host-sync) and these."""
     found = (host_sync.check(vitals), check(vitals))
-    return sum(one.cost_share for one in found if one is not None)
+    return sum(one.cost_share or 0.0 for one in found if one is not None)
 
 
 def within_share(vitals: Vitals) -> float:
     """What this rule prices of lines inside of forward and loss, 0..1."""
     found = check(vitals)
-    return found.cost_share * (1.0 - part(priced_lines(vitals), hidden_lines(vitals))) if found is not None else 0.0
+    return (
+        (found.cost_share or 0.0) * (1.0 - part(priced_lines(vitals), hidden_lines(vitals)))
+        if found is not None
+        else 0.0
+    )
 
 
 def priced_lines(vitals: Vitals) -> list[LineCost]:
@@ -111,4 +115,4 @@ def _taken(vitals: Vitals) -> float:
     """Of the gap, what has a rule of its own."""
     waited = host_sync.check(vitals)
     taken = vitals.exposed_share + tripping_share(vitals)
-    return taken + vitals.chores_between_share + again_share(vitals) + (waited.cost_share if waited else 0.0)
+    return taken + vitals.chores_between_share + again_share(vitals) + ((waited.cost_share or 0.0) if waited else 0.0)

@@ -55,7 +55,8 @@ def check(vitals: Vitals) -> Finding | None:
         if died
         else f"The workers may fill the shared memory: {formatting.size(need or 0.0)} of batches in flight, "
         f"{formatting.size(free or 0.0)} free.",
-        cost_share=0.0,
+        cost_share=None,
+        kind="hint",
         evidence=(vitals.reason, *figures) if died else tuple(figures),
         prescriptions=_cures(vitals, loader, need, free),
         risk="A worker that finds no room there is killed, and the loop ends with a bus error.",

@@ -77,7 +77,8 @@ def _failed(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="workers-cannot-start",
         headline=f"The loader's worker processes could not be started (num_workers={stuck.num_workers}).",
-        cost_share=0.0,
+        cost_share=None,
+        kind="hint",
         evidence=(vitals.reason, *_why(stuck)),
         prescriptions=_cures(stuck),
         risk="The loop ends before its first batch, in every run.",

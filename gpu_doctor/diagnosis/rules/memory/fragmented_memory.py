@@ -52,7 +52,8 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="fragmented-memory",
         headline=f"The GPU's memory is fragmented: {formatting.size(reserved - peak)} is held and never used.",
-        cost_share=0.0,
+        cost_share=None,
+        kind="hint",
         evidence=(*evidence, *retries(vitals)),
         prescriptions=(
             SEGMENTS,

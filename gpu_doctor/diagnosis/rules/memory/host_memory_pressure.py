@@ -69,7 +69,8 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="host-memory-pressure",
         headline=headline,
-        cost_share=0.0,
+        cost_share=None,
+        kind="hint",
         evidence=tuple(evidence),
         prescriptions=tuple(_cures(vitals, theirs, total - left)),
         risk="When nothing is left, the system kills a worker or the kernel.",

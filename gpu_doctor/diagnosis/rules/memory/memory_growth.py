@@ -87,7 +87,8 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="memory-growth",
         headline=f"Memory grows by {formatting.size(rate)} a step{because}.",
-        cost_share=0.0,
+        cost_share=None,
+        kind="hint",
         evidence=(
             f"{place} rose by {formatting.size(rise)} during the recording, and the rate does not fall",
             *_alive(vitals),

@@ -59,7 +59,8 @@ def check(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="near-out-of-memory",
         headline=f"The GPU's memory is nearly full: the peak takes {formatting.share(min(share, 1.0))} of it.",
-        cost_share=0.0,
+        cost_share=None,
+        kind="hint",
         evidence=(*evidence, *retries(vitals)),
         prescriptions=_predicting(vitals) if vitals.predicts else (HALVED, CHECKPOINTED),
         risk="A slightly larger batch, or an evaluation beside it, ends the run with an out-of-memory error.",

@@ -111,7 +111,8 @@ def _on_gpu(vitals: Vitals) -> Finding:
     return Finding(
         rule="out-of-memory",
         headline=f"The GPU ran out of memory: the run ended after {formatting.count(vitals.steps, 'step')}{asked}.",
-        cost_share=0.0,
+        cost_share=None,
+        kind="hint",
         evidence=tuple(one for one in evidence if one),
         prescriptions=tuple(cures),
         risk="The run did not finish; the same settings will fail again.",
@@ -196,7 +197,8 @@ def _on_host(vitals: Vitals) -> Finding:
     return Finding(
         rule="out-of-memory",
         headline=f"The machine ran out of memory: the run ended after {formatting.count(vitals.steps, 'step')}.",
-        cost_share=0.0,
+        cost_share=None,
+        kind="hint",
         evidence=tuple(evidence),
         prescriptions=tuple(cures),
         risk="The run did not finish; the same settings will fail again.",
