@@ -52,7 +52,7 @@ _ANYWHERE: Final = {
     **dict.fromkeys(("step_wall_s", "run_s", "steps_per_s", "other_share"), _STEP),
     **dict.fromkeys(("exposed_wait_share", "data_wait_share", "consumer_s"), "the wait for data was not timed"),
     **dict.fromkeys(("exposed_transfer_share", "transfer_share"), "copies to the device were not timed"),
-    "forward_share": "no forward pass was seen",
+    **dict.fromkeys(("forward_share", "no_grad_share"), "no forward pass was seen"),
     **dict.fromkeys(("backward_share", "loss_share"), "no backward pass was seen"),
     "optimizer_share": "no optimizer step was seen",
     "optimizer_facts": "no optimizer of torch was seen to step",

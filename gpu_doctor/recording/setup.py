@@ -109,11 +109,8 @@ class OptimizerFacts:
     fused: bool | None = None
     can_fuse: bool = False
     """It takes `fused=True` and its parameters lie where torch has a fused kernel for it."""
-    momentum: bool = False
-    """A parameter group asks for what torch calls `momentum`."""
-    longer_s: tuple[float, ...] | None = None
-    """Seconds, least, usual and most, that its step takes longer than a fused one, measured after the run; None on a
-    GPU, and of one that is fused or cannot be."""
+    groups: int | None = None
+    """Its parameter groups, each of which is stepped by itself; None = not counted."""
 
 
 @dataclass(frozen=True)

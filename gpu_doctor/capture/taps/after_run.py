@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import (
     attention_cost,
-    fused_cost,
     handing_cost,
     operation_cost,
     order_cost,
@@ -27,7 +26,6 @@ thing."""
 ON_A_CPU: Final[Timings] = (
     ("shortest operation", operation_cost.timed),
     ("attention", attention_cost.timed),
-    ("fused optimizer", fused_cost.timed),
 )
 """For a run that trained on a CPU, which is what they time."""
 SPEEDS: Final[Timings] = (

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast
 from gpu_doctor.diagnosis.forecast.copies import copies_with
-from gpu_doctor.diagnosis.forecast.fused_optimizer import fused_forecast
 from gpu_doctor.diagnosis.forecast.prediction import FEW_STEPS_BAND, Forecast, error_band
 from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, always_behind
 from gpu_doctor.diagnosis.forecast.stages import stages as stages_of
@@ -180,6 +179,5 @@ FORECASTS: Final[Mapping[str, Callable[[Vitals, Any, Sequence[Vitals]], Forecast
     "num_workers": lambda vitals, value, others: _workers(vitals, int(value)),
     "batch_size": lambda vitals, value, others: batch_forecast(vitals, int(value), others),
     "persistent_workers": lambda vitals, value, others: _persistent(vitals) if value is True else None,
-    "fused_optimizer": lambda vitals, value, others: fused_forecast(vitals) if value is True else None,
 }
 """Knob -> what one value of it gives, beside other runs of the loop; copies, which two knobs change, stand above."""

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from gpu_doctor.diagnosis.forecast.batch_size import Growth, batch_forecast, growth
 from gpu_doctor.diagnosis.forecast.copies import copies_with
-from gpu_doctor.diagnosis.forecast.fused_optimizer import fused_forecast
 from gpu_doctor.diagnosis.forecast.prediction import Forecast, doubt, error_band
 from gpu_doctor.diagnosis.forecast.stages import Stages
 from gpu_doctor.diagnosis.forecast.stages import stages as stages_of
@@ -131,13 +130,6 @@ def _copied(v: Vitals, changed: Settings, others: Sequence[Vitals]) -> Change | 
     return _saving(*(v.step_wall_s - one for one in (found.worst_s, found.step_s, found.best_s)))
 
 
-def _fused(v: Vitals, s: Stages, changed: Settings, others: Sequence[Vitals]) -> Change | None:
-    found = fused_forecast(v) if changed["fused_optimizer"] is True else None
-    if found is None or v.step_wall_s is None:
-        return None
-    return _saving(*(v.step_wall_s * (1.0 - 1.0 / gain) for gain in (found.low, found.speedup, found.high)))
-
-
 def _saving(*saved_s: float) -> Change:
     """So many seconds less of the loop's own work: at least, usually, at most."""
 
@@ -187,7 +179,6 @@ def _grown(times: Growth, s: Stages, end: End) -> Stages:
 
 
 CHANGES: Final[Mapping[str, Callable[[Vitals, Stages, Settings, Sequence[Vitals]], Change | None]]] = {
-    "fused_optimizer": _fused,
     "persistent_workers": _kept,
     "batch_size": _resized,
 }

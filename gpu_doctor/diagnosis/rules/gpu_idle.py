@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.compute import recompiles, unfused_optimizer
+from gpu_doctor.diagnosis.rules.compute import optimizer, recompiles
 from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -55,7 +55,7 @@ def launching(vitals: Vitals) -> float | None:
     share = vitals.launching_share
     if share is None:
         return None
-    pieces = unfused_optimizer.check(vitals) if vitals.gpu_outruns_host else None
+    pieces = optimizer.check(vitals) if vitals.gpu_outruns_host else None
     own = forward_aside(vitals) + tripping_share(vitals) + ((pieces.cost_share or 0.0) if pieces is not None else 0.0)
     own += recompiles.again_share(vitals) + hidden_sync.within_share(vitals)
     return max(min(share, 1.0 - (vitals.sync_share or 0.0)) - own, 0.0)  # while the host waits for it, the GPU works
