@@ -8,13 +8,13 @@ holds it against them.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import hushed
+from gpu_doctor.diagnosis.as_data import as_data
 from gpu_doctor.diagnosis.rules import RULES, every_rule
 from gpu_doctor.diagnosis.rules.plugins import plugins
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Rule, Safety
@@ -58,22 +58,9 @@ class Diagnosis(Shown):
     """What else is to be said, one sentence each, such as a rule to ignore that there is not."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The diagnosis as plain data (strings, finite numbers, lists, dicts, None), ready for JSON.
-
-        JSON has no NaN, which stands in a recording for what was not measured: it becomes None.
-        """
-        plain: dict[str, Any] = _plain(dataclasses.asdict(self))
-        return plain
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return getattr(value, "value", value) if not isinstance(value, (str, int, float, bool, type(None))) else value
+        """The diagnosis as plain data of a versioned form, ready for JSON: `docs/reference/diagnosis.md`."""
+        told = (self.bottleneck, self.verdict, self.early, self.findings, self.hints, self.silent)
+        return as_data(*told, self.vitals, self.notes)
 
 
 def diagnose(subject: Recording | Vitals) -> Diagnosis:

@@ -35,6 +35,8 @@ export interface PanelState {
   largest: Largest | null;
   table: Table;
   findings: Finding[];
+  /** What nothing measured prices: risks first, then what is worth a trial. */
+  hints: Finding[];
   silent: Silence[];
   /** `not judged: 9 rules`. */
   unjudged: string;
@@ -75,6 +77,7 @@ export interface Labels {
   paste: string;
   sweep: string;
   largest: string;
+  hints: string;
   notJudged: string;
   output: string;
   steps: string;
@@ -162,6 +165,7 @@ export interface Words {
   orPaste: string;
   findings: string;
   findingsOf: string;
+  hints: string;
 }
 
 /** What the buttons that ask for something are for, by what they ask. */
@@ -428,9 +432,13 @@ export interface Unfolded {
   measured: string;
 }
 
-/** A finding with its price, its evidence and its cures. */
+/** A finding or a hint with its price, its evidence and its cures. */
 export interface Finding {
+  kind: "lost" | "at-most" | "hint";
+  /** Of the wall-clock, 0..1; null where nothing measured prices it. */
+  share: number | null;
   headline: string;
+  /** `lost 34 %`, `at most 21 %`, `worth a trial`. */
   price: string;
   risk: string;
   evidence: string[];
