@@ -95,7 +95,8 @@ def test_optimizers_that_cannot() -> None:
 def test_groups_that_differ_say_nothing() -> None:
     one, two = nn.Linear(8, 8), nn.Linear(8, 8)
     groups: list[dict[str, Any]] = [{"params": one.parameters(), "foreach": False}, {"params": two.parameters()}]
-    assert optimizer_facts(torch.optim.SGD(groups, lr=0.1)).foreach is None
+    found = optimizer_facts(torch.optim.SGD(groups, lr=0.1))
+    assert found.foreach is None and found.groups == 2
     assert optimizer_facts(torch.optim.SGD(one.parameters(), lr=0.1, foreach=False)).foreach is False
 
 
