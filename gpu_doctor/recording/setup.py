@@ -20,6 +20,7 @@ __all__ = [
     "Flops",
     "FrozenForward",
     "InputFacts",
+    "KeptBatches",
     "KeptGraphs",
     "LoaderSetup",
     "ModelFacts",
@@ -32,6 +33,8 @@ __all__ = [
 
 FEWEST_GRAPHS: Final = 8
 """Of fewer steps all graphs may be there because each lives for some steps (truncated backpropagation)."""
+FEWEST_BATCHES: Final = 8
+"""Of fewer batches all may be there by chance."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +233,29 @@ class KeptGraphs:
 
 
 @dataclass(frozen=True)
+class KeptBatches:
+    """Of some batches of the training loader, whether they outlived many later ones."""
+
+    followed: int = 0
+    """Batches that were at least 32 deliveries old at the last look,"""
+    alive: int = 0
+    """and those of them that were still in memory."""
+    batch_bytes: float = float("nan")
+    """Mean bytes of the tensors in one of them."""
+    keeper: str = ""
+    """Name in the cell of what holds them, such as `batches` or `memory.rows`; empty = it was not found."""
+    kind: str = ""
+    """Its type, such as `itertools.cycle` or `list`."""
+    bounded: bool = False
+    """It forgets: a `deque` with a `maxlen`."""
+
+    @property
+    def every(self) -> bool:
+        """Every batch is kept: none of those followed is gone."""
+        return self.followed >= FEWEST_BATCHES and self.alive == self.followed
+
+
+@dataclass(frozen=True)
 class EvaluationFacts:
     """Forwards of outermost modules in evaluation mode, those that were looked at."""
 
@@ -407,6 +433,8 @@ class Setup:
     evaluation: EvaluationFacts | None = None
     kept_graphs: KeptGraphs | None = None
     """None = no forward recorded a graph, or nobody looked."""
+    kept_batches: KeptBatches | None = None
+    """None = too few batches came from a loader."""
     world: World | None = None
     graph_operations: int | None = None
     """Operations that the first backward of the run went through, and"""

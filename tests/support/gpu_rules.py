@@ -84,6 +84,8 @@ class Cell:
     """What the rule says; None = it is quiet, NaN = it speaks and says no price."""
     second: bool
     """Another cause comes first: it may be quiet, or say less."""
+    at_most: bool = False
+    """The price is a bound: it may be any more than the gain."""
 
     @property
     def verdict(self) -> str:
@@ -95,7 +97,7 @@ class Cell:
         if math.isnan(self.price):
             return "right"
         low = 0.0 if self.second else self.gain / FACTOR
-        return "right" if low <= self.price <= self.gain * FACTOR else "price"
+        return "right" if low <= self.price <= (1.0 if self.at_most else self.gain * FACTOR) else "price"
 
 
 def kernels(times: float, part: float = 1.0) -> _Cure:
@@ -213,7 +215,8 @@ def judge(case: Case, loop: str) -> Cell:
     assert not missing, f"{case.rule} is not asked in {loop}: {missing}"
     found = next((one for one in BY_CAUSE[case.rule].finds(vitals) if one.rule == case.rule), None)
     price = None if found is None else math.nan if found.cost_share is None else found.cost_share
-    return Cell(case.rule, loop, gain, price, loop.startswith(case.others))
+    at_most = found is not None and found.kind == "at-most"
+    return Cell(case.rule, loop, gain, price, loop.startswith(case.others), at_most)
 
 
 def table() -> Iterator[str]:
