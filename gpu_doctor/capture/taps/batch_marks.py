@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from gpu_doctor.capture.describe.batches import tensors_in
 from gpu_doctor.capture.describe.names import HISTORY
-from gpu_doctor.recording.setup import FEWEST_BATCHES, KeptBatches
+from gpu_doctor.recording.setup import KeptBatches
 
 OLD: Final = 32
 """Deliveries after which a batch is expected to be gone: loops that look ahead or accumulate hold a few."""
@@ -66,10 +66,11 @@ class BatchMarks:
         old = [mark() for at, mark in self._marks if number - at >= OLD]
         if old:
             alive = [one for one in old if one is not None]
-            if len(alive) == len(old) >= FEWEST_BATCHES and self._searches and not self._keeper[0]:
+            self.found = KeptBatches(len(old), len(alive), self._bytes / len(self._marks), *self._keeper)
+            if self.found.every and self._searches and not self._keeper[0]:
                 self._searches -= 1
                 self._keeper = _keeper(alive, self._names() or {}) or self._keeper
-            self.found = KeptBatches(len(old), len(alive), self._bytes / len(self._marks), *self._keeper)
+                self.found = KeptBatches(len(old), len(alive), self.found.batch_bytes, *self._keeper)
         tensors = [one for one in itertools.islice(tensors_in(batch), TENSORS) if not one.is_nested]
         if tensors and len(self._marks) < MOST_MARKS:
             self._marks.append((number, weakref.ref(max(tensors, key=_size))))
