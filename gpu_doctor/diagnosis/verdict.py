@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.stages import crowding_share
 from gpu_doctor.diagnosis.rules import every_cause
 from gpu_doctor.diagnosis.rules.evidence import joined, phases
 from gpu_doctor.diagnosis.rules.gpu_idle import computed_aside, forward_aside
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_share
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
-from gpu_doctor.diagnosis.rules.transfer.blocking_transfer import behind_share
-from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.idle import behind_copies_share, round_trip_share
 from gpu_doctor.diagnosis.vitals.lines import part
 
 HEALTHY_COMPUTE: Final = 0.90
@@ -48,10 +46,10 @@ def classified(vitals: Vitals) -> str:
             "host": max(vitals.gpu_gap_share - wait - transfer - vitals.tripped_share, 0.0),
             "compute": vitals.gpu_busy_share or 0.0,
         }
-        _move(parts, "host", "transfer", behind_share(vitals))
+        _move(parts, "host", "transfer", behind_copies_share(vitals))
         # The device's clock sees no gap inside of a phase: while a tensor is away at the host, the GPU only seems busy
         # until the copy back, which it saw.
-        _move(parts, "compute", "transfer", tripping_share(vitals) - vitals.tripped_share)
+        _move(parts, "compute", "transfer", round_trip_share(vitals) - vitals.tripped_share)
         if vitals.gpu_outruns_host:  # a GPU that was done when its host was is only seemingly busy within steps
             inside = (vitals.launching_share or 0.0) + max(
                 vitals.outside_share - vitals.once_share - parts["host"], 0.0
@@ -64,7 +62,6 @@ def classified(vitals: Vitals) -> str:
             "host": max(vitals.outside_share - vitals.once_share, 0.0),
             "compute": _compute(vitals),
         }
-        _move(parts, "compute", "input", crowding_share(vitals))  # it computes no more, its workers take the cores
     if _unheard(vitals):
         # Where its forward cannot be told from its Python, it takes about what its backward takes, or what looks found.
         computed = max(parts["host"] * _part_in_torch(vitals), min(parts["host"], vitals.backward_share or 0.0))

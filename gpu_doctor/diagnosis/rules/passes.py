@@ -23,17 +23,3 @@ def both(vitals: Vitals) -> float | None:
 def computing(vitals: Vitals) -> float | None:
     """The same; None where it does not set the loop's pace."""
     return both(vitals) if gpu_pace.kernels_set_it(vitals) else None
-
-
-def saved(vitals: Vitals, longer_s: tuple[float, ...] | None) -> tuple[float, float, float] | None:
-    """Shares, low, usual and high, that another way saves on a CPU, by both ways as they were timed after the run.
-
-    Args:
-        vitals: of the loop.
-        longer_s: how much longer its own way takes in one forward and backward: least, usual, most; None = not timed.
-    """
-    step_s, most = vitals.host_step_s, both(vitals)
-    if longer_s is None or len(longer_s) != 3 or not step_s or most is None:
-        return None
-    low, usual, high = (min(one * vitals.rounds / step_s, most) for one in longer_s)
-    return low, usual, high

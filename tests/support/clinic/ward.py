@@ -21,6 +21,7 @@ from tests.support.clinic import (
     input_cells,
     installed_cells,
     kernel_cells,
+    locked_cells,
     near_miss_cells,
     padding_cells,
     shape_cells,
@@ -63,5 +64,6 @@ FAMILIES: dict[str, tuple[Patient, ...]] = {
     "compiled": compile_cells.CELLS,
     "augmented": augmented_cells.CELLS,
     "waiting": waiting_cells.CELLS,
+    "locked": locked_cells.CELLS,
 }
 PATIENTS = tuple(one for patients in FAMILIES.values() for one in patients)

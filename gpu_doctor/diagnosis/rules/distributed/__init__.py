@@ -3,11 +3,7 @@
 from types import ModuleType
 
 from gpu_doctor.diagnosis.rules.distributed import (
-    data_parallel,
-    idle_gpus,
+    unused_gpus,
 )
 
-MODULES: tuple[ModuleType, ...] = (
-    idle_gpus,
-    data_parallel,
-)
+MODULES: tuple[ModuleType, ...] = (unused_gpus,)
