@@ -163,7 +163,8 @@ def _recorded(vitals: Vitals) -> Finding | None:
     if facts is None or facts.with_gradients < max(FEWEST, MOSTLY * facts.forwards) or vitals.device_limits:
         return None
     trains = bool(vitals.setup.optimizers)
-    spent = vitals.evaluation_share if trains else vitals.forward_share
+    # A pass that nothing else tells from training makes the forward of its step long.
+    spent = (vitals.evaluation_share or vitals.uneven_forward_share) if trains else vitals.forward_share
     if not spent:
         return None
     share = spent * facts.with_gradients / facts.forwards
@@ -178,7 +179,7 @@ def _recorded(vitals: Vitals) -> Finding | None:
         evidence=(
             f"{facts.with_gradients} of {facts.forwards} inspected forward passes in evaluation mode recorded "
             "gradients that no backward pass used",
-            *hot_lines(vitals, (phase,)),
+            *hot_lines(vitals, (phase,) if vitals.evaluation_share else ("forward",)),
         ),
         prescriptions=(UNRECORDED, *((often,) if trains and share >= EVALUATION_SHARE else ())),
     )

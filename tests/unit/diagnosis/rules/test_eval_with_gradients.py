@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from gpu_doctor.recording.setup import EvaluationFacts
@@ -49,3 +52,13 @@ def test_little_evaluation_is_not_named() -> None:
 
 def test_a_gpu_with_a_full_queue_does_not_wait_for_the_recording() -> None:
     assert asked(RULE, on_gpu(evaluation=10.0, setup={"evaluation": IN_VAIN})) is None
+
+
+def test_a_pass_that_nothing_tells_from_training_makes_the_forward_of_its_step_long() -> None:
+    recording = Loop(setup={"evaluation": IN_VAIN}).recording()
+    forward = recording.steps.forward_s.copy()
+    extra = np.where(np.arange(len(forward)) % 10 == 5, 0.02, 0.0)
+    steps = replace(recording.steps, forward_s=forward + extra, wall_s=recording.steps.wall_s + extra)
+    found = sick(RULE, replace(recording, steps=steps))
+    assert found.cost_share == pytest.approx(2 / 12, rel=0.1)
+    assert asked(RULE, recording) is None, "each forward is like the others"
