@@ -112,6 +112,8 @@ class OptimizerFacts:
     fused: bool | None = None
     can_fuse: bool = False
     """It takes `fused=True` and its parameters lie where torch has a fused kernel for it."""
+    momentum: bool = False
+    """A parameter group asks for what torch calls `momentum`."""
     groups: int | None = None
     """Its parameter groups, each of which is stepped by itself; None = not counted."""
 

@@ -85,6 +85,7 @@ def optimizer_facts(optimizer: torch.optim.Optimizer) -> OptimizerFacts:
         foreach=_said(groups, "foreach"),
         fused=_said(groups, "fused"),
         can_fuse=_can_fuse(optimizer, owned),
+        momentum=any(bool(group.get("momentum")) for group in groups),
         groups=len(groups),
     )
 

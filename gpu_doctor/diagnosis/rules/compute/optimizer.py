@@ -33,7 +33,7 @@ What to try
 
 When to leave it
     When code of yours reads or changes what a fused step keeps (sparse gradients, `differentiable=True`), or when the
-    groups really have options of their own.
+    groups really have options of their own. Plain SGD on a few tensors, one operation each, is left alone.
 """,
 )
 CAUSES: Final = (UNFUSED,)
@@ -42,6 +42,8 @@ OPTIMIZER_SHARE: Final = 0.10
 """An optimizer that takes less of the step is usual."""
 MANY_GROUPS: Final = 100
 """Parameter groups: each is stepped by operations of its own. Layers of different options make a few dozen."""
+FEW_TENSORS: Final = 20
+"""Plain SGD is a single operation on each tensor: with so few there is nothing to fuse."""
 GROUPED: Final = """\
 same = {}
 for name, p in model.named_parameters():  # one group for all parameters with the same options
@@ -56,7 +58,7 @@ def check(vitals: Vitals) -> Finding | None:
     if share is None or share < OPTIMIZER_SHARE or not facts:
         return None
     split = [one for one in facts if (one.groups or 0) >= MANY_GROUPS]
-    slow = split or [one for one in facts if one.can_fuse and not one.fused and one.tensors]
+    slow = split or [one for one in facts if one.can_fuse and not one.fused and _in_many_operations(one)]
     if not slow:
         return None
     theirs = share * _part(slow, facts)
@@ -76,6 +78,11 @@ def check(vitals: Vitals) -> Finding | None:
         ),
         prescriptions=(_together(one), _fused(one)) if split else (_fused(one),),
     )
+
+
+def _in_many_operations(one: OptimizerFacts) -> bool:
+    plain = one.name == "SGD" and not one.momentum
+    return one.tensors > (FEW_TENSORS if plain else 0)
 
 
 def _part(some: Sequence[OptimizerFacts], facts: Sequence[OptimizerFacts]) -> float:

@@ -40,11 +40,17 @@ def test_sick() -> None:
         loop(replace(ADAM, name="RMSprop", can_fuse=False)),
         loop(replace(ADAM, fused=True, groups=40)),
         loop(replace(ADAM, fused=True, groups=None)),
+        loop(replace(ADAM, name="SGD", tensors=4)),
     ],
-    ids=["nobody looked", "fused", "a twentieth", "cannot be fused", "some groups", "an old recording"],
+    ids=["nobody looked", "fused", "a twentieth", "cannot be fused", "some groups", "an old recording", "plain SGD"],
 )
 def test_well(of: Loop) -> None:
     assert asked(RULE, of) is None
+
+
+@pytest.mark.parametrize("one", [replace(ADAM, name="SGD"), replace(ADAM, name="SGD", tensors=4, momentum=True)])
+def test_many_tensors_or_momentum_make_many_operations_of_sgd(one: OptimizerFacts) -> None:
+    assert sick(RULE, loop(one)).cost_share == pytest.approx(0.4)
 
 
 def test_only_the_slow_one_of_two_optimizers_is_priced() -> None:
