@@ -53,6 +53,7 @@ MOST_MS = 1e3 * HANDOVER_MOST_S + 0.1
         (SPINNING.but(cores=1.0), 2, 50.0, 50.0),
         (Loop(wait=10.0, workers=2, fetch=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0), 0, 47.0, 50.0),
         (Loop(wait=10.0, workers=2, fetch=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0), 4, 10.0, 10.0 + MOST_MS),
+        (Loop(wait=15.0, workers=2, fetch=40.0, fetch_cpu=1.0, consumer_cpu=10.0), 3, 40 / 3 + 5, 40 / 3 + 5),
     ],
 )
 def test_a_step_lasts_as_long_as_its_slowest_stage(loop: Loop, count: int, best_ms: float, worst_ms: float) -> None:
@@ -90,10 +91,10 @@ def test_handing_over_is_as_the_run_measured_it() -> None:
     assert vitals.handover_s == pytest.approx(1.5e-3)
     empty = dataclasses.replace(fetch, empty_share=0.99)
     assert measure(dataclasses.replace(recording, fetches=(empty,))).handover_s is None, "hardly any was ready"
-    # 11.5 ms of the loop's own work bind; what the arithmetic does not explain of the 20.75 may stay.
-    seen = workers(vitals, 8)
-    assert seen.high == pytest.approx(20.75 / 11.5 * 1.2, rel=0.03)
-    assert seen.low < 20.75 / 20.0
+    # 11.5 ms of the loop's own work bind; what the arithmetic does not explain of the 20.75 stays with more workers,
+    assert workers(vitals, 8).speedup == pytest.approx(1.0, abs=0.01)
+    # and may be gone with fewer: then one that fetches binds.
+    assert workers(vitals, 1).high == pytest.approx(20.75 / 21.0 * 1.2, rel=0.03)
 
 
 def test_a_batch_cheaper_than_its_handover_gains_nothing_that_is_sure() -> None:

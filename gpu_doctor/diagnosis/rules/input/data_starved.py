@@ -259,7 +259,7 @@ def _alone(vitals: Vitals, loader: LoaderSetup, best: tuple[int, Forecast] | Non
     """The cause in a loop that fetches by itself."""
     if slow_part_s(vitals):
         return _uneven(vitals, loader)
-    if _looks_up(vitals, loader) and (best is None or _whole_first(vitals, best[1])):
+    if _looks_up(vitals, loader) and (best is None or _whole_first(vitals, loader, best[1])):
         return _collating(vitals, loader) if _collates(vitals) else _fetching(vitals, loader)
     if best is not None:
         return _workers(vitals, loader, *best)
@@ -462,10 +462,10 @@ def _looks_up(vitals: Vitals, loader: LoaderSetup) -> bool:
     return cheap and loader.collate.startswith("default_collate") and not _whole_already(vitals, loader)
 
 
-def _whole_first(vitals: Vitals, workers: Forecast) -> bool:
+def _whole_first(vitals: Vitals, loader: LoaderSetup, workers: Forecast) -> bool:
     """Whether workers would leave much more of the step than whole batches, of which hardly any fetch is left."""
     left_s = (vitals.step_wall_s or 0.0) - vitals.fetches_s
-    return vitals.loader is not None and workers.step_s >= CHEAPER * max(left_s, 0.0)
+    return loader.dataset in INDEXED or workers.step_s >= CHEAPER * max(left_s, 0.0)
 
 
 def _whole_already(vitals: Vitals, loader: LoaderSetup) -> bool:
