@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.support.leftovers import no_worker_survives as no_worker_survives
 from tests.support.leftovers import nothing_of_ours_survives as nothing_of_ours_survives
 from tests.support.leftovers import torch_as_it_was as torch_as_it_was
 from tests.support.quiet import wait_for_a_quiet_moment

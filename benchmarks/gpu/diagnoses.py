@@ -74,18 +74,20 @@ def diagnosed(stage: Stage, one: Loop) -> Row:
 
 
 def listed(said: Diagnosis) -> str:
-    """Lists the dearest findings."""
-    return ", ".join(f"{one.rule} {100 * one.cost_share:.0f} %" for one in said.findings[:4]) or "nothing found"
+    """Lists the first findings with their shares, then the hints."""
+    found = [f"{one.rule} {100 * (one.cost_share or 0.0):.0f} %" for one in said.findings[:4]]
+    return ", ".join([*found, *(f"{one.rule} (a hint)" for one in said.hints[:3])]) or "nothing found"
 
 
 def judged(one: Loop, said: Diagnosis, notes: tuple[str, ...] = ()) -> Row:
-    """Judges a diagnosis: the trouble must come first; on the healthy loop nothing may be dear."""
+    """Judges a diagnosis: the trouble comes first or is a hint; on the healthy loop nothing may be dear."""
     wanted, vitals = (one.rule, *one.others), said.vitals
-    good = said.findings[0].rule in wanted if said.findings else False
+    first_of_all = (*said.findings[:1], *said.hints)
+    good = any(found.rule in wanted for found in first_of_all)
     if one.rule == HEALTHY:
-        good = all(found.cost_share < HEALTHY_BAR for found in said.findings)
+        good = all((found.cost_share or 0.0) < HEALTHY_BAR for found in said.findings)
     first = next(
-        (found.prescriptions[0] for found in said.findings if found.rule in wanted and found.prescriptions), None
+        (found.prescriptions[0] for found in first_of_all if found.rule in wanted and found.prescriptions), None
     )
     silent = "".join(f" ({told.rule} silent: {told.reason})" for told in said.silent if told.rule in wanted)
     klass = f"{said.bottleneck}" + ("" if said.bottleneck == one.klass else f", not {one.klass}")

@@ -312,6 +312,7 @@ COMPUTE: Final = (
     Loop("full-precision", "compute", PRODUCTS, LOOP, IN_HALF),
     Loop("tf32-off", "compute", PRODUCTS, LOOP, "torch.set_float32_matmul_precision('high')\n" + LOOP, "", FULL),
     Loop("cudnn-not-tuned", "compute", IMAGE_NET + GIVEN, LOOP, TUNED + LOOP, "", FULL),
+    Loop("compile", "compute", IMAGE_NET + LAST, IN_HALF, IN_HALF, IMAGE_NET + LAST + "net = torch.compile(net)\n"),
     Loop("channels-first-convolutions", "compute", IMAGE_NET + GIVEN, IN_HALF, IN_HALF, IMAGE_NET + LAST),
     Loop("unaligned-shapes", "compute", ODD, SPOKEN, SPOKEN, EVEN),
     Loop("near-out-of-memory", "compute", PLAIN, FULL_CARD + LOOP),

@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.capture.cost import BUDGET_SHARE as BUDGET_SHARE
+from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.machine import Probe, ProbeScope, Reader
 from gpu_doctor.recording import Metric
 
@@ -29,6 +31,9 @@ LOOKS: Final = 1000
 every later look costs less of it (each stands for the time since the one before, see `lines/sampler.py`)."""
 LAST_READING_AFTER_S: Final = 0.1
 """The reading at the end is left out if the one before is younger: a share of so short a time is noise."""
+MOST_FINALIZING_S: Final = 30.0
+"""The end of a run waits so long for finalizers of the user's objects that run on the thread. torch's takes up to 5 s
+for each worker where a loader's iterator is in a cycle of references."""
 _JITTER: Final = 0.2
 _BLEND: Final = 0.2
 
@@ -99,15 +104,28 @@ class Poller:
         self._thread.start()
 
     def stop(self, timeout: float = 2.0) -> None:
-        """Ends the thread after a last reading and waits for it, `timeout` seconds at most; never raises."""
+        """Ends the thread after a last reading and waits for it; never raises.
+
+        Python collects garbage on whichever thread asks for memory. Where the user's finalizers run on this one, the
+        end waits for them, as it would have without it: no thread is left.
+
+        Args:
+            timeout: seconds to wait at most for a reading.
+        """
         thread = self._thread
         if thread is None or os.getpid() != self._pid:  # in a forked child the thread and its event mean nothing
             return
         self._over.set()
         if thread is not threading.current_thread():
             thread.join(timeout)
-        if thread.is_alive():
-            self._given_up = True  # what it still reads belongs to no run
+        if not thread.is_alive():
+            return
+        self._given_up = True  # what it still reads belongs to no run
+        finalized_s = _wait_for_finalizers(thread, timeout)
+        if finalized_s:
+            took = formatting.seconds(timeout + finalized_s)
+            self._note(f"The end of the run waited {took} for Python to clear up objects, such as a loader's workers.")
+        if thread.is_alive() or not finalized_s:
             self._note("A reading of the machine took too long and is missing from the recording.")
 
     @property
@@ -130,7 +148,7 @@ class Poller:
             wait_s = self.tick()
             while not self._over.wait(wait_s):
                 wait_s = self.tick()
-            if self._clock() - self._last_reading_s > LAST_READING_AFTER_S:
+            if self._clock() - self._last_reading_s > LAST_READING_AFTER_S and not self._given_up:
                 self._read()
         except Exception as error:
             self._note(f"The readings of the machine stopped: {error}")
@@ -229,3 +247,24 @@ class Poller:
 def _blended(mean: float, value: float) -> float:
     """A running mean that starts at the first value and forgets old ones."""
     return value if mean == 0.0 else mean + _BLEND * (value - mean)
+
+
+def _wait_for_finalizers(thread: threading.Thread, look_s: float) -> float:
+    """Waits for a thread while a `__del__` runs on it; the seconds that this took, 0 where none does.
+
+    Args:
+        thread: is to end.
+        look_s: seconds between two looks at what it does.
+    """
+    begin = now = time.monotonic()
+    while _finalizes(thread) and now - begin < MOST_FINALIZING_S:
+        thread.join(look_s)
+        now = time.monotonic()
+    if now > begin:
+        thread.join(look_s)  # it may have been seen between its last finalizer and its end
+    return now - begin
+
+
+def _finalizes(thread: threading.Thread) -> bool:
+    """Whether a `__del__` runs on a thread."""
+    return any(frame.f_code.co_name == "__del__" for frame in stack_of(thread.ident or 0))

@@ -4,6 +4,7 @@ Pure functions over a recording: numpy only, no torch, no clock, no run in progr
 came about, nor of trials.
 """
 
+from gpu_doctor.diagnosis.as_data import anatomy
 from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose, judged, ranked
 from gpu_doctor.diagnosis.forecast.forecast import enough, worker_counts
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
@@ -35,6 +36,7 @@ __all__ = [
     "Rule",
     "Safety",
     "Vitals",
+    "anatomy",
     "arithmetic_kind",
     "by_reason",
     "diagnose",

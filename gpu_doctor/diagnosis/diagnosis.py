@@ -8,13 +8,13 @@ holds it against them.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import hushed
+from gpu_doctor.diagnosis.as_data import as_data
 from gpu_doctor.diagnosis.rules import RULES, every_rule
 from gpu_doctor.diagnosis.rules.plugins import plugins
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Rule, Safety
@@ -59,22 +59,9 @@ class Diagnosis(Shown):
     """What else is to be said, one sentence each, such as a rule to ignore that there is not."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The diagnosis as plain data (strings, finite numbers, lists, dicts, None), ready for JSON.
-
-        JSON has no NaN, which stands in a recording for what was not measured: it becomes None.
-        """
-        plain: dict[str, Any] = _plain(dataclasses.asdict(self))
-        return plain
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return getattr(value, "value", value) if not isinstance(value, (str, int, float, bool, type(None))) else value
+        """The diagnosis as plain data of a versioned form, ready for JSON: `docs/reference/diagnosis.md`."""
+        told = (self.bottleneck, self.verdict, self.early, self.findings, self.hints, self.silent)
+        return as_data(*told, self.vitals, self.notes)
 
 
 def diagnose(subject: Recording | Vitals, others: Sequence[Recording] = ()) -> Diagnosis:
@@ -116,7 +103,8 @@ def diagnose(subject: Recording | Vitals, others: Sequence[Recording] = ()) -> D
     bottleneck = "unknown" if few else classified(vitals)
     if bottleneck == "compute" and findings and findings[0].rule == "launch-bound" and not vitals.on_gpu:
         bottleneck = "host"  # by the clock it computes; what it does most is get from one operation to the next
-    told = few and bool(findings or hints) and (vitals.outcome != "completed" or ended_the_run(findings[0], vitals))
+    ended = vitals.outcome != "completed" or any(ended_the_run(one, vitals) for one in findings[:1])
+    told = few and ended and bool(findings or hints)
     said = too_little(vitals) if few and not told else verdict_on(bottleneck, findings, hints, vitals)
     return Diagnosis(
         bottleneck, said, findings, tuple(silent), vitals, early=early, hints=hints, notes=(*notes, *plugins().notes)

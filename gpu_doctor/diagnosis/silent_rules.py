@@ -57,7 +57,7 @@ _ANYWHERE: Final = {
     "optimizer_share": "no optimizer step was seen",
     "optimizer_facts": "no optimizer of torch was seen to step",
     "evaluation_share": "the evaluation was not identified",
-    "dispatch_share": "operations are counted of one backward a step, and timed when a run is over",
+    "operation_s": "needs exactly one backward per step",
     **dict.fromkeys(
         ("fetch_wall_s", "fetch_cpu_s", "collate_s", "collate_cpu_s", "fetch_median_s", "fetch_p99_s"), _FETCH
     ),

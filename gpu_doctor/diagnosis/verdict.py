@@ -12,9 +12,8 @@ from gpu_doctor.diagnosis.rules.evidence import joined, phases
 from gpu_doctor.diagnosis.rules.gpu_idle import computed_aside, forward_aside
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_share
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
-from gpu_doctor.diagnosis.rules.transfer.blocking_transfer import behind_share
-from gpu_doctor.diagnosis.rules.transfer.device_round_trips import tripping_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.idle import behind_copies_share, round_trip_share
 from gpu_doctor.diagnosis.vitals.lines import part
 
 HEALTHY_COMPUTE: Final = 0.90
@@ -50,10 +49,10 @@ def classified(vitals: Vitals) -> str:
             "host": max(vitals.gpu_gap_share - wait - transfer - vitals.tripped_share, 0.0),
             "compute": vitals.gpu_busy_share or 0.0,
         }
-        _move(parts, "host", "transfer", behind_share(vitals))
+        _move(parts, "host", "transfer", behind_copies_share(vitals))
         # The device's clock sees no gap inside of a phase: while a tensor is away at the host, the GPU only seems busy
         # until the copy back, which it saw.
-        _move(parts, "compute", "transfer", tripping_share(vitals) - vitals.tripped_share)
+        _move(parts, "compute", "transfer", round_trip_share(vitals) - vitals.tripped_share)
         if vitals.gpu_outruns_host:  # a GPU that was done when its host was is only seemingly busy within steps
             inside = (vitals.launching_share or 0.0) + max(
                 vitals.outside_share - vitals.once_share - parts["host"], 0.0

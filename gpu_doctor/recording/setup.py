@@ -544,12 +544,6 @@ class Setup:
     recomputation: Recomputation | None = None
     """None = nothing was recomputed, or nobody listened."""
     speeds: Speeds = field(default_factory=Speeds)
-    operation_s: float | None = None
-    """Seconds that an operation of a backward takes on this machine when its numbers take none, measured after the run;
-    None on a GPU."""
-    attention_longer_s: tuple[float, ...] | None = None
-    """Seconds, least, usual and most, that those calls of attention that went by separate operations take longer in a
-    forward and backward than by the fused kernel, measured after the run; None on a GPU, or where there are none."""
     grad_scaler: bool = False
     """The loop's own GradScaler, enabled, took the run's first optimizer step."""
     compilations: tuple[Compilation, ...] | None = None

@@ -23,7 +23,7 @@ class Labels:
     paste: str = "To paste by hand:"
     sweep: str = "sweep"
     largest: str = "largest batch"
-    hints: str = "risks, and what is worth a trial"
+    hints: str = "without a price: risks, and what is worth a trial"
     not_judged: str = "not judged"
     output: str = "output of the run for real"
     steps: str = "steps of each side of a trial"

@@ -115,7 +115,8 @@ class Words:
     or_paste: str = "Or, to paste:"
 
     findings: str = "findings"
-    findings_of: str = "share of the wall-clock; costs overlap"
+    findings_of: str = "lost: measured, would be gone. At most: a bound. Shares of the wall-clock; they overlap"
+    hints: str = LABELS.hints
 
 
 WORDS: Final = Words()

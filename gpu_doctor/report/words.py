@@ -12,12 +12,13 @@ from gpu_doctor.diagnosis import (
     Prescription,
     Safety,
     Vitals,
+    anatomy,
     arithmetic_kind,
     by_reason,
     ended_the_run,
     every_cause,
 )
-from gpu_doctor.formatting import PHASE_LABELS, clean
+from gpu_doctor.formatting import clean
 from gpu_doctor.recording import Recording, Setup, is_elsewhere
 from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.svg import PHASE_COLOURS
@@ -119,11 +120,7 @@ def verdict_words(diagnosis: Diagnosis) -> str:
 
 def anatomy_rows(vitals: Vitals) -> list[tuple[str, float, float]]:
     """Phase, share of the wall-clock (0..1) and seconds per step of every phase that shows, in the usual order."""
-    step_s = vitals.host_step_s
-    shares = [(phase, getattr(vitals, f"{phase}_share")) for phase in PHASE_LABELS]
-    if step_s is None:
-        return []
-    return [(phase, share, share * step_s) for phase, share in shares if share and share >= SHOWN_SHARE]
+    return [row for row in anatomy(vitals) if row[1] >= SHOWN_SHARE]
 
 
 def predicted_words(prescription: Prescription) -> str:

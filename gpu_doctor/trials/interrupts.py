@@ -49,7 +49,7 @@ class StepGuard:
         self.ended = False
         """The side was ended."""
         self.reason = ""
-        """Why there is nothing to compare of it; empty where it had ended steps before."""
+        """Why there is nothing to compare of it, if its recording has no step."""
 
     def begin(self, budget: SideBudget) -> None:
         """Waits on a thread that ends with the run."""
@@ -62,8 +62,7 @@ class StepGuard:
                 return
         if recorder.ending == "stopped":  # who stopped it insists
             return
-        if not recorder.step_count:
-            self.reason = f"no training step within {formatting.countdown(given_s)}"
+        self.reason = f"no training step within {formatting.countdown(given_s)}"
         self.ended, recorder.log.ending = True, recorder.ending or "budget-reached"
         if _claimed(recorder):
             _insist(recorder)

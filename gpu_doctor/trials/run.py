@@ -111,6 +111,8 @@ def run(
         recorder.note(note)
     try:
         recording = recorder.close(ended.outcome, ended.reason)
+        if ended.stuck and len(recording.steps):  # the last step is counted at the close
+            recording = replace(recording, reason="")
         if files is None or stretch is None:
             return Result(recording, ended.error)
         timed = stretch.timed(recording)
@@ -126,6 +128,8 @@ class _End:
     outcome: str
     reason: str = ""
     error: BaseException | None = None
+    stuck: bool = False
+    """It reached no further step and was ended for that: the reason is told where it has no step at all."""
 
 
 def _executed(
@@ -163,7 +167,7 @@ def _executed(
 def _overruled(ended: _End, guard: StepGuard, refusal: str, interrupted: bool) -> _End:
     """How it ended as we or the user wanted it, whatever the code made of an interrupt or of a refused file."""
     if guard.ended and ended.outcome not in ("stopped", "out-of-memory"):
-        ended = _End("budget-reached", guard.reason)
+        ended = _End("budget-reached", guard.reason, stuck=True)
     if refusal:
         ended = _End("refused", refusal)
     if interrupted:  # the user wants the trial to end

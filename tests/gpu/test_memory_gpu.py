@@ -43,9 +43,9 @@ def ran(body: str, seconds: float) -> Recording:
 def test_what_is_read_of_a_healthy_loop() -> None:
     vitals = measure(ran("pass", 6.0))
     assert vitals.cards_seen and vitals.driver_cuda and vitals.driver_cuda >= (11, 0)
-    assert vitals.architecture_support == 2 and vitals.ooms == 0 and vitals.alloc_retries == 0
+    assert vitals.architecture_support == 2 and vitals.alloc_retries == 0
     assert vitals.device_growth_bytes_per_step == 0.0
-    if not vitals.mig and vitals.sm_clock_mhz is not None and vitals.sm_clock_max_mhz is not None:
+    if vitals.sm_clock_mhz is not None and vitals.sm_clock_max_mhz is not None:
         assert 0 < vitals.sm_clock_mhz <= vitals.sm_clock_max_mhz
         assert vitals.throttled_share is None or 0.0 <= vitals.throttled_share <= 1.0
     assert vitals.device_used_bytes and vitals.reserved_peak_bytes

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 import gpu_doctor
 from gpu_doctor.trials.interrupts import uninterrupted
@@ -176,18 +176,19 @@ def test_a_knob_that_cannot_act_is_refused_with_a_reason() -> None:
 
 def test_stop_from_another_thread_ends_a_run_soon() -> None:
     ns = namespace()
-    ns["loader"] = DataLoader(Rows(100_000, 64, 4, sleep_s=2e-3), batch_size=32)
-    case = gpu_doctor.case(CELL, ns)
     at: list[int] = []
 
-    def stop() -> None:
-        at.append(ns["seen"]["n"])
-        case.stop()
+    def collated(rows: list[Any]) -> Any:
+        if ns["seen"]["n"] == 10 * 32:
+            at.append(ns["seen"]["n"])
+            click = threading.Thread(target=case.stop)
+            click.start()
+            click.join()
+        return default_collate(rows)
 
-    timer = threading.Timer(0.5, stop)
-    timer.start()
+    ns["loader"] = DataLoader(Rows(100_000, 64, 4), batch_size=32, collate_fn=collated)
+    case = gpu_doctor.case(CELL, ns)
     recording = case.run()
-    timer.join()
     assert recording.outcome == "stopped"
     assert ns["seen"]["n"] - at[0] <= 4 * 32, "the step that runs, and few more"
     assert "last" not in ns

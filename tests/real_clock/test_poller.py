@@ -254,6 +254,30 @@ def test_stop_before_start_and_a_reading_that_hangs() -> None:
     assert added == []  # a late reading belongs to no run
 
 
+def test_a_finalizer_that_falls_to_the_thread_is_waited_for() -> None:
+    """Python collects the user's garbage on any thread, and torch's loaders wait there for their workers."""
+    begun, release = threading.Event(), threading.Event()
+    notes: list[str] = []
+
+    class Forgotten:
+        def __del__(self) -> None:
+            begun.set()
+            release.wait(20)
+
+    def look() -> None:
+        Forgotten()
+
+    poller = Poller([], lambda *_: None, note=notes.append, sampler=look)
+    poller.start()
+    assert begun.wait(20)
+    end = threading.Timer(1.0, release.set)
+    end.start()
+    poller.stop(timeout=0.2)
+    assert not any(one.name == "gpu_doctor-poller" for one in threading.enumerate())
+    assert not any("took too long" in one for one in notes)
+    end.join()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_may_stop_it_without_waiting_for_anything() -> None:
     poller = Poller([], lambda *_: None, note=print, sampler=lambda: None, sampler_period_s=1e-4)

@@ -74,19 +74,28 @@ def spin() -> None:
         pass
 
 
+def spun(child: subprocess.Popen[bytes], cpu_s: float) -> None:
+    """Returns when a child has used so many CPU seconds more, however busy the machine is."""
+    process = psutil.Process(child.pid)
+    end_s = sum(process.cpu_times()[:2]) + cpu_s
+    while sum(process.cpu_times()[:2]) < end_s:
+        time.sleep(0.01)
+
+
 def test_children_are_counted_and_their_cpu_goes_on_after_they_end() -> None:
-    tree = host._Tree(time.perf_counter)
+    tree, spins_s, begin_s = host._Tree(time.perf_counter), 0.2, time.perf_counter()
     found = values(tree.read(), None)
     before = found["child_processes"]  # other tests of the run may have left some, such as a resource tracker
     assert ("workers_rss_bytes" in found) == (before > 0)
-    spin = "import time; t = time.perf_counter()\nwhile time.perf_counter() - t < 0.6: pass"
-    with subprocess.Popen([sys.executable, "-c", spin]) as child:
-        time.sleep(0.3)
-        during = values(tree.read(), None)
-        child.wait()
-    after = values(tree.read(), None)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
+        spun(child, spins_s)
+        during, middle_s = values(tree.read(), None), time.perf_counter()
+        spun(child, spins_s)
+        child.kill()
+    after, end_s = values(tree.read(), None), time.perf_counter()
     assert during["child_processes"] == before + 1 and during["workers_rss_bytes"] > MIB
-    assert during["process_cpu_pct"] > 5 and after["process_cpu_pct"] > 5
+    for told, took_s in ((during, middle_s - begin_s), (after, end_s - middle_s + TICK_S)):
+        assert told["process_cpu_pct"] / 100 * host.usable_cores() * took_s >= spins_s - TICK_S
     assert after["child_processes"] == before
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import signal
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -46,7 +50,7 @@ def nothing_of_ours_survives() -> Iterator[None]:
     interrupt = signal.getsignal(signal.SIGINT)
     yield
     left = [f"patch {name}" for name in (_patches() - patches).elements()]
-    left += [f"thread {thread.name}" for thread in _threads_left(threads)]
+    left += [f"thread {thread.name}{_place(thread)}" for thread in _threads_left(threads)]
     left += [f"hook in {name}" for name, keys in _hooks().items() if keys - hooks.get(name, frozenset())]
     left += [f"replaced {name}" for name, value in _seams().items() if _is_ours(value, seams.get(name))]
     left += [f"mode {one!r} around torch's functions" for one in _modes()[len(modes) :]]
@@ -55,6 +59,36 @@ def nothing_of_ours_survives() -> Iterator[None]:
         signal.signal(signal.SIGINT, interrupt)
     if left:
         pytest.fail("This test left behind: " + ", ".join(left), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def no_worker_survives() -> Iterator[None]:
+    """Ends the workers of loaders that a test has left alone."""
+    with workers_ended():
+        yield
+
+
+@contextmanager
+def workers_ended() -> Iterator[None]:
+    """Afterwards no worker lives that a loader has started meanwhile; the loader would start others.
+
+    The namespaces of cells are in cycles of references. torch waits 5 s for each worker of an iterator that is found
+    in one: when Python collects it, which is at any later time and on any thread.
+    """
+    before = set(multiprocessing.active_children())
+    yield
+    left = set(multiprocessing.active_children()) - before
+    torch_data = _loaded("torch.utils.data.dataloader")
+    if not left or torch_data is None:
+        return
+    kinds = torch_data.DataLoader, torch_data._MultiProcessingDataLoaderIter
+    every = gc.get_objects()  # noqa: TID251 (the test has ended: no thread of a loop's runs)
+    known = [one for one in every if issubclass(type(one), kinds)]
+    for one in known:
+        if left.intersection(vars(one).get("_workers", ())):
+            one._shutdown_workers()
+        if left.intersection(getattr(vars(one).get("_iterator"), "_workers", ())):
+            object.__setattr__(one, "_iterator", None)
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +150,12 @@ def _threads_left(before: set[threading.Thread]) -> list[threading.Thread]:
             if thread.is_alive():
                 left.append(thread)
     return left
+
+
+def _place(thread: threading.Thread) -> str:
+    """Where a thread is: ` in stop (poller.py:110)`."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return f" in {frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})" if frame else ""
 
 
 def _hooks() -> dict[str, frozenset[Any]]:

@@ -73,8 +73,8 @@ def arrays_accumulated(t: Truth) -> None:
 def arrays_with_evaluation(t: Truth) -> None:
     """The same with an `estimate_loss` every 4 steps, in the manner of nanoGPT.
 
-    What is drawn before its first forward cannot be told from the training's and is `other`; what is drawn for the
-    training right after it cannot be told from the evaluation's.
+    The evaluation lasts from `model.eval()` to `model.train()`: what is drawn in between is the evaluation's, and what
+    is drawn for the training after it is `other`.
     """
     model = net(t)
     optimizer = sgd(model)
@@ -82,18 +82,18 @@ def arrays_with_evaluation(t: Truth) -> None:
     @torch.no_grad()
     def estimate_loss() -> None:
         model.eval()
-        for i in range(3):
-            x, y = get_batch(t, "evaluation" if i else "other")
+        for _ in range(3):
+            x, y = get_batch(t, "evaluation")
             loss_of(model(x), y)
-            t.lap("evaluation")
         model.train()
+        t.lap("evaluation")
 
     optimizer.zero_grad()
     x, y = get_batch(Truth())
     t.start()
     for i in range(14):
         if i:
-            x, y = get_batch(t, "evaluation" if i % 4 == 0 else "other")
+            x, y = get_batch(t)
         learn(t, model, optimizer, x, y)
         if i % 4 == 3:
             estimate_loss()

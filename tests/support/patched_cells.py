@@ -8,6 +8,7 @@ import gpu_doctor
 from gpu_doctor.cell.fix import Fix
 from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.trials.knobs import KNOBS
+from tests.support.leftovers import workers_ended
 
 assert KNOBS  # the knobs are imported here, before a test's time is counted
 
@@ -81,7 +82,8 @@ def ran(cells: list[str], entered: bool = False, earlier: str = PRELUDE) -> tupl
     for cell in [earlier, *cells[:-1]]:
         exec(compile(cell, "<cell>", "exec"), namespace)
     case = gpu_doctor.case(cells[-1], namespace)
-    return case, case.run()
+    with workers_ended():
+        return case, case.run()
 
 
 def fixed(cells: list[str], settings: dict[str, Any], earlier: str = PRELUDE) -> tuple[Fix, list[str]]:

@@ -114,7 +114,7 @@ def test_the_readme_is_a_screen_and_a_half_and_tells_how_many_rules_there_are() 
     from gpu_doctor.diagnosis.rules import CAUSES
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"{len(CAUSES)} [rules](docs/reference/rules.md)" in " ".join(readme.split())
+    assert f"{len(CAUSES)} [causes](docs/reference/rules.md)" in " ".join(readme.split())
     assert len(readme.splitlines()) <= 110
 
 

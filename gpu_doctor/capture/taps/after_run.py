@@ -11,10 +11,8 @@ from typing import Any, Final, TypeAlias
 
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import (
-    attention_cost,
     fused_cost,
     logits_cost,
-    operation_cost,
     pairs_cost,
     python_cost,
 )
@@ -24,8 +22,6 @@ Timings: TypeAlias = tuple[tuple[str, Callable[[Mapping[str, Any]], dict[str, An
 """What is timed -> from the facts of the run to those that the figure adds, or is added to; none where it has no such
 thing."""
 ON_A_CPU: Final[Timings] = (
-    ("shortest operation", operation_cost.timed),
-    ("attention", attention_cost.timed),
     ("unused logits", logits_cost.timed),
     ("comparison of pairs", pairs_cost.timed),
     ("fused optimizer", fused_cost.timed),

@@ -25,15 +25,11 @@ def both(vitals: Vitals) -> float | None:
 
 
 def computing(vitals: Vitals) -> float | None:
-    """Of that, what goes into numbers; None where it does not set the loop's pace.
-
-    On a CPU, without what it takes to go from operation to operation, however many numbers they have; both were timed
-    in this run.
-    """
+    """The same; None where it does not set the loop's pace."""
     spent = both(vitals)
     if spent is None or not gpu_pace.kernels_set_it(vitals):
         return None
-    return max(spent - (vitals.dispatch_share or 0.0), 0.0)
+    return spent
 
 
 def loss(vitals: Vitals) -> float | None:

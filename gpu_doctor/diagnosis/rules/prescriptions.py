@@ -49,6 +49,14 @@ def __iter__(self):  # of the dataset
 loader = DataLoader(stream, batch_size=None)"""
 GRAPHLESS: Final = re.compile(r"no_grad|inference_mode|set_grad_enabled|requires_grad_\(False\)|\.predict\(")
 INFERENCE: Final = "with torch.inference_mode():\n    for inputs in loader:\n        outputs = model(inputs)"
+COMPILED: Final = Prescription(
+    "Compile the model", Safety.SAFE, settings={"compile": True}, code="model = torch.compile(model)"
+)
+SEGMENTS: Final = Prescription(
+    "Let the allocator join free blocks (set it before torch is imported, in a fresh kernel)",
+    Safety.BY_HAND,
+    code='import os\nos.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"',
+)
 ONE_CALL = "def __getitems__(self, indices): ...  # of the dataset: one vectorised call a batch"
 
 

@@ -31,8 +31,6 @@ class ArithmeticVitals:
     flops_per_step: float | None = None
     """Floating-point operations of a step of this run (a multiplication and an addition are two): matrix products,
     convolutions and attention, forward and backward, as they are executed (recomputed ones count again)."""
-    useful_flops_per_step: float | None = None
-    """Of them, those of no forward that activation checkpointing repeats; None where that was not told apart."""
     flops_per_s: float | None = None
     """The same a second of wall-clock, after warm-up."""
     peak_flops_per_s: float | None = None
@@ -68,7 +66,6 @@ def arithmetic(recording: Recording, steps: Steps, begin_s: float) -> dict[str, 
     return found | {
         "flops_per_step": per_step,
         "flops_per_s": per_s,
-        "useful_flops_per_step": None if useful is None else useful * per_step,
         "hfu_share": executed,
         "mfu_share": None if executed is None or useful is None else useful * executed,
     }

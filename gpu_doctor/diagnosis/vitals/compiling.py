@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from gpu_doctor.recording import Setup, Steps
 from gpu_doctor.recording.setup import Compilation
+
+FEW: Final = 2
+"""Recompilations of a function that a sound loop has: one for sizes that vary (torch's own `automatic_dynamic_shapes`
+makes it after the first change), one for the grad mode of an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -46,3 +52,13 @@ def compiling(setup: Setup, rest: Steps) -> dict[str, tuple[Recompiled, ...] | N
         for versions in functions.values()
     ]
     return {"recompiled": tuple(sorted(found, key=lambda one: -one.share))}
+
+
+def often(recompiled: Iterable[Recompiled] | None) -> list[Recompiled]:
+    """Functions that were compiled more often than a sound loop needs, dearest first."""
+    return [one for one in recompiled or () if len(one.versions) > FEW]
+
+
+def again_share(recompiled: Iterable[Recompiled] | None) -> float:
+    """Their share of the wall-clock after the warm-up, 0..1."""
+    return min(sum(one.share for one in often(recompiled)), 1.0)

@@ -15,12 +15,10 @@ from gpu_doctor.diagnosis.vitals.hardware import HardwareVitals
 from gpu_doctor.diagnosis.vitals.lines import enough, total
 from gpu_doctor.diagnosis.vitals.memory import MemoryVitals
 from gpu_doctor.diagnosis.vitals.setup import SetupVitals
+from gpu_doctor.machine.cards import TENSOR_CORES
 from gpu_doctor.recording import LineCost, LoaderSetup, SettingValue
 from gpu_doctor.recording.setup import Chore, Traffic
 
-FORWARD_TIMES: Final = 1.5
-"""A forward and a loss that a backward belongs to take no longer than this times the backward (0.6 to 1.4 were measured
-on small models)."""
 SYNC_SHARE: Final = 0.05
 """From here on waits for values empty the queue, not slow launches (host-sync)."""
 
@@ -300,26 +298,25 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
         return max(self.micro_batches or 1.0, 1.0)
 
     @property
-    def dispatch_share(self) -> float | None:
-        """Part of the wall-clock in which a CPU goes from operation to operation, in forward, loss and backward.
+    def operation_s(self) -> float | None:
+        """Mean seconds of an operation in a CPU's backward.
 
-        The backward's operations times the least that one takes on this machine. Forward and loss consist of the same
-        operations, which take them no longer. None on a GPU, where queue and clock tell; where a step may have more
-        than the one backward that was seen; and where the forward is so much longer than the backward that part of it
-        has none (frozen layers, a teacher).
+        None on a GPU, where queue and clock tell; where the operations were not counted; and where a step may have more
+        than the one backward whose operations were.
         """
-        least, operations, backward = self.setup.operation_s, self.setup.graph_operations, self.backward_share
-        if self.on_gpu or not least or not operations or not backward or not self.step_wall_s:
+        operations, backward, step_s = self.setup.graph_operations, self.backward_share, self.host_step_s
+        if self.on_gpu or not operations or not backward or not step_s:
             return None
         if round(self.rounds, 1) > 1.0 or len(self.setup.optimizers) > 1:
             return None
-        floor = least * operations / self.step_wall_s
-        ahead = (self.forward_share or 0.0) - (self.no_grad_share or 0.0) + (self.loss_share or 0.0)
-        if ahead > FORWARD_TIMES * backward:
-            return None
-        return min(floor, backward) + min(floor, min(floor / backward, 1.0) * max(ahead, 0.0))
+        return backward * step_s / operations
 
     @property
     def compiled(self) -> bool:
         """Whether the model is compiled, by the user or by the knob, which leaves nothing on the model."""
         return (self.model is not None and self.model.compiled) or self.settings.get("compile") is True
+
+    @property
+    def could_compile(self) -> bool:
+        """True if torch.compile is possible here and not in use: static shapes, and a card that Triton supports."""
+        return self.static_shapes and not self.compiled and (self.capability is None or self.at_least(TENSOR_CORES))

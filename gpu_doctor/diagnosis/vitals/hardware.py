@@ -45,7 +45,6 @@ class HardwareVitals:
     sm_clock_free_mhz: float | None = None
     """Mean over the readings that were not."""
     sm_clock_max_mhz: float | None = None
-    power_w: float | None = None
     power_limit_w: float | None = None
     power_default_w: float | None = None
     """The limit as the card was delivered."""
@@ -66,8 +65,6 @@ class HardwareVitals:
     pcie_width_max: float | None = None
     c2c_bytes_per_s: float | None = None
     """One way over NVLink-C2C, where GPU and CPU share a module: copies take it, and not the PCIe link."""
-    mig: bool | None = None
-    """The device is a MIG slice of a card."""
     cards_seen: int | None = None
     """GPUs of this process that NVML answered for; None = NVML was not there."""
     driver_cuda: tuple[int, int] | None = None
@@ -103,19 +100,17 @@ def hardware(recording: Recording, steps: Steps, begin_s: float) -> dict[str, An
     seen = {device for device in asked if device is not None}
     device = recording.setup.gpu_index
     card = _Card(recording, device if device is not None else min(seen, default=0), steps, begin_s)
-    served, mig, architecture = card.last("driver_cuda"), card.last("mig"), card.last("architecture_support")
+    served, architecture = card.last("driver_cuda"), card.last("architecture_support")
     found: dict[str, Any] = {
         "cards_seen": len(seen) or None,
         "driver_cuda": served_cuda(served) if served else None,
         "architecture_support": None if architecture is None else int(architecture),
-        "mig": None if mig is None else bool(mig),
     }
     if device is None:
         return found
     others = card.values("other_processes")
     return found | {
         **_clocks(card),
-        "power_w": card.mean("gpu_power_w"),
         "power_limit_w": card.last("gpu_power_limit_w"),
         "power_default_w": card.last("gpu_power_default_w"),
         "temperature_c": card.most("gpu_temperature_c"),

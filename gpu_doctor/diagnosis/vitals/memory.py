@@ -26,8 +26,6 @@ class MemoryVitals:
     """Largest reading of free pieces inside of blocks in use: they can neither be given back nor joined."""
     alloc_retries: float | None = None
     """Allocations in this run that fitted only after the allocator had given everything cached back."""
-    ooms: float | None = None
-    """Allocations in this run that did not fit."""
     device_used_bytes: float | None = None
     """Largest reading of the memory in use on that GPU, all processes and CUDA's own (NVML)."""
     device_growth_bytes_per_step: float | None = None
@@ -110,7 +108,6 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
         "reserved_first_bytes": float(reserved.values[0]) if reserved is not None and len(reserved.values) else None,
         "inactive_split_bytes": _most(recording.one_series("torch_inactive_split_bytes", device)),
         "alloc_retries": _most(recording.one_series("torch_alloc_retries", device)),
-        "ooms": _most(recording.one_series("torch_ooms", device)),
         "device_used_bytes": used,
     }
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from gpu_doctor.recording import DeviceSetup, Setup
 from gpu_doctor.recording.setup import EvaluationFacts, FrozenForward, InputFacts, ModelFacts, OptimizerFacts, Padding
+
+LOOKED_AT: Final = 5
+"""Forwards after which it is known whether shapes change."""
+FEW_SHAPES: Final = 2
+"""A full and a last batch."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,12 @@ class SetupVitals:
     def inputs(self) -> InputFacts | None:
         """What the model was handed."""
         return self.setup.inputs
+
+    @property
+    def static_shapes(self) -> bool:
+        """The model is known to get inputs of one shape, a last batch aside: torch.compile compiles them once."""
+        inputs = self.inputs
+        return inputs is not None and inputs.looked_at >= LOOKED_AT and inputs.shapes <= FEW_SHAPES
 
     @property
     def padding(self) -> tuple[Padding, ...] | None:

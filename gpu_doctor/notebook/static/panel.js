@@ -775,10 +775,11 @@ function anatomyPart({ anatomy, status, labels, words }) {
 function findingPart(finding, state, panel) {
   return h(
     "details",
-    { key: finding.rule },
+    { key: finding.rule, class: `gd-of-${finding.kind}` },
     h(
       "summary",
       {},
+      finding.share === null ? null : h("i", { class: "gd-part", style: `--gd-share: ${100 * finding.share}%`, "aria-hidden": "true" }),
       h("span", { class: finding.risk ? "gd-share gd-risky" : "gd-share" }, finding.price),
       h("b", {}, finding.rule),
       h("span", {}, worded(finding.headline))
@@ -804,12 +805,14 @@ function silencePart(one) {
   );
 }
 function findingsPart(state, panel) {
-  const { findings, silent, words } = state;
+  const { findings, hints, silent, words } = state;
   return h(
     "section",
     { class: "gd-findings" },
     findings.length ? h("div", { class: "gd-title" }, h("b", {}, words.findings), h("span", { class: "gd-soft" }, words.findingsOf)) : null,
     findings.map((finding) => findingPart(finding, state, panel)),
+    hints.length ? h("div", { class: "gd-title" }, h("b", {}, words.hints)) : null,
+    hints.map((hint) => findingPart(hint, state, panel)),
     silent.length ? h(
       "details",
       { key: "silent" },

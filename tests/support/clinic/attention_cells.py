@@ -72,12 +72,12 @@ TRAINING = """
             loss.backward()
             optimizer.step()
 """
-FLASH = AttentionCalls("flash", 24, 8, 16, 4096, 4096, 64, "bfloat16", causal=True)
+FLASH = AttentionCalls("flash", 24, 8, 16, 4096, 4096, 64, "bfloat16")
 
 
 def on_card(calls: AttentionCalls) -> Loop:
     """A language model of width 1024 on a card that is kept busy."""
-    model = ModelFacts({"cuda:0": 1400 << 20}, product_weights=24 * 12 * 1024 * 1024)
+    model = ModelFacts({"cuda:0": 1400 << 20})
     return BUSY.but(setup={"autocast": "bfloat16", "model": model, "attention_calls": (calls,)})
 
 
@@ -85,7 +85,7 @@ CELLS: tuple[Patient, ...] = (
     Cell(
         name="gpt-with-attention-by-hand",
         klass="compute",
-        top=("attention-by-hand",),
+        top=("attention",),
         before=LANGUAGE_MODEL % BY_HAND,
         sick=TRAINING,
         cured=(LANGUAGE_MODEL % FUSED).split("text = ")[0] + TRAINING,
@@ -94,14 +94,14 @@ CELLS: tuple[Patient, ...] = (
         name="gpt-with-fused-attention",
         klass="compute",
         healthy=True,
-        never=("attention-by-hand",),
+        never=("attention",),
         before=LANGUAGE_MODEL % FUSED,
         sick=TRAINING,
     ),
     Cell(
         name="gpt-with-dropout-inside-its-attention",
         klass="compute",
-        top=("slow-attention-kernel",),
+        top=("attention",),
         before=LANGUAGE_MODEL % DROPPED,
         sick=TRAINING,
         cured=(LANGUAGE_MODEL % FUSED).split("text = ")[0] + TRAINING,
@@ -110,27 +110,27 @@ CELLS: tuple[Patient, ...] = (
         name="gpt-with-a-mask-on-a-cpu",
         klass="compute",
         healthy=True,
-        never=("slow-attention-kernel", "attention-by-hand"),
+        never=("attention",),
         before=LANGUAGE_MODEL % MASKED,
         sick=TRAINING,
     ),
     Recorded(
         "card-whose-attention-is-masked",
         "compute",
-        ("slow-attention-kernel",),
-        play=read(on_card(replace(FLASH, kernel="efficient", masked=True, causal=False))),
+        ("attention",),
+        play=read(on_card(replace(FLASH, kernel="efficient"))),
     ),
     Recorded(
         "card-whose-queries-left-autocast",
         "compute",
-        ("slow-attention-kernel",),
-        play=read(on_card(replace(FLASH, kernel="efficient", dtype="float32", masked=False))),
+        ("attention",),
+        play=read(on_card(replace(FLASH, kernel="efficient", dtype="float32"))),
     ),
     Recorded(
         "card-whose-attention-is-flash",
         "compute",
         healthy=True,
-        never=("slow-attention-kernel",),
+        never=("attention",),
         play=read(on_card(FLASH)),
     ),
 )

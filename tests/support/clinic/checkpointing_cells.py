@@ -100,7 +100,7 @@ CELLS: tuple[Patient, ...] = (
         name="encoder-that-keeps-its-activations",
         klass="compute",
         healthy=True,
-        never=("needless-checkpointing", "slow-attention-kernel"),
+        never=("needless-checkpointing", "attention"),
         before=MODEL % "layer(x)",
         sick=TRAINING,
     ),

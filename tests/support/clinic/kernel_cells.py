@@ -67,6 +67,12 @@ CELLS: tuple[Patient, ...] = (
         play=read(BUSY.but(setup={**RESNET, "model": ModelFacts({"cuda:0": 102 << 20}, convolutions=53)}), **CLOCKS),
     ),
     Recorded(
+        "card-with-a-model-that-is-not-compiled",
+        "compute",
+        ("compile",),
+        play=read(BUSY.but(setup=GPT), **CLOCKS),
+    ),
+    Recorded(
         "card-that-emulates-bfloat16",
         "compute",
         ("emulated-half-precision",),

@@ -54,7 +54,8 @@ CASES = [
 @pytest.mark.parametrize(("loop", "rule"), CASES, ids=[rule for _, rule in CASES])
 def test_a_loop_that_predicts_is_offered_no_refused_setting(loop: Loop, rule: str) -> None:
     recording = loop.recording()
-    findings = diagnose(recording).findings
+    found = diagnose(recording)
+    findings = (*found.findings, *found.hints)
     assert findings[0].rule == rule
     cure = findings[0].prescriptions[0]
     assert not cure.settings and cure.safety.value == "by-hand" and cure.code and "not by a trial" in cure.text
@@ -64,7 +65,7 @@ def test_a_loop_that_predicts_is_offered_no_refused_setting(loop: Loop, rule: st
 
 
 def test_a_loop_that_trains_is_offered_a_trial() -> None:
-    cure = diagnose(on_gpu(tensor_active=None).recording()).findings[0].prescriptions[0]
+    cure = diagnose(on_gpu(tensor_active=None).recording()).hints[0].prescriptions[0]
     assert cure.settings == {"amp": "bf16"} and "not by a trial" not in cure.text
 
 

@@ -111,10 +111,13 @@ def test_what_a_step_gives_back_is_no_rise() -> None:
 def test_the_second_card_is_read_where_the_loop_trains_on_it() -> None:
     loop = on_gpu(setup={"device": "cuda:1"})
     recording = read(
-        read(loop.recording(), 0, gpu_temperature_c=90, torch_ooms=7), 1, gpu_temperature_c=50, torch_ooms=0
+        read(loop.recording(), 0, gpu_temperature_c=90, torch_alloc_retries=7),
+        1,
+        gpu_temperature_c=50,
+        torch_alloc_retries=0,
     )
     vitals = measure(recording)
-    assert (vitals.temperature_c, vitals.ooms) == (50, 0)
+    assert (vitals.temperature_c, vitals.alloc_retries) == (50, 0)
 
 
 def test_joules_of_a_sample() -> None:
@@ -124,9 +127,9 @@ def test_joules_of_a_sample() -> None:
     assert measure(read(loop.recording(), 0, gpu_energy_j=5e6)).energy_per_sample_j is None
 
 
-def test_a_slice_is_noted_and_facts_stand_without_a_gpu_loop() -> None:
-    vitals = measure(read(Loop().recording(), 0, gpu_memory_total_bytes=8e9, driver_cuda=12040, mig=1))
-    assert (vitals.cards_seen, vitals.driver_cuda, vitals.mig) == (1, (12, 4), True)
+def test_facts_of_a_card_stand_without_a_gpu_loop() -> None:
+    vitals = measure(read(Loop().recording(), 0, gpu_memory_total_bytes=8e9, driver_cuda=12040))
+    assert (vitals.cards_seen, vitals.driver_cuda) == (1, (12, 4))
     assert vitals.temperature_c is None
 
 

@@ -174,14 +174,12 @@ def test_a_risk_is_marked_and_says_what_will_happen() -> None:
     given = shown(starved())
     diagnosis = given.diagnosis
     assert diagnosis is not None
-    risk = Finding(
-        "memory-growth", "Memory grows by 23 KiB a step.", 0.0, risk="The memory is full after 340 more steps."
-    )
-    both = drawn(replace(given, diagnosis=replace(diagnosis, findings=(*diagnosis.findings, risk))))
-    assert (both["findings"][0]["price"], both["findings"][0]["risk"], both["verdict"]["risk"]) == ("75 %", "", "")
-    assert both["findings"][1]["price"] == "⚠ risk"
-    assert both["findings"][1]["risk"] == "The memory is full after 340 more steps."
-    alone = drawn(replace(given, diagnosis=replace(diagnosis, findings=(risk,), verdict="A risk: memory grows.")))
+    full = "The memory is full after 340 more steps."
+    risk = Finding("memory-growth", "Memory grows by 23 KiB a step.", None, risk=full, kind="hint")
+    both = drawn(replace(given, diagnosis=replace(diagnosis, hints=(risk,))))
+    assert (both["findings"][0]["price"], both["findings"][0]["risk"], both["verdict"]["risk"]) == ("lost 75 %", "", "")
+    assert (both["hints"][0]["price"], both["hints"][0]["share"], both["hints"][0]["risk"]) == ("⚠ risk", None, full)
+    alone = drawn(replace(given, diagnosis=replace(diagnosis, findings=(), hints=(risk,), verdict="A risk: it grows.")))
     assert alone["verdict"]["risk"] == "⚠ The memory is full after 340 more steps."
 
 

@@ -253,25 +253,35 @@ def test_many_silent_rules_are_one_line_a_reason() -> None:
 
 
 GROWTH = Finding(
-    "memory-growth", "Memory grows by 23 KiB a step.", 0.0, risk="The memory is full after 340 more steps."
+    *("memory-growth", "Memory grows by 23 KiB a step.", None),
+    risk="The memory is full after 340 more steps.",
+    kind="hint",
 )
 
 
-def test_a_risk_is_marked_with_what_will_happen_and_has_no_price_of_nothing() -> None:
+def test_a_risk_is_marked_with_what_will_happen_and_has_no_price() -> None:
     one = recording()
-    both = diagnosed(one)
-    both = dataclasses.replace(both, findings=(*both.findings, GROWTH))
+    both = dataclasses.replace(diagnosed(one), hints=(GROWTH,))
     for said in (Page(as_text.html(Reported(both, (one,)))).text, as_text.text(Reported(both, (one,)))):
-        assert re.search(r"2\.? memory-growth.{1,3}⚠ risk", said)
+        assert re.search(r"memory-growth.{1,3}⚠ risk", said)
         assert "⚠ The memory is full after 340 more steps." in said
         assert not re.search(r"memory-growth\W+0 %", said)
-    dear = dataclasses.replace(GROWTH, cost_share=0.12)
-    assert "12 % ⚠ risk" in as_text.text(Reported(diagnosed(one, findings=(dear,)), (one,)))
+
+
+def test_the_kinds_of_findings_are_told_apart() -> None:
+    one = recording()
+    bound = Finding("launch-bound", "Launch-bound: at most 21 % to gain.", 0.21, kind="at-most")
+    hint = Finding("full-precision", "It computes in float32: bf16 is worth a trial.", None, kind="hint")
+    found = dataclasses.replace(diagnosed(one), findings=(*diagnosed(one).findings[:1], bound), hints=(hint,))
+    for said in (Page(as_text.html(Reported(found, (one,)))).text, as_text.text(Reported(found, (one,)))):
+        flat = " ".join(said.split())
+        assert re.search(r"1\.? [a-z-]+,? lost \d+ %", flat) and re.search(r"2\.? launch-bound,? at most 21 %", flat)
+        assert re.search(r"full-precision,? worth a trial", flat)
 
 
 def test_a_run_that_ended_is_no_risk_any_more() -> None:
     one = recording(outcome="out-of-memory", reason="CUDA out of memory.")
-    ended = Finding("out-of-memory", "The GPU ran out of memory.", 0.0, risk="The same settings will fail again.")
+    ended = Finding("out-of-memory", "No memory.", None, risk="The same settings will fail again.", kind="hint")
     assert "out-of-memory, ⚠ ended the run" in as_text.text(Reported(diagnosed(one, findings=(ended,)), (one,)))
 
 

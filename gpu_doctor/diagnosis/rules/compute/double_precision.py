@@ -70,7 +70,7 @@ def _spent(vitals: Vitals) -> float | None:
     spent = passes.computing(vitals)
     if spent is None or vitals.on_gpu:
         return spent and vitals.gpu_busy_share  # its optimizer computes in float64 as well
-    if vitals.dispatch_share is not None:
+    if vitals.operation_s is not None:
         return spent
     # How much goes from operation to operation is not known (nothing is trained, or in several rounds): no more than
     # the weights and a slow core give is counted.

@@ -20,10 +20,9 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import gpu_idle
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, hot_lines
-from gpu_doctor.diagnosis.rules.host import launch_bound
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals import idle
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import total
 from gpu_doctor.recording import LineCost
@@ -104,8 +103,8 @@ def _of_a_batch(vitals: Vitals) -> Finding | None:
         return None  # whole batches: a cell that is called for every time step; or parts of samples: crops
     spent = vitals.passes_share
     if vitals.on_gpu:  # its kernels of one row take about as long as those of all rows, and it waits for launches
-        bound = launch_bound.check(vitals) is not None
-        spent = (gpu_idle.launching(vitals) or 0.0) if bound else vitals.together("gpu_forward", "gpu_backward")
+        bound = vitals.gpu_outruns_host
+        spent = (idle.launching(vitals) or 0.0) if bound else vitals.together("gpu_forward", "gpu_backward")
     share = spent * (1.0 - 1.0 / samples)
     if share < COMPUTING_SHARE:
         return None

@@ -27,8 +27,8 @@ When to leave it
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.fused_optimizer import fusing
 from gpu_doctor.diagnosis.rules import gpu_pace
-from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals import idle
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("optimizer_share", "step_wall_s", "optimizer_facts")
@@ -44,7 +44,7 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     one, theirs, low, gain = found.largest, found.share, found.least, found.gain
     cost = theirs * (1.0 - 1.0 / low)
-    waited = 0.0 if vitals.device_limits else hidden_sync.waited_share(vitals)
+    waited = 0.0 if vitals.device_limits else idle.sync_share(vitals)
     if waited and vitals.gpu_gap_share is not None:  # without the wait the queue would hide the rest
         cost = min(cost, max(vitals.gpu_gap_share - waited, 0.0))
     cost = gpu_pace.at_most(vitals, cost)

@@ -4,15 +4,13 @@ from types import ModuleType
 
 from gpu_doctor.diagnosis.rules.distributed import (
     communication_bound,
-    data_parallel,
-    idle_gpus,
     straggler,
     sync_on_every_microbatch,
+    unused_gpus,
 )
 
 MODULES: tuple[ModuleType, ...] = (
-    idle_gpus,
-    data_parallel,
+    unused_gpus,
     straggler,
     sync_on_every_microbatch,
     communication_bound,

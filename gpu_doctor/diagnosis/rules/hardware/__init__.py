@@ -3,21 +3,13 @@
 from types import ModuleType
 
 from gpu_doctor.diagnosis.rules.hardware import (
-    capped_clocks,
-    cpu_only_torch,
-    driver_too_old,
+    clocks,
+    gpu_not_used,
     shared_gpu,
-    slow_link,
-    throttled,
-    unsupported_architecture,
 )
 
 MODULES: tuple[ModuleType, ...] = (
-    throttled,
-    capped_clocks,
+    gpu_not_used,
+    clocks,
     shared_gpu,
-    slow_link,
-    cpu_only_torch,
-    driver_too_old,
-    unsupported_architecture,
 )

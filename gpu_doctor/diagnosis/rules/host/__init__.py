@@ -8,8 +8,7 @@ from gpu_doctor.diagnosis.rules.host import (
     cpu_oversubscription,
     debug_mode_on,
     garbage_collected_each_step,
-    hidden_sync,
-    host_sync,
+    gpu_sync,
     launch_bound,
     python_in_forward,
     slow_generator,
@@ -17,13 +16,12 @@ from gpu_doctor.diagnosis.rules.host import (
 )
 
 MODULES: tuple[ModuleType, ...] = (
+    gpu_sync,
     cache_emptied_each_step,
     checkpoint_stall,
     cpu_oversubscription,
     debug_mode_on,
     garbage_collected_each_step,
-    host_sync,
-    hidden_sync,
     launch_bound,
     python_in_forward,
     slow_generator,

@@ -23,9 +23,10 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import gpu_idle, passes
+from gpu_doctor.diagnosis.rules import passes
 from gpu_doctor.diagnosis.rules.python_pace import pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals import idle
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("step_wall_s", "backward_share")
@@ -58,7 +59,7 @@ def check(vitals: Vitals) -> Finding | None:
         costs["anomaly"] = max(usual, _slowed_share(vitals))
     if (on := _on_share(vitals, "profiler", "profiler_on_s")) >= ON_SHARE:
         costs["profiler"] = on * min(layers * slower * PROFILER_LAYER_S / step_s, taken)
-    if vitals.on_gpu and flags.get("launch_blocking") and (launching := gpu_idle.launching(vitals)) is not None:
+    if vitals.on_gpu and flags.get("launch_blocking") and (launching := idle.launching(vitals)) is not None:
         # Launches and kernels take turns now. Side by side they take as long as the longer of the two: half at least.
         costs["blocking"] = launching / 2.0
     if not costs:

@@ -1,92 +1,297 @@
-"""The loop goes from one small operation to the next: launching them takes about as long as what they compute.
+"""The state of a loop that goes from one small operation to the next, and what makes them small.
 
-What it means
-    The step consists of many small operations. On a GPU, launching one costs the host microseconds and running it costs
-    the GPU less: it has finished before the next one comes. On a CPU, Python and torch take about as long to reach an
-    operation as its numbers take, or longer.
-
-Why it costs you
-    A GPU idles between kernels. NVML's utilisation does not show it: it counts the time in which any kernel ran, and
-    may read 100 % where tiny ones follow one another. A CPU is busy, but computes little: a batch four times as large
-    takes far less than four times as long. On a GPU the price is the most that it can be: the time of the phases in
-    which the GPU kept up with its host, as if kernels took none of it.
-
-What to try
-    A larger batch gives each launch more to do; `torch.compile` or CUDA graphs launch fewer, larger pieces.
-
-When to leave it
-    When the model is small on purpose: then a low utilisation is fine, and a CPU may be as fast. When the batch size
-    was tuned for the result.
+On a GPU the kernels finish before Python launches the next: by the device's clock, in at least 80 % of its time. On a
+CPU an operation takes hardly longer than PyTorch needs to reach it. All causes have one price, a bound: the time of the
+phases that launch.
 """
+
+from __future__ import annotations
+
+from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
-from gpu_doctor.diagnosis.rules import gpu_idle
-from gpu_doctor.diagnosis.rules.prescriptions import TIMES, larger_batch
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.evidence import sizes
+from gpu_doctor.diagnosis.rules.prescriptions import COMPILED, TIMES, larger_batch
+from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.idle import launching
 
-NEEDS = ("launching_share", "caught_up_share", "exposed_wait_share", "sync_share")
-CPU_NEEDS = ("backward_share", "data_wait_share", "dispatch_share")
-EXCLUDES = ("full-precision", "small-batch")
+NEEDS: Final = ("launching_share", "caught_up_share", "exposed_wait_share", "sync_share")
+CAUSES: Final = (
+    Cause(
+        "needless-accumulation",
+        """
+        Gradients are accumulated over micro-batches though a larger one would fit, and one does not keep the GPU busy.
 
-WAIT_SHARE = 0.20
+        What it means
+            Several batches are pulled for one optimizer step while at least half of the GPU's memory stays free, and
+            the GPU is done with a step's work as soon as it is launched. One batch of each of several loaders
+            (`zip(labelled, unlabelled)`) counts as one.
+
+        Why it costs you
+            Every micro-batch pays the launches and the Python of a forward and a backward, which one larger batch would
+            pay once. Accumulation is for batches that do not fit.
+
+        What to try
+            Replace `batch_size=8` with `accumulation_steps = 4` by `batch_size=32` with `accumulation_steps = 1`: the
+            same samples in every optimizer step.
+
+        When to leave it
+            When batch normalisation was tuned for the small batch, or the code must also run on a smaller card.
+        """,
+        (*NEEDS, "peak_share", "loader", "batches_per_step", "memory_total_bytes"),
+    ),
+    Cause(
+        "model-too-small",
+        """
+        The model is too small for the GPU: even large batches leave it idle, and that is fine.
+
+        What it means
+            The batch is large already (1024 samples, or the whole dataset), and still the GPU is done with each kernel
+            before the next one is launched.
+
+        Why it costs you
+            It costs little: the GPU's utilisation looks low, and there is no work that could fill it.
+
+        What to try
+            Leave it, or try the CPU: `device = "cpu"` may be as fast. Fewer launches still shorten the step:
+            `torch.compile`, CUDA graphs, or several models trained side by side.
+
+        When to leave it
+            When the run is short anyway, or the model is about to grow.
+        """,
+        (*NEEDS, "inputs", "parameters"),
+    ),
+    Cause(
+        "not-compiled",
+        """
+        The GPU waits for the launches of many small kernels, and the model is not compiled.
+
+        What it means
+            Python launches every operation of the model on its own. The GPU is done with each before the next one
+            comes. `torch.compile` joins neighbouring operations into one kernel and launches them without Python.
+
+        Why it costs you
+            The GPU idles between the kernels, and each of them reads and writes memory again. The cost is a bound: all
+            of the host's time in the phases that launch. GPU: not yet run on one.
+
+        What to try
+            Replace `model` by `torch.compile(model)`, then try a larger batch. The first steps compile, for seconds to
+            minutes; a trial leaves them out. What it gains depends on the model.
+
+        When to leave it
+            When the run is shorter than the compilation, or input shapes change all the time.
+        """,
+        (*NEEDS, "model", "inputs"),
+    ),
+    Cause(
+        "small-batch",
+        """
+        The batch is so small that the GPU is done before the next work is launched, and memory is free for more.
+
+        What it means
+            The peak of memory is below 60 % of the card, the loop does not wait for data, and the GPU keeps up with the
+            host's launches.
+
+        Why it costs you
+            Every step has a fixed cost (launches, the optimizer, Python) that a larger batch shares among more samples.
+            The cost is a bound: the host's time in the phases that launch.
+
+        What to try
+            Replace `DataLoader(dataset, batch_size=32)` by `batch_size=128`; in training scale the learning rate along
+            (linear scaling, Goyal et al. 2017). A trial compares the losses per sample seen.
+
+        When to leave it
+            When the batch size was tuned for the result, or the dataset is small.
+        """,
+        (*NEEDS, "peak_share", "loader"),
+    ),
+    Cause(
+        "launch-bound",
+        """
+        The loop goes from one small operation to the next: launching them takes about as long as what they compute.
+
+        What it means
+            The step consists of many small operations. On a GPU, each has finished before the next one is launched. On
+            a CPU, PyTorch takes about as long to reach an operation as to compute it.
+
+        Why it costs you
+            A GPU idles between kernels; NVML's utilisation does not show it, since it counts the time in which any
+            kernel ran. A CPU is busy but computes little: a batch four times as large takes far less than four times as
+            long. The cost is a bound: the time of the phases that launch.
+
+        What to try
+            A larger batch gives each launch more to do; `torch.compile(model, mode="reduce-overhead")` replays the
+            launches as one CUDA graph.
+
+        When to leave it
+            When the model is small on purpose, or the batch size was tuned for the result.
+        """,
+        NEEDS,
+        ("operation_s", "backward_share", "data_wait_share"),
+    ),
+)
+
+WAIT_SHARE: Final = 0.20
 """From here on a loop is bound by its input: a larger batch waits longer, and a wait empties the queue by itself."""
-LARGER = "Give each operation more to do: a larger batch"
+OPERATION_S: Final = 30e-6
+"""Up to so many seconds an operation of a CPU's backward is small: PyTorch takes some 7 to 10 us to reach one."""
+FORWARD_TIMES: Final = 1.5
+"""A forward and a loss that a backward belongs to take no longer than this times the backward."""
+MEMORY_SHARE: Final = 0.6
+"""Below 60 % of the card's memory there is room for a larger batch."""
+ACCUMULATED: Final = 1.9
+"""Micro-batches in a step, on average: a last, incomplete one counts less."""
+FREE_SHARE: Final = 0.5
+"""Of the card, not needed at the peak: twice the batch fits then, whatever part of the peak grows with it."""
+LARGE_BATCH: Final = 1024
+"""From here on a batch counts as large."""
+GRAPHS: Final = Prescription(
+    "Launch the compiled model as CUDA graphs",
+    Safety.BY_HAND,
+    code='model = torch.compile(model, mode="reduce-overhead")',
+)
+LEFT: Final = Prescription(
+    "Leave it: low utilisation is fine here; or try the CPU, which may be as fast",
+    Safety.BY_HAND,
+    code='device = "cpu"  # model.to(device) and batches as they come',
+)
 
 DISPATCH_SHARE = 0.3
 """A CPU is bound by going from operation to operation from this part of the wall-clock on."""
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where the queue runs dry, or a CPU's operations hardly compute, without a wait for data or for values."""
-    return _on_gpu(vitals) if vitals.on_gpu else _on_cpu(vitals)
-
-
-def _on_gpu(vitals: Vitals) -> Finding | None:
-    empty, wait, cost = vitals.caught_up_share, vitals.exposed_wait_share, gpu_idle.launching(vitals)
-    if empty is None or wait is None or cost is None or not vitals.gpu_outruns_host or wait >= WAIT_SHARE:
+    """Reports the cause where a GPU outruns its host, or a CPU's operations hardly compute."""
+    if not vitals.on_gpu:
+        return _on_cpu(vitals)
+    cost, wait = launching(vitals), vitals.exposed_wait_share
+    if cost is None or wait is None or wait >= WAIT_SHARE or not vitals.gpu_outruns_host:
         return None
-    larger = larger_batch(vitals)
-    cost *= 1.0 - 1.0 / TIMES if larger is not None else 1.0  # a larger batch's samples still need the launches of one
+    causes = (_accumulates(vitals, cost), _tiny(vitals, cost), _uncompiled(vitals, cost), _small(vitals, cost))
+    return next((one for one in causes if one is not None), None) or _plain(vitals, cost)
+
+
+def _accumulates(vitals: Vitals, cost: float) -> Finding | None:
+    peak, loader, batches, total = vitals.peak_share, vitals.loader, vitals.micro_batches, vitals.memory_total_bytes
+    if peak is None or loader is None or not loader.batch_size or not batches or batches < ACCUMULATED or not total:
+        return None
+    used, count = peak + vitals.beside_bytes / total, round(batches)
+    if used > 1.0 - FREE_SHARE:
+        return None
+    # All that is used now might grow with the batch: what is certain to fit.
+    factor = max(f for f in range(1, count + 1) if count % f == 0 and f * used <= 0.9)
+    if factor < 2:
+        return None
+    size, rest = loader.batch_size * factor, count // factor
+    cure = Prescription(
+        f"Train with {'one batch' if rest == 1 else f'{rest} batches'} of {size} a step instead of {count} of "
+        f"{loader.batch_size}",
+        Safety.BY_HAND,
+        code=f"DataLoader(..., batch_size={size})\naccumulation_steps = {rest}",
+        changes="The same samples in every step; batch normalisation sees more of them at once.",
+    )
+    headline = f"{count} micro-batches make one step while {formatting.share(1.0 - used)} of the GPU's memory is free"
+    memory = f"batch size {loader.batch_size}, peak {formatting.size(peak * total)} of {formatting.size(total)}"
+    return _finding(vitals, "needless-accumulation", cost, headline, (memory,), cure)
+
+
+def _tiny(vitals: Vitals, cost: float) -> Finding | None:
+    inputs, loader = vitals.inputs, vitals.loader
+    if inputs is None or not inputs.shape or not vitals.parameters:
+        return None
+    batch = inputs.shape[0]
+    whole = loader is not None and loader.dataset_len is not None and batch >= loader.dataset_len > 1
+    if batch < LARGE_BATCH and not whole:
+        return None
+    held = "the whole dataset" if whole else formatting.count(batch, "sample")
+    headline = "Launch-bound even with a large batch: the model is too small to fill this GPU"
+    work = f"{held} in a batch and {formatting.grouped(vitals.parameters)} weights"
+    fewer = () if vitals.model is None else (GRAPHS if vitals.compiled else COMPILED,)
+    return _finding(vitals, "model-too-small", cost, headline, (work,), LEFT, *fewer)
+
+
+def _uncompiled(vitals: Vitals, cost: float) -> Finding | None:
+    model, inputs = vitals.model, vitals.inputs
+    if model is None or inputs is None or not vitals.could_compile:
+        return None
+    shape, larger = sizes(inputs.shape), _larger(vitals)
+    fixed = f"always {shape}" if inputs.shapes == 1 else f"{shape} except for a last batch"
+    return _finding(
+        vitals,
+        "not-compiled",
+        cost,
+        "Launch-bound and not compiled: kernels finish before Python launches the next",
+        (f"the model is not compiled, and its input is {fixed}",),
+        *((COMPILED, larger) if larger is not None else (COMPILED,)),
+    )
+
+
+def _larger(vitals: Vitals) -> Prescription | None:
+    """A larger batch; never after a run that memory did not suffice for."""
+    return None if vitals.outcome == "out-of-memory" else larger_batch(vitals)
+
+
+def _small(vitals: Vitals, cost: float) -> Finding | None:
+    peak, larger = vitals.peak_share, _larger(vitals)
+    if peak is None or peak >= MEMORY_SHARE or larger is None or vitals.loader is None:
+        return None
+    size = vitals.loader.batch_size
+    return _finding(
+        vitals,
+        "small-batch",
+        cost,
+        f"Launch-bound at batch size {size}: kernels finish before Python launches the next",
+        (f"batch size {size}, which uses {formatting.share(peak)} of the GPU's memory at its peak",),
+        larger,
+    )
+
+
+def _plain(vitals: Vitals, cost: float) -> Finding:
+    cure = _larger(vitals) or (GRAPHS if vitals.compiled else COMPILED)
+    headline = "Launch-bound: kernels finish before Python launches the next"
+    return _finding(vitals, "launch-bound", cost, headline, (), cure)
+
+
+def _finding(
+    vitals: Vitals, rule: str, cost: float, headline: str, evidence: tuple[str, ...], *cures: Prescription
+) -> Finding:
+    util = vitals.gpu_util_pct
+    seen = "" if util is None else f"; NVML utilisation {formatting.percent(util)}"
+    caught_up = f"the GPU keeps up with the host's launches in {formatting.share(vitals.caught_up_share)} of its time"
     return Finding(
-        rule="launch-bound",
-        headline=f"The GPU outruns the host: up to {formatting.share(cost)} of the time could be saved on launches.",
+        rule=rule,
+        kind="at-most",
+        headline=f"{headline} (at most {formatting.share(cost)} to gain).",
         cost_share=cost,
-        evidence=(gpu_idle.emptied(vitals), gpu_idle.launched(vitals)),
-        prescriptions=(larger or _compiled(vitals),),
+        evidence=(*evidence, caught_up + seen),
+        prescriptions=cures,
     )
 
 
 def _on_cpu(vitals: Vitals) -> Finding | None:
-    share, wait, step_s = vitals.dispatch_share, vitals.data_wait_share, vitals.step_wall_s
-    operations, least_s = vitals.setup.graph_operations, vitals.setup.operation_s
-    if share is None or wait is None or step_s is None or not operations or not least_s:
+    each_s, wait, step_s = vitals.operation_s, vitals.data_wait_share, vitals.step_wall_s
+    backward = vitals.backward_share
+    if each_s is None or wait is None or not step_s or not backward or each_s > OPERATION_S or wait >= WAIT_SHARE:
         return None
-    larger = larger_batch(vitals, text=LARGER)
-    if share < DISPATCH_SHARE or wait >= WAIT_SHARE or larger is None:
-        return None  # without a loader all data may lie in one batch: then there is no larger one
-    # Workers that fetch nearly as slowly as the loop runs leave a larger batch no more to gain than they are faster.
-    cost = min(share * (1.0 - 1.0 / TIMES), 1.0 - fetched_s(vitals) / step_s)
-    backward_s = (vitals.backward_share or 0.0) * step_s
+    ahead = (vitals.forward_share or 0.0) - (vitals.no_grad_share or 0.0) + (vitals.loss_share or 0.0)
+    larger = larger_batch(vitals, text="Give each operation more to do: a larger batch")
+    if ahead > FORWARD_TIMES * backward or larger is None:
+        return None  # part of the forward has no backward; or all data may lie in one batch: there is no larger one
+    # Operations take as long for a larger batch at best. Workers that fetch hardly faster than the loop runs stay.
+    cost = min(vitals.computing_share * (1.0 - 1.0 / TIMES), max(1.0 - fetched_s(vitals) / step_s, 0.0))
+    samples = vitals.samples_per_step
     return Finding(
         rule="launch-bound",
-        headline=f"The operations are small: about {formatting.share(share)} of the time goes into getting from one "
-        "to the next.",
-        cost_share=max(cost, 0.0),
+        kind="at-most",
+        headline=f"The operations are small: {formatting.seconds(each_s)} each in the backward, near what PyTorch "
+        f"needs to reach one (at most {formatting.share(cost)} to gain).",
+        cost_share=cost,
         evidence=(
-            f"the backward of a step takes {formatting.seconds(backward_s)} for {operations} operations, "
-            f"{formatting.seconds(backward_s / operations)} each; one that computes next to nothing takes "
-            f"{formatting.seconds(least_s)} here",
-            *([f"{formatting.count(vitals.samples_per_step, 'sample')} a step"] if vitals.samples_per_step else []),
+            f"the backward takes {formatting.seconds(backward * step_s)} a step, {formatting.seconds(each_s)} for "
+            f"each of {vitals.setup.graph_operations} operations",
+            *((f"{formatting.count(samples, 'sample')} a step",) if samples else ()),
         ),
         prescriptions=(larger,),
     )
-
-
-def _compiled(vitals: Vitals) -> Prescription:
-    """Where no larger batch can be advised: fewer, larger launches."""
-    if vitals.compiled:
-        code = 'model = torch.compile(model, mode="reduce-overhead")'
-        return Prescription(text="Launch the compiled model as CUDA graphs", safety=Safety.BY_HAND, code=code)
-    return Prescription(text="Compile the model", safety=Safety.BY_HAND, code="model = torch.compile(model)")

@@ -26,13 +26,11 @@ from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, beside_lines, elsewhere_lines, needed_lines, target_lines
 from gpu_doctor.diagnosis.forecast.removed_work import without
 from gpu_doctor.diagnosis.rules.compute import per_sample_forward
-from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, joined, library_calls, phases
-from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import making_lines, making_share
 from gpu_doctor.diagnosis.rules.python_pace import pace
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.rules.transfer.blocking_transfer import behind_share
+from gpu_doctor.diagnosis.vitals import idle
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
@@ -79,7 +77,7 @@ def check(vitals: Vitals) -> Finding | None:
     if step_s is None or (not vitals.forward_share and vitals.backward_share):
         return None  # a loop that computes without modules: its forward cannot be told from its Python
     billed = vitals.chores_between_share + making_share(vitals)
-    billed += total({*hidden_sync.priced_lines(vitals), *_in_turn(vitals)})
+    billed += total({*idle.hidden_syncs_outside(vitals), *_in_turn(vitals)})
     billed += vitals.once_share  # a step that stood still is no habit of the loop
     share = max(vitals.outside_share - billed, 0.0)
     updates = _update_lines(vitals)
@@ -92,7 +90,12 @@ def check(vitals: Vitals) -> Finding | None:
         if vitals.gpu_gap_share is None:
             return None
         # Behind a full queue such work is hidden: what the GPU idles because a wait has emptied it is not Python's.
-        taken = vitals.exposed_share + hidden_sync.waited_share(vitals) + again_share(vitals) + behind_share(vitals)
+        taken = (
+            vitals.exposed_share
+            + idle.sync_share(vitals)
+            + idle.recompiling_share(vitals)
+            + idle.behind_copies_share(vitals)
+        )
         share, most = (min(one, max(vitals.gpu_idle_at_most - taken, 0.0)) for one in (share, most))
     if share < RESIDUAL_SHARE or share * step_s < _least_s(vitals):
         return None
@@ -226,7 +229,7 @@ def _python(vitals: Vitals) -> list[LineCost]:
     """Lines outside of every phase that make no batches, leave no loop, and are no chore or a file's."""
     made = {(one.file, one.line) for one in making_lines(vitals)}
     chores = {(one.file, one.line) for one in vitals.chores or ()}
-    chores |= {(one.file, one.line) for one in (*hidden_sync.priced_lines(vitals), *_in_turn(vitals))}
+    chores |= {(one.file, one.line) for one in (*idle.hidden_syncs_outside(vitals), *_in_turn(vitals))}
     return [
         one
         for one in vitals.outside_lines

@@ -29,13 +29,12 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, loop_rows, moved_lines
 from gpu_doctor.diagnosis.forecast.removed_work import MOST, Gain, without
-from gpu_doctor.diagnosis.rules.compute.recompiles import again_share
 from gpu_doctor.diagnosis.rules.evidence import ASKS, dearest_lines, library_calls
-from gpu_doctor.diagnosis.rules.host import hidden_sync
 from gpu_doctor.diagnosis.rules.host.slow_generator import CHEAP_S
 from gpu_doctor.diagnosis.rules.host.slow_python import LEFT_AT_MOST, LEFT_OF_FEEDING
 from gpu_doctor.diagnosis.rules.python_pace import pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals import idle
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
@@ -118,7 +117,7 @@ def _share(vitals: Vitals, lines: list[LineCost]) -> float:
         return 0.0
     share = min(seen, max((vitals.other_share or 0.0) - vitals.chores_between_share, 0.0))
     if vitals.on_gpu:
-        taken = vitals.exposed_share + again_share(vitals) + hidden_sync.waited_share(vitals)
+        taken = vitals.exposed_share + idle.recompiling_share(vitals) + idle.sync_share(vitals)
         share = min(share, max(vitals.gpu_idle_at_most - taken, 0.0))
     return share
 

@@ -1,67 +1,117 @@
-"""The peak of memory is so near to what the GPU has that a slightly larger batch ends the run.
+"""The state of a run that fitted into the GPU's memory, and may not the next time: a risk, which costs nothing yet."""
 
-What it means
-    At its peak the run needed more than 90 % of the GPU's memory: what torch had allocated, and what CUDA itself and
-    other processes hold beside it.
+from __future__ import annotations
 
-Why it costs you
-    Nothing yet, or some: when memory is short the allocator releases its cache and asks again, and each time the GPU
-    stands still. A longer sentence, a larger image or an evaluation with another batch size ends the run.
-
-What to try
-    Half the batch with two micro-batches a step (the same gradients, but for batch statistics), activation
-    checkpointing, half precision, and `torch.inference_mode()` in evaluations. Predictions: that mode first, and a
-    smaller batch, which changes nothing in them.
-
-When to leave it
-    When all batches have one size, evaluation was in the run, and no retry was counted: then it just fits.
-"""
+from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.evidence import retries
-from gpu_doctor.diagnosis.rules.prescriptions import without_graph
-from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.prescriptions import SEGMENTS, without_graph
+from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
-NEEDS = ("peak_bytes", "memory_total_bytes", "peak_share")
+CAUSES: Final = (
+    Cause(
+        "near-out-of-memory",
+        """
+        The peak of memory is so near to what the GPU has that a slightly larger batch ends the run.
 
-NEAR_SHARE = 0.90
+        What it means
+            At its peak the run needed more than 90 % of the GPU's memory: what torch had allocated, and what CUDA
+            itself and other processes hold beside it.
+
+        Why it costs you
+            Nothing yet, or some: when memory is short the allocator releases its cache and asks again, and each time
+            the GPU stands still. A longer sentence, a larger image or an evaluation with another batch size ends the
+            run.
+
+        What to try
+            Half the batch with two micro-batches a step (the same gradients, but for batch statistics),
+            `checkpoint(block, h)` instead of `block(h)`, half precision, and `torch.inference_mode()` in evaluations.
+            Predictions: that mode first, and a smaller batch, which changes nothing in them.
+
+        When to leave it
+            When all batches have one size, evaluation was in the run, and no retry was counted: then it just fits.
+        """,
+        ("peak_bytes", "memory_total_bytes", "peak_share"),
+    ),
+    Cause(
+        "fragmented-memory",
+        """
+        The allocator holds far more of the GPU's memory than is in use, in pieces that are too small for new requests.
+
+        What it means
+            torch keeps freed memory in blocks. Where sizes change from step to step, blocks are split, and a large
+            request fits into no piece although the sum is there.
+
+        Why it costs you
+            When a request fits nowhere, the allocator gives everything back and asks the driver again: the GPU stands
+            still meanwhile, and the run may end out of memory with gigabytes unused.
+
+        What to try
+            `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, which joins free pieces. Pad or bucket inputs to few
+            sizes. Run the largest batch first.
+
+        When to leave it
+            When no allocation had to be retried and nothing else needs the memory.
+        """,
+        ("peak_bytes", "memory_total_bytes", "reserved_peak_bytes"),
+    ),
+)
+
+NEAR_SHARE: Final = 0.90
 """torch-tb-profiler's bar for its memory view (TraceML 0.5: 92 %)."""
-
-HALVED = Prescription(
-    text="Halve the batch and step the optimizer every second batch",
-    safety=Safety.BY_HAND,
+RATIO: Final = 2.0
+"""Reserved over allocated at their peaks (TraceML 0.5)."""
+MATTERS_SHARE: Final = 0.5
+"""Of the card: below it, what is held in vain is missed by nobody."""
+GREW_SHARE: Final = 0.25
+"""Of what is reserved, taken in this run: the rest may be an earlier cell's cache, which is no fragmentation."""
+GAP_SHARE: Final = 0.10
+"""With retries: unused memory of so much of the card while requests did not fit."""
+HALVED: Final = Prescription(
+    "Halve the batch and step the optimizer every second batch",
+    Safety.BY_HAND,
     code="(criterion(model(x), y) / 2).backward()\n"
     "if (i + 1) % 2 == 0:\n"
     "    optimizer.step(); optimizer.zero_grad(set_to_none=True)",
 )
-CHECKPOINTED = Prescription(
-    text="Recompute activations in the backward instead of keeping them",
-    safety=Safety.BY_HAND,
+CHECKPOINTED: Final = Prescription(
+    "Recompute activations in the backward instead of keeping them",
+    Safety.BY_HAND,
     code="from torch.utils.checkpoint import checkpoint\nh = checkpoint(block, h, use_reentrant=False)",
 )
-
-IN_PARTS = "outputs = torch.cat([model(part) for part in inputs.split(len(inputs) // 2)])"
+IN_PARTS: Final = "outputs = torch.cat([model(part) for part in inputs.split(len(inputs) // 2)])"
+FEW_SIZES: Final = Prescription("Pad or bucket the inputs to few sizes, and run the largest first", Safety.BY_HAND)
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where what the run needs at once leaves less than a tenth of the card."""
-    peak, total = vitals.peak_bytes, vitals.memory_total_bytes
-    if peak is None or not total or not vitals.on_gpu:
+    """Reports a peak that leaves less than a tenth of the card, else much memory that is held and missed."""
+    if not vitals.on_gpu or vitals.peak_bytes is None or not vitals.memory_total_bytes:
         return None
+    if vitals.outcome == "out-of-memory":
+        return None  # it happened
+    return _near(vitals, vitals.peak_bytes, vitals.memory_total_bytes) or _fragmented(
+        vitals, vitals.peak_bytes, vitals.memory_total_bytes
+    )
+
+
+def _near(vitals: Vitals, peak: float, total: float) -> Finding | None:
     beside = vitals.beside_bytes
     share = (peak + beside) / total
-    if share <= NEAR_SHARE:
+    if share <= NEAR_SHARE or vitals.peak_share is None:
         return None
-    evidence = [f"at the peak, torch had allocated {formatting.size(peak)} of {formatting.size(total)}"]
-    if beside:
-        evidence.append(f"CUDA itself and other processes hold {formatting.size(beside)} more")
+    others = (f"CUDA itself and other processes hold {formatting.size(beside)} more",) if beside else ()
     return Finding(
         rule="near-out-of-memory",
+        kind="hint",
         headline=f"The GPU's memory is nearly full: the peak takes {formatting.share(min(share, 1.0))} of it.",
         cost_share=None,
-        kind="hint",
-        evidence=(*evidence, *retries(vitals)),
+        evidence=(
+            f"at the peak, torch had allocated {formatting.size(peak)} of {formatting.size(total)}",
+            *others,
+            *retries(vitals),
+        ),
         prescriptions=_predicting(vitals) if vitals.predicts else (HALVED, CHECKPOINTED),
         risk="A slightly larger batch, or an evaluation beside it, ends the run with an out-of-memory error.",
     )
@@ -72,3 +122,29 @@ def _predicting(vitals: Vitals) -> tuple[Prescription, ...]:
     batch = vitals.loader.batch_size if vitals.loader is not None else None
     code = f"DataLoader(..., batch_size={batch // 2})" if batch and batch > 1 else IN_PARTS
     return (*without_graph(vitals), Prescription("Run on fewer samples at a time", Safety.BY_HAND, code=code))
+
+
+def _fragmented(vitals: Vitals, peak: float, total: float) -> Finding | None:
+    reserved = vitals.reserved_peak_bytes
+    if reserved is None or not peak:
+        return None
+    grew = reserved - (vitals.reserved_first_bytes or 0.0)
+    retried = (vitals.alloc_retries or 0.0) >= 1 and reserved - peak >= GAP_SHARE * total
+    hoarded = reserved >= RATIO * peak and reserved >= MATTERS_SHARE * total and grew >= GREW_SHARE * reserved
+    if not retried and not hoarded:
+        return None
+    split = vitals.inactive_split_bytes
+    return Finding(
+        rule="fragmented-memory",
+        kind="hint",
+        headline=f"The GPU's memory is fragmented: {formatting.size(reserved - peak)} is held and never used.",
+        cost_share=None,
+        evidence=(
+            f"torch has reserved {formatting.size(reserved)} of {formatting.size(total)}, of which at most "
+            f"{formatting.size(peak)} was used",
+            *((f"free pieces inside of blocks in use: {formatting.size(split)}",) if split else ()),
+            *retries(vitals),
+        ),
+        prescriptions=(SEGMENTS, FEW_SIZES),
+        risk="A large request may find no piece that fits and end the run, although the sum is there.",
+    )

@@ -21,12 +21,11 @@ import re
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.evidence import least_available
-from gpu_doctor.diagnosis.rules.prescriptions import fewer_workers, without_graph
+from gpu_doctor.diagnosis.rules.prescriptions import SEGMENTS, fewer_workers, without_graph
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("outcome",)
-EXCLUDES = ("near-out-of-memory", "small-batch")
 
 FITS_SHARE = 0.90
 """A batch is called fitting up to so much of the card (torch-tb-profiler's bar for nearly full)."""
@@ -42,11 +41,6 @@ HOST_SAYS = ("DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator:
 
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB)"
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-SEGMENTS = Prescription(
-    text="Let the allocator join free blocks (set it before torch is imported, in a fresh kernel)",
-    safety=Safety.BY_HAND,
-    code='import os\nos.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"',
-)
 
 
 def check(vitals: Vitals) -> Finding | None:

@@ -164,6 +164,7 @@ export interface Words {
   orPaste: string;
   findings: string;
   findingsOf: string;
+  hints: string;
 }
 
 /** What the buttons that ask for something are for, by what they ask. */

@@ -1,4 +1,4 @@
-// The findings, the rules that could not judge, the notes.
+// The findings, the hints, the causes that could not be judged, the notes.
 
 import { worded } from "./elements.js";
 import { heldBy } from "./header.js";
@@ -14,8 +14,10 @@ import { advicePart } from "./verdict.js";
  * @param {Panel} panel
  */
 function findingPart(finding, state, panel) {
-  return h("details", { key: finding.rule },
-    h("summary", {}, h("span", { class: finding.risk ? "gd-share gd-risky" : "gd-share" }, finding.price), h("b", {}, finding.rule),
+  return h("details", { key: finding.rule, class: `gd-of-${finding.kind}` },
+    h("summary", {},
+      finding.share === null ? null : h("i", { class: "gd-part", style: `--gd-share: ${100 * finding.share}%`, "aria-hidden": "true" }),
+      h("span", { class: finding.risk ? "gd-share gd-risky" : "gd-share" }, finding.price), h("b", {}, finding.rule),
       h("span", {}, worded(finding.headline))),
     finding.risk ? h("div", { class: "gd-risk" }, finding.risk) : null,
     h("ul", {}, finding.evidence.map((text) => h("li", {}, worded(text)))),
@@ -38,10 +40,12 @@ function silencePart(one) {
  * @param {Panel} panel
  */
 export function findingsPart(state, panel) {
-  const { findings, silent, words } = state;
+  const { findings, hints, silent, words } = state;
   return h("section", { class: "gd-findings" },
     findings.length ? h("div", { class: "gd-title" }, h("b", {}, words.findings), h("span", { class: "gd-soft" }, words.findingsOf)) : null,
     findings.map((finding) => findingPart(finding, state, panel)),
+    hints.length ? h("div", { class: "gd-title" }, h("b", {}, words.hints)) : null,
+    hints.map((hint) => findingPart(hint, state, panel)),
     silent.length ? h("details", { key: "silent" },
       h("summary", { class: "gd-soft" }, state.unjudged),
       silent.map((one) => silencePart(one))) : null);

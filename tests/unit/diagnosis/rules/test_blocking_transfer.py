@@ -2,54 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from gpu_doctor.recording import Recording
 from gpu_doctor.recording.setup import Traffic
-from tests.support.found import asked, sick, silence, top
-from tests.support.recordings import on_gpu, with_more
+from tests.support.found import asked, sick
+from tests.support.recordings import Loop, on_gpu
 
 RULE = "blocking-transfer"
 WAITED = Traffic(to_device=200, to_device_bytes=2e9, blocking_pinned=200)
-# 20 MB a step: 0.8 ms of copying on the link, of 5 ms in which the host waits and the GPU idles
-LOOP = on_gpu(transfer=5.0, gpu_gap=5.0, gpu_work=10.0, batch_bytes=20e6, pcie=(4, 16))
-BLOCKING = with_more(LOOP, traffic=WAITED)
+LOOP = on_gpu(transfer=5.0, gpu_gap=5.0, gpu_work=10.0, batch_bytes=20e6)
+
+
+def waited(loop: Loop = LOOP, traffic: Traffic = WAITED, copied_ms: float = 2.0) -> Recording:
+    """The host waits 5 of 15 ms for copies: the GPU copies for some of them, and then idles."""
+    recording = loop.recording()
+    copies = np.full(len(recording.steps), copied_ms * 1e-3)
+    return replace(recording, traffic=traffic, steps=replace(recording.steps, exposed_transfer_s=copies))
 
 
 def test_sick() -> None:
-    found = sick(RULE, BLOCKING)
-    assert found.cost_share == pytest.approx(4.2 / 15, rel=0.02)
+    found = sick(RULE, waited())
+    assert found.kind == "lost" and found.cost_share == pytest.approx(3 / 15, rel=0.02), "the idling, not the copying"
     assert found.prescriptions[0].settings == {"non_blocking": True}
-    assert top(BLOCKING) == RULE
 
 
-def test_well() -> None:
-    assert asked(RULE, with_more(LOOP, traffic=Traffic(to_device=200, to_device_bytes=2e9))) is None
-
-
-def test_a_link_that_nobody_read_is_not_priced() -> None:
-    blind = with_more(LOOP.but(pcie=None), traffic=WAITED)
-    assert "speed of the link to the GPU" in silence(RULE, blind)
-
-
-def test_pageable_memory_is_another_rule() -> None:
-    assert asked(RULE, with_more(LOOP.but(pageable=2.0), traffic=Traffic(to_device=200, to_device_bytes=2e9))) is None
-
-
-def test_copies_that_the_gpu_does_not_notice() -> None:
-    assert asked(RULE, with_more(LOOP.but(gpu_gap=0.1, gpu_work=15.0), traffic=WAITED)) is None
-
-
-def test_a_wait_that_is_all_copying_stays_with_non_blocking() -> None:
-    # 120 MB take 4.8 of the 5 ms on the link itself: not waiting for them hides nothing
-    assert asked(RULE, with_more(LOOP.but(batch_bytes=120e6), traffic=WAITED)) is None
+def test_the_copying_itself_is_the_bytes() -> None:
+    assert sick("heavy-transfer", waited()).cost_share == pytest.approx(2 / 15, rel=0.02)
 
 
 def test_beside_launches_the_copy_hides_as_well() -> None:
-    # 70 MB take 2.8 of the 5 ms on the link; a GPU that outruns its host has the time for them in the other 10
-    launching = LOOP.but(batch_bytes=70e6, caught_up=1.0)
-    assert sick(RULE, with_more(launching, traffic=WAITED)).cost_share == pytest.approx(5 / 15, rel=0.02)
-    assert sick(RULE, with_more(launching.but(caught_up=0.0), traffic=WAITED)).cost_share < 0.2
+    launching = waited(LOOP.but(caught_up=1.0))
+    assert sick(RULE, launching).cost_share == pytest.approx(5 / 15, rel=0.02)
+    assert asked("heavy-transfer", launching) is None, "the same seconds"
 
 
-def test_a_trial_of_the_cure_is_not_told_to_try_it() -> None:
-    assert asked(RULE, with_more(LOOP.but(settings={"non_blocking": True}), traffic=WAITED)) is None
+@pytest.mark.parametrize(
+    "recording",
+    [
+        waited(traffic=Traffic(to_device=200, to_device_bytes=2e9)),  # nothing is waited for
+        waited(LOOP.but(pageable=2.0)),
+        waited(LOOP.but(gpu_gap=0.1, gpu_work=15.0), copied_ms=0.1),  # the GPU does not notice
+        waited(copied_ms=5.0),  # all of the wait is copying
+        waited(LOOP.but(settings={"non_blocking": True})),  # a trial of the cure
+    ],
+)
+def test_well(recording: Recording) -> None:
+    assert asked(RULE, recording) is None

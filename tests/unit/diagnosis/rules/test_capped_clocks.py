@@ -27,7 +27,7 @@ def card(**changes: Any) -> Any:
 
 def test_sick() -> None:
     found = surely(RULE, card())
-    assert found.cost_share == pytest.approx(1 - 1410 / 1980, abs=0.01)
+    assert found.kind == "at-most" and found.cost_share == pytest.approx(1 - 1410 / 1980, abs=0.01)
     assert "nvidia-smi -rgc" in found.prescriptions[0].code
 
 

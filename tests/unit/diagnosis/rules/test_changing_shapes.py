@@ -23,6 +23,7 @@ def with_inputs(**changes: float) -> Loop:
 def test_sick() -> None:
     found = sick(RULE, SICK)  # 1.02 s in all
     assert found.cost_share == pytest.approx(0.4 / 1.02, rel=0.01)
+    assert found.kind == "lost"
     assert [one.safety.value for one in found.prescriptions] == ["by-hand"] * 3
     assert "dynamic=True" in found.prescriptions[1].code and "benchmark" in found.prescriptions[2].code
     assert top(SICK) == RULE

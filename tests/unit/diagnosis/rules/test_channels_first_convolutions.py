@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from gpu_doctor.recording.setup import InputFacts, ModelFacts
 from tests.support.found import asked, sick, top
 from tests.support.recordings import Loop, on_gpu
@@ -21,7 +19,7 @@ def images(stored: int = 0, **changes: Any) -> Loop:
 
 def test_sick() -> None:
     found = sick(RULE, images())
-    assert found.cost_share == pytest.approx(0.995 * (1 - 1 / 1.08), rel=0.01)
+    assert found.kind == "hint"
     cure = found.prescriptions[0]
     assert cure.settings == {"channels_last": True} and cure.safety.value == "safe"
     assert cure.predicted_speedup is None  # measure it

@@ -20,6 +20,7 @@ def beside_a_card(loop: Loop) -> Any:
 
 def test_sick() -> None:
     found = surely(RULE, beside_a_card(Loop(wait=10.0, setup=CPU)))
+    assert found.kind == "at-most" and found.first
     assert found.cost_share == pytest.approx(0.5, abs=0.02), "what would move to the GPU"
     assert "CUDA 12.4 or lower" in found.prescriptions[0].text
 

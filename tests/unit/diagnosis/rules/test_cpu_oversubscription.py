@@ -14,7 +14,7 @@ WORKERS = Loop(cores=4.0, setup={"torch_threads": 4}, workers=2, wait=0.5, fetch
 
 def test_sick() -> None:
     found = sick(RULE, CROWDED)
-    assert found.cost_share == pytest.approx(1 - 1 / 1.697, rel=0.01), "4 threads a core: 1.2 times the root of 2"
+    assert found.kind == "at-most" and found.cost_share == pytest.approx(0.75), "of 16 threads 12 have no core"
     assert found.prescriptions[0].settings == {"threads": 4}
     assert RULE in named(CROWDED)
 
@@ -25,16 +25,6 @@ def test_a_quota_of_the_container_counts() -> None:
 
 def test_workers_that_compute_take_cores_as_well() -> None:
     assert sick(RULE, WORKERS).prescriptions[0].settings == {"threads": 2}
-
-
-def test_more_threads_a_core_lose_more() -> None:
-    twice, eight = (sick(RULE, Loop(cores=2.0, setup={"torch_threads": n})).cost_share for n in (4, 16))
-    assert twice == pytest.approx(1 - 1 / 1.2) and eight == pytest.approx(1 - 1 / 2.4)
-    assert RULE not in named(Loop(cores=4.0, setup={"torch_threads": 5})), "a few more cost next to nothing"
-
-
-def test_workers_in_the_way_on_a_full_machine() -> None:
-    assert sick(RULE, WORKERS).cost_share == pytest.approx(0.2 * 10 / 10.5, rel=0.05)
 
 
 def test_well() -> None:
@@ -48,7 +38,7 @@ def test_workers_that_sleep_take_no_core() -> None:
 
 
 def test_a_loop_that_waits_most_of_its_time_loses_little() -> None:
-    waits = CROWDED.but(wait=90.0)
+    waits = CROWDED.but(wait=190.0)
     assert RULE not in named(waits)
 
 

@@ -24,7 +24,7 @@ CONVOLVING = on_gpu(setup=SETUP)
 
 def test_sick() -> None:
     found = sick(RULE, CONVOLVING)
-    assert 0.05 < found.cost_share < 0.15
+    assert found.kind == "hint"
     cure = found.prescriptions[0]
     assert cure.settings == {"cudnn_benchmark": True} and cure.safety.value == "safe"
     knobs.allow(cure.settings, CONVOLVING.recording().setup)

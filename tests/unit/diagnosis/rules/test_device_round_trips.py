@@ -64,7 +64,7 @@ COPIES = Traffic(to_device=200, to_device_bytes=3e8, to_host=100, to_host_bytes=
 
 
 def _billed(loop: Loop) -> dict[str, float]:
-    return {one.rule: one.cost_share for one in diagnose(loop.recording()).findings}
+    return {one.rule: one.cost_share or 0.0 for one in diagnose(loop.recording()).findings}
 
 
 def test_the_copy_back_is_billed_once() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.found import asked, named, sick, top
+from tests.support.found import asked, named, sick, surely, top
 from tests.support.recordings import Loop, on_gpu
 
 RULE = "emulated-half-precision"
@@ -18,7 +18,7 @@ UNSCALED = on_gpu(setup={"autocast": "float16"}, source=LOOP)
 
 def test_sick() -> None:
     found = sick(RULE, EMULATED)
-    assert found.hint and found.cost_share == 0.0
+    assert found.kind == "hint" and not found.risk
     assert "GradScaler" in found.prescriptions[0].code and not found.prescriptions[0].settings
     assert top(EMULATED) == RULE
 
@@ -32,7 +32,7 @@ def test_predictions_need_no_scaler() -> None:
 
 def test_float16_that_nothing_scales_is_a_risk() -> None:
     found = sick(RULE, UNSCALED)
-    assert found.cost_share == 0.0 and "underflow" in found.risk
+    assert found.kind == "hint" and "underflow" in found.risk
     assert "bfloat16" in found.prescriptions[0].code
     assert RULE in named(UNSCALED)
 
@@ -56,12 +56,22 @@ def test_well(loop: Loop) -> None:
     [
         LOOP.replace("f(model(x), y).backward()", "scaler.scale(loss).backward()"),
         LOOP.replace("f(model(x), y).backward()", "accelerator.backward(loss)"),
+        LOOP.replace("loss =", "loss = loss_scale *"),
         "trainer.fit(model, loader)",  # a library's loop has a scaler of its own
         "",
     ],
 )
 def test_a_scaled_loss_is_no_risk(source: str) -> None:
     assert asked(RULE, UNSCALED.but(source=source)) is None
+
+
+def test_a_scaler_of_features_is_no_gradient_scaler() -> None:
+    features = "scaler = StandardScaler()\nrows = scaler.fit_transform(rows)\n" + LOOP
+    assert surely(RULE, UNSCALED.but(source=features)).risk
+
+
+def test_a_gradient_scaler_of_an_earlier_cell_was_seen_at_work() -> None:
+    assert asked(RULE, UNSCALED.but(setup={"autocast": "float16", "grad_scaler": True})) is None
 
 
 def test_the_amp_knob_scales_by_itself() -> None:

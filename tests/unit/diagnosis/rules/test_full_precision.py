@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gpu_doctor.diagnosis import Safety, diagnose
-from gpu_doctor.report.words import WORTH_A_TRIAL, price
 from gpu_doctor.trials.candidates import moves
 from tests.support.found import asked, sick, surely, top
 from tests.support.recordings import Loop, on_gpu
@@ -19,7 +18,7 @@ FLOAT32 = on_gpu(tensor_active=0.0)
 
 def test_sick() -> None:
     found = sick(RULE, FLOAT32)
-    assert found.hint and found.cost_share == 0.0 and "worth a trial" in found.headline
+    assert found.kind == "hint" and found.cost_share is None and "worth a trial" in found.headline
     cure = found.prescriptions[0]
     assert cure.settings == {"amp": "bf16"} and cure.safety.value == "changes-training" and cure.changes
     assert cure.predicted_speedup is None  # measure it
@@ -82,15 +81,18 @@ def test_products_that_the_loop_lets_run_in_tf32() -> None:
     assert found.headline.startswith("TF32 on ")
 
 
-def test_a_hint_says_no_share_is_no_answer_and_stands_behind_whatever_has_a_price() -> None:
+def test_a_hint_says_no_share_and_is_no_answer() -> None:
     alone = diagnose(FLOAT32.recording())
-    assert alone.verdict.startswith("Compute-bound: 100 %") and alone.verdict.endswith(alone.findings[0].headline)
-    assert price(alone.findings[0], alone.vitals) == WORTH_A_TRIAL and "%" not in alone.findings[0].headline
-    syncing = FLOAT32.but(sync=8.0, syncs=1.0, gpu_gap=4.0, gpu_work=14.0)
-    beside = diagnose(syncing.recording())
-    assert [one.rule for one in beside.findings] == ["host-sync", RULE] and beside.verdict == beside.findings[
-        0
-    ].headline
+    assert not alone.findings and [one.rule for one in alone.hints] == [RULE]
+    assert alone.verdict.startswith("Compute-bound: 100 %") and alone.verdict.endswith(alone.hints[0].headline)
+    assert "%" not in alone.hints[0].headline
+    syncing = diagnose(FLOAT32.but(sync=8.0, syncs=1.0, gpu_gap=4.0, gpu_work=14.0).recording())
+    assert [one.rule for one in syncing.findings] == ["host-sync"] and syncing.hints[0].rule == RULE
+    assert syncing.verdict == syncing.findings[0].headline
+
+
+def test_a_starved_gpu_is_told_nothing_about_kernels() -> None:
+    assert asked(RULE, FLOAT32.but(wait=5.0, gpu_gap=5.0, workers=4, fetch=1.0)) is None
 
 
 def test_a_hint_is_tried_where_changes_of_the_training_are_allowed() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_doctor.recording.setup import ModelFacts, World
-from tests.support.found import asked, named, sick, threat
+from tests.support.found import asked, named, sick
 from tests.support.recordings import on_gpu, read, with_more
 
 RULE = "idle-gpus"
@@ -16,9 +16,9 @@ BUSY = on_gpu(setup={"world": ALONE})
 @pytest.mark.parametrize(("gpus", "said"), [(2, "1 of 2 GPUs does nothing"), (8, "7 of 8 GPUs do nothing")])
 def test_sick(gpus: int, said: str) -> None:
     loop = on_gpu(setup={"world": World(visible_gpus=gpus)})
-    found = threat(RULE, loop)
-    assert sick(RULE, loop).headline.startswith(said)
-    assert found.cost_share == 0.0, "what more GPUs would save is not measured"
+    found = sick(RULE, loop)
+    assert found.headline.startswith(said)
+    assert found.kind == "hint" and not found.risk, "what more GPUs would save is not measured"
     assert [one.predicted_speedup for one in found.prescriptions] == [None]
     assert named(loop) == [RULE]
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpu_doctor.recording.setup import Traffic
 from tests.support.found import asked, named, sick
-from tests.support.recordings import on_gpu, with_more
+from tests.support.recordings import Loop, on_gpu, with_more
 
 RULE = "many-small-transfers"
 SMALL = Traffic(to_device=4000, to_device_bytes=4e6, small=4000)
@@ -21,31 +21,27 @@ PIECES = on_gpu(
     caught_up=1.0,
     transfers=40.0,
     batch_bytes=40e3,
-    gpu_util=60.0,
 )
 
 
 def test_sick() -> None:
     found = sick(RULE, with_more(PIECES, traffic=SMALL))
-    assert found.cost_share == pytest.approx(0.2, rel=0.05)
+    assert found.kind == "lost" and found.cost_share == pytest.approx(0.2, rel=0.05)
     assert any("40 copies of 1\u202f000 B" in one for one in found.evidence)
 
 
-def test_well() -> None:
-    few = Traffic(to_device=200, to_device_bytes=4e6, small=200)
-    assert asked(RULE, with_more(PIECES.but(transfers=2.0), traffic=few)) is None
-
-
-def test_copies_made_while_the_gpu_has_work_queued_cost_nothing() -> None:
-    assert asked(RULE, with_more(PIECES.but(caught_up=0.0, gpu_gap=0.01), traffic=SMALL)) is None
-
-
-def test_large_pieces_are_another_rule() -> None:
-    large = Traffic(to_device=4000, to_device_bytes=8e9, small=0)
-    assert asked(RULE, with_more(PIECES.but(batch_bytes=80e6), traffic=large)) is None
+@pytest.mark.parametrize(
+    ("loop", "traffic"),
+    [
+        (PIECES.but(transfers=2.0), Traffic(to_device=200, to_device_bytes=4e6, small=200)),
+        (PIECES.but(caught_up=0.0, gpu_gap=0.01), SMALL),  # the GPU has work queued meanwhile
+        (PIECES.but(batch_bytes=80e6), Traffic(to_device=4000, to_device_bytes=8e9)),  # large pieces
+    ],
+)
+def test_well(loop: Loop, traffic: Traffic) -> None:
+    assert asked(RULE, with_more(loop, traffic=traffic)) is None
 
 
 def test_pinning_is_not_the_cure_of_many_small_ones() -> None:
     pageable = with_more(PIECES.but(pageable=40.0), traffic=SMALL)
-    assert RULE in named(pageable)
-    assert "pageable-transfer" not in named(pageable)
+    assert RULE in named(pageable) and "pageable-transfer" not in named(pageable)

@@ -17,11 +17,11 @@ FORGOTTEN = Loop(forward=10.0, backward=20.0, optimizer=2.0, wait=8.0, setup={"d
 
 def test_sick() -> None:
     found = sick(RULE, FORGOTTEN)
-    assert found.cost_share == pytest.approx(0.8)
+    assert found.kind == "at-most" and found.cost_share == pytest.approx(0.8)
     cure = found.prescriptions[0]
     assert 'to("cuda")' in cure.code and cure.predicted_speedup is None
     assert "H200" in found.headline
-    assert top(FORGOTTEN) == RULE
+    assert found.first and top(FORGOTTEN) == RULE, "before the wait that was measured"
 
 
 def test_it_says_where_the_inputs_are() -> None:

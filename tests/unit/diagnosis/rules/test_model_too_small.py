@@ -13,8 +13,8 @@ from tests.support.recordings import Loop, on_gpu
 RULE = "model-too-small"
 
 
-def setup(shape: tuple[int, ...] = (4096, 16), parameters: int = 1000, dtype: str = "float32") -> dict[str, Any]:
-    return {"parameters": parameters, "inputs": InputFacts(looked_at=40, shapes=1, shape=shape, dtype=dtype)}
+def setup(shape: tuple[int, ...] = (4096, 16)) -> dict[str, Any]:
+    return {"parameters": 1000, "inputs": InputFacts(looked_at=40, shapes=1, shape=shape, dtype="float32")}
 
 
 TINY = on_gpu(batch=4096, caught_up=1.0, gpu_util=20.0, setup=setup())
@@ -31,16 +31,13 @@ def test_compiling_is_the_second_cure_where_it_is_not_done_yet() -> None:
     bare = TINY.but(setup={**setup(), "model": ModelFacts()})
     assert sick(RULE, bare).prescriptions[1].settings == {"compile": True}
     assert "not-compiled" not in named(bare)
-    assert len(sick(RULE, bare.but(settings={"compile": True})).prescriptions) == 1
+    assert "reduce-overhead" in sick(RULE, bare.but(settings={"compile": True})).prescriptions[1].code
 
 
 @pytest.mark.parametrize(
     "loop",
     [
         TINY.but(gpu_util=95.0, caught_up=0.0),  # the GPU is busy
-        TINY.but(setup=setup(parameters=20_000_000)),  # a CPU would take seconds
-        TINY.but(setup=setup((2048, 3, 64, 64), 100_000)),  # few weights, used at every pixel
-        TINY.but(setup=setup((2048, 512), 100_000, "int64")),  # and at every token
         TINY.but(setup={}),  # nobody looked
         Loop(batch=4096, setup=setup()),
     ],
@@ -52,7 +49,7 @@ def test_well(loop: Loop) -> None:
 def test_a_small_batch_can_grow_first() -> None:
     small = TINY.but(batch=32, setup=setup((32, 16)))
     assert asked(RULE, small) is None
-    assert "launch-bound" in named(small) and RULE not in named(small)
+    assert "small-batch" in named(small) and RULE not in named(small)
 
 
 def test_a_batch_that_holds_the_whole_data_set_cannot_grow() -> None:

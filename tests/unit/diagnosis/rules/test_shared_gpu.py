@@ -20,13 +20,13 @@ def card(**changes: Any) -> Any:
 def test_sick() -> None:
     busy = card(other_processes=2, other_processes_bytes=10e9, other_processes_util_pct=40)
     found = surely(RULE, busy)
-    assert found.cost_share == pytest.approx(0.4, abs=0.01) and not found.risk
+    assert found.kind == "at-most" and found.cost_share == pytest.approx(0.4, abs=0.01)
     assert any("2 other processes" in one for one in found.evidence)
 
 
 def test_memory_alone_is_a_risk() -> None:
     found = surely(RULE, card(other_processes=1, other_processes_bytes=30e9, other_processes_util_pct=0))
-    assert found.cost_share == 0.0 and found.risk and "38 %" in found.headline
+    assert found.kind == "hint" and found.risk and "38 %" in found.headline
 
 
 def test_in_a_container_memory_that_nobody_here_holds() -> None:

@@ -16,7 +16,7 @@ OFF = on_gpu(setup={"flags": FLAGS})
 
 def test_sick() -> None:
     found = sick(RULE, OFF)
-    assert found.hint and found.cost_share == 0.0
+    assert found.kind == "hint"
     cure = found.prescriptions[0]
     assert cure.settings == {"tf32": True} and cure.safety.value == "changes-training" and cure.changes
     assert cure.predicted_speedup is None
@@ -57,7 +57,6 @@ def test_convolutions_that_the_code_keeps_from_it() -> None:
 
 def test_one_cause_first_where_half_precision_gains_more() -> None:
     both = OFF.but(tensor_active=0.0)
-    assert asked(RULE, both) is not None
     assert RULE not in named(both) and "full-precision" in named(both)
     settings = [one.settings for one in sick("full-precision", both).prescriptions]
     assert settings == [{"amp": "bf16"}, {"tf32": True}]

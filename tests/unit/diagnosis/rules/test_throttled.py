@@ -24,6 +24,7 @@ HOT = {
 def test_sick() -> None:
     recording = read(on_gpu().recording(), 0, **HOT)  # type: ignore[arg-type]
     found = surely(RULE, recording)
+    assert found.kind == "at-most"
     assert found.cost_share == pytest.approx(0.25, abs=0.03), "half of the time at half the clock"
     assert "software thermal slowdown" in found.headline and any("92 °C" in one for one in found.evidence)
     assert [one.rule for one in diagnose(recording).findings] == [RULE]

@@ -13,7 +13,7 @@ SAID = "AcceleratorError: CUDA error: no kernel image is available for execution
 def test_sick() -> None:
     recording = with_outcome(on_gpu(steps=2, capability=(6, 1)).recording(), "failed", SAID)
     found = surely(RULE, recording)
-    assert found.risk and "(sm_61)" in found.headline
+    assert found.first and found.risk and "(sm_61)" in found.headline
     assert [one.rule for one in diagnose(recording).findings] == [RULE], "although hardly a step was measured"
 
 

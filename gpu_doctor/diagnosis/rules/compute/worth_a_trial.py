@@ -1,0 +1,485 @@
+"""Settings that may make the work itself faster. Nothing in a recording prices them: a trial does.
+
+Each is named only for a loop that computing sets the pace of, and only if the setting is possible here. Precision,
+convolutions, attention and compiling are told apart; within each, one cause.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
+from gpu_doctor.diagnosis.rules.evidence import sizes
+from gpu_doctor.diagnosis.rules.half_precision import HALVES, SCALED, products_share
+from gpu_doctor.diagnosis.rules.prescriptions import COMPILED
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.arithmetic import CONVOLUTIONS, convolutions_in_tf32, has_tf32, matrices_in_tf32
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.machine.cards import AMPERE, TENSOR_CORES
+from gpu_doctor.recording.setup import AttentionCalls
+
+CAUSES: Final = (
+    Cause(
+        "full-precision",
+        """
+        Matrix products run in float32 although the GPU has tensor cores for half precision.
+
+        What it means
+            The model's weights are float32 and no autocast is on. GPUs since Volta multiply half-precision matrices
+            several times as fast.
+
+        Why it costs you
+            Forward and backward take longer than they need to, and activations take twice the memory. From compute
+            capability 8.0 on, convolutions run in TF32 by default; then there is less to gain. How much, only a trial
+            tells.
+
+        What to try
+            Put the forward and the loss under `with torch.autocast("cuda", dtype=torch.bfloat16):` (compute capability
+            8 and later), or under float16 with a GradScaler (V100, T4). A trial shows the speed-up and both losses.
+            Where float32 has to stay, TF32 is one line and gains less.
+
+        When to leave it
+            When the result needs float32 (some losses, scientific models).
+        """,
+        ("gpu_busy_share", "capability"),
+    ),
+    Cause(
+        "tf32-off",
+        """
+        Float32 matrix products run without tensor cores although the GPU has TF32.
+
+        What it means
+            `torch.get_float32_matmul_precision()` is "highest", the default: matrix products of float32 tensors are
+            computed in full float32. Convolutions may use TF32 by default, unless the code sets
+            `torch.backends.cudnn.allow_tf32 = False`.
+
+        Why it costs you
+            From compute capability 8.0 on, tensor cores multiply float32 matrices rounded to TF32 several times as
+            fast. What that gives this loop, only a trial tells.
+
+        What to try
+            `torch.set_float32_matmul_precision("high")`, one line before training. A trial shows the speed-up and both
+            losses.
+
+        When to leave it
+            When the result needs all 23 bits of the mantissa, or when bfloat16 autocast is an option: it gains more.
+        """,
+        ("gpu_busy_share", "capability"),
+    ),
+    Cause(
+        "emulated-half-precision",
+        """
+        Half precision is used in a way that this GPU emulates, or float16 without a gradient scaler.
+
+        What it means
+            bfloat16 is native from compute capability 8.0 on; older cards emulate it in float32. And float16 cannot
+            represent numbers below 6e-8: without a GradScaler, small gradients become zero.
+
+        Why it costs you
+            Emulated products run without tensor cores, slower than float16. Gradients that underflow do not train.
+
+        What to try
+            Before compute capability 8.0, replace `dtype=torch.bfloat16` by `dtype=torch.float16` with a
+            `torch.amp.GradScaler`; on later cards use bfloat16, which needs no scaler.
+
+        When to leave it
+            When the loop scales its loss in a way that its text does not show, or only the saved memory matters.
+        """,
+        ("step_wall_s", "gpu"),
+    ),
+    Cause(
+        "channels-first-convolutions",
+        """
+        Half-precision convolutions run on tensors stored channels first, which tensor cores take channels last.
+
+        What it means
+            Images and weights are stored N, C, H, W. Tensor cores work on N, H, W, C: cuDNN transposes before and
+            after, or takes a slower kernel.
+
+        Why it costs you
+            Each convolution moves its data twice more. How much that is here, only a trial tells. GPU: not yet run on
+            one.
+
+        What to try
+            `model.to(memory_format=torch.channels_last)` and the same for the inputs; the values stay the same.
+
+        When to leave it
+            When most of the work is in other layers, or in 1D and 3D convolutions, which this layout is not for. When
+            the model views its features in ways that need channels first: each such place copies.
+        """,
+        ("gpu_busy_share", "capability", "model"),
+    ),
+    Cause(
+        "cudnn-not-tuned",
+        """
+        Convolutions of one fixed shape run with the algorithm that cuDNN guesses, not with the fastest it has.
+
+        What it means
+            `torch.backends.cudnn.benchmark` is off: cuDNN picks its algorithms by a rule of thumb. With it on, each new
+            shape is timed once with all of them.
+
+        Why it costs you
+            For some shapes the guess is far from the fastest, and every step pays for it.
+
+        What to try
+            `torch.backends.cudnn.benchmark = True`, once before training.
+
+        When to leave it
+            When input shapes change from batch to batch (each is timed again), or when runs must repeat bit for bit.
+        """,
+        ("gpu_busy_share", "inputs"),
+    ),
+    Cause(
+        "attention",
+        """
+        Attention is computed by separate operations, or in a way that its fastest kernel does not take.
+
+        What it means
+            The model multiplies queries with keys, takes the softmax and multiplies with the values itself, as
+            `nn.MultiheadAttention` does when it returns its weights. Or it calls `scaled_dot_product_attention` with
+            something that the flash kernel does not take: a mask other than `is_causal=True`, a dtype other than
+            float16 and bfloat16, a head size above 256; on a CPU, dropout.
+
+        Why it costs you
+            Separate operations write and read a matrix of tokens times tokens for each head several times, forward and
+            backward. The fused kernels never write it. How much that is here, only a trial tells. GPU: not yet run on
+            one.
+
+        What to try
+            Replace `softmax(q @ k.mT / d**0.5) @ v` by `F.scaled_dot_product_attention(q, k, v)`, a causal mask by
+            `is_causal=True`, `attention(x, x, x)` by `attention(x, x, x, need_weights=False)`; for models of
+            transformers `attn_implementation="sdpa"`. `flex_attention` takes masks that follow a rule.
+
+        When to leave it
+            When the weights themselves are wanted, the sequences are short, or the mask follows no rule.
+        """,
+        ("forward_share", "backward_share"),
+    ),
+    Cause(
+        "compile",
+        """
+        The GPU is busy with a model of fixed shapes that is not compiled.
+
+        What it means
+            Each operation of the model runs as a kernel of its own, which reads its inputs from memory and writes its
+            result back. `torch.compile` joins neighbouring operations into one kernel.
+
+        Why it costs you
+            Activations, normalisations and additions between the matrix products are bound by memory. How much joining
+            them saves here, only a trial tells. GPU: not yet run on one.
+
+        What to try
+            Replace `model` by `torch.compile(model)`. The first steps compile, for seconds to minutes; a trial leaves
+            them out.
+
+        When to leave it
+            When the run is shorter than the compilation, or input shapes change all the time.
+        """,
+        ("gpu_busy_share", "capability", "model", "inputs"),
+    ),
+)
+
+WAIT_SHARE: Final = 0.20
+"""From here on a loop is starved: faster kernels would wait longer."""
+COMPUTES: Final = 0.5
+"""A CPU's loop is compute-bound if forward, loss and backward take half of its time."""
+TENSOR_ACTIVE_PCT: Final = 1.0
+"""Tensor cores that are active less than this are not used (torch-tb-profiler: 0)."""
+CUBLAS: Final = ("Linear", "MultiheadAttention", "Bilinear", "NonDynamicallyQuantizableLinear")
+"""Layers of matrix products, which `set_float32_matmul_precision` is about."""
+CUDNN: Final = (*CONVOLUTIONS, "LSTM", "GRU")
+"""Layers that cuDNN computes, which `cudnn.allow_tf32` is about."""
+PRODUCTS: Final = ("Linear", "MultiheadAttention", "Bilinear", *CUDNN)
+"""Layers that multiply; an Embedding is only looked up in."""
+ONE_LAYOUT: Final = (*CUBLAS, "Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose3d", "LSTM", "GRU")
+"""Layers whose kernels are the same in either memory layout."""
+STORED: Final = 0.5
+"""From this share of convolutions on the model has been converted: those with one input channel cannot be told."""
+LOOKED_AT: Final = 5
+"""Forwards after which shapes are known not to change."""
+LONG: Final = 256
+"""Tokens of a long sequence: below, the products of tokens with tokens are a small part of a layer's."""
+LOSS_SCALED: Final = re.compile(r"GradScaler|\.scale\(|\bscale_loss\b|loss_scale")
+"""Text of a loop that scales its loss itself, with `scaler.scale(loss)`, apex's `scale_loss` or `loss * loss_scale`."""
+BACKWARD: Final = re.compile(r"(?<!accelerator)(?<!fabric)(?<!engine)\.backward\(")
+"""The loop itself calls backward on a loss, so that a scaler would stand in its text too."""
+TIMED: Final = Prescription(
+    "Let cuDNN time its algorithms once",
+    Safety.SAFE,
+    settings={"cudnn_benchmark": True},
+    code="torch.backends.cudnn.benchmark = True",
+)
+CHANNELS_LAST: Final = Prescription(
+    "Store model and images channels last",
+    Safety.SAFE,
+    settings={"channels_last": True},
+    code="model = model.to(memory_format=torch.channels_last)\nimages = images.to(memory_format=torch.channels_last)",
+)
+FUSED: Final = Prescription(
+    "Compute the attention with one fused kernel",
+    Safety.BY_HAND,
+    code="y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # q, k, v: batch, heads, tokens, head size",
+    changes="The same result but for rounding, and other random numbers where attention has dropout.",
+)
+WEIGHTLESS: Final = Prescription(
+    "Do not ask for the attention weights", Safety.BY_HAND, code="y, _ = self.attention(x, x, x, need_weights=False)"
+)
+TAKEN: Final = Prescription(
+    "Call it so that the flash kernel takes it: half precision, heads of up to 256, no mask but `is_causal=True`",
+    Safety.BY_HAND,
+    code="from torch.nn.attention import SDPBackend, sdpa_kernel\n"
+    "with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # raises, and warns of each reason, where it is not taken\n"
+    "    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+)
+
+
+def check(vitals: Vitals) -> list[Finding]:
+    """Reports what is worth a trial in a compute-bound loop, and float16 that nothing scales as a risk."""
+    found = [_unscaled(vitals)]
+    if compute_bound(vitals):
+        kernels = (_precision(vitals), _convolutions(vitals)) if vitals.on_gpu else ()
+        found += [*kernels, _attention(vitals), _compile(vitals)]
+    return [one for one in found if one is not None]
+
+
+def compute_bound(vitals: Vitals) -> bool:
+    """True if faster kernels would be noticed: nothing else sets the loop's pace."""
+    wait = vitals.exposed_wait_share
+    if wait is None or wait >= WAIT_SHARE:
+        return False
+    if not vitals.on_gpu:
+        return vitals.passes_share >= COMPUTES
+    products = products_share(vitals) or 0.0
+    return gpu_pace.kernels_set_it(vitals) and gpu_pace.at_most(vitals, products) >= NAMING_BAR
+
+
+def _hint(rule: str, headline: str, evidence: tuple[str, ...], *cures: Prescription) -> Finding:
+    return Finding(rule=rule, kind="hint", headline=headline, cost_share=None, evidence=evidence, prescriptions=cures)
+
+
+def _bounded(vitals: Vitals) -> str:
+    """What faster products could shorten at most, as evidence."""
+    taken = "the forward takes" if vitals.predicts else "forward and backward take"
+    return f"{taken} {formatting.share(products_share(vitals))} of the GPU's time: no more can be saved"
+
+
+# ---- number formats --------------------------------------------------------------------------------------------------
+
+
+def _precision(vitals: Vitals) -> Finding | None:
+    return _emulated(vitals) or _full_precision(vitals) or _tf32_off(vitals)
+
+
+def _emulated(vitals: Vitals) -> Finding | None:
+    if vitals.dtype != "bfloat16" or vitals.card is None or vitals.capability is None or vitals.at_least(AMPERE):
+        return None
+    if "amp" in vitals.settings:
+        return None
+    where = "autocast" if vitals.setup.autocast else "the parameters"
+    cure = Prescription(
+        text=f"Use float16 autocast{'' if vitals.predicts else ' with a gradient scaler'} on this card",
+        safety=Safety.BY_HAND,
+        code=half_precision.code(vitals, "float16"),
+        changes=f"float16 has more bits and less range than bfloat16; compare the {half_precision.compared(vitals)}.",
+    )
+    return _hint(
+        "emulated-half-precision",
+        f"{vitals.card.name} emulates bfloat16: float16 is worth a trial.",
+        (f"{where} in bfloat16 on a card without native bfloat16", _bounded(vitals)),
+        cure,
+    )
+
+
+def _unscaled(vitals: Vitals) -> Finding | None:
+    setup = vitals.setup
+    if not vitals.on_gpu or vitals.dtype != "float16" or vitals.step_wall_s is None or "amp" in vitals.settings:
+        return None
+    if setup.grad_scaler or LOSS_SCALED.search(vitals.source) or not BACKWARD.search(vitals.source):
+        return None
+    cures = [Prescription("Scale the loss", Safety.BY_HAND, code=SCALED)]
+    if vitals.at_least(AMPERE):
+        code = half_precision.code(vitals, "bfloat16")
+        cures.insert(0, Prescription("Use bfloat16, which needs no scaler", Safety.BY_HAND, code=code))
+    where = "autocast" if setup.autocast else "the parameters"
+    return Finding(
+        rule="emulated-half-precision",
+        kind="hint",
+        headline="float16 without a gradient scaler: small gradients become zero.",
+        cost_share=None,
+        evidence=(f"{where} in float16, and the cell calls backward without a GradScaler",),
+        prescriptions=tuple(cures),
+        risk="Gradients below 6e-8 underflow to zero in float16, and the layers that get them stop learning.",
+    )
+
+
+def _full_precision(vitals: Vitals) -> Finding | None:
+    setup, card, products = vitals.setup, vitals.card, vitals.layers(*PRODUCTS)
+    if card is None or not vitals.at_least(TENSOR_CORES) or setup.dtype != "float32" or setup.autocast or not products:
+        return None
+    tf32 = _in_tf32(vitals)
+    if not tf32 and (vitals.tensor_active_pct or 0.0) >= TENSOR_ACTIVE_PCT:
+        return None  # tensor cores are used
+    knob, name = ("bf16", "bfloat16") if vitals.at_least(AMPERE) else ("fp16", "float16")
+    scaled = " and a gradient scaler" if knob == "fp16" and not vitals.predicts else ""
+    half = Prescription(
+        text=f"{'Run' if vitals.predicts else 'Train'} with {name} autocast{scaled}",
+        safety=Safety.CHANGES_TRAINING,
+        settings={"amp": knob},
+        code=half_precision.code(vitals, name),
+        changes=f"Forward products are rounded to {name}; compare the {half_precision.compared(vitals)}.",
+    )
+    milder = (_tf32(vitals, "Or stay in float32 and let its products run in TF32"),) if _tf32_held(vitals) else ()
+    return _hint(
+        "full-precision",
+        f"{'TF32' if tf32 else 'Full precision'} on {formatting.article(card.name)}: half precision is worth a trial.",
+        (f"{products} layers with float32 products, no autocast", _bounded(vitals)),
+        half,
+        *milder,
+    )
+
+
+def _tf32_off(vitals: Vitals) -> Finding | None:
+    card = vitals.card
+    if card is None or not _tf32_held(vitals):
+        return None
+    by_cudnn, by_cublas = _layers(vitals)
+    switch = 'matmul precision "highest"' if by_cublas > by_cudnn else "cudnn.allow_tf32 is False"
+    return _hint(
+        "tf32-off",
+        f"TF32 is off on {formatting.article(card.name)}: float32 products in it are worth a trial.",
+        (f"{max(by_cublas, by_cudnn)} layers with float32 products, {switch}", _bounded(vitals)),
+        _tf32(vitals, "Let float32 products run in TF32"),
+    )
+
+
+def _layers(vitals: Vitals) -> tuple[int, int]:
+    return vitals.layers(*CUDNN), vitals.layers(*CUBLAS)
+
+
+def _in_tf32(vitals: Vitals) -> bool:
+    """True if most layers with float32 products run in TF32 already: half precision gains less on them."""
+    by_cudnn, by_cublas = _layers(vitals)
+    allowed = convolutions_in_tf32 if by_cudnn > by_cublas else matrices_in_tf32
+    return has_tf32(vitals.card) and allowed(vitals.setup)
+
+
+def _tf32_held(vitals: Vitals) -> bool:
+    """True if most float32 products could run in TF32 and torch's switch keeps them from it."""
+    setup, (by_cudnn, by_cublas) = vitals.setup, _layers(vitals)
+    matrices = setup.flags.get("matmul_precision") == "highest" and by_cublas > by_cudnn
+    held = matrices or (setup.flags.get("cudnn_tf32") is False and by_cudnn > by_cublas)
+    return has_tf32(vitals.card) and held and setup.dtype == "float32" and not setup.autocast
+
+
+def _tf32(vitals: Vitals, text: str) -> Prescription:
+    """TF32 for the products that are kept from it; by hand where the knob finds its own switch on already."""
+    by_cudnn, by_cublas = _layers(vitals)
+    turns = vitals.setup.flags.get("matmul_precision") == "highest"
+    cublas, cudnn = 'torch.set_float32_matmul_precision("high")', "torch.backends.cudnn.allow_tf32 = True"
+    return Prescription(
+        text=text,
+        safety=Safety.CHANGES_TRAINING if turns else Safety.BY_HAND,
+        settings={"tf32": True} if turns else {},
+        code=cublas if by_cublas > by_cudnn else cudnn,
+        changes="Float32 products keep 10 of 23 bits of their factors' mantissa; compare the "
+        f"{half_precision.compared(vitals)}.",
+    )
+
+
+# ---- convolutions and compiling --------------------------------------------------------------------------------------
+
+
+def _convolutions(vitals: Vitals) -> Finding | None:
+    """Their memory layout comes first: it decides which algorithms there are to choose from."""
+    untuned = _untuned(vitals)
+    model, inputs = vitals.model, vitals.inputs
+    emulated = vitals.dtype == "bfloat16" and not vitals.at_least(AMPERE)
+    if model is None or vitals.dtype not in HALVES or emulated or not vitals.at_least(TENSOR_CORES):
+        return untuned
+    if model.convolutions <= vitals.layers(*ONE_LAYOUT) or model.channels_last >= STORED * model.convolutions:
+        return untuned
+    if inputs is not None and inputs.channels_last:
+        return untuned
+    first = model.convolutions - model.channels_last
+    return _hint(
+        "channels-first-convolutions",
+        "Half-precision convolutions run channels first: channels_last is worth a trial.",
+        (f"{first} of {model.convolutions} 2D convolutions have weights stored channels first", _bounded(vitals)),
+        CHANNELS_LAST,
+        *((TIMED,) if untuned is not None else ()),
+    )
+
+
+def _untuned(vitals: Vitals) -> Finding | None:
+    flags, inputs, convolutions = vitals.setup.flags, vitals.inputs, vitals.layers(*CONVOLUTIONS)
+    if inputs is None or inputs.shapes != 1 or inputs.looked_at < LOOKED_AT or convolutions <= vitals.layers(*CUBLAS):
+        return None
+    if flags.get("cudnn_benchmark") is not False or flags.get("deterministic"):
+        return None
+    return _hint(
+        "cudnn-not-tuned",
+        "cuDNN guesses its convolution algorithms: cudnn.benchmark is worth a trial.",
+        (f"{convolutions} convolutions, every input of shape {sizes(inputs.shape)}", _bounded(vitals)),
+        TIMED,
+    )
+
+
+def _compile(vitals: Vitals) -> Finding | None:
+    inputs = vitals.inputs
+    if not vitals.on_gpu or vitals.model is None or inputs is None or not vitals.could_compile:
+        return None
+    return _hint(
+        "compile",
+        "The model is not compiled: torch.compile is worth a trial.",
+        (f"its input is {sizes(inputs.shape)}, in {formatting.count(inputs.shapes, 'shape')}", _bounded(vitals)),
+        COMPILED,
+    )
+
+
+# ---- attention -------------------------------------------------------------------------------------------------------
+
+
+def _attention(vitals: Vitals) -> Finding | None:
+    """Attention over long sequences that the model computes itself, or that went to a slower kernel."""
+    found = None if vitals.compiled else _by_hand(vitals) or _slow_kernel(vitals)
+    if found is None:
+        return None
+    headline = "Attention does not run on its fastest kernel: a fused one is worth a trial."
+    return _hint("attention", headline, *found)
+
+
+def _by_hand(vitals: Vitals) -> tuple[tuple[str, ...], Prescription] | None:
+    model, inputs = vitals.model, vitals.inputs
+    if model is None or inputs is None or not model.attention:
+        return None
+    if len(inputs.shape) != 3 and not ("int" in inputs.dtype and len(inputs.shape) == 2):
+        return None
+    batch = vitals.loader.batch_size if vitals.loader is not None else None
+    tokens = min(one for one in inputs.shape[:2] if one != batch or set(inputs.shape[:2]) == {batch})
+    if tokens < LONG:
+        return None
+    cure = WEIGHTLESS if model.asks_weights else FUSED
+    return (*model.attention, f"sequences of {tokens} (input {sizes(inputs.shape)})"), cure
+
+
+def _slow_kernel(vitals: Vitals) -> tuple[tuple[str, ...], Prescription] | None:
+    """Calls of the fused attention that went to a slower kernel, as the graph of the first backward shows."""
+    calls = vitals.setup.attention_calls or ()
+    slow = [one for one in calls if one.queries >= LONG and _misses_its_kernel(vitals, one)]
+    if not slow:
+        return None
+    one = max(slow, key=lambda one: one.calls * one.samples * one.heads * one.queries * one.keys)
+    kernel = "separate operations" if one.kernel == "math" else "the memory-efficient kernel"
+    size = "" if one.head_size is None else f", heads of size {one.head_size}"
+    shape = f"{one.samples} samples, {one.heads} heads, {one.queries} tokens{size}, {one.dtype}"
+    return (f"{formatting.count(one.calls, 'call')} of attention went to {kernel}", shape), TAKEN
+
+
+def _misses_its_kernel(vitals: Vitals, one: AttentionCalls) -> bool:
+    """True if the device has a faster kernel than these calls went to."""
+    if one.kernel != "efficient":
+        return one.kernel == "math"
+    # Before Ampere it is the fastest there is; a whole model in float32 is a question of precision.
+    return vitals.at_least(AMPERE) and (one.dtype in HALVES or vitals.dtype in HALVES)

@@ -1,0 +1,135 @@
+"""The state of a process that leaves GPUs of its machine idle, or drives several with one Python process.
+
+What more GPUs would gain was not measured: nothing in this run tells what the exchange between them takes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+
+CAUSES: Final = (
+    Cause(
+        "idle-gpus",
+        """
+        The machine has further GPUs that this training could use, and they do nothing.
+
+        What it means
+            The process may use several GPUs. The model lies on some of them, there is no process group, and NVML sees
+            no work of anybody else on the rest.
+
+        Why it costs you
+            Where the GPU's own work is the bound, more GPUs share it. How much sooner that ends was not measured.
+
+        What to try
+            One process per GPU with `DistributedDataParallel(model.to(rank))` instead of `model.to("cuda")`, started by
+            `torchrun`; in a notebook, `accelerate`'s `notebook_launcher`. Predictions have nothing to reduce: each
+            process takes its part of the data. Or use the other GPUs for another run at the same time.
+
+        When to leave it
+            When the GPU that is used waits for data or for the host: more GPUs would wait too. When the others are
+            reserved for somebody else.
+        """,
+        ("gpu_busy_share", "idle_gpus", "used_gpus", "world_size"),
+    ),
+    Cause(
+        "data-parallel",
+        """
+        `nn.DataParallel` copies the model to every GPU and gathers the outputs on one, in every step.
+
+        What it means
+            One Python process drives all GPUs: each forward sends the model and the batch out and brings the outputs
+            back to the first GPU, which also holds the loss and the optimizer.
+
+        Why it costs you
+            While it copies, the GPUs wait; while it launches, one GPU's launches wait for another's, since one thread
+            at a time holds Python's lock. torch's own documentation advises `DistributedDataParallel` even on one
+            machine.
+
+        What to try
+            `DistributedDataParallel(model.to(rank))`, one process per GPU, instead of `DataParallel(model)`: the model
+            stays where it is, only gradients travel, and they do so while the backward still computes. Predictions have
+            none: each process takes its part of the data.
+
+        When to leave it
+            When a step is so long that the copies do not show.
+        """,
+        ("chores", "run_s", "steps_per_s", "gpu", "model"),
+    ),
+)
+
+BUSY_SHARE: Final = 0.5
+"""Below, the GPU that is used waits for something else most of the time: that comes first."""
+FULL_PCT: Final = 50.0
+"""The same by NVML's utilisation, which also sees the gaps inside of a step."""
+COPYING: Final = "data-parallel"
+"""The costly calls of DataParallel: replicate, scatter, gather."""
+TRAINED_BY_ALL: Final = """\
+# torchrun --nproc_per_node=gpu train.py
+dist.init_process_group('nccl')
+model = DistributedDataParallel(model.to(rank), device_ids=[rank])
+loader = DataLoader(..., sampler=DistributedSampler(dataset))"""
+SHARED_OUT: Final = """\
+# torchrun --nproc_per_node=gpu predict.py
+rank, ranks = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
+loader = DataLoader(Subset(dataset, range(rank, len(dataset), ranks)), ...)
+model = model.to(rank)  # no gradients, so nothing to reduce: each process writes a file of its own"""
+
+
+def check(vitals: Vitals) -> list[Finding]:
+    """Reports idle GPUs beside a busy one, and DataParallel's copying: one holds where the other does not."""
+    return [one for one in (_idle(vitals), _data_parallel(vitals)) if one is not None]
+
+
+def _idle(vitals: Vitals) -> Finding | None:
+    busy, idle, used, size = vitals.gpu_busy_share, vitals.idle_gpus, vitals.used_gpus, vitals.world_size
+    if busy is None or not idle or not used or size is None or size > 1:
+        return None
+    util = vitals.gpu_util_pct
+    if busy < BUSY_SHARE or (util is not None and util < FULL_PCT):
+        return None
+    do, works = "do" if idle > 1 else "does", "predicts" if vitals.predicts else "trains"
+    return Finding(
+        rule="idle-gpus",
+        kind="hint",
+        headline=f"{idle} of {used + idle} GPUs {do} nothing while one process {works}: using them is worth a trial.",
+        cost_share=None,
+        evidence=(
+            f"parameters on {used} GPU{'s' if used > 1 else ''}, {idle} more visible; one process, no process group",
+            f"the GPU in use is busy {formatting.share(busy)} of the time",
+        ),
+        prescriptions=(_by_all(vitals),),
+    )
+
+
+def _data_parallel(vitals: Vitals) -> Finding | None:
+    model, share, chores = vitals.model, vitals.chore_share(COPYING), vitals.chores_of(COPYING)
+    if not vitals.on_gpu or model is None or model.wrapper != "DataParallel" or share is None or share < NAMING_BAR:
+        return None
+    calls, seconds = sum(one.calls for one in chores), sum(one.wall_s for one in chores)
+    gpus = f", over {vitals.used_gpus} GPUs" if vitals.used_gpus else ""
+    return Finding(
+        rule="data-parallel",
+        kind="hint",
+        headline=f"DataParallel copies model and outputs {formatting.share(share)} of the time: one process per GPU "
+        "is worth a trial.",
+        cost_share=None,
+        evidence=(f"replicate, scatter and gather: {calls} calls, {formatting.seconds(seconds / calls)} each{gpus}",),
+        prescriptions=(_by_all(vitals),),
+    )
+
+
+def _by_all(vitals: Vitals) -> Prescription:
+    """All GPUs, one process each."""
+    if vitals.predicts:
+        text = "Let every GPU predict its part of the data, one process each"
+        return Prescription(text, Safety.BY_HAND, code=SHARED_OUT)
+    return Prescription(
+        "Train on all GPUs, one process each (DistributedDataParallel)",
+        Safety.BY_HAND,
+        code=TRAINED_BY_ALL,
+        changes="The batch of a step grows with the number of GPUs: scale the learning rate, or divide the batch.",
+    )

@@ -1,0 +1,142 @@
+"""The state of a GPU whose clocks stay below its maximum while it is busy: by heat or power, or by a setting.
+
+The price is a bound: as if every kernel took longer by as much as the clock is lower. Kernels that wait for memory
+suffer less.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+
+CAUSES: Final = (
+    Cause(
+        "throttled",
+        """
+        The GPU made itself slower: too hot, too little power, or held back by its group.
+
+        What it means
+            NVML gives the reasons for which clocks were lowered at each reading under load. Here they name heat, the
+            power supply, or sync boost; not idling, and not the power limit that every busy card runs into.
+
+        Why it costs you
+            Kernels that compute take longer by as much as the clock is lower: at most that.
+
+        What to try
+            Airflow, dust, the room; power cables and the server's power settings. On a rented machine, ask for another
+            one. `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER` shows the reasons.
+
+        When to leave it
+            When it lasts for seconds at the start of a run and the clocks recover.
+        """,
+        ("throttled_share", "throttle_shares", "sm_clock_max_mhz", "gpu_busy_share"),
+    ),
+    Cause(
+        "capped-clocks",
+        """
+        The GPU's clocks are held below what the card can do, by a setting.
+
+        What it means
+            Under load the clocks stay below the card's maximum, and no heat or failing power explains it: application
+            or locked clocks are set, or the power limit was lowered.
+
+        Why it costs you
+            Kernels that compute take longer by as much as the clock is lower: at most that.
+
+        What to try
+            Reset the clocks with `nvidia-smi -rgc`, or restore the power limit; both need administrator rights.
+
+        When to leave it
+            When the limit is intended: a power budget, less noise, or runs that are to be compared.
+        """,
+        ("sm_clock_mhz", "sm_clock_max_mhz", "throttled_share", "power_capped_share", "gpu_busy_share"),
+    ),
+)
+
+BELOW_SHARE: Final = 0.9
+"""Of the maximum: cards listed with a boost that they seldom reach stay above it."""
+HELD_SHARE: Final = 0.5
+"""Of the readings under load."""
+LOW_SHARE: Final = 0.7
+"""Of the maximum, without any reason given: drivers do not name locked clocks always."""
+FULL_PCT: Final = 90.0
+"""Of NVML's utilization, without any reason given: in pauses the driver may lower the clocks to save power."""
+POWER_CAP_SHARE: Final = 0.95
+"""Of the limit that the card was delivered with, as in the check-up."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Reports heat and power first: a setting is to blame only where they are not."""
+    if vitals.gpu_busy_share is None or not vitals.sm_clock_max_mhz or vitals.throttled_share is None:
+        return None
+    return _throttled(vitals) if vitals.throttled_share >= NAMING_BAR else _capped(vitals)
+
+
+def _throttled(vitals: Vitals) -> Finding | None:
+    share, shares, busy = vitals.throttled_share or 0.0, vitals.throttle_shares, vitals.gpu_busy_share or 0.0
+    low, best = vitals.sm_clock_throttled_mhz, vitals.sm_clock_max_mhz or 0.0
+    if not shares or low is None:
+        return None
+    free = vitals.sm_clock_free_mhz or 0.0
+    usual = free if free > low else best
+    cost = min(share * max(1.0 - low / usual, 0.0), 1.0) * busy
+    reasons = [f"{words} in {formatting.share(held)} of the readings under load" for words, held in shares.items()]
+    heat = f"; up to {formatting.whole(vitals.temperature_c, '°C')}" if vitals.temperature_c is not None else ""
+    clocks = f"SM clock {formatting.whole(low, 'MHz')} then, {formatting.whole(usual, 'MHz')} otherwise{heat}"
+    return Finding(
+        rule="throttled",
+        kind="at-most",
+        headline=f"The GPU is throttled in {formatting.share(share)} of the readings under load: {next(iter(shares))} "
+        f"(at most {formatting.share(cost)} to gain).",
+        cost_share=cost,
+        evidence=(*reasons[1:], clocks),
+        prescriptions=(
+            Prescription(
+                "Check cooling, airflow and power cables; on a rented machine, ask for another one",
+                Safety.BY_HAND,
+                code="!nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",
+            ),
+        ),
+    )
+
+
+def _capped(vitals: Vitals) -> Finding | None:
+    clock, best, capped = vitals.sm_clock_mhz, vitals.sm_clock_max_mhz or 0.0, vitals.power_capped_share
+    if clock is None or capped is None or clock >= BELOW_SHARE * best:
+        return None
+    found = _setting(vitals, clock < LOW_SHARE * best)
+    if found is None:
+        return None
+    what, cure = found
+    cost = (1.0 - clock / best) * (vitals.gpu_busy_share or 0.0)
+    return Finding(
+        rule="capped-clocks",
+        kind="at-most",
+        headline=f"A setting holds the GPU's clocks below its maximum: {what} (at most {formatting.share(cost)} to "
+        "gain).",
+        cost_share=cost,
+        evidence=(f"SM clock {formatting.whole(clock, 'MHz')} under load, {formatting.whole(best, 'MHz')} at most",),
+        prescriptions=(Prescription("Remove the limit (needs administrator rights)", Safety.BY_HAND, code=f"!{cure}"),),
+    )
+
+
+def _setting(vitals: Vitals, low: bool) -> tuple[str, str] | None:
+    """The setting that holds the clocks and the command that removes it; None where no setting does.
+
+    Args:
+        vitals: of the loop.
+        low: the clocks are so low that locked ones explain them without a reason given.
+    """
+    limit, default, capped = vitals.power_limit_w, vitals.power_default_w, vitals.power_capped_share or 0.0
+    if capped >= HELD_SHARE:
+        if limit is None or default is None or limit >= POWER_CAP_SHARE * default:
+            return None  # at its own power limit, as a busy card is
+        said = f"the power limit is {formatting.whole(limit, 'W')} of the card's {formatting.whole(default, 'W')}"
+        return said, f"nvidia-smi -pl {round(default)}"
+    unnamed = low and capped == 0.0 and (vitals.gpu_util_pct or 0.0) >= FULL_PCT
+    if (vitals.held_share or 0.0) >= HELD_SHARE or unnamed:
+        return "application or locked clocks are set", "nvidia-smi -rgc && nvidia-smi -rac"
+    return None

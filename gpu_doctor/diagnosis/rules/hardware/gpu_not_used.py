@@ -1,0 +1,225 @@
+"""The state of a loop that computes on the CPU beside a GPU, or of a GPU that this torch cannot compute on.
+
+It is said first: no other cure is worth its time before. What the GPU would gain was not measured, so the price is a
+bound: the time in which the CPU computes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import taking
+from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.machine.cards import ABSENT, too_old, version
+
+CAUSES: Final = (
+    Cause(
+        "model-on-cpu",
+        """
+        The model trains on the CPU although torch can reach a GPU.
+
+        What it means
+            A CUDA device is there, but the trained parameters, and with them all computing, are on the CPU.
+
+        Why it costs you
+            A GPU does the matrix products of a model of any size many times as fast, and stands idle.
+
+        What to try
+            `model = model.to("cuda")` before the optimizer is made, and `batch.to("cuda", non_blocking=True)` for each
+            batch. How much that gains cannot be known from a run on the CPU. GPU: not yet run on one.
+
+        When to leave it
+            When the model is tiny: below some milliseconds a step the launches of a GPU take as long as the CPU's
+            computing.
+        """,
+        ("step_wall_s", "forward_share", "backward_share", "model"),
+    ),
+    Cause(
+        "cpu-only-torch",
+        """
+        Training runs on the CPU because this torch was built without CUDA, beside an NVIDIA GPU.
+
+        What it means
+            NVIDIA's driver answers and gives this process a GPU, but the installed torch has no code for it.
+
+        Why it costs you
+            The CPU does all computing. How much faster the GPU would be depends on the model.
+
+        What to try
+            Install a CUDA build of torch for the driver that is there, and move model and batches to the GPU.
+
+        When to leave it
+            When the model is so small that launching it on a GPU would take as long, or the GPU is kept for others.
+        """,
+        ("cards_seen", "step_wall_s"),
+    ),
+    Cause(
+        "driver-too-old",
+        """
+        Training runs on the CPU because the NVIDIA driver is too old for the CUDA that torch was built with.
+
+        What it means
+            The driver answers and gives this process a GPU, but serves an earlier CUDA than torch was built for, and
+            torch therefore found no device.
+
+        Why it costs you
+            The CPU does all computing.
+
+        What to try
+            Update the driver, or install a torch that was built for a CUDA that the driver serves.
+
+        When to leave it
+            When the model is so small that launching it on a GPU would take as long.
+        """,
+        ("cards_seen", "driver_cuda", "step_wall_s"),
+    ),
+    Cause(
+        "unsupported-architecture",
+        """
+        This torch has no machine code for the GPU's architecture: kernels cannot run on it.
+
+        What it means
+            A build of torch has machine code for some architectures. Code of another major version does not run, and
+            without a portable form (PTX) it cannot be translated either: "no kernel image is available for execution on
+            the device".
+
+        Why it costs you
+            The loop fails, or stays on the CPU.
+
+        What to try
+            Install a build that has the card's architecture: a newer one for a new card, an older one for a card that
+            support was dropped for. `torch.cuda.get_arch_list()` says what this build has.
+
+        When to leave it
+            Never, if the GPU is to be used.
+        """,
+        ("outcome",),
+    ),
+)
+
+SMALL_STEP_S: Final = 5e-3
+"""Computing of a step below which a GPU may be no faster: some hundred launches of 5 to 10 us each (forward, backward
+and optimizer of a dozen layers) are 1 to 5 ms."""
+WHEELS: Final = {11: "cu118", 12: "cu126", 13: "cu130"}
+"""Major version of CUDA that a driver serves -> torch's wheels that run on it (minor version compatibility)."""
+SAYS: Final = ("no kernel image is available", "not compatible with the current pytorch installation")
+"""What CUDA and torch say of an unsupported card (cudaErrorNoKernelImageForDevice, torch.cuda's warning)."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Reports why the GPU is not used; at most one of the causes holds."""
+    return _unsupported(vitals) or _cpu_only(vitals) or _old_driver(vitals) or _on_cpu(vitals)
+
+
+def _computing_share(vitals: Vitals) -> float | None:
+    """Part of the time in which the CPU computes; None where a GPU would hardly be faster, or the loop is on one."""
+    share, step_s = vitals.together("forward", "loss", "backward", "optimizer", "evaluation"), vitals.step_wall_s
+    if vitals.on_gpu or vitals.setup.device != "cpu" or step_s is None or share * step_s < SMALL_STEP_S:
+        return None
+    return share
+
+
+def _finding(
+    vitals: Vitals, rule: str, share: float, headline: str, evidence: tuple[str, ...], *cures: Prescription
+) -> Finding:
+    spent = f"{taking(vitals)} {formatting.seconds(share * (vitals.step_wall_s or 0.0))} a step on the CPU"
+    return Finding(
+        rule=rule,
+        kind="at-most",
+        first=True,
+        headline=f"{headline} (at most {formatting.share(share)} of the time to gain).",
+        cost_share=share,
+        evidence=(*evidence, f"{spent}; how long the GPU would take is not known"),
+        prescriptions=cures,
+    )
+
+
+def _on_cpu(vitals: Vitals) -> Finding | None:
+    setup, model, share = vitals.setup, vitals.model, _computing_share(vitals)
+    if not setup.devices or share is None or model is None or set(model.device_bytes) != {"cpu"}:
+        return None
+    fed = f", its inputs on {setup.inputs.device}" if setup.inputs is not None and setup.inputs.device else ""
+    before = "" if vitals.predicts else " before its optimizer is created"
+    return _finding(
+        vitals,
+        "model-on-cpu",
+        share,
+        f"The model is on the CPU, and {formatting.article(setup.devices[0].name)} is idle",
+        (f"{formatting.size(model.device_bytes['cpu'])} of parameters, all on the CPU{fed}",),
+        Prescription(
+            f"Move the model to the GPU{before}, and every batch too",
+            Safety.BY_HAND,
+            code='model = model.to("cuda")\ninputs = inputs.to("cuda", non_blocking=True)',
+        ),
+    )
+
+
+def _cpu_only(vitals: Vitals) -> Finding | None:
+    setup, share, serves = vitals.setup, _computing_share(vitals), vitals.driver_cuda
+    if not vitals.cards_seen or share is None or not setup.torch_version or setup.cuda_version:
+        return None
+    if "rocm" in setup.torch_version or "xpu" in setup.torch_version:
+        return None
+    build = f"for CUDA {serves[0]}.{serves[1]} or lower" if serves else "for the driver's CUDA"
+    wheels = WHEELS.get(serves[0] if serves else 0, "cu126")
+    return _finding(
+        vitals,
+        "cpu-only-torch",
+        share,
+        f"torch {setup.torch_version} has no CUDA: the model computes on the CPU beside an NVIDIA GPU",
+        (f"GPUs that this process could use: {vitals.cards_seen}",),
+        Prescription(
+            f"Install a torch {build}, then restart the kernel",
+            Safety.BY_HAND,
+            code="# pytorch.org/get-started/locally has the line of today\n"
+            f"%pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/{wheels}",
+        ),
+    )
+
+
+def _old_driver(vitals: Vitals) -> Finding | None:
+    setup, share, serves = vitals.setup, _computing_share(vitals), vitals.driver_cuda
+    if not vitals.cards_seen or serves is None or setup.devices or share is None:
+        return None
+    if not setup.cuda_version or not too_old(serves, version(setup.cuda_version)):
+        return None
+    driver = setup.driver_version or "of unknown version"
+    return _finding(
+        vitals,
+        "driver-too-old",
+        share,
+        f"The NVIDIA driver is too old for torch's CUDA {setup.cuda_version}: the model computes on the CPU",
+        (f"driver {driver} serves CUDA {serves[0]}.{serves[1]}; torch {setup.torch_version}",),
+        Prescription("Update the NVIDIA driver (nvidia.com/drivers), then restart", Safety.BY_HAND),
+        Prescription(
+            f"Or install a torch built for CUDA {serves[0]} (pytorch.org/get-started/locally)", Safety.BY_HAND
+        ),
+    )
+
+
+def _unsupported(vitals: Vitals) -> Finding | None:
+    said = any(words in vitals.reason.lower() for words in SAYS)
+    if vitals.architecture_support != ABSENT and not said:
+        return None
+    setup = vitals.setup
+    card = setup.card or next(iter(setup.devices), None)
+    name = card.name if card is not None else "the GPU"
+    arch = f" (sm_{card.capability[0]}{card.capability[1]})" if card is not None and card.capability else ""
+    return Finding(
+        rule="unsupported-architecture",
+        kind="hint",
+        first=True,
+        headline=f"torch {setup.torch_version} has no code for {name}{arch}.".replace("  ", " "),
+        cost_share=None,
+        evidence=(f"the run ended with: {vitals.reason}",) if said else (),
+        prescriptions=(
+            Prescription(
+                f"Install a torch build that has the card's architecture{arch} (pytorch.org/get-started/locally)",
+                Safety.BY_HAND,
+                code="torch.cuda.get_arch_list()  # what this build has",
+            ),
+        ),
+        risk="Kernels cannot run on this GPU.",
+    )

@@ -1,0 +1,191 @@
+"""The state of a GPU that idles because the host waited for it: for values, for sizes, for tensors on the host.
+
+While the host waits, the GPU works; afterwards its queue is empty, and it idles until the next launches arrive. Only
+this idle time counts. Waits inside of torch's own GradScaler and gradient clipping are not recorded as the user's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines, hot_lines
+from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.idle import (
+    announced_sync_share,
+    hidden_sync_lines,
+    hidden_sync_share,
+    round_trip_share,
+)
+from gpu_doctor.diagnosis.vitals.lines import total
+
+CAUSES: Final = (
+    Cause(
+        "host-sync",
+        """
+        The loop waits for the GPU every step (`.item()`, `.cpu()`, `print(loss)`), and then the GPU waits for the loop.
+
+        What it means
+            Reading a value from the GPU stops the host until all queued work is done. Only then can it launch the next
+            step, so the queue runs dry.
+
+        Why it costs you
+            The GPU idles from the end of the wait until the next launches reach it. The cost is that idle time, and no
+            more than the wait itself.
+
+        What to try
+            Replace `total += loss.item()` by `total += loss.detach()` and read it every 100 steps. Predictions: keep
+            the outputs on the device and fetch them together, once or every so many batches.
+
+        When to leave it
+            When the step is long against the gap: then the wait only shows where the GPU works.
+        """,
+        ("sync_share", "gpu_gap_share", "exposed_wait_share"),
+    ),
+    Cause(
+        "hidden-sync",
+        """
+        An ordinary-looking line (`x[mask]`, `torch.nonzero(x)`) makes the loop wait for the GPU; then the GPU idles.
+
+        What it means
+            The size of `x[mask]` depends on the values of the mask. The host has to wait until the GPU has computed
+            them, as with `.item()`. Such lines are found by their expression and by how long the host stayed on them:
+            launching takes microseconds.
+
+        Why it costs you
+            The wait empties the queue, and the GPU idles until the next launches reach it. The cost is that idle time,
+            and no more than the time on these lines. GPU: not yet run on one.
+
+        What to try
+            Keep the size fixed: replace `per_token[mask].mean()` by `(per_token * mask).sum() / mask.sum()`, and
+            `x[mask]` by `torch.where(mask, x, 0)`. `repeat_interleave(..., output_size=n)` and `one_hot(x, classes)`
+            need no wait. What has to be cut out can often be cut in the dataset, on the CPU.
+
+        When to leave it
+            When the GPU has work queued all the time: then the wait only shows where it works.
+        """,
+        ("gpu", "gpu_gap_share", "exposed_wait_share", "step_wall_s"),
+    ),
+    Cause(
+        "device-round-trips",
+        """
+        Inside a step tensors leave the GPU for the host and come back, and the GPU idles in between.
+
+        What it means
+            Something in the middle of the step runs on the CPU (`.cpu()`, NumPy, SciPy, a Python loop over values), and
+            its result goes back to the GPU.
+
+        Why it costs you
+            All queued work must be done before a tensor can be copied to the host. From then until the copy back and
+            the next launches arrive, the GPU has nothing to do.
+
+        What to try
+            Replace `torch.from_numpy(f(x.cpu().numpy())).to(device)` by `f(x)` with torch's functions: most of NumPy
+            has a namesake. Batch what must be on the CPU into one trip a step, or move it into the loader.
+
+        When to leave it
+            When there is no such operation on the GPU and its result is needed immediately.
+        """,
+        ("gpu_gap_share", "traffic", "run_s", "steps_per_s"),
+    ),
+)
+
+OFTEN: Final = 0.05
+"""At least one round trip in twenty steps: a rarer one belongs to logging or evaluation."""
+LOSS: Final = Prescription(
+    "Read the value every n steps and keep sums on the device",
+    Safety.BY_HAND,
+    code="running_loss += loss.detach()  # .item() every 100 steps",
+)
+OUTPUTS: Final = Prescription(
+    "Keep the outputs on the device and fetch them once, after the loop",
+    Safety.BY_HAND,
+    code="kept.append(outputs)  # in the loop, without .cpu(), .item() or .tolist()\n"
+    "outputs = torch.cat(kept).cpu()  # after it, or every 100 batches where they would not fit",
+)
+MASKED: Final = Prescription(
+    "Keep the size fixed: mask by multiplication or torch.where instead of cutting out",
+    Safety.BY_HAND,
+    code="loss = (per_token * mask).sum() / mask.sum()  # instead of per_token[mask].mean()\n"
+    "x = torch.where(mask, x, 0.0)  # instead of x = x[mask]",
+)
+STAYING: Final = Prescription(
+    "Keep the computation on the device",
+    Safety.BY_HAND,
+    code="y = f(x)  # with torch on x's device, not torch.from_numpy(f(x.cpu().numpy())).to(device)",
+)
+
+
+def check(vitals: Vitals) -> list[Finding]:
+    """Reports each kind of sync with the idle time that follows it; no second is in two of them."""
+    if not vitals.on_gpu:
+        return []
+    found = (_announced(vitals), _hidden(vitals), _round_trips(vitals))
+    return [one for one in found if one is not None]
+
+
+def _announced(vitals: Vitals) -> Finding | None:
+    cost = announced_sync_share(vitals)
+    if not cost:
+        return None
+    line = next((one.text for one in vitals.lines_in("sync")), "")
+    waits = f"`{formatting.clean(line, 60)}` waits" if line else "The loop waits every step"
+    bound = "at most " if vitals.gpu_outruns_host else ""  # its clock does not show when it idles within phases
+    times = "" if vitals.syncs_per_step is None else f" in {formatting.average(vitals.syncs_per_step)} syncs a step"
+    return Finding(
+        rule="host-sync",
+        kind="at-most" if bound else "lost",
+        headline=f"{waits} for the GPU; the GPU then sits idle {bound}{formatting.share(cost)} of the time.",
+        cost_share=cost,
+        evidence=(
+            f"the host waits {formatting.share(vitals.sync_share)} of the time{times}; the GPU idles "
+            f"{formatting.share(vitals.gpu_gap_share)} of its time",
+            *hot_lines(vitals, ("sync",)),
+        ),
+        prescriptions=(OUTPUTS if vitals.predicts else LOSS,),
+    )
+
+
+def _hidden(vitals: Vitals) -> Finding | None:
+    cost, step_s = hidden_sync_share(vitals), vitals.step_wall_s
+    if not cost or step_s is None:
+        return None
+    lines = hidden_sync_lines(vitals)
+    first = next(iter(lines.values()))
+    return Finding(
+        rule="hidden-sync",
+        kind="lost",
+        headline=f"`{first}` forces a GPU sync; the GPU then sits idle {formatting.share(cost)} of the time.",
+        cost_share=cost,
+        evidence=(
+            f"the host stays {formatting.seconds(total(lines) * step_s)} of every step of {formatting.seconds(step_s)} "
+            "on these lines: the size of their result depends on values that the GPU has yet to compute",
+            *dearest_lines(lines, vitals.source),
+        ),
+        prescriptions=(MASKED,),
+    )
+
+
+def _round_trips(vitals: Vitals) -> Finding | None:
+    traffic, cost = vitals.traffic, round_trip_share(vitals)
+    if traffic is None or not vitals.steps or vitals.gpu_gap_share is None:
+        return None
+    often = traffic.round_trips / vitals.steps
+    if often < OFTEN:
+        return None
+    return Finding(
+        rule="device-round-trips",
+        kind="lost",
+        headline="Tensors go to the host and back within a step; the GPU sits idle meanwhile, "
+        f"{formatting.share(cost)} of the time.",
+        cost_share=cost,
+        evidence=(
+            f"{formatting.average(often)} round trip{'s' * (round(often, 1) != 1)} a step, "
+            f"{formatting.seconds(traffic.round_trip_s / traffic.round_trips)} each from the end of the copy to the "
+            "host to the end of the copy back",
+            f"{traffic.to_host} copies to the host in all, {formatting.size(traffic.to_host_bytes)}",
+            *hot_lines(vitals, ("sync", "transfer", "other")),
+        ),
+        prescriptions=(STAYING,),
+    )

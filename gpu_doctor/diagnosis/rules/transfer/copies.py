@@ -1,0 +1,318 @@
+"""The state of a loop whose GPU waits for copies from the host, and what causes it.
+
+The seconds are those in which the GPU's compute stream did nothing but copy, or idled behind a copy that the loop
+waited for. A loop that copies its next batch on a stream of its own, while the GPU computes, has none of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.diagnosis.rules import gpu_pace
+from gpu_doctor.diagnosis.rules.evidence import hot_lines
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.idle import behind_copies_share, blocks_on_pinned
+from gpu_doctor.machine.cards import link_gb_per_s
+
+NEEDS: Final = ("gpu", "exposed_transfer_share", "transfer_bytes_per_step", "transfers_per_step", "step_wall_s")
+CAUSES: Final = (
+    Cause(
+        "many-small-transfers",
+        """
+        Each step sends many small tensors to the GPU one by one; the calls cost more than the bytes.
+
+        What it means
+            A batch arrives in eight or more pieces of a few kilobytes (fields of a dictionary, masks, positions), or
+            the loop makes constants on the host and moves them over.
+
+        Why it costs you
+            Each copy costs the host several microseconds, and from pageable memory a wait, however few bytes it moves.
+            Pinning does not change that.
+
+        What to try
+            Pack the pieces into one tensor in the collate and split it on the GPU: views cost nothing. Replace
+            `torch.arange(n).to(device)` by `torch.arange(n, device=device)`, once, before the loop.
+
+        When to leave it
+            When the GPU has other work queued meanwhile.
+        """,
+        (*NEEDS, "traffic", "transfer_share", "caught_up_share"),
+    ),
+    Cause(
+        "pageable-transfer",
+        """
+        Batches are copied to the GPU from pageable memory, and the GPU waits for the copies.
+
+        What it means
+            The batch lies in ordinary memory. The driver first copies it into a pinned buffer, and the host stands
+            still until that is done; such a copy cannot overlap with anything.
+
+        Why it costs you
+            The GPU reads pinned memory itself, and with `non_blocking=True` the host goes on. The cost is the time in
+            which the GPU did nothing but copy. GPU: not yet run on one.
+
+        What to try
+            Replace `DataLoader(dataset)` and `batch.to(device)` by `DataLoader(dataset, pin_memory=True)` and
+            `batch.to(device, non_blocking=True)`. Pinning takes time too: a loader with workers pins in a thread of its
+            own, one without pins in the loop. Copies that still show can be made on a stream of their own, one batch
+            ahead.
+
+        When to leave it
+            When host memory is scarce: pinned pages cannot be swapped.
+        """,
+        (*NEEDS, "pageable_share", "loader"),
+    ),
+    Cause(
+        "blocking-transfer",
+        """
+        Batches lie in pinned memory, but the loop waits for each copy: `non_blocking=True` is missing.
+
+        What it means
+            `.to(device)` waits until the copy is done, and before that until all work queued on the GPU is done.
+            Pinning makes the copy faster; only `non_blocking=True` lets the host go on.
+
+        Why it costs you
+            The host cannot launch the next step while it waits. When the copy is done the GPU's queue is empty, and it
+            idles until the next launches arrive.
+
+        What to try
+            Replace `batch.to(device)` by `batch.to(device, non_blocking=True)`.
+
+        When to leave it
+            When the loop overwrites the pinned buffer right after the copy: the GPU would get the new values.
+        """,
+        (*NEEDS, "traffic", "transfer_share", "gpu_gap_share"),
+    ),
+    Cause(
+        "slow-link",
+        """
+        The GPU waits for copies, and its PCIe link has fewer lanes or a lower generation than card and slot allow.
+
+        What it means
+            Even while the GPU works, the link is narrower or slower than card and slot together could make it. A slot
+            of an older generation than the card is no fault of the link: only another machine changes that.
+
+        Why it costs you
+            Copies take longer by the ratio of the bandwidths. Only the part that the GPU waits for is counted.
+
+        What to try
+            Another riser or slot, or the slot's setting in the BIOS; on a rented machine, another one. Meanwhile send
+            fewer bytes: `x.to(device).float().div_(255)` instead of `x.float().div_(255).to(device)`.
+
+        When to leave it
+            When the GPU computes while data is copied: the link is fast enough then.
+        """,
+        (*NEEDS, "pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max"),
+    ),
+    Cause(
+        "heavy-transfer",
+        """
+        The GPU waits while large batches are copied to it.
+
+        What it means
+            Data often travels in a wide form: images as float32 instead of uint8 (4 times the bytes), classes as
+            one-hot vectors instead of indices, padding that nobody needs.
+
+        Why it costs you
+            The copy is in the same queue as the kernels, unless the loop copies on a stream of its own: while it runs,
+            nothing is computed.
+
+        What to try
+            Replace `x.float().div_(255).to(device)` by `x.to(device).float().div_(255)`: send uint8 or indices and
+            convert on the GPU. Crop and resize before the copy. Keep a small dataset on the GPU. Copy the next batch on
+            a stream of its own while the GPU computes.
+
+        When to leave it
+            When the copies are a small part of a step that waits for something else.
+        """,
+        (*NEEDS, "traffic"),
+    ),
+)
+
+COPIES: Final = 8.0
+"""So many copies a batch are many (PyTorch's tuning guide: create tensors on the device)."""
+SMALL_BYTES: Final = 64e3
+"""Their mean size; CUDA stages pageable copies below 64 kB through its command buffer."""
+MOSTLY: Final = 0.5
+"""At least half of the copies, or of the bytes, are of a kind."""
+EMPTY_SHARE: Final = 0.5
+"""From here on the GPU waits for the host, and the host's seconds in a copy are the loop's."""
+OWN_TYPE: Final = Prescription(
+    "The loader pins already, but not your own batch type: give it a pin_memory method",
+    Safety.BY_HAND,
+    code="class Batch:\n    def pin_memory(self):\n        self.inputs = self.inputs.pin_memory()\n        return self",
+)
+PACKED: Final = Prescription(
+    "Pack what goes together into one copy, and create constants on the device",
+    Safety.BY_HAND,
+    code="packed = torch.cat([a, b, c], dim=1).to(device, non_blocking=True)\n"
+    "a, b, c = packed.split(sizes, dim=1)\n"
+    "positions = torch.arange(n, device=device)  # not torch.arange(n).to(device)",
+)
+NARROW: Final = Prescription(
+    "Send the data narrow (uint8, indices) and convert it on the GPU",
+    Safety.BY_HAND,
+    code="x = x.to(device, non_blocking=True)  # uint8\nx = x.float().div_(255)  # on the GPU",
+)
+AHEAD: Final = Prescription(
+    "Copy the next batch on a stream of its own while the GPU computes",
+    Safety.BY_HAND,
+    code="side = torch.cuda.Stream()  # once\n"
+    "with torch.cuda.stream(side):  # after the step was launched\n"
+    "    following = next(batches).to(device, non_blocking=True)  # from pinned memory\n"
+    "torch.cuda.current_stream().wait_stream(side)  # before `following` is used",
+)
+SEATED: Final = Prescription(
+    "Seat the card in a full-width slot; check link speed and power saving (ASPM) in the BIOS",
+    Safety.BY_HAND,
+    code="!nvidia-smi -q -d PERFORMANCE | grep -i -A3 pcie",
+)
+
+
+def check(vitals: Vitals) -> list[Finding]:
+    """Reports the cause of exposed copies, and beside it what the GPU idles behind copies that are waited for."""
+    if any(getattr(vitals, name) is None for name in NEEDS) or not vitals.transfers_per_step:
+        return []
+    small = _many_small(vitals)
+    if small is not None:
+        return [small]
+    exposed = vitals.exposed_transfer_share or 0.0
+    if (vitals.pageable_share or 0.0) >= MOSTLY:
+        return [_pageable(vitals, exposed)]
+    idle = behind_copies_share(vitals)
+    if blocks_on_pinned(vitals) and vitals.gpu_outruns_host:  # the GPU would have the time to copy meanwhile
+        return [_blocking(vitals, exposed + idle)]
+    findings = [_blocking(vitals, idle)] if idle >= NAMING_BAR else []
+    return [*findings, _slow_link(vitals, exposed) or _heavy(vitals, exposed)]
+
+
+def _many_small(vitals: Vitals) -> Finding | None:
+    traffic, copies = vitals.traffic, vitals.transfers_per_step or 0.0
+    nbytes, share = vitals.transfer_bytes_per_step or 0.0, vitals.transfer_share or 0.0
+    if traffic is None or copies / vitals.rounds < COPIES or nbytes / copies >= SMALL_BYTES:
+        return None
+    if traffic.small < MOSTLY * traffic.to_device:
+        return None
+    empty = vitals.caught_up_share
+    if empty is None or vitals.transfer_share is None:
+        return None
+    cost = max(vitals.exposed_transfer_share or 0.0, share if empty >= EMPTY_SHARE else 0.0)
+    cost = gpu_pace.at_most(vitals, cost)
+    each_s = share * (vitals.host_step_s or 0.0) / copies
+    return Finding(
+        rule="many-small-transfers",
+        kind="lost",
+        headline=f"{formatting.grouped(copies)} small copies a step to the GPU take {formatting.share(cost)} of the "
+        "time: each call costs more than its bytes.",
+        cost_share=cost,
+        evidence=(
+            f"{formatting.average(copies)} copies of {formatting.size(nbytes / copies)} a step, "
+            f"{formatting.seconds(each_s)} each; {traffic.small} of {traffic.to_device} below 64 kB",
+            f"the GPU has nothing queued in {formatting.share(empty)} of its steps",
+            *hot_lines(vitals, ("transfer",)),
+        ),
+        prescriptions=(PACKED,),
+    )
+
+
+def _pageable(vitals: Vitals, exposed: float) -> Finding:
+    pins = vitals.loader is not None and vitals.loader.pin_memory
+    pinned = Prescription(
+        text="Pin the loader's batches",
+        safety=Safety.SAFE,
+        settings={"pin_memory": True},
+        code="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
+    ).expecting(forecast(vitals, {"pin_memory": True}))
+    if not vitals.workers:
+        text = "Pin the loader's batches in a worker's thread: without workers the loop pins each batch itself"
+        pinned = replace(pinned, text=text, code=pinned.code.replace("...", "num_workers=1"))
+    cost = gpu_pace.at_most(vitals, exposed)
+    return Finding(
+        rule="pageable-transfer",
+        kind="lost",
+        headline=f"The GPU waits {formatting.share(cost)} of the time for copies from pageable memory.",
+        cost_share=cost,
+        evidence=(
+            f"{_copied(vitals)}, {formatting.share(vitals.pageable_share)} of the copies from pageable memory",
+            *hot_lines(vitals, ("transfer",)),
+        ),
+        prescriptions=(OWN_TYPE if pins else pinned, AHEAD),
+    )
+
+
+def _blocking(vitals: Vitals, cost: float) -> Finding:
+    traffic = vitals.traffic
+    waits = f"{traffic.blocking_pinned} of {traffic.to_device}" if traffic is not None else "most"
+    held_s = (vitals.transfer_share or 0.0) * (vitals.host_step_s or 0.0)
+    cost = gpu_pace.at_most(vitals, cost)
+    return Finding(
+        rule="blocking-transfer",
+        kind="lost",
+        headline=f"The loop waits for each copy from pinned memory; the GPU then idles {formatting.share(cost)} of "
+        "the time.",
+        cost_share=cost,
+        evidence=(
+            f"{waits} copies from pinned memory without non_blocking=True",
+            f"they hold the host up for {formatting.seconds(held_s)} a step; {_copied(vitals)}",
+        ),
+        prescriptions=(
+            Prescription(
+                text="Copy without waiting",
+                safety=Safety.SAFE,
+                settings={"non_blocking": True},
+                code="batch = batch.to(device, non_blocking=True)",
+            ).expecting(forecast(vitals, {"non_blocking": True})),
+        ),
+    )
+
+
+def _slow_link(vitals: Vitals, exposed: float) -> Finding | None:
+    gen, width, best_gen, best_width = (
+        round(one or 0.0) for one in (vitals.pcie_gen, vitals.pcie_width, vitals.pcie_gen_max, vitals.pcie_width_max)
+    )
+    if vitals.c2c_bytes_per_s is not None:
+        return None  # copies take another link
+    now, best = link_gb_per_s(gen, width), link_gb_per_s(best_gen, best_width)
+    if now is None or best is None or now >= best:
+        return None
+    cost = gpu_pace.at_most(vitals, exposed * (1.0 - now / best))
+    return Finding(
+        rule="slow-link",
+        kind="at-most",
+        headline=f"The GPU's link is slow: PCIe gen {gen} x{width}, while card and slot can do gen {best_gen} "
+        f"x{best_width}; that takes at most {formatting.share(cost)} of the time.",
+        cost_share=cost,
+        evidence=(
+            f"the GPU waits for copies {formatting.share(exposed)} of the time; {_copied(vitals)}",
+            f"{formatting.bandwidth(1e9 * now)} instead of {formatting.bandwidth(1e9 * best)}",
+        ),
+        prescriptions=(SEATED, NARROW, AHEAD),
+    )
+
+
+def _heavy(vitals: Vitals, exposed: float) -> Finding:
+    traffic, nbytes = vitals.traffic, vitals.transfer_bytes_per_step or 0.0
+    wide = traffic.wide_bytes / traffic.to_device_bytes if traffic is not None and traffic.to_device_bytes else 0.0
+    cost = gpu_pace.at_most(vitals, exposed)
+    link = (f"they take {vitals.link_name}",) if vitals.link_bytes_per_s is not None else ()
+    return Finding(
+        rule="heavy-transfer",
+        kind="lost",
+        headline=f"{formatting.size(nbytes)} a step are copied to the GPU, which waits for them "
+        f"{formatting.share(cost)} of the time.",
+        cost_share=cost,
+        evidence=(f"{_copied(vitals)}, {formatting.share(wide)} of the bytes in large float tensors", *link),
+        prescriptions=(NARROW, AHEAD) if wide >= MOSTLY else (AHEAD,),
+    )
+
+
+def _copied(vitals: Vitals) -> str:
+    """`2 copies and 48 MiB a step (1.5 MiB a sample)`."""
+    copies, nbytes, samples = vitals.transfers_per_step, vitals.transfer_bytes_per_step, vitals.samples_per_step
+    each = f" ({formatting.size(nbytes / samples)} a sample)" if nbytes and samples else ""
+    plural = "copy" if copies is not None and round(copies, 1) == 1 else "copies"
+    return f"{formatting.average(copies)} {plural} and {formatting.size(nbytes)} a step{each}"

@@ -1,0 +1,142 @@
+"""What an idle GPU waits for: syncs, copies, the compiler, launches. Shares of the wall-clock, 0..1, each on its own.
+
+Rules and the verdict read the same figures here, so that no second is explained twice. GPU: not yet run on one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_doctor.cell import has_copy, moved_lines, waiting_lines
+from gpu_doctor.diagnosis.vitals.compiling import again_share
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import part, total
+from gpu_doctor.recording import LineCost
+
+IDLE_SHARE: Final = 0.05
+"""A sync is reported from this share of idle time on."""
+MOSTLY: Final = 0.5
+"""At least half of the copies start from pinned memory and are waited for."""
+OPTIMIZER_SHARE: Final = 0.10
+"""An optimizer that is not fused is a state of its own from this share on."""
+LAUNCHING_S: Final = 2e-4
+"""Seconds of a step in which a line may just be launching: a launch takes about 10 us, and an index by a mask makes
+some ten of them."""
+
+
+def round_trip_share(vitals: Vitals) -> float:
+    """Share in which tensors are on their way to the host and back, while nothing is queued on the GPU."""
+    traffic, run_s = vitals.traffic, vitals.run_s
+    return min(traffic.round_trip_s / run_s, 1.0) if traffic is not None and run_s else 0.0
+
+
+def blocks_on_pinned(vitals: Vitals) -> bool:
+    """True if most copies start from pinned memory and the loop waits for them."""
+    traffic = vitals.traffic
+    if traffic is None or vitals.settings.get("non_blocking") is True:
+        return False
+    return traffic.to_device > 0 and traffic.blocking_pinned >= MOSTLY * traffic.to_device
+
+
+def behind_copies_share(vitals: Vitals) -> float:
+    """Share in which the GPU idles after copies that the loop waited for, the copying itself left out.
+
+    The host waits in such a copy until the queue is empty. What it does before it launches again would be hidden by the
+    queue, for no longer than it has waited.
+    """
+    if not vitals.on_gpu or not blocks_on_pinned(vitals):
+        return 0.0
+    exposed, gap = vitals.exposed_transfer_share or 0.0, vitals.gpu_gap_share or 0.0
+    idle = gap - exposed - vitals.tripped_share - (vitals.exposed_wait_share or 0.0)
+    return max(min(idle, (vitals.transfer_share or 0.0) - exposed), 0.0)
+
+
+def recompiling_share(vitals: Vitals) -> float:
+    """Share in which torch.compile compiles functions that it has compiled often enough."""
+    return again_share(vitals.recompiled)
+
+
+def announced_sync_share(vitals: Vitals) -> float:
+    """Share in which the GPU idles because the host waited for a value (`.item()`); 0 below 5 %.
+
+    No more than the wait itself: other work of the host stays when the wait goes.
+    """
+    sync, gap = vitals.sync_share, vitals.gpu_gap_share
+    if sync is None or gap is None or sync < IDLE_SHARE:
+        return 0.0
+    idle = max(gap, min(vitals.gpu_idle_at_most, 1.0 - sync))  # while the host waits, the GPU works
+    cost = min(idle - _explained(vitals), sync * _without_trips(vitals))
+    return cost if cost >= IDLE_SHARE else 0.0
+
+
+def hidden_sync_lines(vitals: Vitals) -> dict[LineCost, str]:
+    """Lines that wait for the GPU without saying so, each with the expression that waits; dearest first.
+
+    The host stays on them for longer than launching takes. A batch that is still on the CPU waits for nothing.
+    """
+    if not vitals.on_gpu or not vitals.step_wall_s:
+        return {}
+    found = waiting_lines(vitals.source, vitals.lines_in("forward", "other"))
+    if has_copy(vitals.source):
+        moved = set(moved_lines(vitals.source, list(found)))
+        found = {one: said for one, said in found.items() if one in moved or one.phase == "forward"}
+    least = LAUNCHING_S / vitals.step_wall_s
+    # Python of torch's own under a line is other work of that line: of these expressions only `unique` has any.
+    return {one: said for one, said in found.items() if one.share >= least and (not one.in_torch or "unique" in said)}
+
+
+def hidden_sync_share(vitals: Vitals) -> float:
+    """Share in which the GPU idles because of such lines; 0 below 5 % or where too few samples fell on them."""
+    lines, gap = hidden_sync_lines(vitals), vitals.gpu_gap_share
+    seen = total(lines)
+    if gap is None or not lines or not vitals.looked_at(seen):
+        return 0.0
+    cost = min(seen, gap - _explained(vitals) - announced_sync_share(vitals))
+    return cost if cost >= IDLE_SHARE else 0.0
+
+
+def hidden_syncs_outside(vitals: Vitals) -> list[LineCost]:
+    """Of these lines, those outside of every phase and of the loss; none where the GPU does not idle for them."""
+    if not hidden_sync_share(vitals):
+        return []
+    return [one for one in hidden_sync_lines(vitals) if one.phase == "other" and not one.before_backward]
+
+
+def sync_share(vitals: Vitals) -> float:
+    """Share in which the GPU idles after syncs of both kinds."""
+    return announced_sync_share(vitals) + hidden_sync_share(vitals)
+
+
+def launching(vitals: Vitals) -> float | None:
+    """Share that launching the model's kernels takes at most; None where it was not measured.
+
+    These are the host's seconds in phases at whose end the GPU had done all that was launched. Seconds that another
+    state explains are left out: trips to the host, the compiler, syncs in the forward, an optimizer that is not fused.
+    """
+    share = vitals.launching_share
+    if share is None:
+        return None
+    inside = hidden_sync_share(vitals) * (1.0 - part(hidden_syncs_outside(vitals), hidden_sync_lines(vitals)))
+    explained = round_trip_share(vitals) + recompiling_share(vitals) + inside + _loose_optimizer_share(vitals)
+    return max(min(share, 1.0 - (vitals.sync_share or 0.0)) - explained, 0.0)  # while the host waits, the GPU works
+
+
+def _explained(vitals: Vitals) -> float:
+    """Part of the gap that waits for data, copies, trips, costly calls and the compiler take."""
+    taken = vitals.exposed_share + round_trip_share(vitals) + vitals.chores_between_share
+    return taken + recompiling_share(vitals)
+
+
+def _without_trips(vitals: Vitals) -> float:
+    """Part of the syncs, 0..1, that belong to no trip to the host and back, by their number."""
+    traffic, waits = vitals.traffic, vitals.syncs_per_step
+    if traffic is None or not waits or not vitals.steps:
+        return 1.0
+    return max(1.0 - traffic.round_trips / vitals.steps / waits, 0.0)
+
+
+def _loose_optimizer_share(vitals: Vitals) -> float:
+    """Share of an optimizer that could be fused and is not, where it is large enough to be a state of its own."""
+    share, facts = vitals.optimizer_share or 0.0, vitals.optimizer_facts or ()
+    loose = any(one.can_fuse and not one.fused for one in facts)
+    return share if loose and share >= OPTIMIZER_SHARE else 0.0
