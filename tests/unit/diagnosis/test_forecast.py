@@ -155,6 +155,19 @@ def test_a_gpu_is_a_floor_too(busy: float, step_ms: float) -> None:
     assert workers(loop.but(loader={}), 16).high <= 11.0 / step_ms * 1.25
 
 
+def test_behind_a_full_queue_nobody_knows_when_the_loop_could_fetch() -> None:
+    full = on_gpu(workers=2, fetch=4.0)
+    assert forecast(full.vitals(), {"num_workers": 0}) is None
+    assert forecast(full.but(gpu_gap=3.0, wait=3.0).vitals(), {"num_workers": 0}) is not None
+
+
+def test_a_driver_that_spins_needs_no_core() -> None:
+    spins = on_gpu(
+        wait=8.0, sync=8.0, gpu_gap=8.0, gpu_work=10.0, fetch_cpu=8.0, consumer_cpu=18.0, cores=1.0, loader={}
+    )
+    assert workers(spins, 1).step_s < 0.0195, "8 ms of fetching beside 10 ms of launching, not 26 of both"
+
+
 def test_settings_that_the_run_had_are_left_aside() -> None:
     loop = SLEEPING.but(settings={"amp": "bf16"})
     assert told(loop, {"amp": "bf16", "num_workers": 2}).speedup == workers(SLEEPING, 2).speedup
