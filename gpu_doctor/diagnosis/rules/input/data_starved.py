@@ -75,7 +75,8 @@ CAUSES: Final = (
         When to leave it
             When the fetch computes and all cores are used already: then the fetch itself must become cheaper
             (slow-getitem). A stream (IterableDataset) that does not ask which worker it is has to be sharded first:
-            workers would repeat it.
+            workers would repeat it. Where something in the fetch serves one worker at a time (a lock, a rate limit),
+            more of them gain nothing: a trial shows it, one run cannot (workers-wait-for-each-other).
         """,
         NEEDS,
     ),
@@ -301,7 +302,7 @@ def _workers(vitals: Vitals, loader: LoaderSetup, count: int, seen: Forecast) ->
     own_s = (vitals.consumer_s or 0.0) / (vitals.batches_per_step or 1.0)
     return Finding(
         rule="too-few-workers" if now else "loader-without-workers",
-        headline=f"{_waits(vitals)}: {few if now else 'num_workers=0 loads batches in the training process.'}",
+        headline=f"{_waits(vitals)}: {few if now else 'num_workers=0 loads batches in the loop itself.'}",
         cost_share=vitals.steady_wait_share,
         evidence=(
             f"{_fetch_parts(vitals)}; {'training' if vitals.backward_share else 'working'} on it takes "
