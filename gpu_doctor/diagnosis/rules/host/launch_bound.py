@@ -282,8 +282,8 @@ def _on_cpu(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="launch-bound",
         kind="at-most",
-        headline=f"The operations are small: {formatting.seconds(each_s)} each in the backward, near what PyTorch needs to "
-        f"reach one (at most {formatting.share(cost)} to gain).",
+        headline=f"The operations are small: {formatting.seconds(each_s)} each in the backward, near what PyTorch "
+        f"needs to reach one (at most {formatting.share(cost)} to gain).",
         cost_share=cost,
         evidence=(
             f"the backward takes {formatting.seconds(backward * step_s)} a step, {formatting.seconds(each_s)} for "
