@@ -9,7 +9,6 @@ from gpu_doctor.diagnosis.diagnosis import Diagnosis, diagnose, judged, ranked
 from gpu_doctor.diagnosis.forecast.forecast import enough, worker_counts
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import OTHERS
-from gpu_doctor.diagnosis.forecast.worker_costs import starting_s
 from gpu_doctor.diagnosis.rules import RULES, every_cause, every_rule
 from gpu_doctor.diagnosis.rules.page import explain, paragraphs
 from gpu_doctor.diagnosis.rules.prescriptions import SHARD_FIRST
@@ -51,7 +50,6 @@ __all__ = [
     "paced_s",
     "paragraphs",
     "ranked",
-    "starting_s",
     "warmup_rows",
     "warmup_so_far",
     "worker_counts",

@@ -8,7 +8,7 @@ holds it against them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from gpu_doctor.diagnosis.silent_rules import Silence as Silence
 from gpu_doctor.diagnosis.silent_rules import reason as silent_reason
 from gpu_doctor.diagnosis.verdict import classified, ended_the_run, too_little
 from gpu_doctor.diagnosis.verdict import verdict as verdict_on
+from gpu_doctor.diagnosis.vitals.fetching import beside
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, measure
 from gpu_doctor.display import Shown
@@ -63,14 +64,15 @@ class Diagnosis(Shown):
         return as_data(*told, self.vitals, self.notes)
 
 
-def diagnose(subject: Recording | Vitals) -> Diagnosis:
+def diagnose(subject: Recording | Vitals, others: Sequence[Recording] = ()) -> Diagnosis:
     """Asks every rule what it finds in a recording.
 
     Args:
         subject: a recording, or vitals measured already.
+        others: other runs of the same loop, such as with another number of workers: what one run cannot tell, two may.
 
     Returns:
-        The diagnosis; a pure function of its argument.
+        The diagnosis; a pure function of its arguments.
 
     Raises:
         TypeError: if it is neither.
@@ -85,9 +87,11 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
     if not isinstance(subject, (Recording, Vitals)):
         raise TypeError(f"diagnose() takes a recording, such as gpu_doctor.load(path) gives, not {subject!r:.60}.")
     vitals = measure(subject) if isinstance(subject, Recording) else subject
+    if others:
+        vitals = beside(vitals, [measure(one) for one in others if one.setup.hardware == vitals.setup.hardware])
     few = vitals.passes < FEWEST_STEPS or vitals.step_wall_s is None
     early = few or vitals.passes < SURE_STEPS
-    rules, others = (*RULES, *plugins().rules), plugins().notes
+    rules = (*RULES, *plugins().rules)
     quiet, notes = hushed(vitals.source, [name for rule in rules for name in _names(rule)])
     found: list[Finding] = []
     silent: list[Silence] = []
@@ -99,10 +103,11 @@ def diagnose(subject: Recording | Vitals) -> Diagnosis:
     bottleneck = "unknown" if few else classified(vitals)
     if bottleneck == "compute" and findings and findings[0].rule == "launch-bound" and not vitals.on_gpu:
         bottleneck = "host"  # by the clock it computes; what it does most is get from one operation to the next
-    told = few and bool(findings or hints) and (vitals.outcome != "completed" or ended_the_run(findings[0], vitals))
+    ended = vitals.outcome != "completed" or any(ended_the_run(one, vitals) for one in findings[:1])
+    told = few and ended and bool(findings or hints)
     said = too_little(vitals) if few and not told else verdict_on(bottleneck, findings, hints, vitals)
     return Diagnosis(
-        bottleneck, said, findings, tuple(silent), vitals, early=early, hints=hints, notes=(*notes, *others)
+        bottleneck, said, findings, tuple(silent), vitals, early=early, hints=hints, notes=(*notes, *plugins().notes)
     )
 
 
@@ -134,14 +139,14 @@ def _names(rule: Rule) -> tuple[str, ...]:
     return tuple(dict.fromkeys((rule.name, *(cause.name for cause in rule.causes))))
 
 
-def judged(recording: Recording) -> tuple[Diagnosis | None, Recording]:
-    """The diagnosis of a run that has just ended, and its recording; never raises.
+def judged(recording: Recording, others: Sequence[Recording] = ()) -> tuple[Diagnosis | None, Recording]:
+    """The diagnosis of a run that has just ended, beside `others` of its loop, and its recording; never raises.
 
     A diagnosis that fails is a note of the recording: it must not stand in the way of what the user's code returned or
     raised.
     """
     try:
-        return diagnose(recording), recording
+        return diagnose(recording, others), recording
     except Exception as error:
         note = f"The diagnosis failed ({formatting.raised(error)}); the run is not affected."
         return None, dataclasses.replace(recording, notes=(*recording.notes, note))

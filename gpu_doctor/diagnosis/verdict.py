@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast.stages import crowding_share
 from gpu_doctor.diagnosis.rules import every_cause
 from gpu_doctor.diagnosis.rules.distributed.communication_bound import exchanging_share
 from gpu_doctor.diagnosis.rules.evidence import joined, phases
@@ -66,7 +65,6 @@ def classified(vitals: Vitals) -> str:
             "host": max(vitals.outside_share - vitals.once_share, 0.0),
             "compute": _compute(vitals),
         }
-        _move(parts, "compute", "input", crowding_share(vitals))  # it computes no more, its workers take the cores
     if _unheard(vitals):
         # Where its forward cannot be told from its Python, it takes about what its backward takes, or what looks found.
         computed = max(parts["host"] * _part_in_torch(vitals), min(parts["host"], vitals.backward_share or 0.0))

@@ -231,18 +231,6 @@ class ForecastShown:
 
 
 @dataclass(frozen=True)
-class Together:
-    """What several knobs give at once, of every combination of the values that have a forecast."""
-
-    knobs: tuple[str, ...]
-    """Empty while a loop runs for the first time: then the page asks."""
-    values: tuple[tuple[SettingValue | None, ...], ...]
-    """Of each knob, the value as written first."""
-    texts: tuple[str, ...]
-    """Of each combination, the last knob's values changing fastest; empty where there is no forecast."""
-
-
-@dataclass(frozen=True)
 class Budget:
     """How long a trial is at first, and at most."""
 
@@ -492,7 +480,6 @@ class PanelState:
     forecasts: tuple[ForecastShown, ...]
     """Of every single value that can be chosen, of what was tried, and of the settings that were asked for last; empty
     while the loop as written was not measured."""
-    together: Together
     trial: Budget
     sweep_most: int
     """Combinations that a sweep takes."""

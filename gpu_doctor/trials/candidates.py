@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpu_doctor.diagnosis import OTHERS, Diagnosis, Forecast, Safety, Vitals, enough, starting_s, worker_counts
+from gpu_doctor.diagnosis import OTHERS, Diagnosis, Forecast, Safety, Vitals, enough, worker_counts
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.recording import Settings, SettingValue
 from gpu_doctor.trials import knobs
@@ -26,8 +26,6 @@ ENOUGH: Final = 1.02
 SPARE: Final = 0.25
 """So many more are tried where fetches wait: a pipeline whose workers are just as fast as the loop runs at neither's
 pace (8 workers for fetches that sleep gave 7 % more than the 6 that are as fast as the loop)."""
-EDGE_SHARE: Final = 0.01
-"""Workers are kept over epochs from the first trial on if starting them anew would cost so much of an epoch."""
 THREADS_WORTH: Final = 1.10
 """More threads are tried if they gained so much at best (Amdahl); in practice about half of that is left."""
 LAYER_S: Final = 2e-4
@@ -135,12 +133,11 @@ def _workers(v: Vitals, kept: Settings, tried: Sequence[Tried]) -> Move | None:
     loader = v.loader
     if loader is None or v.workers is None or loader.refusals.get("num_workers"):
         return None
-    stay = _could_stay(v)
-    judged = replace(v, loader=replace(loader, batches=1 << 40)) if stay and not v.workers else v
+    kept_on: dict[str, SettingValue] = {"persistent_workers": True} if _could_stay(v) else {}
     least, most = _open_counts(v.workers, kept, tried)
     seen = {}
-    for count in (*((0,) if v.workers else ()), *worker_counts(judged)):
-        one = forecast(judged, {"num_workers": count}) if least < count < most else None
+    for count in (*((0,) if v.workers else ()), *worker_counts(v)):
+        one = forecast(v, {"num_workers": count, **(kept_on if count else {})}) if least < count < most else None
         if one is not None and not _was_tried(count, kept, tried):
             seen[count] = one
     if not seen:
@@ -149,10 +146,7 @@ def _workers(v: Vitals, kept: Settings, tried: Sequence[Tried]) -> Move | None:
     if found is None or best < WORTH:
         return None
     count = _with_spare(found[0], v, seen)
-    settings: dict[str, SettingValue] = {"num_workers": count}
-    if stay and count and _edge_share(v, count, seen[count].step_s) >= EDGE_SHARE:
-        settings["persistent_workers"] = True
-    return Move(settings, "forecast", seen[count].speedup)
+    return Move({"num_workers": count, **(kept_on if count else {})}, "forecast", seen[count].speedup)
 
 
 def _with_spare(found: int, v: Vitals, seen: Mapping[int, Forecast]) -> int:
@@ -194,14 +188,6 @@ def _could_stay(v: Vitals) -> bool:
     except Refused:
         return False
     return True
-
-
-def _edge_share(v: Vitals, count: int, step_s: float) -> float:
-    """Part of an epoch that the start of so many workers would take, by the constants of the forecast."""
-    loader = v.loader
-    steps = (v.measured_steps / max(v.epochs or 1, 1)) if loader is None or not loader.batches else loader.batches
-    start_s = starting_s(v, count)
-    return start_s / max(start_s + steps * step_s / max(v.batches_per_step or 1.0, 1.0), 1e-9)
 
 
 def _staying(v: Vitals) -> Move | None:

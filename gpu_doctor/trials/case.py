@@ -96,7 +96,7 @@ class Case(Runner):
         if result.recording.outcome == "refused":
             raise Refused(result.recording.reason)
         self.recordings.append(result.recording)
-        self.diagnosis, self.recordings[-1] = judged(result.recording)
+        self.diagnosis, self.recordings[-1] = judged(result.recording, self.recordings[:-1])
         if result.error is not None:
             try:
                 raise result.error

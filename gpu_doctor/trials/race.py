@@ -240,8 +240,9 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
         none = Effect(settings, against, outcome=outcome, reason=reason, seconds=entry.seconds)
         return _kept(case, replace(none, written=written, not_restored=left, from_start=from_start))
     case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
-    if case.diagnosis is None:
-        case.diagnosis = judged(bases[-1])[0]
+    if case.diagnosis is None or "num_workers" in settings:  # another number of workers tells what one cannot
+        newest = next((one for one in reversed(case.recordings) if len(one.steps)), bases[-1])
+        case.diagnosis = judged(newest, [side for pair in case.trials for side in pair])[0]
     effect = _beside(measured, _predicted(case, entry, against))
     effect = replace(effect, from_start=from_start)
     outcome = "stopped" if entry.stopped else effect.outcome

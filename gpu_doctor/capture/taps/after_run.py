@@ -12,11 +12,8 @@ from typing import Any, Final, TypeAlias
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import (
     fused_cost,
-    handing_cost,
     logits_cost,
-    order_cost,
     pairs_cost,
-    pinning_cost,
     python_cost,
 )
 from gpu_doctor.recording import Speeds
@@ -30,12 +27,7 @@ ON_A_CPU: Final[Timings] = (
     ("fused optimizer", fused_cost.timed),
 )
 """For a run that trained on a CPU, which is what they time."""
-SPEEDS: Final[Timings] = (
-    ("handing over of a batch", handing_cost.timed),
-    ("drawing of an order", order_cost.timed),
-    ("copying of memory", pinning_cost.timed),
-    ("pace of Python", python_cost.timed),
-)
+SPEEDS: Final[Timings] = (("pace of Python", python_cost.timed),)
 """For all runs; the figures are fields of `Speeds`."""
 
 
@@ -45,9 +37,9 @@ def time_what_ran(recorder: Recorder) -> None:
     if facts.get("device", "cpu") == "cpu":
         for what, timed in ON_A_CPU:
             facts.update(_told(recorder, what, timed, facts))
-    seen, speeds = {**facts, "loaders": tuple(recorder.loaders.values())}, Speeds()
+    speeds = Speeds()
     for what, timed in SPEEDS:
-        speeds = replace(speeds, **_told(recorder, what, timed, seen))
+        speeds = replace(speeds, **_told(recorder, what, timed, facts))
     facts["speeds"] = speeds
 
 

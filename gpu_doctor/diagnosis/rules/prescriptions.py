@@ -10,14 +10,11 @@ from dataclasses import replace
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.forecast import worker_costs
-from gpu_doctor.diagnosis.forecast.batch_size import batch_forecast
-from gpu_doctor.diagnosis.forecast.forecast import best_workers
-from gpu_doctor.diagnosis.forecast.prediction import BAND, LEAST_GAIN, Forecast
-from gpu_doctor.diagnosis.forecast.removed_work import Gain
-from gpu_doctor.diagnosis.forecast.stages import core_worth
-from gpu_doctor.diagnosis.forecast.worker_costs import handing_s
-from gpu_doctor.diagnosis.rules.rule import Expected, Prescription, Safety
+from gpu_doctor.diagnosis.forecast.forecast import best_workers, enough, forecast, worker_counts
+from gpu_doctor.diagnosis.forecast.prediction import Forecast
+from gpu_doctor.diagnosis.forecast.stages import fetched_s
+from gpu_doctor.diagnosis.rules.rule import Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fetching import held_up, slow_part_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup, SettingValue
 
@@ -27,6 +24,16 @@ FEWEST_BATCHES = 10
 """A batch that leaves fewer steps an epoch is not advised: there would be hardly any training in one."""
 SHARD_FIRST = "Shard it by worker first"
 """How `loader_limits` ends where a stream's code does not share its items out among workers."""
+CANNOT: Final = "Workers start by "
+"""How `loader_limits` begins the refusal of workers that cannot be started."""
+REPEATS: Final = "every worker would deliver all items again"
+"""How it says that the dataset's code does not share items out."""
+BUSY_SHARE: Final = 0.5
+"""Workers that fetch for less than this part of the time are not what the loop waits for."""
+QUEUED: Final = 1 / 3
+"""Workers are too many for their cores if a fetch queues for a core for this part of its time,"""
+COMPUTES: Final = 0.5
+"""and computes for this part of the rest."""
 SHARDED = """\
 def __iter__(self):
     info = torch.utils.data.get_worker_info()
@@ -58,7 +65,7 @@ def on_loader(
     knob: str,
     value: SettingValue,
     text: str,
-    seen: Expected | None = None,
+    seen: Forecast | None = None,
     safety: Safety = Safety.SAFE,
 ) -> Prescription:
     """A setting of the loader, by a trial; by hand, and why, where the loader refuses one.
@@ -83,12 +90,15 @@ def on_loader(
 
 
 def more_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
-    """The best number of workers and its forecast, where it is more than there are now and pays."""
-    best = best_workers(vitals)
+    """The best number of workers and its forecast, where it is more than there are now and pays.
+
+    None too where two runs show that workers wait for each other.
+    """
+    best = best_workers(vitals) if held_up(vitals) is None else None
     return best if best is not None and best[1].pays and best[0] > (vitals.workers or 0) else None
 
 
-def with_workers(loader: LoaderSetup, count: int, seen: Expected) -> Prescription:
+def with_workers(loader: LoaderSetup, count: int, seen: Forecast) -> Prescription:
     """So many workers; a stream that all of them would repeat is sharded first."""
     workers = formatting.count(count, "worker")
     if count == 1 or SHARD_FIRST not in loader.refusals.get("num_workers", ""):
@@ -97,44 +107,24 @@ def with_workers(loader: LoaderSetup, count: int, seen: Expected) -> Prescriptio
     return replace(cure, code=f"{SHARDED}\n{cure.code}")
 
 
-def beside_training(
-    vitals: Vitals,
-    step_s: float,
-    *,
-    workers: int,
-    made_s: float,
-    trained_s: float,
-    cpu_s: float,
-    cores: float,
-    batches: float,
-    nbytes: float,
-) -> Gain | None:
-    """What workers gain that make the batches, with what it costs to hand these over on either side.
+def surplus_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
+    """A smaller number of workers that would do better, and its forecast.
 
-    Args:
-        vitals: of the loop, which makes them itself.
-        step_s: seconds of a step now.
-        workers: how many.
-        made_s: seconds in which one of them makes a step's batches.
-        trained_s: seconds of a step that stay with the loop.
-        cpu_s: CPU seconds of a step, whoever computes.
-        cores: that are free for it.
-        batches: of a step that are not handed over yet.
-        nbytes: of these.
-
-    Returns:
-        None where that is too little, or may be a loss where handing over is dear.
+    None at all where they have little to do and yet the loop waits: handing a batch over then takes longer than
+    fetching it. As many as there are cores where more of them compute, and queue for a core.
     """
-
-    def gain(doubt: float, worth: float) -> float:
-        handed = doubt * handing_s(vitals, batches, nbytes)
-        return step_s / max((made_s + handed) / workers, trained_s + handed, (cpu_s + 2.0 * handed) / (cores * worth))
-
-    cheap, dear = worker_costs.doubt(vitals)
-    low, usual, high = map(gain, (dear, 1.0, cheap), core_worth(vitals))
-    if usual < LEAST_GAIN or low < 1.0:
+    loader, workers, step_s = vitals.loader, vitals.workers, vitals.step_wall_s
+    if not workers or loader is None or not step_s or REPEATS in loader.refusals.get("num_workers", ""):
         return None
-    return Gain(usual, low * (1.0 - BAND), max(high, usual) * (1.0 + BAND / 2.0))
+    alone = forecast(vitals, {"num_workers": 0})
+    if alone is not None and alone.pays and not slow_part_s(vitals) and fetched_s(vitals) < BUSY_SHARE * step_s:
+        return 0, alone
+    wall, cpu, queued = vitals.fetch_wall_s or 0.0, vitals.fetch_cpu_s or 0.0, vitals.fetch_queued_s or 0.0
+    if workers <= vitals.usable_cores or queued < QUEUED * wall or cpu < COMPUTES * (wall - queued):
+        return None
+    counts = [n for n in worker_counts(vitals) if n <= max(vitals.usable_cores, 1)]
+    known = {n: one for n in counts if (one := forecast(vitals, {"num_workers": n})) is not None and one.pays}
+    return enough(known)
 
 
 def fewer_workers(loader: LoaderSetup | None, count: int) -> Prescription:
@@ -196,5 +186,5 @@ def larger_batch(
     changes = "Fewer, larger batches: the same results but for rounding."
     if vitals.backward_share:
         changes = "Fewer, larger optimizer steps: scale the learning rate with the batch."
-    cure = on_loader(loader, "batch_size", size, text, batch_forecast(vitals, size), Safety.CHANGES_TRAINING)
+    cure = on_loader(loader, "batch_size", size, text, safety=Safety.CHANGES_TRAINING)
     return replace(cure, changes=changes)

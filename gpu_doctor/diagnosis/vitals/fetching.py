@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import Fetch, Recording, Setup, Steps
 from gpu_doctor.recording.steps import ratio
 
@@ -16,6 +18,21 @@ SPIN_S: Final = 0.01
 Skylake), 8.5 ms on one machine."""
 BESIDE_SHARE: Final = 0.25
 """Less than this part of a fetch on other threads may as well be the error of two clocks."""
+SELDOM_READY: Final = 0.1
+"""Where batches lay ready at fewer steps than this part, what handing one over takes cannot be told."""
+UNEVEN: Final = 5.0
+"""Batches are uneven if the slowest in a hundred takes so many times the median (catalogue),"""
+SLOW_PART: Final = 0.5
+"""and if what slow ones take beyond the usual one is at least this part of all fetching."""
+GROWS: Final = 0.5
+"""Fetches hold each other up if they get longer by at least this part of what the number of workers rose by."""
+PIPELINE: Final = ("num_workers", "persistent_workers", "prefetch_factor", "pin_memory")
+"""Settings that leave a fetch as it is."""
+STORAGE_WAITS: Final = 0.5
+"""A fetch waits for the storage if it waits, rather than computes, for at least half of its time,"""
+SLOWEST_BYTES_PER_S: Final = 2e5
+"""and no fewer bytes come meanwhile than from a disk that seeks for every page of 4 kB (80 a second, 0.33 MB/s): where
+fewer come, it waits for something else (a server, a lock, a sleep)."""
 
 
 def side_by_side(recording: Recording, fetch: Fetch | None, batches: float | None) -> tuple[Fetch | None, float | None]:
@@ -106,7 +123,35 @@ def fetching(rest: Steps, fetch: Fetch | None, batches_per_step: float | None, s
         "consumer_cpu_s": max(cpu_s - own - beside, 0.0) if cpu_s is not None else None,
         "fetch_median_s": float(np.median(walls_s)) if len(walls_s) else None,
         "fetch_p99_s": float(np.percentile(walls_s, 99)) if len(walls_s) else None,
+        "handover_s": _handover_s(rest, fetch, batches),
     }
+
+
+def _handover_s(rest: Steps, fetch: Fetch, batches: float) -> float | None:
+    """What steps wait whose batches are all ready; None where hardly any did, or nobody counted.
+
+    Args:
+        rest: training steps after the warm-up.
+        fetch: of their loader.
+        batches: of a step.
+    """
+    waits = rest.data_wait_s[(rest.count == 1) & ~(rest.edge_s > 0) & np.isfinite(rest.data_wait_s)]
+    if not fetch.workers or fetch.empty_share is None or not len(waits):
+        return None
+    ready = (1.0 - fetch.empty_share) ** max(batches, 1.0)
+    # These steps waited least. A quarter into them: a batch may lie ready while the loop waits for the one before it.
+    return float(np.quantile(waits, ready / 4.0)) if ready >= SELDOM_READY else None
+
+
+def stored_s(vitals: Vitals) -> float:
+    """Seconds of a fetch in which it waits for the storage; 0 where it does not, or nobody counted its bytes."""
+    wall, cpu, stored = vitals.fetch_wall_s, vitals.fetch_cpu_s, vitals.fetch_stored_bytes
+    if not wall or cpu is None or stored is None:
+        return 0.0
+    waiting_s = wall - cpu - (vitals.fetch_queued_s or 0.0)
+    if vitals.fetch_stored_share is not None:  # the fetches that read nothing from it wait for something else
+        waiting_s = min(waiting_s, vitals.fetch_stored_share * wall)
+    return waiting_s if waiting_s >= STORAGE_WAITS * wall and stored >= SLOWEST_BYTES_PER_S * waiting_s else 0.0
 
 
 def _beside(cpu_s: float, loop_s: float, fetch_s: float, own_s: float, setup: Setup) -> float:
@@ -135,3 +180,47 @@ def _beside(cpu_s: float, loop_s: float, fetch_s: float, own_s: float, setup: Se
 
 def _each(total: float | None, count: int | None) -> float | None:
     return total / count if total is not None and count else None
+
+
+def slow_part_s(vitals: Vitals) -> float:
+    """Seconds of a mean fetch by which few slow batches exceed the usual one; 0 where batches are even.
+
+    What they queue for a core or compute is no part of it: that is work, however it is spread.
+    """
+    wall, median, slow = vitals.fetch_wall_s, vitals.fetch_median_s, vitals.fetch_p99_s
+    if not wall or not median or slow is None or slow < UNEVEN * median:
+        return 0.0
+    part = wall - max(median, vitals.fetch_cpu_s or 0.0) - (vitals.fetch_queued_s or 0.0)
+    return part if part >= SLOW_PART * wall else 0.0
+
+
+def beside(vitals: Vitals, others: Sequence[Vitals]) -> Vitals:
+    """The vitals with what fetches took in other runs of the same loop that had another number of workers."""
+
+    def apart(one: Vitals) -> dict[str, object]:
+        return {name: value for name, value in one.settings.items() if name not in PIPELINE}
+
+    found = tuple(
+        (one.workers, one.fetch_wall_s - (one.fetch_queued_s or 0.0), one.fetch_cpu_s)
+        for one in others
+        if one.workers is not None and one.fetch_wall_s and one.fetch_cpu_s is not None and apart(one) == apart(vitals)
+    )
+    return replace(vitals, other_fetches=found)
+
+
+def held_up(vitals: Vitals) -> tuple[int, float, int, float] | None:
+    """Two runs that show fetches holding each other up: fewer workers and their fetch in seconds, more and theirs.
+
+    With more workers a fetch waits longer, rather than computes longer. None where no two runs show it: of one run
+    nothing tells such a wait from one for a slow server.
+    """
+    if not vitals.fetch_wall_s or vitals.fetch_cpu_s is None or vitals.workers is None:
+        return None
+    mine = vitals.workers, vitals.fetch_wall_s - (vitals.fetch_queued_s or 0.0), vitals.fetch_cpu_s
+    for other in vitals.other_fetches:
+        (few, few_s, _), (many, many_s, cpu_s) = sorted((mine, other))
+        rise = max(many, 1) / max(few, 1) - 1.0
+        waits = many_s - cpu_s >= STORAGE_WAITS * many_s
+        if rise > 0 and waits and many_s / few_s - 1.0 >= GROWS * rise:
+            return few, few_s, many, many_s
+    return None

@@ -111,12 +111,17 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     """Batches that lay ready when the loop asked its workers for one, on average; an epoch's first ask is left out."""
     empty_share: float | None = None
     """Part of these asks at which none did."""
+    handover_s: float | None = None
+    """Seconds that the loop waits in a step whose batches are all ready: what taking them from the workers costs."""
     worker_start_s: float | None = None
     """Mean seconds in which `iter(loader)` starts worker processes,"""
     worker_first_s: float | None = None
     """in which the loop then waits for the first batch,"""
     worker_end_s: float | None = None
     """and in which they are ended after the last one."""
+
+    other_fetches: tuple[tuple[int, float, float], ...] = ()
+    """Of other runs of the same loop: workers, wall seconds of a fetch without its queueing for a core, CPU seconds."""
 
     # copies, those back from the host within a step left out where it is known which they are
     transfers_per_step: float | None = None
@@ -244,8 +249,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
 
     @property
     def steady_wait_share(self) -> float:
-        """The exposed wait without what epochs begin late."""
-        return max((self.exposed_wait_share or 0.0) - (self.edge_share or 0.0), 0.0)
+        """The exposed wait without what epochs begin late, whose seconds the host's clock tells."""
+        return max((self.exposed_wait_share or 0.0) - (self.edge_share or 0.0) / self.host_ahead, 0.0)
 
     def looked_at(self, share: float) -> bool:
         """Whether enough looks fell on what takes a share of the wall-clock to say anything about it."""

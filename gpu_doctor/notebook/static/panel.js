@@ -864,27 +864,14 @@ function keepFocus(root, redraw) {
 function forecastKey(settings) {
   return `forecast:${keyOf2(settings)}`;
 }
-function toldOf({ forecasts, together, labels }, settings) {
+function toldOf({ forecasts, labels }, settings) {
   const of = (wanted) => forecasts.find((one) => keyOf2(one.settings) === keyOf2(wanted));
   const told = of(settings);
   if (told) return told;
-  const text = foundIn(together, settings);
-  if (text) return { text, known: true };
   const singles = Object.entries(settings).map(([name, value]) => of({ [name]: value }));
-  if (text === null && !singles.some((one) => one && !one.known)) return null;
+  if (!singles.some((one) => one && !one.known)) return null;
   const alone = singles.flatMap((one) => one ? [one.alone] : []);
   return { text: `${labels.noneTogether}${alone.length ? ` (${alone.join("; ")})` : ""}`, known: false };
-}
-function foundIn({ knobs, values, texts }, settings) {
-  if (!Object.keys(settings).every((name) => knobs.includes(name))) return null;
-  let index = 0;
-  for (const [at, name] of knobs.entries()) {
-    const offered = values[at] ?? [];
-    const place2 = name in settings ? offered.indexOf(settings[name] ?? null) : 0;
-    if (place2 < 0) return null;
-    index = index * offered.length + place2;
-  }
-  return texts[index] ?? null;
 }
 function forecastOf(panel) {
   return `${panel.id}-forecast`;
@@ -1940,8 +1927,7 @@ var Panel = class {
     this.foretell();
     this.draw();
   }
-  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is, and those of
-   * several but for values that no knob offers, and while a loop runs for the first time. */
+  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is. */
   foretell() {
     const { state, chosen } = this;
     const key = forecastKey(chosen);

@@ -10,7 +10,7 @@ from gpu_doctor.report.contract import Budget, PanelState, as_json
 from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.page_words import WORDS
 from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, controls
-from gpu_doctor.report.panel.forecasts import forecasts, together
+from gpu_doctor.report.panel.forecasts import forecasts
 from gpu_doctor.report.panel_input import BUSY, PanelInput, raised
 from gpu_doctor.report.sections import SECTIONS
 from gpu_doctor.trials import SWEEP_TRIALS, no_largest
@@ -32,7 +32,6 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
             message=formatting.clean(shown.message or raised(shown), 600),
             knobs=offered,
             forecasts=forecasts(shown, offered) if known else (),
-            together=together(shown, offered),
             trial=Budget(shown.trial_steps, shown.trial_seconds, MOST_STEPS, MOST_SECONDS),
             sweep_most=SWEEP_TRIALS,
             no_trials=shown.no_trials,

@@ -48,6 +48,8 @@ class Cell(Known):
     """The same cell as a person would repair it by hand; empty if settings do it."""
     cure: Mapping[str, SettingValue] = field(default_factory=dict)
     """Settings that cure it, where a knob does; timed only if the doctor prescribes none."""
+    earlier: Mapping[str, SettingValue] = field(default_factory=dict)
+    """Settings of a run that goes before the one that is judged: what one run cannot tell, two may."""
     tail: bool = False
     """Work that belongs to the loop follows its last step (an evaluation each epoch): timed to the end of the cell."""
     few: bool = False

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_doctor.diagnosis.rules.input.workers_cannot_start import CANNOT
+from gpu_doctor.diagnosis.rules.prescriptions import CANNOT
 from gpu_doctor.recording import Metric, Recording, Series
 from gpu_doctor.recording.setup import World
 from tests.support.clinic.card_cells import BUSY, CLOCKS, ranks, read

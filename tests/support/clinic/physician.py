@@ -143,11 +143,13 @@ def examine(patient: Patient, family: str, rounds: int = ROUNDS, trial: bool = F
 def _examine_cell(visit: Visit, cell: Cell, rounds: int) -> None:
     before, sick = cell.notebook()
     if cell.healthy or not (cell.cured or cell.cure):  # nothing to compare with: watched first, as in a fresh kernel,
-        _told(visit, cell, watched(before, sick))  # whose heap does not yet hold what an earlier run left free
+        _told(
+            visit, cell, watched(before, sick, earlier=cell.earlier)
+        )  # whose heap does not yet hold what an earlier run left free
         sick_s = [step_s(before, sick, cell.tail, cell.few)]
     else:
         sick_s = [step_s(before, sick, cell.tail, cell.few)]
-        _told(visit, cell, watched(before, sick))
+        _told(visit, cell, watched(before, sick, earlier=cell.earlier))
     if cell.healthy or not (cell.cured or cell.cure or visit.settings):
         visit.sick_ms = 1e3 * sick_s[0]
         return
@@ -272,15 +274,21 @@ def watched(
     *,
     ended: bool = False,
     where: Room | None = None,
+    earlier: Mapping[str, SettingValue] | None = None,
 ) -> Diagnosis:
-    """One run under the doctor, as `%%gpudoctor` makes it; one that is expected to raise, if it `ended`."""
+    """One run under the doctor, as `%%gpudoctor` makes it; one that is expected to raise, if it `ended`.
+
+    A run under the settings of `earlier` goes before it.
+    """
     with as_it_was():
         namespace = room.namespace(where)
         _run_above(before, namespace)
         case = gpu_doctor.case(cell, namespace)
+        if earlier:
+            case.run(earlier)
         with suppress(Exception) if ended else nullcontext():
             case.run(settings)
-        return gpu_doctor.diagnose(case.recordings[-1])
+        return gpu_doctor.diagnose(case.recordings[-1], case.recordings[:-1])
 
 
 def tried(before: str, cell: str, settings: Mapping[str, SettingValue]) -> float | None:

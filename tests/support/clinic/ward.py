@@ -22,6 +22,7 @@ from tests.support.clinic import (
     input_cells,
     installed_cells,
     kernel_cells,
+    locked_cells,
     logits_cells,
     loss_cells,
     near_miss_cells,
@@ -71,5 +72,6 @@ FAMILIES: dict[str, tuple[Patient, ...]] = {
     "compiled": compile_cells.CELLS,
     "augmented": augmented_cells.CELLS,
     "waiting": waiting_cells.CELLS,
+    "locked": locked_cells.CELLS,
 }
 PATIENTS = tuple(one for patients in FAMILIES.values() for one in patients)

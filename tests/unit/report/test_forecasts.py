@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.notebook.details import MOST_FIXES, Details
-from gpu_doctor.recording import Settings, describe
+from gpu_doctor.recording import Settings
 from gpu_doctor.report.contract import ForecastShown
 from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel import PanelInput, state
@@ -43,7 +42,7 @@ def test_every_value_that_can_be_chosen_has_a_forecast_or_is_said_to_have_none()
         for choice in knob.choices:
             if choice.value not in (None, knob.written) and not choice.refusal:
                 assert said(given, {knob.name: choice.value})
-    assert said(given, {"num_workers": 2}).startswith("predicted 2.5x (")
+    assert said(given, {"num_workers": 2}).startswith("predicted 2.7x (")
     assert said(given, {"amp": "bf16"}) == NO_FORECAST
 
 
@@ -66,54 +65,18 @@ def test_of_several_knobs_each_is_told_alone() -> None:
     neither: Settings = {"amp": "bf16", "threads": 1}
     given = shown(starved(), asked=(both, neither))
     none = LABELS.none_together
-    assert said(given, both).startswith(f"{none} (num_workers=2 alone predicted 2.5x (")
+    assert said(given, both).startswith(f"{none} (num_workers=2 alone predicted 2.7x (")
     assert said(given, both).endswith("; amp=bf16 has none)")
     assert said(given, neither) == f"{none} (amp=bf16 has none; threads=1 has none)"
 
 
-def combinations(given: PanelInput) -> dict[str, str]:
-    """What is told of each combination, by its settings."""
-    sent = state(given, knobs.KNOBS)["together"]
-    if not sent["knobs"]:
-        return {}
-    turned = [
-        {name: value for name, value, first in zip(sent["knobs"], one, firsts, strict=True) if value != first}
-        for firsts in [[values[0] for values in sent["values"]]]
-        for one in itertools.product(*sent["values"])
-    ]
-    return {describe(one): text for one, text in zip(turned, sent["texts"], strict=True)}
-
-
-def test_of_knobs_with_a_forecast_every_combination_is_told() -> None:
+def test_workers_that_stay_are_told_though_neither_knob_alone_can() -> None:
+    both: Settings = {"num_workers": 2, "persistent_workers": True}
     given = shown(starved())
-    told, vitals = combinations(given), measure(starved())
-    both: Settings = {"num_workers": 2, "batch_size": 256}
-    found = forecast(vitals, both)
+    found = forecast(measure(starved()), both)
     assert found is not None
-    words = f"predicted {forecast_words(found.speedup, found.low, found.high)}"
-    assert told[describe(both)] == words == said(replace(given, asked=(both,)), both)
-    assert told["num_workers=2"] == said(given, {"num_workers": 2})
-    assert told["num_workers=3, persistent_workers=True"].startswith("predicted"), "advised, though no knob offers it"
-    assert told["persistent_workers=True"] == "", "there are no workers that could"
-    assert not any("amp" in one for one in told)
-
-
-def test_combinations_are_worked_out_while_nothing_runs() -> None:
-    once, again = starved(), starved(wait_s=0.020)
-    first = shown(once, status="recording")
-    assert combinations(first) == {}, "the page asks"
-    after = combinations(shown(once, diagnosis=(judged := diagnose(once))))
-    assert len(after) > 20
-    tried = (Effect({"num_workers": 2}, {}, 2.1, 2.0, 2.2, "faster"),)
-    during = shown(once, diagnosis=judged, status="trial", effects=tried)
-    assert combinations(during) == after, "it is kept, and nothing is worked out beside a trial"
-    assert combinations(shown(again, status="recording")) == {}, "they are not those of another run"
-
-
-def test_so_many_combinations_that_they_take_long_are_left_to_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(told, "MOST_TOGETHER", 12)
-    sent = state(shown(starved()), knobs.KNOBS)["together"]
-    assert "num_workers" in sent["knobs"] and 0 < len(sent["texts"]) <= 12
+    assert said(given, both) == f"predicted {forecast_words(found.speedup, found.low, found.high)}"
+    assert said(given, {"persistent_workers": True}) == NO_FORECAST, "there are no workers that could"
 
 
 def test_what_was_tried_is_told_as_measured() -> None:
@@ -141,7 +104,8 @@ def test_a_forecast_is_against_the_code_as_written_whatever_ran_last() -> None:
 def test_before_the_loop_is_known_nothing_is_foretold() -> None:
     assert state(PanelInput(), knobs.KNOBS)["forecasts"] == []
     few = shown(starved(steps=2), status="recording")
-    assert {one["text"] for one in state(few, knobs.KNOBS)["forecasts"]} == {NO_FORECAST}
+    told = [one for one in state(few, knobs.KNOBS)["forecasts"] if len(one["settings"]) == 1]
+    assert {one["text"] for one in told} == {NO_FORECAST}
 
 
 def test_they_are_worked_out_when_something_changes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

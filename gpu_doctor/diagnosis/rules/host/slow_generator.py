@@ -28,15 +28,11 @@ from dataclasses import replace
 from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, elsewhere_lines
 from gpu_doctor.diagnosis.forecast.forecast import WORKERS_PER_CORE
-from gpu_doctor.diagnosis.forecast.prediction import BAND
-from gpu_doctor.diagnosis.forecast.removed_work import MOST, Gain
-from gpu_doctor.diagnosis.forecast.stages import CPU_BOUND, OTHERS, SATURATED
+from gpu_doctor.diagnosis.forecast.removed_work import MOST
 from gpu_doctor.diagnosis.rules.compute import per_sample_forward
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines
-from gpu_doctor.diagnosis.rules.prescriptions import beside_training
 from gpu_doctor.diagnosis.rules.python_pace import pace
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.arithmetic import itemsize
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
@@ -182,6 +178,10 @@ def _handed_on(vitals: Vitals) -> bool:
     return part((one for one in lines if TAKEN_FROM.search(one.text)), lines) > MOSTLY
 
 
+CPU_BOUND = 0.5
+SATURATED = 0.85
+
+
 def _computing(vitals: Vitals, share: float, step_s: float) -> float:
     """Of the time in which batches are made, the part in which the process computes or queues for a core.
 
@@ -212,41 +212,15 @@ def _by_readers(vitals: Vitals, share: float, step_s: float, times: int) -> Pres
     """What so many times the readers give where they wait; None where they compute: Python lets only one do so."""
     if not _waits(vitals, share, step_s):
         return None
-    left_s = max((1.0 - share) * step_s, step_s / times, (vitals.consumer_cpu_s or 0.0) / max(vitals.usable_cores, 1.0))
-    gain = step_s / left_s
     return Prescription(
         text=f"Fill the queue with {times} times as many threads: they can wait at the same time",
         safety=Safety.BY_HAND,
         code=READERS.format(times=times),
-    ).expecting(Gain(gain, 1.0, gain * (1.0 + BAND / 2.0)))
+    )
 
 
 def _by_workers(vitals: Vitals, share: float, step_s: float, workers: int, text: str, code: str) -> Prescription | None:
-    """What workers gain, with what it costs to hand a batch over on either side, on the cores that are free.
-
-    Returns:
-        None where that is too little, or may be a loss where handing over is dear.
-    """
-    making_s = step_s if _handed_on(vitals) else share * step_s  # who fills a queue does so all the time
-    cpu_s = step_s if vitals.consumer_cpu_s is None else min(vitals.consumer_cpu_s, step_s * vitals.usable_cores)
-    cores = max(vitals.usable_cores, 1.0)
-    if vitals.cpu_util_pct is not None:
-        others = cores * vitals.cpu_util_pct / 100.0 - cpu_s / step_s
-        cores = max(cores - others, 1.0) if others >= OTHERS else cores
-    gain = beside_training(
-        *(vitals, step_s),
-        workers=workers,
-        made_s=making_s,
-        trained_s=(1.0 - share) * step_s,
-        cpu_s=cpu_s,
-        cores=cores,
-        batches=1.0,
-        nbytes=_batch_bytes(vitals),
-    )
-    return None if gain is None else Prescription(text, Safety.BY_HAND, code=code).expecting(gain)
-
-
-def _batch_bytes(vitals: Vitals) -> float:
-    """Bytes of the model's input in a step, 0 where they are not known: then a batch is taken for a small one."""
-    seen = vitals.setup.inputs
-    return float(math.prod(seen.shape)) * itemsize(seen.dtype) if seen is not None and seen.shape else 0.0
+    """Workers that make the batches; None where no core is free for one that computes."""
+    if vitals.usable_cores < 2 and not _waits(vitals, share, step_s):
+        return None
+    return Prescription(text, Safety.BY_HAND, code=code)

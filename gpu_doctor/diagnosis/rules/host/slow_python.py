@@ -24,7 +24,6 @@ from dataclasses import replace
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import batch_lines, beside_lines, elsewhere_lines, needed_lines, target_lines
-from gpu_doctor.diagnosis.forecast.epoch_end import leaving_lines, leaving_share
 from gpu_doctor.diagnosis.forecast.removed_work import without
 from gpu_doctor.diagnosis.rules.compute import per_sample_forward
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, joined, library_calls, phases
@@ -77,10 +76,9 @@ def check(vitals: Vitals) -> Finding | None:
     step_s = vitals.host_step_s
     if step_s is None or (not vitals.forward_share and vitals.backward_share):
         return None  # a loop that computes without modules: its forward cannot be told from its Python
-    leaving = leaving_share(vitals)
-    billed = vitals.chores_between_share + making_share(vitals) + leaving
+    billed = vitals.chores_between_share + making_share(vitals)
     billed += total({*idle.hidden_syncs_outside(vitals), *_in_turn(vitals)})
-    billed += max(vitals.once_share - leaving, 0.0)  # a step that stood still is no habit of the loop
+    billed += vitals.once_share  # a step that stood still is no habit of the loop
     share = max(vitals.outside_share - billed, 0.0)
     updates = _update_lines(vitals)
     lines = [one for one in _own_lines(vitals) if one not in updates]
@@ -229,7 +227,7 @@ def _own_lines(vitals: Vitals) -> list[LineCost]:
 
 def _python(vitals: Vitals) -> list[LineCost]:
     """Lines outside of every phase that make no batches, leave no loop, and are no chore or a file's."""
-    made = {(one.file, one.line) for one in (*making_lines(vitals), *leaving_lines(vitals))}
+    made = {(one.file, one.line) for one in making_lines(vitals)}
     chores = {(one.file, one.line) for one in vitals.chores or ()}
     chores |= {(one.file, one.line) for one in (*idle.hidden_syncs_outside(vitals), *_in_turn(vitals))}
     return [

@@ -32,7 +32,6 @@ from gpu_doctor.diagnosis.forecast.removed_work import MOST, Gain, without
 from gpu_doctor.diagnosis.rules.evidence import ASKS, dearest_lines, library_calls
 from gpu_doctor.diagnosis.rules.host.slow_generator import CHEAP_S
 from gpu_doctor.diagnosis.rules.host.slow_python import LEFT_AT_MOST, LEFT_OF_FEEDING
-from gpu_doctor.diagnosis.rules.prescriptions import beside_training
 from gpu_doctor.diagnosis.rules.python_pace import pace
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals import idle
@@ -178,28 +177,16 @@ def _by_workers(vitals: Vitals, share: float, step_s: float, code: str) -> Presc
     Returns:
         None where that is too little, or may be a loss where handing over is dear.
     """
-    cores, batches = max(vitals.usable_cores, 1.0), vitals.batches_per_step or 1.0
+    cores = max(vitals.usable_cores, 1.0)
     trained = max(1.0 - share - (vitals.data_wait_share or 0.0), 0.0) * step_s
-    cpu_s = step_s if vitals.consumer_cpu_s is None else min(vitals.consumer_cpu_s, step_s * cores)
     made = share * step_s + vitals.fetches_s
     needed = math.ceil(made / max(trained, 1e-9))
     workers = max(vitals.workers or 0, min(needed, max(int(cores), 1)), 1)
-    anew = 0.0 if vitals.workers else 1.0  # with workers, batches are handed over already
-    gain = beside_training(
-        *(vitals, step_s),
-        workers=workers,
-        made_s=made,
-        trained_s=trained,
-        cpu_s=cpu_s + vitals.fetches_cpu_s,
-        cores=cores,
-        batches=anew * batches,
-        nbytes=anew * (vitals.batch_bytes or 0.0),
-    )
-    if gain is None:
+    if cores < 2:
         return None
     size = vitals.loader.batch_size if vitals.loader is not None else None
     return Prescription(
         text=f"Let {workers} worker{'s' if workers > 1 else ''} of the loader prepare the batches, beside the training",
         safety=Safety.BY_HAND,
         code=code.format(batch=size or "batch", workers=workers),
-    ).expecting(gain)
+    )

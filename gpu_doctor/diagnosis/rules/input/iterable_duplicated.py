@@ -16,16 +16,12 @@ When to leave it
 """
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.prescriptions import SHARDED
+from gpu_doctor.diagnosis.rules.prescriptions import REPEATS, SHARDED
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("loader", "workers")
-EXCLUDES = ("too-many-workers",)
-"""What they repeat is wrong first, and dear second: with fewer workers, fewer copies are trained on."""
 
-REPEATS = "every worker would deliver all items again"
-"""How `loader_limits` says that the dataset's code does not share items out."""
 SURELY = 1.5
 """An epoch of so many times the dataset's own length holds items more than once."""
 ONCE = 1.05

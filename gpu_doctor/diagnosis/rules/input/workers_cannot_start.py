@@ -21,16 +21,13 @@ import re
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.evidence import who
-from gpu_doctor.diagnosis.rules.prescriptions import more_workers
+from gpu_doctor.diagnosis.rules.prescriptions import CANNOT, more_workers
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup
 
 NEEDS = ("outcome",)
-EXCLUDES = ("loader-without-workers", "too-few-workers")
 
-CANNOT = "Workers start by "
-"""How `loader_limits` begins the refusal of workers that cannot be started."""
 
 # What pickle, multiprocessing and torch say; tried with spawn and forkserver on CPython 3.11, torch 2.13.
 _PICKLING = re.compile(
@@ -86,8 +83,8 @@ def _failed(vitals: Vitals) -> Finding | None:
 
 
 def _wanted(vitals: Vitals) -> Finding | None:
-    loader, wait = vitals.loader, vitals.exposed_wait_share
-    if loader is None or wait is None or vitals.fetch_wall_s is None:
+    loader, wait = vitals.loader, vitals.steady_wait_share
+    if loader is None or vitals.exposed_wait_share is None or vitals.fetch_wall_s is None:
         return None
     if not loader.refusals.get("num_workers", "").startswith(CANNOT):
         return None

@@ -47,7 +47,6 @@ export interface PanelState {
    * empty while the loop as written was not measured.
    */
   forecasts: Forecast[];
-  together: Together;
   trial: Budget;
   /** Combinations that a sweep takes. */
   sweepMost: number;
@@ -526,16 +525,6 @@ export interface Forecast {
   known: boolean;
   /** What is said of it beside others: `num_workers=2 alone predicted 1.9x (1.5-2.4)`, `amp=bf16 has none`. */
   alone: string;
-}
-
-/** What several knobs give at once, of every combination of the values that have a forecast. */
-export interface Together {
-  /** Empty while a loop runs for the first time: then the page asks. */
-  knobs: string[];
-  /** Of each knob, the value as written first. */
-  values: Value[][];
-  /** Of each combination, the last knob's values changing fastest; empty where there is no forecast. */
-  texts: string[];
 }
 
 /** How long a trial is at first, and at most. */

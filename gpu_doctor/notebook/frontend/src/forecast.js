@@ -5,8 +5,7 @@ import { h } from "./vdom.js";
 
 /** @typedef {import("./contract").Forecast} Forecast */
 /** @typedef {import("./contract").Settings} Settings */
-/** @typedef {import("./contract").Together} Together */
-/** @typedef {Pick<import("./contract").PanelState, "forecasts" | "together" | "labels">} Told */
+/** @typedef {Pick<import("./contract").PanelState, "forecasts" | "labels">} Told */
 
 /**
  * Under what the panel notes when it asked for a forecast.
@@ -15,39 +14,20 @@ import { h } from "./vdom.js";
 export function forecastKey(settings) { return `forecast:${keyOf(settings)}`; }
 
 /**
- * What is known of settings: what the kernel has told of them, or of all knobs together; null where it has to be asked.
+ * What the kernel has told of settings; null where it has to be asked.
  * @param {Told} told
  * @param {Settings} settings
  * @returns {Pick<Forecast, "text" | "known"> | null}
  */
-export function toldOf({ forecasts, together, labels }, settings) {
+export function toldOf({ forecasts, labels }, settings) {
   const of = (/** @type {Settings} */ wanted) => forecasts.find((one) => keyOf(one.settings) === keyOf(wanted));
   const told = of(settings);
   if (told) return told;
-  const text = foundIn(together, settings);
-  if (text) return { text, known: true };
   const singles = Object.entries(settings).map(([name, value]) => of({ [name]: value }));
   // One without a forecast leaves the whole without; where all have one the kernel may know more than was sent.
-  if (text === null && !singles.some((one) => one && !one.known)) return null;
+  if (!singles.some((one) => one && !one.known)) return null;
   const alone = singles.flatMap((one) => (one ? [one.alone] : []));
   return { text: `${labels.noneTogether}${alone.length ? ` (${alone.join("; ")})` : ""}`, known: false };
-}
-
-/**
- * What stands of settings in the table of combinations, empty for no forecast; null where it does not have them.
- * @param {Together} together
- * @param {Settings} settings
- */
-function foundIn({ knobs, values, texts }, settings) {
-  if (!Object.keys(settings).every((name) => knobs.includes(name))) return null;
-  let index = 0;
-  for (const [at, name] of knobs.entries()) {
-    const offered = values[at] ?? [];
-    const place = name in settings ? offered.indexOf(settings[name] ?? null) : 0;
-    if (place < 0) return null;
-    index = index * offered.length + place;
-  }
-  return texts[index] ?? null;
 }
 
 /**

@@ -262,8 +262,7 @@ export class Panel {
     this.draw();
   }
 
-  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is, and those of
-   * several but for values that no knob offers, and while a loop runs for the first time. */
+  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is. */
   foretell() {
     const { state, chosen } = this;
     const key = forecastKey(chosen);

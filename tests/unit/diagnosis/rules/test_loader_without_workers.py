@@ -15,11 +15,11 @@ SLEEPING = Loop(wait=40.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=2.0)
 
 def test_sick() -> None:
     found = sick(RULE, SLEEPING)
-    assert found.cost_share == pytest.approx(0.8)
+    assert found.kind == "lost" and found.cost_share == pytest.approx(0.8)
     assert "num_workers=0" in found.headline and "80 %" in found.headline
     cure = found.prescriptions[0]
     assert int(cure.settings["num_workers"]) >= 4  # a sleeping dataset is not capped at the cores
-    assert cure.predicted_speedup == pytest.approx(4.7, rel=0.2)
+    assert cure.predicted_speedup == pytest.approx(4.0, rel=0.15)
     assert top(SLEEPING) == RULE
 
 
@@ -28,38 +28,25 @@ def test_it_names_the_lines() -> None:
     assert any("time.sleep(1e-4)" in one for one in found.evidence)
 
 
-def test_prefetch_factor_is_not_advised_without_workers() -> None:
-    assert all("prefetch_factor" not in one.settings for one in sick(RULE, SLEEPING).prescriptions)
-
-
 def test_a_loader_that_refuses_workers_is_advised_by_hand() -> None:
     refusing = SLEEPING.but(loader={"refusals": {"num_workers": "the dataset lives in __main__"}})
     cure = sick(RULE, refusing).prescriptions[0]
     assert not cure.settings and cure.safety.value == "by-hand" and "__main__" in cure.text
 
 
-def test_well() -> None:
-    assert asked(RULE, Loop()) is None
-    assert asked(RULE, SLEEPING.but(workers=4, wait=0.1, fetch=40.0)) is None
-
-
-def test_a_small_wait_is_left_alone() -> None:
-    assert asked(RULE, Loop(wait=0.4)) is None
-
-
-def test_a_wait_that_the_gpu_does_not_notice_is_left_alone() -> None:
-    hidden = on_gpu(wait=6.0, gpu_gap=0.1, gpu_work=16.0, loader={})
-    assert asked(RULE, hidden) is None
-
-
-def test_data_in_memory_gets_no_workers() -> None:
-    # 0.4 ms to take 128 samples from memory: a worker's hand-over costs more.
-    memory = Loop(wait=0.4, forward=0.2, backward=0.2, optimizer=0.1, batch=128, batch_bytes=1.3e5)
-    assert RULE not in named(memory)
-
-
-def test_one_core_that_computes_gets_no_workers() -> None:
-    assert RULE not in named(Loop(wait=40.0, cores=1.0))
+@pytest.mark.parametrize(
+    "loop",
+    [
+        Loop(),
+        Loop(wait=0.4),  # 4 %
+        SLEEPING.but(workers=4, wait=0.1, fetch=40.0),
+        on_gpu(wait=6.0, gpu_gap=0.1, gpu_work=16.0, loader={}),  # the GPU does not notice
+        Loop(wait=0.4, forward=0.2, backward=0.2, optimizer=0.1, batch=128, batch_bytes=1.3e5),  # data in memory
+        Loop(wait=40.0, cores=1.0),  # one core that computes
+    ],
+)
+def test_well(loop: Loop) -> None:
+    assert asked(RULE, loop) is None
 
 
 def test_the_late_begin_of_epochs_is_not_billed() -> None:
@@ -68,11 +55,6 @@ def test_the_late_begin_of_epochs_is_not_billed() -> None:
     late = late.but(loader={"sampler": "RandomSampler", "dataset_len": 20_000_000})
     assert named(late)[:2] == ["slow-epoch-start", RULE]
     assert sick(RULE, late).cost_share == pytest.approx(399 * 4 / (399 * 14 + 3 * 1000), rel=0.02)
-
-
-def test_the_first_fetch_of_an_epoch_is_one_like_the_others() -> None:
-    short = SLEEPING.but(edge=0.01, steps_per_epoch=5)
-    assert sick(RULE, short).cost_share == pytest.approx(0.8, rel=0.01)
 
 
 def test_one_worker_of_a_stream_repeats_nothing() -> None:

@@ -24,7 +24,7 @@ def failed(reason: str, workers: int = 4) -> Loop:
 
 def test_sick() -> None:
     found = threat(RULE, TIGHT)
-    assert found.cost_share == 0.0
+    assert found.kind == "hint"
     assert found.evidence[0].endswith("= 153 MiB")
     more, fewer = found.prescriptions
     assert "--shm-size" in more.code

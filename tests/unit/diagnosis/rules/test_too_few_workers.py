@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
 from gpu_doctor.capture.describe.loaders import describe
@@ -17,28 +18,23 @@ BUSY = Loop(wait=10.0, workers=2, fetch=40.0, fetch_cpu=1.0, consumer_cpu=10.0, 
 
 def test_sick() -> None:
     found = sick(RULE, BUSY)
-    assert 0.45 < found.cost_share < 0.55
+    assert found.kind == "lost" and found.cost_share == pytest.approx(0.5)
     cure = found.prescriptions[0]
     assert 4 <= int(cure.settings["num_workers"]) <= 8 and (cure.predicted_speedup or 0) > 1.6
     assert top(BUSY) == RULE
 
 
-def test_well() -> None:
-    assert asked(RULE, BUSY.but(wait=0.1, workers=6)) is None
-
-
-def test_no_more_workers_for_a_computing_fetch_with_all_cores_used() -> None:
-    # Two workers on two cores, 40 ms of CPU a batch: a third has no core to run on.
-    assert asked(RULE, BUSY.but(fetch_cpu=39.0, consumer_cpu=1.0)) is None
-
-
-def test_idle_workers_are_not_the_bound() -> None:
-    # The loop waits, but the workers fetch only a tenth of the time: something else holds the batches up.
-    assert asked(RULE, BUSY.but(fetch=4.0)) is None
-
-
-def test_the_edge_of_an_epoch_is_not_a_lack_of_workers() -> None:
-    assert asked(RULE, BUSY.but(wait=0.0, edge=200.0, steps_per_epoch=20, fetch=18.0)) is None
+@pytest.mark.parametrize(
+    "loop",
+    [
+        BUSY.but(wait=0.1, workers=6),
+        BUSY.but(fetch_cpu=39.0, consumer_cpu=1.0),  # two workers compute on two cores: a third has none
+        BUSY.but(fetch=4.0),  # workers fetch a tenth of the time: something else holds the batches up
+        BUSY.but(wait=0.0, edge=200.0, steps_per_epoch=20, fetch=18.0),  # the edge of an epoch
+    ],
+)
+def test_well(loop: Loop) -> None:
+    assert asked(RULE, loop) is None
 
 
 def test_a_loader_that_refuses_workers_is_advised_by_hand() -> None:
@@ -64,7 +60,7 @@ def test_a_stream_that_workers_would_repeat_is_sharded_first() -> None:
 
 def test_how_often_no_batch_was_ready_is_named_where_it_was_counted() -> None:
     (fetch,) = BUSY.recording().fetches
-    counted = with_more(BUSY, fetches=(replace(fetch, ready_batches=0.26, empty_share=0.8),))
+    counted = with_more(BUSY, fetches=(replace(fetch, ready_batches=0.26, empty_share=0.95),))
     (said,) = (one for one in sick(RULE, counted).evidence if "ready" in one)
-    assert "80 % of the time" in said and "0.26" in said
+    assert "95 % of the time" in said and "0.26" in said
     assert not any("ready" in one for one in sick(RULE, BUSY).evidence)

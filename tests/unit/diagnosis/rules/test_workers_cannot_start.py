@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_doctor.capture.describe.loader_limits import refusal
-from gpu_doctor.diagnosis.rules.input.workers_cannot_start import CANNOT
+from gpu_doctor.diagnosis.rules.prescriptions import CANNOT
 from gpu_doctor.recording import LoaderSetup, Setup
 from tests.support.found import asked, named, sick, threat, top
 from tests.support.recordings import KEY, Loop, with_more

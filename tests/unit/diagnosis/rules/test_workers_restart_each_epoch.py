@@ -18,8 +18,8 @@ SHORT = Loop(workers=2, fetch=5.0, fetch_cpu=4.0, edge=100.0, steps_per_epoch=20
 
 def test_sick() -> None:
     found = sick(RULE, SHORT)
-    # 4 edges of 100 ms in 99 steps of 10 ms, 5.6 ms of each for the first batch
-    assert found.cost_share == pytest.approx(4 * 94.4 / (400 + 990), rel=0.03)
+    # 4 edges of 100 ms in 99 steps of 10 ms, 5 ms of each for the first batch
+    assert found.kind == "lost" and found.cost_share == pytest.approx(4 * 95 / (400 + 990), rel=0.03)
     cure = found.prescriptions[0]
     assert cure.settings == {"persistent_workers": True}
     assert cure.predicted_speedup == pytest.approx(1 / (1 - found.cost_share))
@@ -69,12 +69,14 @@ def test_evaluation_passes_start_workers_too() -> None:
     kept = 4 * (80 - 3.6) / run_ms
     assert found.cost_share == pytest.approx(alone.cost_share + kept, abs=0.01)
     assert "evaluation pass" in found.headline and any("5 evaluation passes" in one for one in found.evidence)
-    by_hand, knob = found.prescriptions[:2]
+    knob, by_hand = found.prescriptions[:2]
     assert by_hand.safety.value == "by-hand" and "(5 of them)" in by_hand.text
-    assert by_hand.predicted_speedup == pytest.approx(1 / (1 - found.cost_share))
+    assert by_hand.predicted_speedup is None, "no forecast: try it"
     # A trial of the knob turns the training loader alone: its figure is as before.
     assert knob.settings == {"persistent_workers": True}
     assert knob.predicted_speedup == pytest.approx(alone.prescriptions[0].predicted_speedup)
+    most = sick(RULE, evaluating(BOTH.but(evaluation=15.0), edge_ms=240.0)).prescriptions
+    assert not most[0].settings, "where that is most of the price it comes first"
 
 
 def test_one_epoch_with_many_evaluations_restarts_as_well() -> None:
@@ -93,26 +95,13 @@ def test_evaluation_workers_that_stay_or_cost_their_batch_alone_are_left() -> No
 
 
 def test_tiny_fetches_are_better_done_by_the_loop_itself() -> None:
-    # Steps of 10 ms, 4 edges of 100 ms in 99 of them; a batch takes 0.2 ms, less than the edge's hand-over,
-    # and the loop's own work 9.7 with warm caches.
+    # Steps of 11 ms, 4 edges of 100 ms in 99 of them; a batch takes 0.2 ms, less than handing it over.
     tiny = SHORT.but(fetch=0.2, fetch_cpu=0.2, wait=1.0)
     first, second = sick(RULE, tiny).prescriptions
     assert first.settings == {"num_workers": 0} and second.settings == {"persistent_workers": True}
-    assert first.predicted_speedup == pytest.approx((11 + 4 * 100 / 99) / 9.8, rel=0.03)
-    assert first.predicted_speedup is not None
-    assert first.predicted_speedup > (second.predicted_speedup or 9.0) > 1.0
-    assert "evaluation data too" not in first.text
-    too = sick(RULE, evaluating(tiny.but(evaluation=5.0), edge_ms=80.0)).prescriptions  # 10 batches of 3 ms a pass
-    assert any("evaluation data too" in one.text and one.settings == {"num_workers": 0} for one in too)
+    assert first.predicted_low is not None and first.predicted_high is not None
+    assert first.predicted_low < (11 + 4 * 100 / 99) / 10.2 < first.predicted_high
     assert [one.settings for one in sick(RULE, SHORT).prescriptions] == [{"persistent_workers": True}]
-
-
-def test_epochs_too_short_to_settle_are_measured_and_not_foretold() -> None:
-    # As tiny fetches, but ten steps an epoch: what a step needs without workers, no step of it shows.
-    tiny = SHORT.but(fetch=0.2, fetch_cpu=0.2, wait=1.0, steps_per_epoch=10)
-    first = sick(RULE, tiny).prescriptions[0]
-    assert first.settings == {"num_workers": 0} and first.predicted_speedup is None
-    assert "at least" in first.text and "measure it" in first.text
 
 
 def test_what_an_edge_is_made_of_is_named_where_it_was_timed() -> None:

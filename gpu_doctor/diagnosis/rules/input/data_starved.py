@@ -1,0 +1,496 @@
+"""The loop, or its GPU, waits for batches within an epoch; the cause is decided once, by what a fetch consists of.
+
+The price is the exposed wait, whatever a cure gives: it was measured. How epochs begin is `epoch_edges`; workers that
+are in the way are `too_many_workers`; workers that are wanted and cannot start are `workers_cannot_start`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.prediction import Forecast
+from gpu_doctor.diagnosis.forecast.stages import fetched_s
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who
+from gpu_doctor.diagnosis.rules.prescriptions import (
+    BUSY_SHARE,
+    CANNOT,
+    INDEXED,
+    ONE_CALL,
+    cheaper_samples,
+    more_workers,
+    on_loader,
+    surplus_workers,
+    whole_batches,
+    with_workers,
+)
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.distributed import PREFETCH
+from gpu_doctor.diagnosis.vitals.fetching import held_up, slow_part_s, stored_s
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.recording import LoaderSetup
+
+NEEDS: Final = ("loader", "workers", "exposed_wait_share", "fetch_wall_s", "step_wall_s", "batches_per_step")
+CAUSES: Final = (
+    Cause(
+        "loader-without-workers",
+        """
+        The loop fetches its own batches: the loader has no worker processes.
+
+        What it means
+            With `num_workers=0` the thread that trains also fetches every sample. While it fetches, nothing trains;
+            while it trains, nothing is fetched.
+
+        Why it costs you
+            Fetch and training take turns, so a step lasts as long as both together. Worker processes fetch the next
+            batches while this one trains; then a step lasts only as long as the slower of the two.
+
+        What to try
+            Give the loader as many workers as the forecast says, and verify it with a trial. A dataset that waits for a
+            disk or a network gains from more workers than there are cores; one that computes gains up to the number of
+            cores.
+
+        When to leave it
+            When only one core may be used and the dataset computes; when the dataset cannot be sent to worker processes
+            (the panel then says why).
+        """,
+        NEEDS,
+    ),
+    Cause(
+        "too-few-workers",
+        """
+        The loader's workers are busy all the time and still the loop waits for them.
+
+        What it means
+            The workers fetch without a break, yet batches arrive more slowly than the loop trains on them.
+
+        Why it costs you
+            The wait of every step is time in which the device has nothing to do.
+
+        What to try
+            More workers, as many as the forecast says: a dataset that waits for a disk or a network gains from more
+            workers than there are cores. Verify it with a trial.
+
+        When to leave it
+            When the fetch computes and all cores are used already: then the fetch itself must become cheaper
+            (slow-getitem). A stream (IterableDataset) that does not ask which worker it is has to be sharded first:
+            workers would repeat it.
+        """,
+        NEEDS,
+    ),
+    Cause(
+        "slow-getitem",
+        """
+        Fetching a batch takes long, and more workers would not shorten the wait.
+
+        What it means
+            Either the CPU seconds of `__getitem__` exceed what the usable cores can give, or the data lies in memory
+            and the time goes into taking samples out one by one: Python runs once a sample where one indexing could
+            take a batch.
+
+        Why it costs you
+            The device waits for the fetch, step after step. More workers only take the cores from each other, or cost
+            more to hand batches over than they save.
+
+        What to try
+            Do less per sample: decode and resize once and store the result (a JPEG can also be decoded smaller), cache
+            what fits into memory, vectorise over the batch (`__getitems__`), move augmentation to the device. Data in
+            memory: index whole batches. The lines of the fetch, dearest first, say where to begin.
+
+        When to leave it
+            When the work per sample is what you want to measure, or when a machine with more cores is the cheaper cure.
+        """,
+        NEEDS,
+    ),
+    Cause(
+        "slow-collate",
+        """
+        Putting samples together into a batch takes at least half of the fetch.
+
+        What it means
+            `collate_fn` (padding, stacking, tokenising a whole batch) is the expensive part of the fetch; reading the
+            samples is not.
+
+        Why it costs you
+            It runs once a batch in the process that fetches; the loop waits for it.
+
+        What to try
+            Vectorise it, allocate the batch once and fill it, move tokenising out of the loop. Where torch's own
+            collate only stacks samples from memory, index whole batches instead (a BatchSampler with
+            `batch_size=None`). A collate of an installed package (a tokeniser's, a graph library's) is not yours to
+            vectorise: give it less to do.
+
+        When to leave it
+            When workers hide it: then the loop does not wait for it.
+        """,
+        (*NEEDS, "collate_s"),
+    ),
+    Cause(
+        "slow-storage",
+        """
+        Fetching waits for the storage: the data comes from a disk or a network drive, not from memory.
+
+        What it means
+            A fetch takes far longer than it computes, and meanwhile bytes come from the storage itself: the files are
+            not in the page cache, so every read waits for a disk or a network drive.
+
+        Why it costs you
+            A read of a cold file takes 0.1 ms from an NVMe drive, 1 to 20 ms from a disk or a network drive, whatever
+            the size of the sample. One process that reads one file after the other mostly waits.
+
+        What to try
+            More workers than cores, where the forecast says that they gain: they wait at the same time. Then copy the
+            data to a local disk once, or store many samples in few large files (shards, an array to be mapped, a
+            database) and read them in order. What fits into memory is fast from the second epoch on by itself.
+
+        When to leave it
+            In the first epoch over data that fits into memory: the next one reads from the page cache. When the storage
+            delivers all it can (the evidence says how much that is): more workers then only share it.
+        """,
+        (*NEEDS, "fetch_cpu_s", "fetch_stored_bytes"),
+    ),
+    Cause(
+        "uneven-batches",
+        """
+        A few batches take far longer to fetch than the rest, and the loop waits them out.
+
+        What it means
+            Most batches come quickly, some take many times as long (a cold file or shard, a slow server). Workers hand
+            batches over in order: all wait for the slow one. Without workers the loop itself waits for it.
+
+        Why it costs you
+            When the batches fetched ahead are used up, nothing trains until the slow one is there, though the workers
+            may have time to spare.
+
+        What to try
+            Fetch further ahead (`prefetch_factor`), so that the batches in stock last as long as a slow one takes; find
+            out what makes the slow ones slow; have the next shard on a local disk before its first batch is due.
+
+        When to leave it
+            When memory is short: every batch fetched ahead lies in it. Where the slow fetches compute or wait for a
+            core, the work is the same however it is spread (slow-getitem).
+        """,
+        (*NEEDS, "fetch_median_s", "fetch_p99_s", "consumer_s"),
+    ),
+    Cause(
+        "workers-wait-for-each-other",
+        """
+        Workers wait for each other: with more of them, each fetch takes longer, and no more batches arrive.
+
+        What it means
+            Something in the fetch serves one worker at a time: a lock, one connection or file handle that all share, a
+            server's rate limit. Two runs with different numbers of workers show it: with more workers a fetch waits
+            longer in proportion. One run alone cannot tell this from a server that is only slow.
+
+        Why it costs you
+            The loop waits for batches at the pace of that one thing, however many workers there are. Each worker still
+            costs memory and a start.
+
+        What to try
+            Let each worker open its own file or connection, in `worker_init_fn` or at the first `__getitem__`. Shorten
+            what happens under the lock: read under it, decode outside. Ask for many samples in one request, raise the
+            rate limit, or copy the data to a local disk.
+
+        When to leave it
+            When the limit is a quota that you cannot change: then use as few workers as reach it.
+        """,
+        (*NEEDS, "fetch_cpu_s"),
+    ),
+)
+
+NEVER_SILENT: Final = 0.10
+"""A wait of this share is named, whether or not something would shorten it."""
+COLLATE_SHARE: Final = 0.5
+"""The collate is the cause from half of the fetch on: below, the samples are dearer than putting them together."""
+CHEAP_SAMPLE_S: Final = 1e-4
+"""A sample that takes less is a look-up in memory, not a decoding or a computation."""
+CHEAPER: Final = 2.0
+"""Whole batches come first where workers would leave so many times as much of the step."""
+SPARE: Final = 0.95
+"""Workers that fetch for less than this part of the time build up a stock of batches between slow ones."""
+MARGIN: Final = 1.5
+"""Stock for half as long again as the slow batches that were seen."""
+PREFETCH_MOST: Final = 32
+"""Further ahead a run's end and its memory suffer more than a slow batch costs."""
+STOCK_BYTES: Final = 4e9
+"""More than this is not advised to lie in memory."""
+
+SHARDS: Final = Prescription(
+    text="Copy the data to a local disk, or pack many samples into few large files",
+    safety=Safety.BY_HAND,
+    code="shutil.copytree(network_folder, local_folder)  # once, before the loop\n"
+    "numpy.save('images.npy', images); images = numpy.load('images.npy', mmap_mode='r')  # one large file",
+)
+SAME_SPEED: Final = Prescription(
+    text="Make batches take equally long: cache what is slow, copy the next shard to a local disk before its first "
+    "batch is due",
+    safety=Safety.BY_HAND,
+)
+WHOLE_ITEMS: Final = Prescription(text="Let the dataset return whole batches", safety=Safety.BY_HAND, code=ONE_CALL)
+CHEAPER_COLLATE: Final = Prescription(
+    text="Vectorise collate_fn if it is yours; else give it less to do: prepare (tokenise, convert) all data once",
+    safety=Safety.BY_HAND,
+    code="def collate_fn(samples): ...  # allocate the batch once, fill it with array operations",
+)
+OWN_HANDLE: Final = Prescription(
+    text="Let each worker open its own file or connection, and hold no lock while it decodes",
+    safety=Safety.BY_HAND,
+    code="def open_own(worker):  # in each worker, instead of one handle that all share\n"
+    "    torch.utils.data.get_worker_info().dataset.file = open(path, 'rb')\n"
+    "loader = DataLoader(..., worker_init_fn=open_own)",
+)
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where the wait for batches within an epoch is exposed, unless nothing of it could be saved."""
+    loader, wait, wall = vitals.loader, vitals.steady_wait_share, vitals.fetch_wall_s
+    if loader is None or vitals.workers is None or not wall or not vitals.step_wall_s or wait < NAMING_BAR:
+        return None
+    best = more_workers(vitals)
+    if best is not None and loader.refusals.get("num_workers", "").startswith(CANNOT):
+        return None  # workers-cannot-start
+    if surplus_workers(vitals) is not None:
+        return None  # too-many-workers
+    return _alone(vitals, loader, best) if vitals.workers == 0 else _with_workers(vitals, loader, best)
+
+
+def _alone(vitals: Vitals, loader: LoaderSetup, best: tuple[int, Forecast] | None) -> Finding | None:
+    """The cause in a loop that fetches by itself."""
+    if slow_part_s(vitals):
+        return _uneven(vitals, loader)
+    if _looks_up(vitals, loader) and (best is None or _whole_first(vitals, best[1])):
+        return _collating(vitals, loader) if _collates(vitals) else _fetching(vitals, loader)
+    if best is not None:
+        return _workers(vitals, loader, *best)
+    if _whole_already(vitals, loader) and vitals.steady_wait_share < NEVER_SILENT:
+        return None  # one indexing a batch: nothing is cheaper
+    return _of_what(vitals, loader)
+
+
+def _with_workers(vitals: Vitals, loader: LoaderSetup, best: tuple[int, Forecast] | None) -> Finding | None:
+    """The cause in a loop that has workers."""
+    busy = fetched_s(vitals) / (vitals.step_wall_s or 1.0)
+    if slow_part_s(vitals) and busy < SPARE:
+        return _uneven(vitals, loader)
+    if busy < BUSY_SHARE:  # they have time to spare: something else holds the batches up
+        return _fetching(vitals, loader) if vitals.steady_wait_share >= NEVER_SILENT else None
+    if best is not None:
+        return _workers(vitals, loader, *best)
+    return _of_what(vitals, loader)
+
+
+def _of_what(vitals: Vitals, loader: LoaderSetup) -> Finding:
+    """The cause by what takes most of a fetch, where more workers do not shorten the wait."""
+    waiting = _held_up(vitals)
+    if waiting is not None:
+        return waiting
+    if stored_s(vitals):
+        return _storage(vitals)
+    return _collating(vitals, loader) if _collates(vitals) else _fetching(vitals, loader)
+
+
+def _waits(vitals: Vitals) -> str:
+    return f"The {who(vitals)} waits for data {formatting.share(vitals.steady_wait_share)} of the time"
+
+
+def _workers(vitals: Vitals, loader: LoaderSetup, count: int, seen: Forecast) -> Finding:
+    """More workers are forecast to pay."""
+    now = vitals.workers or 0
+    few = f"{formatting.count(now, 'worker')} cannot keep up."
+    own_s = (vitals.consumer_s or 0.0) / (vitals.batches_per_step or 1.0)
+    return Finding(
+        rule="too-few-workers" if now else "loader-without-workers",
+        headline=f"{_waits(vitals)}: {few if now else 'num_workers=0 loads batches in the training process.'}",
+        cost_share=vitals.steady_wait_share,
+        evidence=(
+            f"{_fetch_parts(vitals)}; {'training' if vitals.backward_share else 'working'} on it takes "
+            f"{formatting.seconds(own_s)}",
+            f"with {formatting.count(count, 'worker')} a step would take {formatting.seconds(seen.step_s)}, limited "
+            f"by {seen.why}",
+            *_seen(vitals),
+        ),
+        prescriptions=(
+            with_workers(loader, count, seen),
+            *((SHARDS,) if stored_s(vitals) else ()),
+            *((whole_batches(loader),) if _looks_up(vitals, loader) else ()),
+        ),
+    )
+
+
+def _fetching(vitals: Vitals, loader: LoaderSetup) -> Finding:
+    """The fetch itself is what takes long."""
+    cheap, whole = _looks_up(vitals, loader), _whole_already(vitals, loader)
+    idle = vitals.workers and fetched_s(vitals) < BUSY_SHARE * (vitals.step_wall_s or 0.0)
+    why = "though its workers have time to spare" if idle else "and more workers would not shorten it"
+    if not vitals.workers:
+        why = "and whole batches would save more of it than workers" if cheap else "and workers would not shorten it"
+    a_sample = "" if whole else " sample by sample"
+    fetches = f"Fetching{a_sample} takes {formatting.share(vitals.steady_wait_share)} of the time"
+    return Finding(
+        rule="slow-getitem",
+        headline=f"{_waits(vitals) if vitals.workers else fetches}, {why}.",
+        cost_share=vitals.steady_wait_share,
+        evidence=(_fetch_parts(vitals), *_on_cores(vitals), *_seen(vitals)),
+        prescriptions=(whole_batches(loader) if cheap else cheaper_samples(loader),),
+    )
+
+
+def _collating(vitals: Vitals, loader: LoaderSetup) -> Finding:
+    """Putting samples together is at least half of the fetch."""
+    cheap = _looks_up(vitals, loader)
+    collate_s = min(vitals.collate_s or 0.0, vitals.fetch_wall_s or 0.0)
+    cpu = "" if vitals.collate_cpu_s is None else f", {formatting.seconds(vitals.collate_cpu_s)} of it computing"
+    cures = (whole_batches(loader), *((WHOLE_ITEMS,) if loader.dataset_kind != "iterable" else ()))
+    return Finding(
+        rule="slow-collate",
+        headline=f"{_waits(vitals)}, most of it for putting batches together ({loader.collate}).",
+        cost_share=vitals.steady_wait_share,
+        evidence=(
+            f"collate takes {formatting.seconds(collate_s)} of the {formatting.seconds(vitals.fetch_wall_s or 0.0)} it "
+            f"takes to fetch a batch{cpu}",
+            *_seen(vitals),
+        ),
+        prescriptions=cures if cheap else (CHEAPER_COLLATE,),
+    )
+
+
+def _storage(vitals: Vitals) -> Finding:
+    """The fetch waits for a disk or a network drive, and more workers would not help."""
+    return Finding(
+        rule="slow-storage",
+        headline=f"{_waits(vitals)}: the storage delivers it too slowly.",
+        cost_share=vitals.steady_wait_share,
+        evidence=(_fetch_parts(vitals), *_seen(vitals)),
+        prescriptions=(SHARDS,),
+    )
+
+
+def _uneven(vitals: Vitals, loader: LoaderSetup) -> Finding:
+    """Few slow batches are waited for."""
+    slow_s, median_s, ahead = vitals.fetch_p99_s or 0.0, vitals.fetch_median_s or 0.0, _ahead(loader)
+    fetchers = (vitals.workers or 0) * (vitals.loaders_at_once or 1.0)
+    stock_s = ahead * fetchers * (vitals.consumer_s or 0.0) / (vitals.batches_per_step or 1.0)
+    further = _further(vitals, loader, fetchers) if fetchers else None
+    return Finding(
+        rule="uneven-batches",
+        headline=f"A few slow batches make the {who(vitals)} wait {formatting.share(vitals.steady_wait_share)} of the "
+        "time.",
+        cost_share=vitals.steady_wait_share,
+        evidence=(
+            f"fetching takes {formatting.seconds(median_s)} for most batches, {formatting.seconds(slow_s)} for the "
+            "slowest in a hundred",
+            f"prefetch_factor={ahead}: the batches fetched ahead last {formatting.seconds(stock_s)}"
+            if fetchers
+            else "num_workers=0: none is fetched ahead",
+            *_seen(vitals),
+        ),
+        prescriptions=(*((further,) if further else ()), SAME_SPEED, *((SHARDS,) if stored_s(vitals) else ())),
+    )
+
+
+def _held_up(vitals: Vitals) -> Finding | None:
+    """Two runs show that workers wait for each other."""
+    seen = held_up(vitals)
+    if seen is None:
+        return None
+    few, few_s, many, many_s = seen
+    return Finding(
+        rule="workers-wait-for-each-other",
+        headline=f"{_waits(vitals)}: its workers wait for each other.",
+        cost_share=vitals.steady_wait_share,
+        evidence=(
+            f"a fetch takes {formatting.seconds(few_s)} with num_workers={few}, {formatting.seconds(many_s)} with "
+            f"num_workers={many}",
+            _fetch_parts(vitals),
+            *_seen(vitals),
+        ),
+        prescriptions=(OWN_HANDLE, SHARDS),
+    )
+
+
+def _seen(vitals: Vitals) -> tuple[str, ...]:
+    """Evidence of every cause: the storage, the batches in stock, the dearest lines of the fetch."""
+    return (*_storage_lines(vitals), *stock_line(vitals), *fetch_lines(vitals))
+
+
+def _fetch_parts(vitals: Vitals) -> str:
+    """What a fetch takes, and how much of it computes or queues for a core."""
+    cpu, queued = vitals.fetch_cpu_s, vitals.fetch_queued_s or 0.0
+    parts = [] if cpu is None else [f"{formatting.seconds(cpu)} of CPU time"]
+    parts += [f"{formatting.seconds(queued)} of waiting for a core"] if queued >= (cpu or 0.0) * BUSY_SHARE > 0 else []
+    whose = "" if not vitals.workers else " in a worker"
+    took = f"fetching a batch takes {formatting.seconds(vitals.fetch_wall_s or 0.0)}{whose}"
+    return f"{took}: {', '.join(parts)}" if parts else took
+
+
+def _on_cores(vitals: Vitals) -> tuple[str, ...]:
+    """What loading and the loop need of the cores, where that is most of a step; empty elsewhere."""
+    if vitals.consumer_cpu_s is None or vitals.fetch_cpu_s is None:
+        return ()
+    needed_s = (vitals.fetches_cpu_s + vitals.consumer_cpu_s) / max(vitals.usable_cores, 1.0)
+    if needed_s < BUSY_SHARE * (vitals.step_wall_s or 0.0):
+        return ()
+    cores = formatting.cores(vitals.usable_cores)
+    return (f"loading and the loop need all of {cores} for {formatting.seconds(needed_s)} of each step",)
+
+
+def _storage_lines(vitals: Vitals) -> tuple[str, ...]:
+    """What the storage delivers; empty where fetches do not wait for it."""
+    waiting_s, stored = stored_s(vitals), vitals.fetch_stored_bytes or 0.0
+    if not waiting_s or not vitals.step_wall_s:
+        return ()
+    read = max(vitals.fetch_read_bytes or 0.0, stored)
+    pace = stored * (vitals.batches_per_step or 1.0) / vitals.step_wall_s
+    return (
+        f"a fetch waits {formatting.seconds(waiting_s)} of its {formatting.seconds(vitals.fetch_wall_s or 0.0)} for "
+        f"the storage: {formatting.size(stored)} of the {formatting.size(read)} that it reads come from there, not "
+        "from memory",
+        f"the storage delivers {formatting.bandwidth(pace)} to this loop",
+    )
+
+
+def _collates(vitals: Vitals) -> bool:
+    return (vitals.collate_s or 0.0) >= COLLATE_SHARE * (vitals.fetch_wall_s or math.inf)
+
+
+def _looks_up(vitals: Vitals, loader: LoaderSetup) -> bool:
+    """Whether samples are taken out of memory one by one, by torch's own collate, so that whole batches may be."""
+    samples = (vitals.samples_per_step or 0.0) / (vitals.batches_per_step or 1.0)
+    fetch_s = (vitals.fetch_wall_s or 0.0) - (vitals.fetch_queued_s or 0.0)
+    cheap = loader.dataset in INDEXED or fetch_s <= CHEAP_SAMPLE_S * samples
+    return cheap and loader.collate.startswith("default_collate") and not _whole_already(vitals, loader)
+
+
+def _whole_first(vitals: Vitals, workers: Forecast) -> bool:
+    """Whether workers would leave much more of the step than whole batches, of which hardly any fetch is left."""
+    left_s = (vitals.step_wall_s or 0.0) - vitals.fetches_s
+    return vitals.loader is not None and workers.step_s >= CHEAPER * max(left_s, 0.0)
+
+
+def _whole_already(vitals: Vitals, loader: LoaderSetup) -> bool:
+    """Whether the dataset is asked for whole batches: by `batch_size=None`, or it was seen in its `__getitems__`.
+
+    A batch sampler of the user's own says nothing of that.
+    """
+    if any(one.function.rpartition(".")[2] == "__getitems__" for one in vitals.lines if one.phase == "data_wait"):
+        return True
+    told = loader.collate == "default_convert" or loader.sampler == "BatchSampler"
+    return loader.batch_size is None and told
+
+
+def _ahead(loader: LoaderSetup) -> int:
+    """Batches that each worker fetches ahead, or would if there were any."""
+    return loader.prefetch_factor or PREFETCH
+
+
+def _further(vitals: Vitals, loader: LoaderSetup, fetchers: float) -> Prescription | None:
+    """More batches ahead, so many as bridge a slow one; None where more would not fit, or are fetched already."""
+    a_batch_s = (vitals.consumer_s or 1.0) / (vitals.batches_per_step or 1.0)
+    wanted = math.ceil(MARGIN * (vitals.fetch_p99_s or 0.0) / (fetchers * a_batch_s))
+    room = int(STOCK_BYTES / max((vitals.batch_bytes or 0.0) * fetchers, 1.0))
+    now = _ahead(loader)
+    best = min(max(wanted, 2 * now), PREFETCH_MOST, room)
+    if best <= now:
+        return None
+    return on_loader(loader, "prefetch_factor", best, f"Fetch {best} batches ahead in each worker")

@@ -1,0 +1,206 @@
+"""The loop waits when an epoch or an evaluation pass begins, for longer than fetching its first batch takes."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.diagnosis.forecast.stages import edge_s
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines, edge_line
+from gpu_doctor.diagnosis.rules.prescriptions import on_loader
+from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.recording import LoaderSetup
+
+NEEDS: Final = ("loader", "workers", "edge_share", "epochs", "fetch_wall_s", "step_wall_s")
+CAUSES: Final = (
+    Cause(
+        "workers-restart-each-epoch",
+        """
+        Worker processes are started again for every epoch, and the loop waits for them.
+
+        What it means
+            Without `persistent_workers` each epoch starts its own processes; until their first batches are there,
+            nothing trains. So does each pass over an evaluation loader with workers, which is counted here as well.
+
+        Why it costs you
+            The start of a worker (fork or spawn, imports, opening files) is paid once an epoch and worker. Short epochs
+            pay most.
+
+        What to try
+            `persistent_workers=True`, of the evaluation loader too: the processes stay and only begin the next epoch.
+            Where a batch takes less to fetch than starting a worker or handing over costs: `num_workers=0`.
+
+        When to leave it
+            When there is one epoch; when the dataset is changed between epochs and must reach the workers again.
+        """,
+        NEEDS,
+    ),
+    Cause(
+        "slow-epoch-start",
+        """
+        Each epoch starts with a long wait that starting workers does not explain: shuffling, or opening the data again.
+
+        What it means
+            The first batch of every epoch comes much later than the others. Before it, `iter(loader)` and the sampler
+            run in the loop itself: a random permutation of all indices as a Python list, the weights of a sampler, the
+            start of a stream's `__iter__` (listing files, reading an index).
+
+        Why it costs you
+            Nothing trains meanwhile, and workers do not help: the sampler runs in the training process. A permutation
+            is paid in full even where the epoch is left after a few batches.
+
+        What to try
+            Longer epochs, or none: keep one iterator. Draw with replacement (`RandomSampler(data, replacement=True,
+            num_samples=...)` draws 32 indices at a time), or shuffle shards and not samples. List files once, in
+            `__init__`.
+
+        When to leave it
+            When real epochs are long, and only this run had short ones.
+        """,
+        NEEDS,
+    ),
+)
+
+LEFT_EARLY: Final = 0.5
+"""An epoch of which no more is used than this part has its order drawn in vain for the rest."""
+DRAWING: Final = """\
+sampler = torch.utils.data.RandomSampler(data, replacement=True, num_samples=samples_per_epoch)
+loader = torch.utils.data.DataLoader(data, sampler=sampler, ...)"""
+FEWER: Final = "sampler = torch.utils.data.WeightedRandomSampler(weights, num_samples={samples})"
+ONE_PASS: Final = """\
+def __iter__(self):  # of the dataset: what epochs share is listed and opened once, in __init__
+    while True:
+        yield from self.samples()
+batches = iter(loader)  # once, before the loop over epochs
+for step in range(steps_per_epoch):
+    batch = next(batches)"""
+PERMUTATION: Final = (
+    "Draw indices as they are needed, not all of them at the start of each epoch (a sample may then come twice)"
+)
+WEIGHTED: Final = (
+    "Draw no more than an epoch uses: all of `num_samples` are drawn when it starts, and about {samples} are used"
+)
+STREAM: Final = "Start the stream once: let it run forever, keep one iterator, and list and open the files before it"
+SAMPLER: Final = (
+    "Make the sampler start faster: compute once, in its `__init__`, what its `__iter__` computes each epoch"
+)
+
+
+def check(vitals: Vitals) -> list[Finding]:
+    """Fires where epochs or evaluation passes begin within the run, and cost more than the first batch they hold."""
+    loader = vitals.loader
+    if loader is None or vitals.fetch_wall_s is None or not vitals.step_wall_s:
+        return []
+    late, again = _late_share(vitals, loader), _evaluation_share(vitals)
+    restarts = bool(vitals.workers) and not loader.persistent_workers
+    found = [_restarts(vitals, loader, late if restarts else 0.0, again)] if (late and restarts) or again else []
+    return found if restarts or not late else [*found, _slow_start(vitals, loader, late)]
+
+
+def _late_share(vitals: Vitals, loader: LoaderSetup) -> float:
+    """Of the wall-clock, what epochs begin late beyond their first batch, which has to be fetched anyway."""
+    # A stream ends with a batch that is fetched and not handed out, where it is not full.
+    fetches = 2.0 if loader.dataset_kind == "iterable" else 1.0
+    first_s = (vitals.fetch_wall_s or 0.0) * fetches + (vitals.handover_s or 0.0)
+    often = vitals.edges / max(vitals.measured_steps, 1)
+    return max(edge_s(vitals) - first_s * often, 0.0) / (vitals.step_wall_s or 1.0)
+
+
+def _evaluation_share(vitals: Vitals) -> float:
+    """Of the wall-clock, what evaluation passes after a loader's first cost beyond their first batch."""
+    loaders = [one for one in vitals.setup.loaders if one.role == "evaluation"]
+    edge, passes, fetch_s = vitals.evaluation_edge_share, vitals.evaluation_passes, vitals.evaluation_fetch_s
+    if edge is None or not passes or fetch_s is None or not vitals.run_s:
+        return 0.0
+    if not any(one.num_workers and not one.persistent_workers for one in loaders):
+        return 0.0
+    again = max(passes - len(loaders), 0)
+    return max(edge * again / passes - again * fetch_s / vitals.run_s, 0.0)
+
+
+def _restarts(vitals: Vitals, loader: LoaderSetup, late: float, again: float) -> Finding:
+    """Workers are started anew: of the training loader, of the evaluation's, or of both."""
+    whose = [*(["epoch"] if late else []), *(["evaluation pass"] if again else [])]
+    return Finding(
+        rule="workers-restart-each-epoch",
+        headline=f"Workers are started again each {' and '.join(whose)}: the loop waits for them "
+        f"{formatting.share(late + again)} of the time.",
+        cost_share=late + again,
+        evidence=(*(_epochs(vitals, loader) if late else ()), *(_passes(vitals) if again else ())),
+        prescriptions=_cures(vitals, loader, late, again),
+    )
+
+
+def _epochs(vitals: Vitals, loader: LoaderSetup) -> tuple[str, ...]:
+    settings = f"num_workers={vitals.workers}, persistent_workers=False, start method {loader.start_method}"
+    start_s, first_s, end_s = vitals.worker_start_s, vitals.worker_first_s, vitals.worker_end_s
+    if start_s is None or first_s is None:
+        return settings, edge_line(vitals)
+    ended = "" if end_s is None else f", and ending them {formatting.seconds(end_s)}"
+    took = (
+        f"starting the processes takes {formatting.seconds(start_s)}, their first batch {formatting.seconds(first_s)}"
+    )
+    return settings, edge_line(vitals), f"{took} more{ended}"
+
+
+def _passes(vitals: Vitals) -> tuple[str, ...]:
+    passes = vitals.evaluation_passes or 1
+    took_s = (vitals.evaluation_edge_share or 0.0) * (vitals.run_s or 0.0) / passes
+    return (
+        f"{passes} evaluation passes began, each after a wait of {formatting.seconds(took_s)}, "
+        f"of which fetching a batch takes {formatting.seconds(vitals.evaluation_fetch_s or 0.0)}",
+    )
+
+
+def _cures(vitals: Vitals, loader: LoaderSetup, late: float, again: float) -> tuple[Prescription, ...]:
+    """The best first; what a knob can try comes before what is done by hand, but where that is most of the price."""
+    kept = forecast(vitals, {"persistent_workers": True}) if late else None
+    alone = forecast(vitals, {"num_workers": 0}) if late else None
+    cures = (
+        [on_loader(loader, "persistent_workers", True, "Keep the workers from epoch to epoch", kept)] if late else []
+    )
+    if alone is not None and alone.pays and (kept is None or alone.speedup > kept.speedup):
+        text = "Fetch in the loop itself: that is faster than starting workers and handing batches over"
+        cures.insert(0, on_loader(loader, "num_workers", 0, text, alone))
+    if again:
+        text = f"Keep the workers of evaluation passes ({vitals.evaluation_passes} of them){' as well' if late else ''}"
+        code = "DataLoader(..., persistent_workers=True)  # of the evaluation data"
+        cures.insert(0 if again > late else len(cures), Prescription(text, Safety.BY_HAND, code=code))
+    return tuple(cures)
+
+
+def _slow_start(vitals: Vitals, loader: LoaderSetup, late: float) -> Finding:
+    """Epochs begin late though no worker is started for them."""
+    stream = loader.dataset_kind == "iterable"
+    over = f" over {formatting.count(loader.dataset_len, 'sample')}" if loader.dataset_len else ""
+    drawn = () if stream or not loader.sampler else (f"the loader draws from a {loader.sampler}{over}",)
+    text, code = (STREAM, ONE_PASS) if stream else (SAMPLER, "")
+    if loader.sampler == "RandomSampler":
+        text, code = PERMUTATION, DRAWING
+    used = _used(vitals, loader)
+    if used is not None and loader.sampler == "WeightedRandomSampler":
+        text, code = WEIGHTED.format(samples=used), FEWER.format(samples=used)
+    return Finding(
+        rule="slow-epoch-start",
+        headline=f"Epochs start late: the loop waits {formatting.share(late)} of the time for the first batch of an "
+        "epoch.",
+        cost_share=late,
+        evidence=(
+            edge_line(vitals),
+            *drawn,
+            *dearest_lines((one for one in vitals.lines_in("data_wait") if not one.in_torch), vitals.source),
+        ),
+        prescriptions=(Prescription(text=text, safety=Safety.BY_HAND, code=code),),
+    )
+
+
+def _used(vitals: Vitals, loader: LoaderSetup) -> int | None:
+    """Samples that an epoch uses of those that its loader would give; None where it uses more than half of them."""
+    # Warm-up is missing and the last epoch may be open: by the edges, which errs towards more, never towards fewer.
+    batches = vitals.measured_steps * (vitals.batches_per_step or 1.0) / max(vitals.edges, 1)
+    if not loader.batches or not loader.batch_size or batches > LEFT_EARLY * loader.batches:
+        return None
+    return math.ceil(batches) * loader.batch_size
