@@ -145,7 +145,7 @@ def test_a_wait_that_nothing_found_is_about_is_said_beside_the_dearest_finding()
 def test_what_lies_between_the_phases_is_said_beside_a_small_finding(in_torch: bool, said: str) -> None:
     """Pyro's SVI: its tracing took 46 %, and the verdict was a loader that took 6 %."""
     looks = (line("svi.step(x, y)", 0.4, in_torch=in_torch),)
-    adam = OptimizerFacts("Adam", tensors=20, elements=2_000, can_fuse=True, longer_s=(1e-3, 1.5e-3, 2e-3))
+    adam = OptimizerFacts("Adam", tensors=20, elements=2_000, can_fuse=True)
     loop = Loop(forward=3.0, backward=3.0, optimizer=3.0, other=6.0, lines=looks, setup={"optimizer_facts": (adam,)})
     diagnosis = diagnose(loop.recording())
     assert diagnosis.bottleneck == "host"
