@@ -83,7 +83,7 @@ class ModelFacts:
     attention: tuple[str, ...] = ()
     """Modules that compute attention product by product, with their places."""
     attention_width: int = 0
-    """Heads times head size, added up over them."""
+    """Heads times head size of the widest of them."""
     asks_weights: bool = False
     """It is nn.MultiheadAttention that does so, because its weights are asked for."""
     attention_batch_first: bool | None = None
