@@ -7,7 +7,6 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import every_cause
-from gpu_doctor.diagnosis.rules.distributed.communication_bound import exchanging_share
 from gpu_doctor.diagnosis.rules.evidence import joined, phases
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -32,8 +31,7 @@ def classified(vitals: Vitals) -> str:
     exposed wait and transfer, is the host's: it could not launch in time. So are its launching and its Python within
     steps where the queue was empty when it had launched a step, by these two clocks; NVML's utilisation is not asked. A
     loop in which one of the others takes a fifth is bound by that one, though compute takes more: compute is what the
-    time is meant for. Batches that the loop makes itself are the host's work. What ranks exchange while nothing is
-    computed is communication, taken out of the compute (or of the host's Python) in which it was clocked. Trips of
+    time is meant for. Batches that the loop makes itself are the host's work. Trips of
     tensors to the host and back inside of a step are transfer, taken out of the compute in which they hide.
     """
     wait, transfer = vitals.exposed_wait_share, vitals.exposed_transfer_share
@@ -69,9 +67,7 @@ def classified(vitals: Vitals) -> str:
         _move(parts, "host", "compute", computed)
     if not vitals.on_gpu:  # Python inside of a forward, or before the backward, computes nothing meanwhile
         _move(parts, "compute", "host", within_share(vitals))
-    _move(parts, "compute", "communication", exchanging_share(vitals))
-    _move(parts, "host", "communication", exchanging_share(vitals) - parts["communication"])
-    largest = max(("input", "transfer", "host", "communication"), key=lambda name: parts[name])
+    largest = max(("input", "transfer", "host"), key=lambda name: parts[name])
     return largest if parts[largest] >= min(BOUND_SHARE, parts["compute"]) else "compute"
 
 
@@ -134,7 +130,6 @@ def _unpriced(bottleneck: str, vitals: Vitals) -> str:
         "input": "waiting for data",
         "transfer": "copying to the device",
         "host": _between(vitals),
-        "communication": "the exchange of data between ranks",
     }
     named = what.get(bottleneck, "the model itself")
     return _nothing_to_cure(named)
