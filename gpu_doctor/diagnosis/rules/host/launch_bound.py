@@ -14,8 +14,10 @@ from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.rules.evidence import sizes
 from gpu_doctor.diagnosis.rules.prescriptions import COMPILED, TIMES, larger_batch
 from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.debugging import aids_on
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.idle import launching
+from gpu_doctor.diagnosis.vitals.in_turn import item_by_item
 
 NEEDS: Final = ("launching_share", "caught_up_share", "exposed_wait_share", "sync_share")
 CAUSES: Final = (
@@ -163,7 +165,12 @@ DISPATCH_SHARE = 0.3
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Reports the cause where a GPU outruns its host, or a CPU's operations hardly compute."""
+    """Reports the cause where a GPU outruns its host, or a CPU's operations hardly compute.
+
+    Where items are computed one by one, or a debugging aid slows each operation, that comes first.
+    """
+    if item_by_item(vitals) or aids_on(vitals):
+        return None
     if not vitals.on_gpu:
         return _on_cpu(vitals)
     cost, wait = launching(vitals), vitals.exposed_wait_share
