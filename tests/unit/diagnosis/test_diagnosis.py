@@ -141,6 +141,17 @@ def test_what_lies_between_the_phases_is_named_before_a_small_finding() -> None:
     assert diagnosis.bottleneck == "host" and "svi.step(x, y)" in diagnosis.verdict
 
 
+@pytest.mark.parametrize(("share", "told"), [(0.3, True), (0.05, False)])
+def test_what_takes_a_tenth_of_the_run_before_its_first_step_is_a_note(share: float, told: bool) -> None:
+    recording = Loop().recording()
+    lasted_s = recording.duration_s / (1.0 - share)
+    late = dataclasses.replace(recording.steps, start_s=recording.steps.start_s + share * lasted_s)
+    read = dataclasses.replace(line("rows = read(path)", share), phase="before")
+    found = diagnose(dataclasses.replace(recording, steps=late, duration_s=lasted_s, around=(read,)))
+    assert any("Before the first step" in one and "read(path)" in one for one in found.notes) is told
+    assert not found.findings, "it is no part of a step"
+
+
 def test_a_risk_alone_is_the_verdict_and_called_one() -> None:
     diagnosis = risky(Loop())
     assert not diagnosis.findings and [one.rule for one in diagnosis.hints] == ["memory-growth"]

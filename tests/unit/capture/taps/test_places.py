@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+from gpu_doctor.capture.lines import places as module
 from gpu_doctor.capture.lines.places import Place, Places, lineless
 
 HERE = str(Path(__file__))
@@ -89,6 +90,41 @@ def test_generators_that_are_pulled_from_are_told() -> None:
     assert running() == [] and [running() for _ in range(1)] == [[]], "an expression is Python of its own line"
     with opened() as found:
         assert found == [], "what a with statement resumes makes no batch"
+
+
+def test_a_line_that_waits_in_an_event_loop_is_the_coroutines() -> None:
+    """Asked from within the loop's own wait, where no line of the user's runs."""
+    found: list[Place | None] = []
+
+    async def source() -> AsyncIterator[int]:
+        await asyncio.sleep(0.001)
+        yield 1
+
+    async def train() -> None:
+        async for _ in source():
+            pass
+
+    async def looking() -> None:
+        task = asyncio.ensure_future(train())
+        await asyncio.sleep(0)
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code.co_name != "run_forever":
+            frame = frame.f_back
+        found.append(Places().awaited(frame))
+        found.append(Places().awaited(sys._getframe()))
+        await task
+
+    asyncio.run(looking())
+    waits, runs = found
+    assert waits is not None and waits.file == HERE and waits.function in ("train", "looking")
+    assert runs is None, "a line of the user's runs"
+
+
+def test_where_gpu_doctor_works_the_time_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = sys._getframe()
+    assert Places().of(frame) is not None and Places().before_loop(frame) is not None
+    monkeypatch.setattr(module, "_OURS", str(Path(HERE).parent))
+    assert Places().of(frame) is None and Places().before_loop(frame) is None
 
 
 LOOPS = """
