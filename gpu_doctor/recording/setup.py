@@ -86,10 +86,6 @@ class ModelFacts:
     """Heads times head size of the widest of them."""
     asks_weights: bool = False
     """It is nn.MultiheadAttention that does so, because its weights are asked for."""
-    attention_batch_first: bool | None = None
-    """The first of them takes (sample, token, width) and not (token, sample, width); None = cannot be told."""
-    product_weights: int = 0
-    """Numbers in weights that take part in products."""
     unstepped: int | None = None
     """Numbers in parameters that get gradients which no optimizer steps by; None = not looked."""
     unstepped_place: str = ""
@@ -132,19 +128,6 @@ class AttentionCalls:
     head_size: int | None = None
     """None = not seen."""
     dtype: str = ""
-    masked: bool | None = None
-    """A mask was given; None = not to be seen."""
-    causal: bool = False
-    """`is_causal` was asked for, as far as the kernel says."""
-    drops: bool = False
-    """With dropout."""
-    learned_mask: bool = False
-    """The mask gets a gradient."""
-
-    @property
-    def products(self) -> float:
-        """Multiplications of numbers in a forward of these calls: queries with keys, weights with values."""
-        return 2.0 * self.calls * self.samples * self.heads * self.queries * self.keys * (self.head_size or 0)
 
 
 @dataclass(frozen=True)

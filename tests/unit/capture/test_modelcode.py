@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpu_doctor.capture.describe.attention import Attention, attention, product_weights
+from gpu_doctor.capture.describe.attention import Attention, attention
 
 
 class Causal(nn.Module):
@@ -24,6 +24,16 @@ class Causal(nn.Module):
         weights = F.softmax(q @ k.transpose(-2, -1) / math.sqrt(k.size(-1)), -1)
         out: Tensor = self.out(weights @ v)
         return out
+
+
+class Heads(Causal):
+    """As nanoGPT has it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, c = x.size()
+        q, k, v = (one.view(b, t, 4, c // 4).transpose(1, 2) for one in self.qkv(x).split(c, dim=2))
+        y = F.softmax((q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1))), dim=-1) @ v
+        return y.transpose(1, 2).contiguous().view(b, t, c)
 
 
 class Head(nn.Module):
@@ -134,6 +144,7 @@ class NotAsking(Asking):
     ("module", "width"),
     [
         (Causal(), 32),
+        (Heads(), 32),
         (nn.ModuleList([Head() for _ in range(4)]), 8),
         (Annotated(), 32),
         (Around(), 16),
@@ -144,54 +155,6 @@ def test_attention_by_hand_and_its_width(module: nn.Module, width: int) -> None:
     found = attention([nn.Sequential(module)])
     assert found.width == width
     assert found.asks_weights == isinstance(module, Asking)
-
-
-class TokensFirst(Causal):
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (one.transpose(0, 1) for one in self.qkv(x).chunk(3, -1))
-        return (F.softmax(q @ k.transpose(-2, -1) / math.sqrt(k.size(-1)), -1) @ v).transpose(0, 1)
-
-
-class Permuted(Causal):
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (torch.permute(one, (1, 0, 2)) for one in self.qkv(x).chunk(3, -1))
-        return F.softmax(q @ k.transpose(-2, -1) / math.sqrt(k.size(-1)), -1) @ v
-
-
-class Heads(Causal):
-    """As nanoGPT has it."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        b, t, c = x.size()
-        q, k, v = (one.view(b, t, 4, c // 4).transpose(1, 2) for one in self.qkv(x).split(c, dim=2))
-        y = F.softmax((q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1))), dim=-1) @ v
-        return y.transpose(1, 2).contiguous().view(b, t, c)
-
-
-class AskingBatchFirst(Asking):
-    def __init__(self) -> None:
-        super().__init__()
-        self.mixing = nn.MultiheadAttention(32, 4, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x)  # type: ignore[no-any-return]
-
-
-@pytest.mark.parametrize(
-    ("module", "said"),
-    [
-        (Causal(), True),
-        (Heads(), True),
-        (Head(), True),
-        (TokensFirst(), None),
-        (Permuted(), None),
-        (Asking(), False),
-        (AskingBatchFirst(), True),
-    ],
-)
-def test_samples_first_or_tokens_first(module: nn.Module, said: bool | None) -> None:
-    found = attention([nn.Sequential(module)])
-    assert found.batch_first is said
 
 
 def test_where_it_stands_is_named() -> None:
@@ -221,11 +184,3 @@ def test_a_model_of_transformers_says_itself_what_it_uses() -> None:
     assert attention([module]) == Attention()
     module.config = SimpleNamespace(_attn_implementation="eager")
     assert attention([module]).places
-
-
-def test_weights_that_are_multiplied_with() -> None:
-    tied = nn.ModuleDict({"words": nn.Embedding(100, 32), "head": nn.Linear(32, 100)})
-    assert product_weights([tied]) == 3200
-    tied["head"].weight = tied["words"].weight
-    assert product_weights([tied]) == 3200
-    assert product_weights([nn.ModuleDict({"words": nn.Embedding(100, 32), "lazy": nn.LazyLinear(3)})]) == 0
