@@ -422,7 +422,9 @@ class Setup:
     """None = too few batches came from a loader."""
     world: World | None = None
     graph_operations: int | None = None
-    """Operations that the first backward of the run went through, and"""
+    """Operations that the first backward of the run went through,"""
+    loss_operations: int | None = None
+    """of them, those that were made after the forward had ended; None = not counted; and"""
     graph_leaves: int | None = None
     """tensors that it gave gradients to."""
     attention_calls: tuple[AttentionCalls, ...] | None = None
