@@ -82,14 +82,8 @@ class ModelFacts:
     """Numbers in all of them."""
     attention: tuple[str, ...] = ()
     """Modules that compute attention product by product, with their places."""
-    attention_width: int = 0
-    """Heads times head size, added up over them."""
     asks_weights: bool = False
     """It is nn.MultiheadAttention that does so, because its weights are asked for."""
-    attention_batch_first: bool | None = None
-    """The first of them takes (sample, token, width) and not (token, sample, width); None = cannot be told."""
-    product_weights: int = 0
-    """Numbers in weights that take part in products."""
     unstepped: int | None = None
     """Numbers in parameters that get gradients which no optimizer steps by; None = not looked."""
     unstepped_place: str = ""
@@ -140,11 +134,6 @@ class AttentionCalls:
     """With dropout."""
     learned_mask: bool = False
     """The mask gets a gradient."""
-
-    @property
-    def products(self) -> float:
-        """Multiplications of numbers in a forward of these calls: queries with keys, weights with values."""
-        return 2.0 * self.calls * self.samples * self.heads * self.queries * self.keys * (self.head_size or 0)
 
 
 @dataclass(frozen=True)

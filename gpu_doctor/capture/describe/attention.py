@@ -19,11 +19,8 @@ FUSED: Final = {
     *("flash_attn_qkvpacked_func", "memory_efficient_attention"),
 }
 """Who names one of these has it already, maybe behind a switch."""
-MOVES: Final = {"transpose", "swapaxes", "permute"}
 SCALES: Final = {"sqrt", "rsqrt"}
 _SCALED: Final = ("scale", "temperature")
-TABLES: Final = (nn.Embedding, nn.EmbeddingBag)
-"""Layers whose weight is looked up in, and takes part in no product."""
 
 
 @dataclass(frozen=True)
@@ -32,26 +29,21 @@ class Attention:
 
     places: tuple[str, ...] = ()
     """Where, such as `blocks.0.attn: CausalSelfAttention`."""
-    width: int = 0
-    """Length of all their values (heads times head size), added up."""
     asks_weights: bool = False
     """It is `nn.MultiheadAttention`, called without `need_weights=False`, that computes it so."""
-    batch_first: bool | None = None
-    """Whether the first of them takes (sample, token, width) and not (token, sample, width); None = cannot be told."""
 
 
 def attention(modules: Iterable[nn.Module]) -> Attention:
-    """Attention by hand in outermost modules; no places where there is none, or its width is not known.
+    """Attention by hand in outermost modules.
 
     It is told by a function with two products, a softmax and a scale, in a class (or called from it) that names no
     fused attention. Models of transformers say it themselves: `config._attn_implementation`.
     """
-    found: list[tuple[str, int]] = []
-    asked, first = False, None
+    found: list[str] = []
+    asked = False
     verdicts: dict[type, bool] = {}
     for module in modules:
-        parts = dict(module.named_modules())
-        for name, part in parts.items():
+        for name, part in module.named_modules():
             kind = type(part)
             if kind.__module__.startswith("torch."):
                 continue
@@ -60,25 +52,9 @@ def attention(modules: Iterable[nn.Module]) -> Attention:
             weights = _asks_for_weights(part)
             if not (_eager(part, verdicts[kind]) or weights):
                 continue
-            width = _width(part) or _width(parts.get(name.rpartition(".")[0]))
-            if width:
-                asked = asked or weights
-                first = first if found else _batch_first(part)
-                found.append((f"{name or 'model'}: {kind.__name__}", width))
-    return Attention(tuple(place for place, _ in found), sum(width for _, width in found), asked, first)
-
-
-def product_weights(modules: Iterable[nn.Module]) -> int:
-    """Numbers in weights that take part in products: of two dimensions or more, no tables that are looked up in."""
-    parts = {id(part): part for module in modules for part in module.modules()}.values()
-    held = {
-        id(p): p
-        for part in parts
-        if not isinstance(part, TABLES)
-        for p in part.parameters(recurse=False)
-        if not nn.parameter.is_lazy(p) and p.dim() > 1
-    }
-    return sum(p.numel() for p in held.values())
+            asked = asked or weights
+            found.append(f"{name or 'model'}: {kind.__name__}")
+    return Attention(tuple(found), asked)
 
 
 def by_hand(kind: type) -> bool:
@@ -132,34 +108,6 @@ def _eager(part: nn.Module, written: bool) -> bool:
     return written if said is None else written and said == "eager"
 
 
-def _batch_first(part: nn.Module) -> bool | None:
-    """Whether a module that computes attention takes samples first, then tokens; None where that cannot be told.
-
-    `nn.MultiheadAttention` says so itself, and takes tokens first by default. Matrix products work on the last two
-    dimensions, so what is written by hand has its tokens second to last, behind the samples, unless it turns the first
-    two about or names its dimensions by letters.
-    """
-    torchs = [child for child in part.children() if type(child) is nn.MultiheadAttention]
-    if torchs:
-        return bool(torchs[0].batch_first)
-    codes = list(_codes(type(part)))
-    return None if any("einsum" in code.co_names or _turns_first_two(code) for code in codes) else True
-
-
-def _turns_first_two(code: CodeType) -> bool:
-    """Whether it moves the first dimension: `x.transpose(0, 1)`, `x.permute(1, ...)`, also in a comprehension."""
-    if any(_turns_first_two(const) for const in code.co_consts if isinstance(const, CodeType)):
-        return True
-    steps = list(dis.get_instructions(code))
-    for at, one in enumerate(steps):
-        if one.opname.startswith("LOAD_") and one.argval in MOVES:
-            known = [each.argval for each in steps[at + 1 : at + 5] if each.opname.startswith("LOAD_")]
-            given = [n for each in known for n in (each if isinstance(each, tuple) else (each,)) if type(n) is int]
-            if given[:1] == [1] if one.argval == "permute" else set(given[:2]) == {0, 1}:
-                return True
-    return False
-
-
 def _asks_for_weights(part: nn.Module) -> bool:
     """It holds an nn.MultiheadAttention and calls it with the default `need_weights=True`, as far as its code says."""
     if not any(type(child) is nn.MultiheadAttention for child in part.children()):
@@ -167,15 +115,3 @@ def _asks_for_weights(part: nn.Module) -> bool:
     codes = [one.__code__ for one in vars(type(part)).values() if isinstance(one, FunctionType)]
     said = any("need_weights" in str(const) for code in codes for const in code.co_consts)
     return not said and any(code.co_name == "forward" for code in codes)
-
-
-def _width(part: nn.Module | None) -> int:
-    """Heads times head size, by the layers that a module holds itself; 0 where that cannot be told.
-
-    A layer that makes queries, keys and values at once is wider than it is deep, one of few shared keys less wide.
-    """
-    children = list(part.children()) if part is not None else []
-    whole = sum(one.embed_dim for one in children if type(one) is nn.MultiheadAttention)
-    weights = [vars(one)["_parameters"].get("weight") for one in children if not isinstance(one, TABLES)]
-    flat = [one for one in weights if one is not None and not nn.parameter.is_lazy(one) and one.dim() == 2]
-    return whole or max((min(one.shape) for one in flat), default=0)
