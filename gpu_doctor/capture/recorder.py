@@ -103,8 +103,10 @@ class Recorder:
         """Hears of every copy to or from a device that is no evaluation's, see `StepClock.copies`."""
         self.costly: Callable[[Mapping[Any, Sequence[float]]], None] | None = None
         """Hears of the costly calls in a step that has ended, see `Span.calls`."""
-        self.looked: Callable[[int, Any], None] | None = None
+        self.looked: Callable[[int, bool, Any], None] | None = None
         """Hears in which phase a look of the line sampler fell, see `StepClock.looks`."""
+        self.forward_number: int | None = None
+        """Autograd's number of the newest operation of the last forward that was looked at."""
         self.marks: MarkReader | None = None
         self.windows: DeviceWindows | None = None
         """Says which steps are marked on the device."""

@@ -32,7 +32,6 @@ PROCESS_HELD = Metric(
     "process_held_bytes", "bytes", "memory of this process without pages of files, swapped ones too", "detail"
 )
 PROCESS_SWAPPED = Metric("process_swapped_bytes", "bytes", "memory of this process that was swapped out", "detail")
-PAGE_TABLES = Metric("process_page_table_bytes", "bytes", "page tables of this process, copied at a fork", "detail")
 SWAP_IN = Metric("swap_in_bytes_per_s", "bytes/s", "read back from swap, whole machine", "detail")
 WORKERS_RSS = Metric("workers_rss_bytes", "bytes", "workers (shared pages counted in each)", "memory")
 WORKERS = Metric("child_processes", "count", "child processes", "detail")
@@ -124,8 +123,8 @@ def shm_bytes() -> tuple[int, int] | None:
     return (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize) if found.f_blocks else None
 
 
-def held_bytes(status: Path = Path("/proc/self/status")) -> tuple[int, int, int] | None:
-    """Bytes that a process holds without pages of files (private, shared, swapped ones too), swapped ones, page tables.
+def held_bytes(status: Path = Path("/proc/self/status")) -> tuple[int, int] | None:
+    """Bytes that a process holds without pages of files (private, shared, swapped ones too), and swapped ones.
 
     Pages of files (memory-mapped datasets) are left out: the kernel drops them by itself when memory runs short. None
     where Linux' /proc is not there.
@@ -138,7 +137,7 @@ def held_bytes(status: Path = Path("/proc/self/status")) -> tuple[int, int, int]
     if "RssAnon:" not in sizes:
         return None
     swapped = sizes.get("VmSwap:", 0)
-    return sizes["RssAnon:"] + sizes.get("RssShmem:", 0) + swapped, swapped, sizes.get("VmPTE:", 0)
+    return sizes["RssAnon:"] + sizes.get("RssShmem:", 0) + swapped, swapped
 
 
 def swapped_in_bytes(vmstat: Path = Path("/proc/vmstat")) -> int | None:
@@ -212,7 +211,7 @@ class _Tree:
             found.append((WORKERS_RSS, float(rss)))
         held = held_bytes()
         if held is not None:
-            found += zip((PROCESS_HELD, PROCESS_SWAPPED, PAGE_TABLES), map(float, held), strict=True)
+            found += zip((PROCESS_HELD, PROCESS_SWAPPED), map(float, held), strict=True)
         return found + self._swap_rate() + self._cpu_share(cpu_s) + self._disk_rates([self._self, *alive])
 
     def _swap_rate(self) -> list[Reading]:

@@ -82,6 +82,8 @@ class ModelFacts:
     """Numbers in all of them."""
     attention: tuple[str, ...] = ()
     """Modules that compute attention product by product, with their places."""
+    attention_width: int = 0
+    """Heads times head size of the widest of them."""
     asks_weights: bool = False
     """It is nn.MultiheadAttention that does so, because its weights are asked for."""
     unstepped: int | None = None
@@ -428,7 +430,9 @@ class Setup:
     """None = too few batches came from a loader."""
     world: World | None = None
     graph_operations: int | None = None
-    """Operations that the first backward of the run went through, and"""
+    """Operations that the first backward of the run went through,"""
+    loss_operations: int | None = None
+    """of them, those that were made after the forward had ended; None = not counted; and"""
     graph_leaves: int | None = None
     """tensors that it gave gradients to."""
     attention_calls: tuple[AttentionCalls, ...] | None = None

@@ -137,7 +137,7 @@ _ROWS: Final = InputFacts(looked_at=40, shapes=1, shape=(32, 128), dtype="float3
 _CNN: Final[dict[str, Any]] = {"layers": {"Conv2d": 53, "Linear": 1}, "inputs": _IMAGES}
 _FLOAT32: Final[dict[str, Any]] = {"autocast": "", "flags": {"matmul_precision": "highest"}}
 _TURING: Final = (DeviceSetup(0, "Tesla T4", "GPU-1", CARD_BYTES, (7, 5)),)
-_GPT: Final = ModelFacts(attention=("h.0.attn: Attention",))
+_GPT: Final = ModelFacts(attention=("h.0.attn: Attention",), attention_width=768)
 _SMALL: Final[dict[str, Any]] = {"inputs": _ROWS, "model": ModelFacts({"cuda:0": 4 << 20})}
 _PART: Final = 1024 / (6 * 768 + 1024)
 """Of the arithmetic, that is attention's."""

@@ -19,6 +19,8 @@ FUSED: Final = {
     *("flash_attn_qkvpacked_func", "memory_efficient_attention"),
 }
 """Who names one of these has it already, maybe behind a switch."""
+TABLES: Final = (nn.Embedding, nn.EmbeddingBag)
+"""Layers whose weight is looked up in."""
 SCALES: Final = {"sqrt", "rsqrt"}
 _SCALED: Final = ("scale", "temperature")
 
@@ -29,21 +31,24 @@ class Attention:
 
     places: tuple[str, ...] = ()
     """Where, such as `blocks.0.attn: CausalSelfAttention`."""
+    width: int = 0
+    """Heads times head size of the widest."""
     asks_weights: bool = False
     """It is `nn.MultiheadAttention`, called without `need_weights=False`, that computes it so."""
 
 
 def attention(modules: Iterable[nn.Module]) -> Attention:
-    """Attention by hand in outermost modules.
+    """Attention by hand in outermost modules; no places where there is none, or its width is not known.
 
     It is told by a function with two products, a softmax and a scale, in a class (or called from it) that names no
     fused attention. Models of transformers say it themselves: `config._attn_implementation`.
     """
-    found: list[str] = []
+    found: list[tuple[str, int]] = []
     asked = False
     verdicts: dict[type, bool] = {}
     for module in modules:
-        for name, part in module.named_modules():
+        parts = dict(module.named_modules())
+        for name, part in parts.items():
             kind = type(part)
             if kind.__module__.startswith("torch."):
                 continue
@@ -52,9 +57,11 @@ def attention(modules: Iterable[nn.Module]) -> Attention:
             weights = _asks_for_weights(part)
             if not (_eager(part, verdicts[kind]) or weights):
                 continue
-            asked = asked or weights
-            found.append(f"{name or 'model'}: {kind.__name__}")
-    return Attention(tuple(found), asked)
+            width = _width(part) or _width(parts.get(name.rpartition(".")[0]))
+            if width:
+                asked = asked or weights
+                found.append((f"{name or 'model'}: {kind.__name__}", width))
+    return Attention(tuple(place for place, _ in found), max((width for _, width in found), default=0), asked)
 
 
 def by_hand(kind: type) -> bool:
@@ -115,3 +122,15 @@ def _asks_for_weights(part: nn.Module) -> bool:
     codes = [one.__code__ for one in vars(type(part)).values() if isinstance(one, FunctionType)]
     said = any("need_weights" in str(const) for code in codes for const in code.co_consts)
     return not said and any(code.co_name == "forward" for code in codes)
+
+
+def _width(part: nn.Module | None) -> int:
+    """Heads times head size, by the layers that a module holds itself; 0 where that cannot be told.
+
+    A layer that makes queries, keys and values at once is wider than it is deep, one of few shared keys less wide.
+    """
+    children = list(part.children()) if part is not None else []
+    whole = sum(one.embed_dim for one in children if type(one) is nn.MultiheadAttention)
+    weights = [vars(one)["_parameters"].get("weight") for one in children if not isinstance(one, TABLES)]
+    flat = [one for one in weights if one is not None and not nn.parameter.is_lazy(one) and one.dim() == 2]
+    return whole or max((min(one.shape) for one in flat), default=0)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from gpu_doctor.capture.describe.nodes import LEAF, behind, dtype_of, name_of, shape_of
+from gpu_doctor.capture.describe.nodes import LEAF, behind, dtype_of, made_since, name_of, shape_of
 from gpu_doctor.recording.setup import AttentionCalls
 
 MOST_OPERATIONS: Final = 20_000
@@ -44,10 +44,17 @@ class BackwardGraph:
     attention: tuple[AttentionCalls, ...] = ()
     packed: bool = False
     """One of them takes samples without their padding."""
+    newer: int | None = None
+    """How many of the operations were made after a given one; None where it is not known."""
 
 
-def backward_graph(results: Any) -> BackwardGraph:
-    """The graph behind a loss or a sequence of results; some 6 us an operation, ends at MOST_OPERATIONS."""
+def backward_graph(results: Any, since: int | None = None) -> BackwardGraph:
+    """The graph behind a loss or a sequence of results; some 6 us an operation, ends at MOST_OPERATIONS.
+
+    Args:
+        results: a loss, or several tensors.
+        since: autograd's number of the operation after which `newer` counts.
+    """
     nodes, _ = behind(results, MOST_OPERATIONS)
     found, calls = {}, Counter[AttentionCalls]()
     dropped: set[Any] = set()
@@ -63,7 +70,7 @@ def backward_graph(results: Any) -> BackwardGraph:
             calls[call] += 1
     attention = tuple(replace(one, calls=number) for one, number in calls.most_common())
     packed = any(word in name_of(node) for node in nodes for word in PACKS)
-    return BackwardGraph(tuple(found.values()), len(nodes), attention, packed)
+    return BackwardGraph(tuple(found.values()), len(nodes), attention, packed, made_since(nodes, since))
 
 
 def _call(node: Any, kernel: str, dropped: bool) -> AttentionCalls | None:

@@ -15,7 +15,6 @@ from gpu_doctor.capture.describe.models import bytes_by, compiles_itself, size_o
 from gpu_doctor.recording.setup import ModelFacts, OptimizerFacts
 
 MOST_TABLES: Final = 8
-TABLES: Final = (nn.Embedding, nn.EmbeddingBag)
 MOST_PLACES: Final = 3
 _WRAPPERS: Final = {
     "DataParallel": "DataParallel",
@@ -47,6 +46,7 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
         channels_last=sum(channels_last(getattr(part, "weight", None)) for part in convolutions),
         compiled=any(compiles_itself(part) for _, part in places.values()) or _calls_compiled(namespace or {}),
         attention=hand.places[:MOST_PLACES],
+        attention_width=hand.width,
         asks_weights=hand.asks_weights,
         tables=tuple(
             f"{name or 'model'}: {type(one).__name__} {one.num_embeddings} x {one.embedding_dim}"
@@ -67,7 +67,7 @@ def _dense_tables(places: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn
     found = [
         (name, part)
         for name, part in parts
-        if isinstance(part, TABLES) and not part.sparse and part.weight.requires_grad
+        if isinstance(part, attention.TABLES) and not part.sparse and part.weight.requires_grad
     ]
     return sorted((one for one in found if held[id(one[1].weight)] == 1), key=lambda one: -size_of(one[1].weight)[0])
 

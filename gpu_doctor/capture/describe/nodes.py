@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 from torch import Tensor
 
 LEAF: Final = "AccumulateGrad"
+MOST_RESULTS: Final = 8
+"""Of a forward: loss and logits come first, caches last."""
 VIEWS: Final = tuple(
     f"{name}Backward"
     for name in (
@@ -80,3 +83,22 @@ def shape_of(node: Any, number: int = 0) -> tuple[int, ...]:
 def dtype_of(node: Any) -> str:
     """Of its first result, such as `float32`; only where `shape_of` tells its shape."""
     return str(node._input_metadata[0].dtype).removeprefix("torch.")
+
+
+def newest(results: Iterable[Tensor]) -> int | None:
+    """Autograd's number of the newest operation that made one of the results; None where there is none to be read."""
+    numbers = (_number(one.grad_fn) for one in islice(results, MOST_RESULTS))
+    return max((one for one in numbers if one is not None), default=None)
+
+
+def made_since(nodes: Iterable[Any], number: int | None) -> int | None:
+    """How many of some operations are newer than the one of that number; None where they have no numbers."""
+    if number is None:
+        return None
+    return sum((_number(one) or 0) > number for one in nodes if name_of(one) != LEAF)
+
+
+def _number(node: Any) -> int | None:
+    """Operations are numbered in the order in which a thread makes them (torch 2.1 and later)."""
+    asked = getattr(node, "_sequence_nr", None)
+    return int(asked()) if asked is not None else None

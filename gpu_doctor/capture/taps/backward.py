@@ -155,10 +155,11 @@ def _backward(
     def kept(tensors: Any) -> Any:
         """The loss that is to be kept; of the first backward of a loop without an optimizer, what it learns from."""
         if not (log.trains or learned) and recorder.step_clock.alone is not None:
-            graph = backward_graph(tensors)
+            graph = backward_graph(tensors, recorder.forward_number)
             learned.extend(weakref.ref(one) for one in graph.leaves)
             recorder.facts.update(graph_operations=graph.operations, graph_leaves=len(graph.leaves))
-            recorder.facts.update(attention_calls=graph.attention, graph_packed=graph.packed)
+            recorder.facts.update(loss_operations=graph.newer, attention_calls=graph.attention)
+            recorder.facts.update(graph_packed=graph.packed)
         recorder.loss_kept()
         return _loss(tensors, unscaled)
 

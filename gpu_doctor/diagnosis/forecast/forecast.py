@@ -28,6 +28,8 @@ CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 WORKERS_PER_CORE: Final = 4
 FEW_CORES_MOST: Final = 16
 """No more workers are thought of than this many on each core; on few cores as many as this all the same."""
+FULL_QUEUE_GAP: Final = 0.05
+"""A GPU that limits its loop and idles for less of its time has always something in its queue."""
 PIPELINE: Final = {"num_workers", "persistent_workers"}
 COPYING: Final = {"pin_memory", "non_blocking"}
 
@@ -58,12 +60,18 @@ def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) 
 
 
 def _pipeline(v: Vitals, changed: Settings) -> Forecast | None:
-    """Another number of workers, or workers that stay; None without an epoch's begin to save, or workers to keep."""
+    """Another number of workers, or workers that stay; None without an epoch's begin to save, or workers to keep.
+
+    None too for a loop that would fetch by itself while a full queue keeps its GPU busy: nobody knows how long it has
+    for that, as launches wait for room in the queue.
+    """
     found, workers = stages_of(v), int(changed.get("num_workers", v.workers or 0))
     stay = changed.get("persistent_workers")
     if found is None or workers < 0 or stay is False or (stay and not workers):
         return None
     if stay and "num_workers" not in changed and not found.edge:
+        return None
+    if not workers and v.device_limits and (v.gpu_gap_share or 0.0) < FULL_QUEUE_GAP:
         return None
     return with_workers(found, v, workers, stay=bool(stay))
 

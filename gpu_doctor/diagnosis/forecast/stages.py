@@ -60,10 +60,11 @@ def stages(v: Vitals) -> Stages | None:
         fetch, queued, fetch_cpu, edge = fetch * part, queued * part, fetch_cpu * part, 0.0
         host += wait - fetch
     blocked = v.together("sync", "transfer") * host_step if v.on_gpu else 0.0
-    # Threads of a pool spin while the loop fetches: no more of them work than there are.
+    used = host if v.consumer_cpu_s is None else v.consumer_cpu_s
+    cores, others = max(v.usable_cores, 1.0), _others(v, (fetch_cpu + used) / v.step_wall_s)
+    # Not all of it is work: while the loop fetches, threads of a pool spin, and CUDA's driver while it waits for a GPU.
     threads = 1 if v.on_gpu else v.setup.torch_threads or v.usable_cores
-    host_cpu = min(host if v.consumer_cpu_s is None else v.consumer_cpu_s, host * threads)
-    cores, others = max(v.usable_cores, 1.0), _others(v, (fetch_cpu + host_cpu) / v.step_wall_s)
+    host_cpu = max(min(used, host * threads) - blocked, 0.0)
     fetch = max(fetch - queued, fetch_cpu)  # what several threads of the loop compute, a worker computes with one
     alone = fetch if held_up(v) is not None else 0.0
     return Stages(

@@ -58,8 +58,6 @@ class MemoryVitals:
     """Largest reading of the training process."""
     workers_rss_bytes: float | None = None
     """Largest reading of all child processes together; pages that they share are counted in each."""
-    page_table_bytes: float | None = None
-    """Largest reading of the training process's page tables, which are copied when a worker is forked."""
     process_swapped_bytes: float | None = None
     """Largest reading of what of the training process is swapped out."""
     swap_in_bytes_per_s: float | None = None
@@ -87,7 +85,6 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
         "host_memory_available_bytes": _least(recording.one_series("host_memory_available_bytes")),
         "host_memory_total_bytes": _most(recording.one_series("host_memory_total_bytes")),
         "process_rss_bytes": _most(recording.one_series("process_rss_bytes")),
-        "page_table_bytes": _most(recording.one_series("process_page_table_bytes")),
         "workers_rss_bytes": _most(recording.one_series("workers_rss_bytes")),
         "process_swapped_bytes": _most(recording.one_series("process_swapped_bytes")),
         "swap_in_bytes_per_s": float(swapped_in.mean()) if len(swapped_in) else None,

@@ -12,9 +12,9 @@ NEAR = 0.20
 NEAR_BAR = 0.90
 MEDIAN_BAR = 0.10
 """Bars: class right in all; top rule right in 95 %; predicted gain within 20 % in 90 %, median error 10 %."""
-INSIDE_BAR = 0.95
-WIDTH_BAR = 1.5
-"""Bars of the told ends: the true gain lies between them in 95 %, and the median of high over low is 1.5 at most."""
+INSIDE_BAR = 0.90
+WIDTH_BAR = 1.6
+"""Bars of the told ends: the true gain lies between them in 90 %, and the median of high over low is 1.6 at most."""
 BUSY_PCT = 25.0
 """From here on other programs took part in the timing: the line says so."""
 

@@ -114,11 +114,18 @@ class NotAsking(Asking):
 
 
 @pytest.mark.parametrize(
-    "module", [Causal(), nn.ModuleList([Head() for _ in range(4)]), Annotated(), Around(), Asking()]
+    ("module", "width"),
+    [
+        (Causal(), 32),
+        (nn.ModuleList([Head() for _ in range(4)]), 8),
+        (Annotated(), 32),
+        (Around(), 16),
+        (Asking(), 32),
+    ],
 )
-def test_attention_by_hand(module: nn.Module) -> None:
+def test_attention_by_hand_and_its_width(module: nn.Module, width: int) -> None:
     found = attention([nn.Sequential(module)])
-    assert found.places and found.asks_weights == isinstance(module, Asking)
+    assert found.places and found.width == width and found.asks_weights == isinstance(module, Asking)
 
 
 def test_where_it_stands_is_named() -> None:

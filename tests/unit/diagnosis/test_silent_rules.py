@@ -116,7 +116,7 @@ def test_a_rule_that_raises_takes_itself_off_alone(monkeypatch: pytest.MonkeyPat
     now = diagnose(recording)
     assert Silence("slow-python", "failed: ZeroDivisionError: division by zero") in now.silent
     assert [one.rule for one in now.findings] == [one.rule for one in before.findings]
-    assert "failed: ZeroDivisionError: division by zero: slow-python" in " ".join(str(now).split())
+    assert "failed: ZeroDivisionError: division by zero: " in " ".join(str(now).split())
 
 
 def test_a_rule_that_raises_on_a_run_without_steps_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:

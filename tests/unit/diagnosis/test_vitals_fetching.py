@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpu_doctor.diagnosis.forecast.forecast import best_workers, forecast
@@ -32,3 +34,9 @@ def test_threads_that_spin_or_belong_to_the_loops_own_work_are_not_the_fetchs() 
 def test_on_a_gpu_the_host_is_one_thread() -> None:
     loop = on_gpu(wait=30.0, fetch_cpu=5.0, consumer_cpu=70.0, setup={"torch_threads": 16}, cores=16.0)
     assert measure(loop.recording()).fetch_beside_s == pytest.approx(0.060, rel=0.02)
+
+
+def test_what_epochs_begin_late_is_told_by_the_clock_of_the_wait() -> None:
+    """A host that runs ahead clocks 30 % of its own time, a third of the GPU's: of a wait of 20 % a tenth is left."""
+    ahead = replace(on_gpu().vitals(), exposed_wait_share=0.2, edge_share=0.3, host_ahead=3.0)
+    assert ahead.steady_wait_share == pytest.approx(0.1)

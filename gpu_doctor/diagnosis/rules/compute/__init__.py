@@ -5,9 +5,8 @@ from types import ModuleType
 from gpu_doctor.diagnosis.rules.compute import (
     changing_shapes,
     evaluation,
-    loss_in_a_loop,
+    one_by_one,
     optimizer,
-    per_sample_forward,
     wasted_work,
     worth_a_trial,
 )
@@ -17,7 +16,6 @@ MODULES: tuple[ModuleType, ...] = (
     wasted_work,
     evaluation,
     optimizer,
-    per_sample_forward,
-    loss_in_a_loop,
+    one_by_one,
     changing_shapes,
 )

@@ -75,7 +75,8 @@ CAUSES: Final = (
         When to leave it
             When the fetch computes and all cores are used already: then the fetch itself must become cheaper
             (slow-getitem). A stream (IterableDataset) that does not ask which worker it is has to be sharded first:
-            workers would repeat it.
+            workers would repeat it. Where something in the fetch serves one worker at a time (a lock, a rate limit),
+            more of them gain nothing: a trial shows it, one run cannot (workers-wait-for-each-other).
         """,
         NEEDS,
     ),
@@ -259,7 +260,7 @@ def _alone(vitals: Vitals, loader: LoaderSetup, best: tuple[int, Forecast] | Non
     """The cause in a loop that fetches by itself."""
     if slow_part_s(vitals):
         return _uneven(vitals, loader)
-    if _looks_up(vitals, loader) and (best is None or _whole_first(vitals, best[1])):
+    if _looks_up(vitals, loader) and (best is None or _whole_first(vitals, loader, best[1])):
         return _collating(vitals, loader) if _collates(vitals) else _fetching(vitals, loader)
     if best is not None:
         return _workers(vitals, loader, *best)
@@ -301,7 +302,7 @@ def _workers(vitals: Vitals, loader: LoaderSetup, count: int, seen: Forecast) ->
     own_s = (vitals.consumer_s or 0.0) / (vitals.batches_per_step or 1.0)
     return Finding(
         rule="too-few-workers" if now else "loader-without-workers",
-        headline=f"{_waits(vitals)}: {few if now else 'num_workers=0 loads batches in the training process.'}",
+        headline=f"{_waits(vitals)}: {few if now else 'num_workers=0 loads batches in the loop itself.'}",
         cost_share=vitals.steady_wait_share,
         evidence=(
             f"{_fetch_parts(vitals)}; {'training' if vitals.backward_share else 'working'} on it takes "
@@ -462,10 +463,10 @@ def _looks_up(vitals: Vitals, loader: LoaderSetup) -> bool:
     return cheap and loader.collate.startswith("default_collate") and not _whole_already(vitals, loader)
 
 
-def _whole_first(vitals: Vitals, workers: Forecast) -> bool:
+def _whole_first(vitals: Vitals, loader: LoaderSetup, workers: Forecast) -> bool:
     """Whether workers would leave much more of the step than whole batches, of which hardly any fetch is left."""
     left_s = (vitals.step_wall_s or 0.0) - vitals.fetches_s
-    return vitals.loader is not None and workers.step_s >= CHEAPER * max(left_s, 0.0)
+    return loader.dataset in INDEXED or workers.step_s >= CHEAPER * max(left_s, 0.0)
 
 
 def _whole_already(vitals: Vitals, loader: LoaderSetup) -> bool:
