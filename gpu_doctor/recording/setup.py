@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpu_doctor.recording.speeds import Speeds
-
 __all__ = [
     "AttentionCalls",
     "Chore",
@@ -86,10 +84,6 @@ class ModelFacts:
     """Heads times head size of the widest of them."""
     asks_weights: bool = False
     """It is nn.MultiheadAttention that does so, because its weights are asked for."""
-    attention_batch_first: bool | None = None
-    """The first of them takes (sample, token, width) and not (token, sample, width); None = cannot be told."""
-    product_weights: int = 0
-    """Numbers in weights that take part in products."""
     unstepped: int | None = None
     """Numbers in parameters that get gradients which no optimizer steps by; None = not looked."""
     unstepped_place: str = ""
@@ -140,11 +134,6 @@ class AttentionCalls:
     """With dropout."""
     learned_mask: bool = False
     """The mask gets a gradient."""
-
-    @property
-    def products(self) -> float:
-        """Multiplications of numbers in a forward of these calls: queries with keys, weights with values."""
-        return 2.0 * self.calls * self.samples * self.heads * self.queries * self.keys * (self.head_size or 0)
 
 
 @dataclass(frozen=True)
@@ -452,7 +441,6 @@ class Setup:
     """What is padded in the batches of the training loader; None = none was looked at on the CPU's side."""
     frozen: tuple[FrozenForward, ...] | None = None
     """Models that compute the same results anew; None = nobody looked, or what one is handed could not be compared."""
-    speeds: Speeds = field(default_factory=Speeds)
     grad_scaler: bool = False
     """The loop's own GradScaler, enabled, took the run's first optimizer step."""
     compilations: tuple[Compilation, ...] | None = None

@@ -19,11 +19,10 @@ FUSED: Final = {
     *("flash_attn_qkvpacked_func", "memory_efficient_attention"),
 }
 """Who names one of these has it already, maybe behind a switch."""
-MOVES: Final = {"transpose", "swapaxes", "permute"}
+TABLES: Final = (nn.Embedding, nn.EmbeddingBag)
+"""Layers whose weight is looked up in."""
 SCALES: Final = {"sqrt", "rsqrt"}
 _SCALED: Final = ("scale", "temperature")
-TABLES: Final = (nn.Embedding, nn.EmbeddingBag)
-"""Layers whose weight is looked up in, and takes part in no product."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,6 @@ class Attention:
     """Heads times head size of the widest."""
     asks_weights: bool = False
     """It is `nn.MultiheadAttention`, called without `need_weights=False`, that computes it so."""
-    batch_first: bool | None = None
-    """Whether the first of them takes (sample, token, width) and not (token, sample, width); None = cannot be told."""
 
 
 def attention(modules: Iterable[nn.Module]) -> Attention:
@@ -47,7 +44,7 @@ def attention(modules: Iterable[nn.Module]) -> Attention:
     fused attention. Models of transformers say it themselves: `config._attn_implementation`.
     """
     found: list[tuple[str, int]] = []
-    asked, first = False, None
+    asked = False
     verdicts: dict[type, bool] = {}
     for module in modules:
         parts = dict(module.named_modules())
@@ -63,22 +60,8 @@ def attention(modules: Iterable[nn.Module]) -> Attention:
             width = _width(part) or _width(parts.get(name.rpartition(".")[0]))
             if width:
                 asked = asked or weights
-                first = first if found else _batch_first(part)
                 found.append((f"{name or 'model'}: {kind.__name__}", width))
-    return Attention(tuple(place for place, _ in found), max((width for _, width in found), default=0), asked, first)
-
-
-def product_weights(modules: Iterable[nn.Module]) -> int:
-    """Numbers in weights that take part in products: of two dimensions or more, no tables that are looked up in."""
-    parts = {id(part): part for module in modules for part in module.modules()}.values()
-    held = {
-        id(p): p
-        for part in parts
-        if not isinstance(part, TABLES)
-        for p in part.parameters(recurse=False)
-        if not nn.parameter.is_lazy(p) and p.dim() > 1
-    }
-    return sum(p.numel() for p in held.values())
+    return Attention(tuple(place for place, _ in found), max((width for _, width in found), default=0), asked)
 
 
 def by_hand(kind: type) -> bool:
@@ -130,34 +113,6 @@ def _eager(part: nn.Module, written: bool) -> bool:
     """What a model of transformers was told to use; of all others, what is written."""
     said: Any = getattr(vars(part).get("config"), "_attn_implementation", None)
     return written if said is None else written and said == "eager"
-
-
-def _batch_first(part: nn.Module) -> bool | None:
-    """Whether a module that computes attention takes samples first, then tokens; None where that cannot be told.
-
-    `nn.MultiheadAttention` says so itself, and takes tokens first by default. Matrix products work on the last two
-    dimensions, so what is written by hand has its tokens second to last, behind the samples, unless it turns the first
-    two about or names its dimensions by letters.
-    """
-    torchs = [child for child in part.children() if type(child) is nn.MultiheadAttention]
-    if torchs:
-        return bool(torchs[0].batch_first)
-    codes = list(_codes(type(part)))
-    return None if any("einsum" in code.co_names or _turns_first_two(code) for code in codes) else True
-
-
-def _turns_first_two(code: CodeType) -> bool:
-    """Whether it moves the first dimension: `x.transpose(0, 1)`, `x.permute(1, ...)`, also in a comprehension."""
-    if any(_turns_first_two(const) for const in code.co_consts if isinstance(const, CodeType)):
-        return True
-    steps = list(dis.get_instructions(code))
-    for at, one in enumerate(steps):
-        if one.opname.startswith("LOAD_") and one.argval in MOVES:
-            known = [each.argval for each in steps[at + 1 : at + 5] if each.opname.startswith("LOAD_")]
-            given = [n for each in known for n in (each if isinstance(each, tuple) else (each,)) if type(n) is int]
-            if given[:1] == [1] if one.argval == "permute" else set(given[:2]) == {0, 1}:
-                return True
-    return False
 
 
 def _asks_for_weights(part: nn.Module) -> bool:

@@ -48,8 +48,6 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
         attention=hand.places[:MOST_PLACES],
         attention_width=hand.width,
         asks_weights=hand.asks_weights,
-        attention_batch_first=hand.batch_first,
-        product_weights=attention.product_weights(outer),
         tables=tuple(
             f"{name or 'model'}: {type(one).__name__} {one.num_embeddings} x {one.embedding_dim}"
             for name, one in tables[:MOST_TABLES]

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpu_doctor.capture.describe.attention import Attention, attention, product_weights
+from gpu_doctor.capture.describe.attention import Attention, attention
 
 
 class Causal(nn.Module):
@@ -59,23 +59,6 @@ class Apart(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.bmm(torch.softmax(torch.bmm(q, k.transpose(1, 2)) / self.temperature, 2), v)
-
-
-class Transposed(nn.Module):
-    """A layer that keeps its weight the other way round, as GPT-2's in transformers does."""
-
-    def __init__(self, ins: int, outs: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(ins, outs))
-
-
-class Converted(Causal):
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv, self.out = Transposed(32, 96), Transposed(32, 32)  # type: ignore[assignment]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return annotated(x, x, x)
 
 
 class Around(nn.Module):
@@ -142,56 +125,7 @@ class NotAsking(Asking):
 )
 def test_attention_by_hand_and_its_width(module: nn.Module, width: int) -> None:
     found = attention([nn.Sequential(module)])
-    assert found.width == width
-    assert found.asks_weights == isinstance(module, Asking)
-
-
-class TokensFirst(Causal):
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (one.transpose(0, 1) for one in self.qkv(x).chunk(3, -1))
-        return (F.softmax(q @ k.transpose(-2, -1) / math.sqrt(k.size(-1)), -1) @ v).transpose(0, 1)
-
-
-class Permuted(Causal):
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (torch.permute(one, (1, 0, 2)) for one in self.qkv(x).chunk(3, -1))
-        return F.softmax(q @ k.transpose(-2, -1) / math.sqrt(k.size(-1)), -1) @ v
-
-
-class Heads(Causal):
-    """As nanoGPT has it."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        b, t, c = x.size()
-        q, k, v = (one.view(b, t, 4, c // 4).transpose(1, 2) for one in self.qkv(x).split(c, dim=2))
-        y = F.softmax((q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1))), dim=-1) @ v
-        return y.transpose(1, 2).contiguous().view(b, t, c)
-
-
-class AskingBatchFirst(Asking):
-    def __init__(self) -> None:
-        super().__init__()
-        self.mixing = nn.MultiheadAttention(32, 4, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x)  # type: ignore[no-any-return]
-
-
-@pytest.mark.parametrize(
-    ("module", "said"),
-    [
-        (Causal(), True),
-        (Heads(), True),
-        (Head(), True),
-        (TokensFirst(), None),
-        (Permuted(), None),
-        (Asking(), False),
-        (AskingBatchFirst(), True),
-    ],
-)
-def test_samples_first_or_tokens_first(module: nn.Module, said: bool | None) -> None:
-    found = attention([nn.Sequential(module)])
-    assert found.batch_first is said
+    assert found.places and found.width == width and found.asks_weights == isinstance(module, Asking)
 
 
 def test_where_it_stands_is_named() -> None:
@@ -221,11 +155,3 @@ def test_a_model_of_transformers_says_itself_what_it_uses() -> None:
     assert attention([module]) == Attention()
     module.config = SimpleNamespace(_attn_implementation="eager")
     assert attention([module]).places
-
-
-def test_weights_that_are_multiplied_with() -> None:
-    tied = nn.ModuleDict({"words": nn.Embedding(100, 32), "head": nn.Linear(32, 100)})
-    assert product_weights([tied]) == 3200
-    tied["head"].weight = tied["words"].weight
-    assert product_weights([tied]) == 3200
-    assert product_weights([nn.ModuleDict({"words": nn.Embedding(100, 32), "lazy": nn.LazyLinear(3)})]) == 0

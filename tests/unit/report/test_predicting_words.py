@@ -25,7 +25,7 @@ DOUBLES = {
     "inputs": InputFacts(looked_at=40, shapes=1, shape=(64, 256), dtype="float64"),
     "model": ModelFacts({"cpu": 8_000_000}, {"float64": 8_000_000}),
 }
-ATTENDS = ModelFacts({"cpu": 1}, attention=("a: B",), attention_width=768, product_weights=10**6)
+ATTENDS = ModelFacts({"cpu": 1}, attention=("a: B",))
 COPIED = (Chore("data-parallel", 100, 0.4),)
 SYNCED = {"sync": 6.0, "syncs": 1.0, "caught_up": 1.0, "gpu_gap": 5.0, "gpu_work": 5.0, "gpu_util": 50.0}
 LOOPS = {
