@@ -281,18 +281,6 @@ GIVEN: Final = "loader = DataLoader(Held(steps, images), batch_size=None)\n"
 LAST: Final = (
     "net = net.to(memory_format=torch.channels_last)\nimages = images.to(memory_format=torch.channels_last)\n" + GIVEN
 )
-WORDS: Final = (
-    HEAD
-    + """
-width, count = size(768, 16), size(8192, 16)
-net = nn.Sequential(nn.Linear(width, width), nn.Linear(width, VOCABULARY, bias=False)).to(device)
-optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
-targets = torch.randint(0, size(50257, 33), (count,), device=device)
-loader = DataLoader(Held(steps, torch.randn(count, width, device=device)), batch_size=None)
-"""
-)
-ODD, EVEN = (WORDS.replace("VOCABULARY", how) for how in ("size(50257, 33)", "size(50304, 64)"))
-SPOKEN: Final = IN_HALF.replace("out.float().square().mean()", "functional.cross_entropy(out.float(), targets)")
 TUNED: Final = "torch.backends.cudnn.benchmark = True\n"
 FULL_CARD: Final = (
     "free = int(0.93 * torch.cuda.mem_get_info()[0]) if pinned and real else 0\n"
@@ -314,7 +302,6 @@ COMPUTE: Final = (
     Loop("cudnn-not-tuned", "compute", IMAGE_NET + GIVEN, LOOP, TUNED + LOOP, "", FULL),
     Loop("compile", "compute", IMAGE_NET + LAST, IN_HALF, IN_HALF, IMAGE_NET + LAST + "net = torch.compile(net)\n"),
     Loop("channels-first-convolutions", "compute", IMAGE_NET + GIVEN, IN_HALF, IN_HALF, IMAGE_NET + LAST),
-    Loop("unaligned-shapes", "compute", ODD, SPOKEN, SPOKEN, EVEN),
     Loop("near-out-of-memory", "compute", PLAIN, FULL_CARD + LOOP),
     Loop("shared-gpu", "compute", PLAIN, SHARED),
 )
@@ -323,7 +310,7 @@ LEFT_OUT: Final = {
     "throttled, capped-clocks, slow-link": "the machine's settings are left alone",
     "emulated-half-precision": "takes a card older than compute capability 8.0",
     "cpu-only-torch, driver-too-old, unsupported-architecture": "take another torch or driver",
-    "idle-gpus, data-parallel, communication-bound, straggler": "take several GPUs",
+    "idle-gpus, data-parallel": "take several GPUs",
     "fragmented-memory": "no loop is known that fragments torch's allocator on every card",
 }
 """GPU rules without a patient here, and why."""

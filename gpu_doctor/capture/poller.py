@@ -19,6 +19,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.capture.cost import BUDGET_SHARE as BUDGET_SHARE
 from gpu_doctor.capture.lines.stacks import stack_of
+from gpu_doctor.capture.lines.switch_interval import punctual
 from gpu_doctor.machine import Probe, ProbeScope, Reader
 from gpu_doctor.recording import Metric
 
@@ -59,7 +60,7 @@ class Poller:
         note: Callable[[str], None],
         clock: Callable[[], float] = time.perf_counter,
         period_s: float = 0.5,
-        sampler: Callable[[], None] | None = None,
+        sampler: Callable[[float], None] | None = None,
         sampler_period_s: float = 0.02,
         cpu_clock: Callable[[], float] = time.thread_time,
         allowed: Callable[[float], float] = lambda wanted: BUDGET_SHARE,
@@ -72,7 +73,7 @@ class Poller:
             note: takes a sentence for the footer.
             clock: host clock, in seconds.
             period_s: seconds between two readings of a probe, at least.
-            sampler: looks at the training thread's stack once.
+            sampler: looks at the training thread's stack once; told by how many seconds later than it was due.
             sampler_period_s: mean seconds between looks, at least.
             cpu_clock: CPU seconds of the calling thread.
             allowed: told what share of a core the thread would take at its usual pace, says what it may take.
@@ -88,6 +89,8 @@ class Poller:
         self._random = random.Random()  # an own one: the user's random state must not move
         self._next_look_s = self._next_reading_s = -math.inf
         self._looked_from_s: float | None = None
+        self._due_s: float | None = None
+        """When the thread was to wake up; None = it did not sleep."""
         self._last_reading_s = -math.inf
         self._look_cost_s = self._reading_cost_s = 0.0
         self._readings = self._looks = 0
@@ -143,10 +146,11 @@ class Poller:
         return min(max(self._sampler_period_s, self._look_cost_s / left, passed_s / LOOKS), LONGEST_PERIOD_S)
 
     def _run(self) -> None:
+        punctual()
         try:
             self.open()
             wait_s = self.tick()
-            while not self._over.wait(wait_s):
+            while not self._waited(wait_s):
                 wait_s = self.tick()
             if self._clock() - self._last_reading_s > LAST_READING_AFTER_S and not self._given_up:
                 self._read()
@@ -155,6 +159,11 @@ class Poller:
         finally:
             self.close()
             self._count_cpu()
+
+    def _waited(self, wait_s: float) -> bool:
+        """Waits for the next turn; returns whether the thread is to end instead."""
+        self._due_s = self._clock() + wait_s if wait_s > 0 else None
+        return self._over.wait(wait_s)
 
     def open(self) -> None:
         """Opens the probes; one that cannot be opened stays off and leaves a note."""
@@ -210,8 +219,9 @@ class Poller:
 
     def _look(self) -> None:
         assert self._sampler is not None
+        late_s = 0.0 if self._due_s is None else self._clock() - self._due_s
         try:
-            self._sampler()
+            self._sampler(late_s)
         except Exception as error:
             self._sampler = None
             self._note(f"The line costs stop here: {error}")

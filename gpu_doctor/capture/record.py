@@ -48,7 +48,8 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
     if _running:
         raise Busy("gpu_doctor is already recording a run in this process: that recording includes this code too.")
     sampler = LineSampler(recorder)
-    recorder.parts.update(lines=sampler.costs, looks=lambda: sampler.looks, peak_bytes=lambda: _peak_bytes(recorder))
+    recorder.parts.update(lines=sampler.costs, looks=lambda: sampler.looks, around=sampler.around)
+    recorder.parts["peak_bytes"] = lambda: _peak_bytes(recorder)
     allowed = partial(recorder.governor.allowed, "poller")
     poller = Poller(PROBES, recorder.add, note=recorder.note, sampler=sampler.look, allowed=allowed)
     recorder.own_cpu_s.append(lambda: poller.cpu_s)
@@ -63,6 +64,7 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
             finally:
                 recorder.over.set()
                 poller.stop()
+                sampler.close()
     finally:
         if recorder in _running:  # not where an interrupt came first
             _running.remove(recorder)

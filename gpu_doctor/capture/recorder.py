@@ -101,10 +101,12 @@ class Recorder:
         """Waits for the device of the loop; false where it has none that runs behind the host. Only a trial asks."""
         self.copied: Callable[[int, int, Any, Place], None] | None = None
         """Hears of every copy to or from a device that is no evaluation's, see `StepClock.copies`."""
-        self.costly: Callable[[int, Mapping[Any, Sequence[float]]], None] | None = None
-        """Hears of the costly calls in a step that has ended: its number, and see `Span.calls`."""
-        self.looked: Callable[[int, Any], None] | None = None
+        self.costly: Callable[[Mapping[Any, Sequence[float]]], None] | None = None
+        """Hears of the costly calls in a step that has ended, see `Span.calls`."""
+        self.looked: Callable[[int, bool, Any], None] | None = None
         """Hears in which phase a look of the line sampler fell, see `StepClock.looks`."""
+        self.forward_number: int | None = None
+        """Autograd's number of the newest operation of the last forward that was looked at."""
         self.marks: MarkReader | None = None
         self.windows: DeviceWindows | None = None
         """Says which steps are marked on the device."""
@@ -281,7 +283,7 @@ class Recorder:
                 self.marks.rest()
             if self.costly is not None:
                 for calls in step.calls:
-                    self.costly(number, calls)
+                    self.costly(calls)
         if clock.device.spent and self.marks is not None:
             spent, clock.device.spent = clock.device.spent, []
             self.marks.clock.free(*spent)
@@ -457,7 +459,7 @@ class Recorder:
                 self.table.extend(self.step_clock.tail(tail))
                 for span in tail:
                     if span.calls is not None and self.costly is not None:
-                        self.costly(self.step_count - 1, span.calls)
+                        self.costly(span.calls)
             if self.marks is not None:
                 self.marks.rest()
                 self.marks.read()

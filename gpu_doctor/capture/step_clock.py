@@ -97,8 +97,9 @@ class StepClock:
         """The step, and its loss."""
         self.copies: list[tuple[int, int, Any, Place]] = []
         """COPYING, COPIED, CAME and BATCH_AT that are no evaluation's: code, time, argument, and where the loop was."""
-        self.looks: list[tuple[int, Any]] = []
-        """The phase that the thread was in, -1 where it changed meanwhile, and what was seen."""
+        self.looks: list[tuple[int, bool, Any]] = []
+        """The phase that the thread was in, -1 where it changed meanwhile; whether a batch had come and no forward had
+        begun since; and what was seen."""
         self._phases = [OTHER]
         """What the thread is in, outermost first."""
         self._asking: list[Source] = []
@@ -158,6 +159,8 @@ class StepClock:
         """The first span since a trained module was called in evaluation mode, recording gradients, after the step."""
         self._no_loss: tuple[Span, int] | None = None
         """What had been billed to LOSS, and in which span, when the last forward ended, until a backward follows."""
+        self._undecided: list[Any] = []
+        """What was seen since then: of a loss if a backward follows, else of the loop's own code."""
         # of a loop that changes its parameters itself
         self._own: bool | None = None
         """Whether it is one; None = not known yet."""
@@ -196,7 +199,7 @@ class StepClock:
 
     def found(
         self,
-    ) -> tuple[list[Step], list[tuple[int, Any]], list[tuple[int, int, Any, Place]], list[tuple[int, Any]]]:
+    ) -> tuple[list[Step], list[tuple[int, Any]], list[tuple[int, int, Any, Place]], list[tuple[int, bool, Any]]]:
         """Steps, losses, copies and looks since it was last asked: the lists of these names, which are empty then."""
         found = self.steps, self.losses, self.copies, self.looks
         self.steps, self.losses, self.copies, self.looks = [], [], [], []
@@ -205,6 +208,8 @@ class StepClock:
     def _place_looks(self, looks: list[Look], now: int, ours: int) -> None:
         """The looks that begin before an event at `now` fell into the phase that it ends; from `ours` on we worked."""
         phase = EVALUATION if self._span.evaluation else self._phases[-1]
+        heard = self._learned or self._forwarded or self._eval_forward
+        feeding = phase == OTHER and self._fetched and not heard
         done = 0
         for look in looks:
             if look.begin_ns >= now:
@@ -213,8 +218,16 @@ class StepClock:
             if self.started:
                 # One that was handed in late may begin before events that were folded already.
                 whole = self._mark <= look.begin_ns and look.end_ns <= ours
-                self.looks.append((phase if whole else -1, look.seen))
+                if whole and phase == LOSS and self._no_loss is not None:
+                    self._undecided.append(look.seen)
+                else:
+                    self.looks.append((phase if whole else -1, whole and feeding, look.seen))
         del looks[:done]
+
+    def _decided(self, phase: int) -> None:
+        """What was seen since the last forward fell into this phase."""
+        self.looks += [(phase, False, seen) for seen in self._undecided]
+        self._undecided.clear()
 
     def _handlers(self) -> list[Callable[[int, Any], None]]:
         table: dict[int, Callable[[int, Any], None]] = {
@@ -649,10 +662,12 @@ class StepClock:
         (span, before), self._no_loss = self._no_loss, None
         span.ns[OTHER] += span.ns[LOSS] - before
         span.ns[LOSS] = before
+        self._decided(OTHER)
 
     def _settle_unused(self) -> None:
         """Nothing asked for the gradients of the forwards since the step: an evaluation without `no_grad`."""
         first, self._unused, self._no_loss = self._unused, None, None
+        self._decided(EVALUATION)
         for span in self._spans[first:]:
             span.evaluation = True
         self._cut(False)
@@ -692,6 +707,7 @@ class StepClock:
             phases[-1] = OTHER
         phases.append(BACKWARD)
         self._learned, self._unused, self._no_loss, self._gathers = True, None, None, True
+        self._decided(LOSS)
         if self._span.evaluation:
             self._learn_after_all()
         if self._span.loss is None:
@@ -703,6 +719,7 @@ class StepClock:
             self._phases[-1] = OTHER
         self._phases.append(BACKWARD)
         self._unused = self._no_loss = None
+        self._decided(LOSS)
 
     def _backed(self, now: int, arg: None) -> None:
         self._leave(now, arg)
@@ -869,6 +886,7 @@ class StepClock:
     def _start(self, now: int) -> None:
         """Whatever came before is no part of a step."""
         phases = self._phases[:]
+        self._decided(OTHER)
         self._clear(now)
         self._phases[:] = phases
         self._handle[:] = self._real

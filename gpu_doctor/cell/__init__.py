@@ -4,20 +4,14 @@ Nothing is run here, and nothing is known of torch beyond the names that people 
 syntax tree.
 """
 
-from gpu_doctor.cell.batch_source import batch_lines, elsewhere_lines, target_lines
-from gpu_doctor.cell.constant_work import constant_rows
 from gpu_doctor.cell.device_side import has_copy, moved_lines
 from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
 from gpu_doctor.cell.literals import Place
 from gpu_doctor.cell.loop import Edits, LoopLines, NothingToPaste, NotPlaced
-from gpu_doctor.cell.one_by_one import barred_rows, gradient_rows, one_by_one_rows
-from gpu_doctor.cell.operators import operator_rows
 from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, is_among, reaches
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
-from gpu_doctor.cell.saved_files import saving_rows
 from gpu_doctor.cell.source import CellSource, Edit
-from gpu_doctor.cell.unused_work import beside_lines, loop_rows, needed_lines, trains_nothing
 from gpu_doctor.cell.waiting import waiting_lines
 
 __all__ = [
@@ -34,26 +28,13 @@ __all__ = [
     "NothingToPaste",
     "Place",
     "Reach",
-    "barred_rows",
-    "batch_lines",
-    "beside_lines",
     "called_names",
-    "constant_rows",
-    "elsewhere_lines",
-    "gradient_rows",
     "has_copy",
     "hushed",
     "is_among",
     "kept_graphs",
     "literals",
-    "loop_rows",
     "moved_lines",
-    "needed_lines",
-    "one_by_one_rows",
-    "operator_rows",
     "reaches",
-    "saving_rows",
-    "target_lines",
-    "trains_nothing",
     "waiting_lines",
 ]

@@ -6,12 +6,11 @@ What is done to the batch there runs on the device: the host only launches it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from gpu_doctor.cell.statements import called, differentiates, paths_of_loops
-from gpu_doctor.cell.syntax import lines_of, name_of, parsed, stands_at, statements
+from gpu_doctor.cell.syntax import FUNCTIONS, LOOPS, Loop, lines_of, name_of, parsed, stands_at, statements
 from gpu_doctor.recording import LineCost
 
 _MOVES: Final = {"to", "cuda"}
@@ -45,8 +44,8 @@ def _after_the_copy(source: str) -> tuple[frozenset[int], frozenset[str]]:
     rows: set[int] = set()
     before: list[ast.AST] = []
     after: list[ast.AST] = []
-    for path in paths_of_loops(tree or ast.Module([], [])):
-        if not any(differentiates(one) for one in path[-1].body):
+    for path in _paths_of_loops(tree or ast.Module([], [])):
+        if not any(_differentiates(one) for one in path[-1].body):
             continue
         body = list(statements(path[-1].body))
         moves = [one.lineno for one in body if _moves(one)]
@@ -54,10 +53,32 @@ def _after_the_copy(source: str) -> tuple[frozenset[int], frozenset[str]]:
             late = bool(moves) and one.lineno > moves[0]
             (after if late else before).append(one)
             rows.update(lines_of(one) if late else ())
-    return frozenset(rows), frozenset(called(after) - called(before))
+    return frozenset(rows), frozenset(_called(after) - _called(before))
 
 
 def _moves(statement: ast.stmt) -> bool:
     """`x = x.to(device)`, and not `x = augment(x).to(device)`: what is done in it to the batch comes before."""
     calls = [one for one in ast.walk(statement) if isinstance(one, ast.Call)]
     return any(name_of(one) in _MOVES for one in calls)
+
+
+def _differentiates(node: ast.AST) -> bool:
+    """Whether anything in it asks for gradients: `loss.backward()`, `self.manual_backward(loss)`."""
+    return any("backward" in name for name in _called((node,)))
+
+
+def _called(nodes: Iterable[ast.AST]) -> set[str]:
+    """Last names of what is called in some nodes."""
+    return {name_of(one) for node in nodes for one in ast.walk(node) if isinstance(one, ast.Call)} - {""}
+
+
+def _paths_of_loops(tree: ast.AST, above: tuple[Loop, ...] = ()) -> Iterator[tuple[Loop, ...]]:
+    """Every loop with the loops around it, outermost first; a function's body begins anew."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, (*FUNCTIONS, ast.Lambda)):
+            yield from _paths_of_loops(child)
+        elif isinstance(child, LOOPS):
+            yield (*above, child)
+            yield from _paths_of_loops(child, (*above, child))
+        else:
+            yield from _paths_of_loops(child, above)

@@ -16,6 +16,7 @@ from gpu_doctor import formatting
 from gpu_doctor.cell import hushed
 from gpu_doctor.diagnosis.as_data import as_data
 from gpu_doctor.diagnosis.rules import RULES, every_rule
+from gpu_doctor.diagnosis.rules.evidence import around_the_loop
 from gpu_doctor.diagnosis.rules.plugins import plugins
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Rule, Safety
 from gpu_doctor.diagnosis.silent_rules import HUSHED, failed
@@ -106,6 +107,7 @@ def diagnose(subject: Recording | Vitals, others: Sequence[Recording] = ()) -> D
     ended = vitals.outcome != "completed" or any(ended_the_run(one, vitals) for one in findings[:1])
     told = few and ended and bool(findings or hints)
     said = too_little(vitals) if few and not told else verdict_on(bottleneck, findings, hints, vitals)
+    notes = (*notes, *around_the_loop(vitals))
     return Diagnosis(
         bottleneck, said, findings, tuple(silent), vitals, early=early, hints=hints, notes=(*notes, *plugins().notes)
     )

@@ -7,14 +7,12 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import every_cause
-from gpu_doctor.diagnosis.rules.distributed.communication_bound import exchanging_share
 from gpu_doctor.diagnosis.rules.evidence import joined, phases
-from gpu_doctor.diagnosis.rules.gpu_idle import computed_aside, forward_aside
-from gpu_doctor.diagnosis.rules.host.slow_generator import making_share
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.idle import behind_copies_share, round_trip_share
 from gpu_doctor.diagnosis.vitals.lines import part
+from gpu_doctor.diagnosis.vitals.own_code import passes_share
 
 HEALTHY_COMPUTE: Final = 0.90
 NOTHING_ELSE: Final = 0.10
@@ -33,10 +31,8 @@ def classified(vitals: Vitals) -> str:
     exposed wait and transfer, is the host's: it could not launch in time. So are its launching and its Python within
     steps where the queue was empty when it had launched a step, by these two clocks; NVML's utilisation is not asked. A
     loop in which one of the others takes a fifth is bound by that one, though compute takes more: compute is what the
-    time is meant for. Where no loader is used, the lines that make batches are input, as they would be in one. What
-    ranks exchange while nothing is computed is communication, taken out of the compute (or of the host's Python) in
-    which it was clocked. Trips of tensors to the host and back inside of a step are transfer, taken out of the compute
-    in which they hide.
+    time is meant for. Batches that the loop makes itself are the host's work. Trips of
+    tensors to the host and back inside of a step are transfer, taken out of the compute in which they hide.
     """
     wait, transfer = vitals.exposed_wait_share, vitals.exposed_transfer_share
     if vitals.on_gpu:
@@ -62,19 +58,16 @@ def classified(vitals: Vitals) -> str:
         parts = {
             "input": vitals.data_wait_share or 0.0,
             "transfer": vitals.transfer_share or 0.0,
-            "host": max(vitals.outside_share - vitals.once_share, 0.0),
+            "host": max(vitals.outside_share - vitals.once_share - (vitals.overhead_share or 0.0), 0.0),
             "compute": _compute(vitals),
         }
     if _unheard(vitals):
         # Where its forward cannot be told from its Python, it takes about what its backward takes, or what looks found.
         computed = max(parts["host"] * _part_in_torch(vitals), min(parts["host"], vitals.backward_share or 0.0))
         _move(parts, "host", "compute", computed)
-    if not vitals.on_gpu:  # a forward that keeps statistics or makes constants in Python computes nothing meanwhile
-        _move(parts, "compute", "host", forward_aside(vitals) - computed_aside(vitals))
-    _move(parts, "host", "input", making_share(vitals))
-    _move(parts, "compute", "communication", exchanging_share(vitals))
-    _move(parts, "host", "communication", exchanging_share(vitals) - parts["communication"])
-    largest = max(("input", "transfer", "host", "communication"), key=lambda name: parts[name])
+    if not vitals.on_gpu:  # Python inside of a forward computes nothing meanwhile
+        _move(parts, "compute", "host", passes_share(vitals))
+    largest = max(("input", "transfer", "host"), key=lambda name: parts[name])
     return largest if parts[largest] >= min(BOUND_SHARE, parts["compute"]) else "compute"
 
 
@@ -93,7 +86,7 @@ def _unheard(vitals: Vitals) -> bool:
 def _part_in_torch(vitals: Vitals) -> float:
     """Of the looks outside of every phase, those that found torch computing; none where nothing was seen."""
     seen = vitals.outside_lines
-    return part((one for one in seen if one.in_torch or one.computes), seen)
+    return part((one for one in seen if one.in_torch), seen)
 
 
 def _compute(vitals: Vitals) -> float:
@@ -134,10 +127,9 @@ def _unpriced(bottleneck: str, vitals: Vitals) -> str:
     if bottleneck == "unknown":
         return f"{device} timings are missing, so the bottleneck is unknown."
     what = {
-        "input": "waiting for data" if vitals.loader is not None else "making batches",
+        "input": "waiting for data",
         "transfer": "copying to the device",
         "host": _between(vitals),
-        "communication": "the exchange of data between ranks",
     }
     named = what.get(bottleneck, "the model itself")
     return _nothing_to_cure(named)

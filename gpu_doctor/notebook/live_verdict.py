@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, diagnose, ranked
+from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, diagnose, every_rule, ranked
 from gpu_doctor.diagnosis.verdict import verdict
 from gpu_doctor.recording import Recording
 
@@ -94,12 +94,14 @@ class Steady:
         return dataclasses.replace(diagnosis, bottleneck=bottleneck, findings=findings, verdict=said)
 
     def _with_held(self, diagnosis: Diagnosis) -> tuple[Finding, ...]:
-        """What was found, and what was until a moment ago, dearest first."""
+        """What was found, and what was until a moment ago, dearest first; of a state that is found, no other cause."""
         found = {one.rule for one in diagnosis.findings}
+        states = {cause.name: rule.name for rule in every_rule() for cause in rule.causes}
+        told = {states.get(rule, rule) for rule in found}
         held = [
             dataclasses.replace(one, early=diagnosis.early)
             for rule, one in self._findings.items()
-            if not self._given_up(rule, rule in found) and rule not in found
+            if not self._given_up(rule, rule in found) and states.get(rule, rule) not in told
         ]
         findings = ranked([*diagnosis.findings, *held], diagnosis.vitals)[0] if held else diagnosis.findings
         self._findings = {one.rule: one for one in findings}

@@ -8,6 +8,8 @@ from gpu_doctor.recording.feed import Cursor, Feed, News, Replay, readings_since
 from gpu_doctor.recording.npz import RecordingError, check_place
 from gpu_doctor.recording.place import UNKNOWN, devices_of, here, is_elsewhere
 from gpu_doctor.recording.recording import (
+    AFTER,
+    BEFORE,
     OUTCOMES,
     Fetch,
     LineCost,
@@ -26,6 +28,8 @@ from gpu_doctor.recording.speeds import Speeds
 from gpu_doctor.recording.steps import PHASES, Column, Steps
 
 __all__ = [
+    "AFTER",
+    "BEFORE",
     "OUTCOMES",
     "PHASES",
     "UNKNOWN",

@@ -115,6 +115,10 @@ class Fetch:
     """How many batches the loop had got before each of these asks."""
 
 
+BEFORE: Final = "before"
+AFTER: Final = "after"
+
+
 @dataclass(frozen=True)
 class LineCost:
     """What one line of the user's code costs, from stack samples of the training thread."""
@@ -129,29 +133,19 @@ class LineCost:
     """Share of the run's sampled wall-clock, 0..1."""
     in_torch: bool = False
     """The samples' innermost Python frame was inside torch: compute called by this line, not Python of the line."""
+    outside_torch: bool = False
+    """No operator of torch computed when the sample was due: the thread had held Python's lock for a whole switch
+    interval (Python ran, or a call that keeps the lock, such as `tolist()`), or it slept (a wait, a file)."""
     in_worker: bool = False
     """Seen in a loader's worker process; `share` is then of the workers' fetch time, not of the loop's wall-clock."""
     before_backward: bool = False
     """Seen in `other` between a forward and the backward after it, where losses are computed."""
-    looped: bool = False
-    """Reached in `other` through a loop inside of the training step, as its file's text tells."""
+    before_forward: bool = False
+    """Seen in `other` between the arrival of a loader's batch and the first forward on it."""
     no_grad: bool = False
     """Seen in a forward in training mode that recorded no gradients."""
-    beside: str = ""
-    """`step`: it ran in a statement of the training step that trains nothing; `model`: in one of a forward that the
-    output does not depend on (see `cell.unused_work`); `constant`: in one of a forward that makes the same in every
-    step (see `cell.constant_work`); as the texts of their files tell."""
-    saves: bool = False
-    """Seen in `other`, in a statement that writes data to a file, as its file's text tells (see `cell.saved_files`);
-    `torch.save` and its like are chores instead, timed by the clock."""
-    one_by_one: str = ""
-    """Reached, in a forward or in `other`, through a call that is made for one thing after the other though none needs
-    what another gave, as its file's text tells (see `cell.one_by_one`): that call's file and line. In a backward: a
-    call that asks for the gradients of one sample after the other, where one call on the sum gives the same."""
-    computes: bool = False
-    """Seen in `other`, or where a forward makes the same in every step, on a line that only makes a few operations on
-    whole tensors, with no loop of the step in between, as its file's text tells (see `cell.operators`): torch's
-    compiled code, not Python of the line."""
+    pulled: bool = False
+    """Reached through a generator, or an iterator's `__next__`, of the user's that the loop pulls from."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +197,9 @@ class Recording:
     looks: int | None = None
     """How many stack samples the lines' shares come from; None = not counted."""
     losses: Losses = field(default_factory=Losses)
+    around: tuple[LineCost, ...] = ()
+    """What lines cost before the first step and after the last one: `phase` is BEFORE or AFTER, `share` of the run's
+    duration."""
     chores: tuple[Chore, ...] | None = None
     """Costly calls besides training, dearest first; None = nobody listened."""
     traffic: Traffic | None = None

@@ -20,22 +20,21 @@ __all__ = [
     "Flops",
     "FrozenForward",
     "InputFacts",
+    "KeptBatches",
     "KeptGraphs",
     "LoaderSetup",
-    "LossByHand",
     "ModelFacts",
     "OptimizerFacts",
     "Padding",
-    "PairsByBroadcast",
-    "Recomputation",
     "Setup",
     "Traffic",
-    "UnusedLogits",
     "World",
 ]
 
 FEWEST_GRAPHS: Final = 8
 """Of fewer steps all graphs may be there because each lives for some steps (truncated backpropagation)."""
+FEWEST_BATCHES: Final = 8
+"""Of fewer batches all may be there by chance."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Chore:
     """A costly call that the loop makes besides training, heard at its seam on the training thread."""
 
     kind: str
-    """`checkpoint` (torch.save), `empty-cache`, `collect-garbage`, `communication`, ..."""
+    """`checkpoint` (torch.save), `empty-cache`, `collect-garbage`, `data-parallel`."""
     calls: int
     wall_s: float
     """Host seconds of all calls within the run, nested calls of the same kind once."""
@@ -73,8 +72,6 @@ class ModelFacts:
     have a format of their own, which raises for images, and 1D ones none)."""
     channels_last: int = 0
     """Of them, those whose weight is stored channels last."""
-    unaligned: tuple[str, ...] = ()
-    """Matrix layers with a width that is no multiple of 8, with their place and sizes, largest first."""
     compiled: bool = False
     """torch.compile is in use on the model, as a wrapper or by `model.compile()`."""
     wrapper: str = ""
@@ -86,7 +83,7 @@ class ModelFacts:
     attention: tuple[str, ...] = ()
     """Modules that compute attention product by product, with their places."""
     attention_width: int = 0
-    """Heads times head size, added up over them."""
+    """Heads times head size of the widest of them."""
     asks_weights: bool = False
     """It is nn.MultiheadAttention that does so, because its weights are asked for."""
     attention_batch_first: bool | None = None
@@ -117,9 +114,8 @@ class OptimizerFacts:
     """It takes `fused=True` and its parameters lie where torch has a fused kernel for it."""
     momentum: bool = False
     """A parameter group asks for what torch calls `momentum`."""
-    longer_s: tuple[float, ...] | None = None
-    """Seconds, least, usual and most, that its step takes longer than a fused one, measured after the run; None on a
-    GPU, and of one that is fused or cannot be."""
+    groups: int | None = None
+    """Its parameter groups, each of which is stepped by itself; None = not counted."""
 
 
 @dataclass(frozen=True)
@@ -149,100 +145,6 @@ class AttentionCalls:
     def products(self) -> float:
         """Multiplications of numbers in a forward of these calls: queries with keys, weights with values."""
         return 2.0 * self.calls * self.samples * self.heads * self.queries * self.keys * (self.head_size or 0)
-
-
-@dataclass(frozen=True)
-class LossByHand:
-    """A loss over classes that is put together from a softmax, in the first backward of the run."""
-
-    operations: tuple[str, ...] = ()
-    """From the softmax on, each over all rows and classes but the last: `softmax`, `add`, `log`, `mul`, `sum`."""
-    labels: str = ""
-    """What it is told the right class by: `indices`, or dense targets that are `one-hot`, `smoothed` (one class stands
-    out, all others are alike), `soft`; empty where these were not looked at, as on a GPU."""
-    rows: int = 0
-    classes: int = 0
-    dtype: str = "float32"
-    """Of the softmax."""
-
-
-@dataclass(frozen=True)
-class UnusedLogits:
-    """A layer that gives a number for each class at positions which the loss leaves out.
-
-    In those backwards that were looked at.
-    """
-
-    told_by: str = ""
-    """What leaves them out: `ignore_index`, `mask` (zeros that the losses are multiplied by), `index` (some losses are
-    picked), `picked logits` (some rows are picked before the softmax)."""
-    looked_at: int = 0
-    """Backwards; `rows`, `used` and the products are sums over them."""
-    rows: int = 0
-    """Positions for which the layer computed,"""
-    used: int = 0
-    """and those of them that the loss reads."""
-    classes: int = 0
-    width: int = 0
-    """Of the layer's input."""
-    dtype: str = "float32"
-    sides: int = 2
-    """Products of the layer in a backward: one for its weight, one for its input."""
-    bias: bool = False
-    behind: int = 1
-    """Positions of a sample, where the loss takes the classes before them (`logits.transpose(1, 2)`); 1 = it takes the
-    classes last."""
-    all_products: float = 0.0
-    """Multiplications of numbers in the products with weights of all layers, of those backwards."""
-    longer_s: tuple[float, ...] | None = None
-    """Seconds, least, usual and most, that a forward and backward of the layer and its loss take longer for all
-    positions than for the used ones, measured after the run; None on a GPU, or where nobody timed it."""
-
-    @property
-    def unused(self) -> float:
-        """Part of the positions, 0..1."""
-        return 1.0 - self.used / self.rows if self.rows else 0.0
-
-
-@dataclass(frozen=True)
-class PairsByBroadcast:
-    """Rows compared pair by pair in a tensor of rows x columns x size, which is summed over the size.
-
-    In the first backward of the run, those of the largest such tensor.
-    """
-
-    kind: str = ""
-    """`product`, `cosine` (each row divided by its length), `squares` (of differences), or `norm` (of differences)."""
-    calls: int = 1
-    samples: int = 1
-    """Pairs of sets of rows: each sample has its own."""
-    rows: int = 0
-    columns: int = 0
-    size: int = 0
-    """Of a row: what is summed over."""
-    dtype: str = "float32"
-    learned: int = 2
-    """Of the two sides, those that get gradients."""
-    longer_s: tuple[float, ...] | None = None
-    """Seconds, least, usual and most, that a forward and backward of it take longer than by a matrix product, measured
-    after the run; None on a GPU, or where nobody timed it."""
-
-    @property
-    def numbers(self) -> int:
-        """Of one such tensor."""
-        return self.samples * self.rows * self.columns * self.size
-
-
-@dataclass(frozen=True)
-class Recomputation:
-    """What activation checkpointing (`torch.utils.checkpoint`) computed anew in the backwards of the run."""
-
-    times: int
-    wall_s: float
-    """Host seconds of it: on a GPU those of launching."""
-    result_bytes: float | None
-    """Results of the operations inside of the parts, of the first backward with any: of those whose operations the
-    graph of the loss does not show (`use_reentrant=True`). None = not all are known."""
 
 
 @dataclass(frozen=True)
@@ -333,6 +235,29 @@ class KeptGraphs:
 
 
 @dataclass(frozen=True)
+class KeptBatches:
+    """Of some batches of the training loader, whether they outlived many later ones."""
+
+    followed: int = 0
+    """Batches that were at least 32 deliveries old at the last look,"""
+    alive: int = 0
+    """and those of them that were still in memory."""
+    batch_bytes: float = float("nan")
+    """Mean bytes of the tensors in one of them."""
+    keeper: str = ""
+    """Name in the cell of what holds them, such as `batches` or `memory.rows`; empty = it was not found."""
+    kind: str = ""
+    """Its type, such as `itertools.cycle` or `list`."""
+    bounded: bool = False
+    """It forgets: a `deque` with a `maxlen`."""
+
+    @property
+    def every(self) -> bool:
+        """Every batch is kept: none of those followed is gone."""
+        return self.followed >= FEWEST_BATCHES and self.alive == self.followed
+
+
+@dataclass(frozen=True)
 class EvaluationFacts:
     """Forwards of outermost modules in evaluation mode, those that were looked at."""
 
@@ -411,16 +336,6 @@ class World:
     visible_gpus: int = 0
     shm_free_bytes: float = float("nan")
     """Free space in /dev/shm when the run began, NaN where there is none."""
-    step_s_by_rank: tuple[float, ...] = ()
-    """Mean own (not communicating) seconds of a step on every rank, where the ranks told each other."""
-    reduce_s: float = float("nan")
-    """Mean seconds of a backward in which DistributedDataParallel reduced gradients, by its own sampled clock."""
-    reduce_hidden_s: float = float("nan")
-    """Of `reduce_s`, seconds that ran beside the backward's own computing."""
-    replicated: bool = False
-    """A DistributedDataParallel or FullyShardedDataParallel module was trained."""
-    unsynced: int = 0
-    """How often `no_sync()` of such a module was entered."""
     local_size: int = 1
     """Ranks on this machine: what torchrun says (LOCAL_WORLD_SIZE), else all."""
     oom_kills: float = float("nan")
@@ -520,29 +435,23 @@ class Setup:
     evaluation: EvaluationFacts | None = None
     kept_graphs: KeptGraphs | None = None
     """None = no forward recorded a graph, or nobody looked."""
+    kept_batches: KeptBatches | None = None
+    """None = too few batches came from a loader."""
     world: World | None = None
     graph_operations: int | None = None
-    """Operations that the first backward of the run went through, and"""
+    """Operations that the first backward of the run went through,"""
+    loss_operations: int | None = None
+    """of them, those that were made after the forward had ended; None = not counted; and"""
     graph_leaves: int | None = None
     """tensors that it gave gradients to."""
-    graph_result_bytes: float | None = None
-    """Bytes of the results of those operations, views left out;"""
     attention_calls: tuple[AttentionCalls, ...] | None = None
     """the fused attention among them."""
     graph_packed: bool | None = None
     """An operation of that backward works on samples without their padding: packed or nested sequences."""
-    loss_by_hand: LossByHand | None = None
-    """The largest loss of that kind in that backward; None = none was seen."""
-    unused_logits: UnusedLogits | None = None
-    """The largest layer of that kind; None = none was seen."""
-    pairs_by_broadcast: PairsByBroadcast | None = None
-    """None = none were seen."""
     padding: tuple[Padding, ...] | None = None
     """What is padded in the batches of the training loader; None = none was looked at on the CPU's side."""
     frozen: tuple[FrozenForward, ...] | None = None
     """Models that compute the same results anew; None = nobody looked, or what one is handed could not be compared."""
-    recomputation: Recomputation | None = None
-    """None = nothing was recomputed, or nobody listened."""
     speeds: Speeds = field(default_factory=Speeds)
     grad_scaler: bool = False
     """The loop's own GradScaler, enabled, took the run's first optimizer step."""

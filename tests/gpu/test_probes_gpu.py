@@ -37,7 +37,7 @@ def readings_during(seconds: float) -> tuple[dict[str, list[float]], Poller, lis
         if metric.device in (None, torch.cuda.current_device()):
             found.setdefault(metric.name, []).append(value)
 
-    poller = Poller(PROBES, add, note=notes.append, sampler=lambda: None)
+    poller = Poller(PROBES, add, note=notes.append, sampler=lambda _: None)
     poller.start()
     try:
         work(seconds)

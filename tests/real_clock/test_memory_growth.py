@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import gpu_doctor
 import gpu_doctor.trials.run as trial
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import Recording
@@ -90,3 +91,55 @@ def test_healthy_neighbours(loader: str, body: str) -> None:
 
 def test_warming_up_is_no_growth() -> None:
     assert asked(RULE, trained(BATCHES, "        pass\n", seconds=4.0)) is None
+
+
+WAVES = """
+import collections, itertools
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+torch.manual_seed(2)
+class Waves(Dataset):
+    def __len__(self): return 9600
+    def __getitem__(self, index): return torch.sin(torch.linspace(0, 0.01 * (index % 97), 12288)).view(3, 64, 64)
+class Stored(Dataset):
+    def __init__(self): self.rows = torch.rand(150, 64, 3, 64, 64)
+    def __len__(self): return 150
+    def __getitem__(self, index): return self.rows[index]
+batches, kept = iter({batches}), collections.deque(maxlen=20)
+encoder = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.Conv2d(16, 32, 4, stride=4), nn.ReLU())
+decoder = nn.Sequential(nn.ConvTranspose2d(32, 16, 4, stride=4), nn.ReLU(), nn.ConvTranspose2d(16, 3, 4, stride=4))
+optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-3)
+"""
+RECONSTRUCTED = """
+for step in range(140):
+    batch = next(batches)
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(decoder(encoder(batch)), batch)
+    loss.backward()
+    optimizer.step()
+    kept.append(batch)
+"""
+LOADED = "DataLoader(Waves(), batch_size=64, shuffle=True)"
+
+
+def reconstructed(batches: str) -> Recording:
+    """A real loop over 140 batches of 3 MiB."""
+    namespace: dict[str, Any] = {}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        exec(WAVES.format(batches=batches), namespace)
+        return gpu_doctor.case(RECONSTRUCTED, namespace).run()
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_batches_that_cycle_keeps_are_named_though_the_first_pass_is_not_over() -> None:
+    found = asked(RULE, reconstructed(f"itertools.cycle({LOADED})"))
+    assert found is not None and found.risk and "`batches` (itertools.cycle)" in found.headline
+
+
+@pytest.mark.parametrize("batches", [LOADED, "DataLoader(Stored(), batch_size=None)"], ids=["bounded", "stored"])
+def test_batches_that_are_let_go_are_no_growth(batches: str) -> None:
+    assert asked(RULE, reconstructed(batches)) is None

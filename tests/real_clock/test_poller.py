@@ -100,7 +100,7 @@ def test_a_garbage_collection_between_two_looks_makes_no_look_dear() -> None:
     clock = Clock()
     looks: list[float] = []
 
-    def look() -> None:
+    def look(_: float) -> None:
         looks.append(clock.now_s)
         clock.work(5e-5)
 
@@ -161,7 +161,7 @@ def test_looks_and_readings_together_stay_below_the_budget(look_s: float, readin
     source = Source(clock, reading_s)
     looks: list[float] = []
 
-    def look() -> None:
+    def look(_: float) -> None:
         looks.append(clock.now_s)
         clock.work(look_s)
 
@@ -184,7 +184,7 @@ def test_looks_and_readings_together_stay_below_the_budget(look_s: float, readin
 def test_the_looks_are_not_periodic_and_the_users_random_state_stands_still() -> None:
     clock = Clock()
     state = random.getstate()
-    poller, _, _ = poller_of(clock, sampler=lambda: None, period_s=60.0)
+    poller, _, _ = poller_of(clock, sampler=lambda _: None, period_s=60.0)
     waits = []
     for _ in range(50):
         waits.append(poller.tick())
@@ -195,7 +195,7 @@ def test_the_looks_are_not_periodic_and_the_users_random_state_stands_still() ->
 
 
 def test_a_sampler_that_fails_is_taken_off_and_the_probes_go_on() -> None:
-    def broken() -> None:
+    def broken(_: float) -> None:
         raise RuntimeError("no frame")
 
     clock, source = Clock(), Source()
@@ -214,7 +214,7 @@ def test_the_thread_reads_at_start_and_at_stop_and_is_gone_then() -> None:
         lambda metric, at, value: read.set(),
         note=lambda text: pytest.fail(text),
         period_s=60.0,
-        sampler=looked.set,
+        sampler=lambda _: looked.set(),
         sampler_period_s=0.001,
     )
     poller.start()
@@ -264,7 +264,7 @@ def test_a_finalizer_that_falls_to_the_thread_is_waited_for() -> None:
             begun.set()
             release.wait(20)
 
-    def look() -> None:
+    def look(_: float) -> None:
         Forgotten()
 
     poller = Poller([], lambda *_: None, note=notes.append, sampler=look)
@@ -280,7 +280,7 @@ def test_a_finalizer_that_falls_to_the_thread_is_waited_for() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_may_stop_it_without_waiting_for_anything() -> None:
-    poller = Poller([], lambda *_: None, note=print, sampler=lambda: None, sampler_period_s=1e-4)
+    poller = Poller([], lambda *_: None, note=print, sampler=lambda _: None, sampler_period_s=1e-4)
     poller.start()
     children = []
     try:

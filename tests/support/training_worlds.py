@@ -160,9 +160,7 @@ def _adam(world: World, fused: bool) -> OptimizerFacts:
     """An Adam of such a size that it takes on a CPU what it takes here (25 us a tensor, 3 ns an element)."""
     tensors = 2 * world.layers
     elements = max(int((world.updates * 1e-3 - 2.5e-5 * tensors) / 3e-9), tensors)
-    saved_s = world.updates * 1e-3 * (1 - 1 / world.fused_gain)
-    longer = None if fused else (0.8 * saved_s, saved_s, 1.1 * saved_s)
-    return OptimizerFacts("Adam", tensors, elements, foreach=False, fused=fused, can_fuse=not fused, longer_s=longer)
+    return OptimizerFacts("Adam", tensors, elements, foreach=False, fused=fused, can_fuse=not fused)
 
 
 class _Pool:

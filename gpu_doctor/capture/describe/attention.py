@@ -33,7 +33,7 @@ class Attention:
     places: tuple[str, ...] = ()
     """Where, such as `blocks.0.attn: CausalSelfAttention`."""
     width: int = 0
-    """Length of all their values (heads times head size), added up."""
+    """Heads times head size of the widest."""
     asks_weights: bool = False
     """It is `nn.MultiheadAttention`, called without `need_weights=False`, that computes it so."""
     batch_first: bool | None = None
@@ -65,7 +65,7 @@ def attention(modules: Iterable[nn.Module]) -> Attention:
                 asked = asked or weights
                 first = first if found else _batch_first(part)
                 found.append((f"{name or 'model'}: {kind.__name__}", width))
-    return Attention(tuple(place for place, _ in found), sum(width for _, width in found), asked, first)
+    return Attention(tuple(place for place, _ in found), max((width for _, width in found), default=0), asked, first)
 
 
 def product_weights(modules: Iterable[nn.Module]) -> int:

@@ -6,19 +6,17 @@ tensor that somebody packed: unpacking one would compute a checkpointed part ane
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from torch import Tensor
 
-from gpu_doctor.capture.describe.nodes import LEAF, behind, dtype_of, is_view, name_of, results_of, shape_of
+from gpu_doctor.capture.describe.nodes import LEAF, behind, dtype_of, made_since, name_of, shape_of
 from gpu_doctor.recording.setup import AttentionCalls
 
 MOST_OPERATIONS: Final = 20_000
-"""A graph is looked through so far: some 20 ms, and 100 ms more for its results where it ends before."""
+"""A graph is looked through so far: some 20 ms."""
 KERNELS: Final = {
     "ScaledDotProductFlashAttentionBackward": "flash",
     "ScaledDotProductCudnnAttentionBackward": "cudnn",
@@ -43,19 +41,21 @@ class BackwardGraph:
     leaves: tuple[Tensor, ...] = ()
     """The tensors that the backward will give gradients to."""
     operations: int = 0
-    result_bytes: float | None = 0.0
-    """Of the results of all operations that are no mere views: what autograd keeps are such results. None where they
-    are not all known."""
     attention: tuple[AttentionCalls, ...] = ()
     packed: bool = False
     """One of them takes samples without their padding."""
-    nodes: Collection[Any] = field(default=(), repr=False, compare=False)
-    """The operations themselves, which keep the graph alive for as long as they are held."""
+    newer: int | None = None
+    """How many of the operations were made after a given one; None where it is not known."""
 
 
-def backward_graph(results: Any) -> BackwardGraph:
-    """The graph behind a loss or a sequence of results; some 6 us an operation, ends at MOST_OPERATIONS."""
-    nodes, whole = behind(results, MOST_OPERATIONS)
+def backward_graph(results: Any, since: int | None = None) -> BackwardGraph:
+    """The graph behind a loss or a sequence of results; some 6 us an operation, ends at MOST_OPERATIONS.
+
+    Args:
+        results: a loss, or several tensors.
+        since: autograd's number of the operation after which `newer` counts.
+    """
+    nodes, _ = behind(results, MOST_OPERATIONS)
     found, calls = {}, Counter[AttentionCalls]()
     dropped: set[Any] = set()
     for node in nodes:
@@ -70,20 +70,7 @@ def backward_graph(results: Any) -> BackwardGraph:
             calls[call] += 1
     attention = tuple(replace(one, calls=number) for one, number in calls.most_common())
     packed = any(word in name_of(node) for node in nodes for word in PACKS)
-    nbytes = _result_bytes(nodes) if whole else None
-    return BackwardGraph(tuple(found.values()), len(nodes), nbytes, attention, packed, nodes)
-
-
-def _result_bytes(nodes: Iterable[Any]) -> float | None:
-    total = 0.0
-    for node in nodes:
-        if name_of(node) == LEAF or is_view(node):
-            continue
-        results = results_of(node)
-        if results is None:
-            return None
-        total += sum(math.prod(one.shape) * one.dtype.itemsize for one in results)
-    return total
+    return BackwardGraph(tuple(found.values()), len(nodes), attention, packed, made_since(nodes, since))
 
 
 def _call(node: Any, kernel: str, dropped: bool) -> AttentionCalls | None:

@@ -1,4 +1,4 @@
-"""Facts about models and optimizers that rules read: devices, dtypes, layouts, awkward widths, kernels in use."""
+"""Facts about models and optimizers that rules read: devices, dtypes, layouts, kernels in use."""
 
 from __future__ import annotations
 
@@ -14,16 +14,8 @@ from gpu_doctor.capture.describe import attention
 from gpu_doctor.capture.describe.models import bytes_by, compiles_itself, size_of
 from gpu_doctor.recording.setup import ModelFacts, OptimizerFacts
 
-WIDTH: Final = 8
-"""Tensor cores take half-precision matrices by eights (NVIDIA's matrix multiplication guide)."""
-UNALIGNED_SHARE: Final = 0.01
-"""A layer with less of the model's parameters is not worth padding."""
-MOST_UNALIGNED: Final = 8
 MOST_TABLES: Final = 8
 MOST_PLACES: Final = 3
-IMAGE_CHANNELS: Final = 4
-"""The first convolution sees 1 to 4 channels, which libraries pad on their own."""
-
 _WRAPPERS: Final = {
     "DataParallel": "DataParallel",
     "DistributedDataParallel": "DistributedDataParallel",
@@ -43,7 +35,6 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
     places = {id(part): (name, part) for module in outer for name, part in module.named_modules()}
     parameters = {id(p): p for module in outer for p in module.parameters()}
     devices, dtypes = bytes_by(parameters.values())
-    elements = sum(size_of(one)[0] for one in parameters.values())
     hand = attention.attention(outer)
     tables = _dense_tables(places.values())
     convolutions = [part for _, part in places.values() if isinstance(part, _ConvNd) and len(part.kernel_size) == 2]
@@ -53,7 +44,6 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
         frozen_bytes=sum(size_of(one)[1] for one in parameters.values() if not one.requires_grad),
         convolutions=len(convolutions),
         channels_last=sum(channels_last(getattr(part, "weight", None)) for part in convolutions),
-        unaligned=_unaligned(places.values(), elements),
         compiled=any(compiles_itself(part) for _, part in places.values()) or _calls_compiled(namespace or {}),
         attention=hand.places[:MOST_PLACES],
         attention_width=hand.width,
@@ -96,6 +86,7 @@ def optimizer_facts(optimizer: torch.optim.Optimizer) -> OptimizerFacts:
         fused=_said(groups, "fused"),
         can_fuse=_can_fuse(optimizer, owned),
         momentum=any(bool(group.get("momentum")) for group in groups),
+        groups=len(groups),
     )
 
 
@@ -133,36 +124,6 @@ def _can_fuse(optimizer: torch.optim.Optimizer, owned: list[Tensor]) -> bool:
     if isinstance(optimizer, torch.optim.Adagrad):
         supported &= {"cpu", "cuda"}
     return all(one.device.type in supported and one.is_floating_point() for one in owned)
-
-
-def _unaligned(places: Iterable[tuple[str, nn.Module]], elements: int) -> tuple[str, ...]:
-    """Matrix layers with a width that is no multiple of 8, largest first, each with its place and sizes."""
-    found: list[tuple[int, str]] = []
-    for name, part in places:
-        widths = _widths(part)
-        if all(width % WIDTH == 0 for width in widths):
-            continue
-        weights = sum(size_of(p)[0] for p in part.parameters(recurse=False))
-        if weights >= UNALIGNED_SHARE * elements:
-            shown = " x ".join(str(width) for width in widths)
-            found.append((weights, f"{name or 'model'}: {type(part).__name__} {shown}"))
-    return tuple(text for _, text in sorted(found, key=lambda one: -one[0])[:MOST_UNALIGNED])
-
-
-def _widths(part: nn.Module) -> tuple[int, ...]:
-    """Inner dimensions of the matrix products that a layer makes, none for other layers."""
-    if isinstance(part, nn.Linear):
-        return part.in_features, part.out_features
-    if isinstance(part, _ConvNd):
-        inner, outer = part.in_channels // part.groups, part.out_channels // part.groups
-        if part.groups == part.in_channels:
-            return ()  # depthwise: no matrix product
-        return (outer,) if inner <= IMAGE_CHANNELS else (inner, outer)
-    if isinstance(part, nn.RNNBase):
-        return part.input_size, part.hidden_size
-    if isinstance(part, nn.MultiheadAttention):
-        return (part.embed_dim,)
-    return ()
 
 
 def _calls_compiled(namespace: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 Kind = TypeVar("Kind")
 MOST_MEMBERS: Final = 32
 """Of a container that are looked at; a longer dictionary holds data."""
-_HISTORY: Final = re.compile(r"_+$|_i?\d+$|_i+$|_[iod]h$")
+HISTORY: Final = re.compile(r"_+$|_i?\d+$|_i+$|_[iod]h$")
 """IPython's names for earlier cells and their results: they would bring back models that nobody trains any more."""
 
 
@@ -29,7 +29,7 @@ def named(namespace: Mapping[str, Any] | None, kind: type[Kind]) -> list[Kind]:
     """
     found: dict[int, Kind] = {}
     for name, value in list((namespace or {}).items()):
-        if _HISTORY.match(name):
+        if HISTORY.match(name):
             continue
         held = [value] if issubclass(type(value), kind) else _held(value)
         found.update((id(one), one) for one in held if issubclass(type(one), kind) and id(one) not in found)

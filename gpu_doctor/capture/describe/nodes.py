@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
-import torch
 from torch import Tensor
 
 LEAF: Final = "AccumulateGrad"
+MOST_RESULTS: Final = 8
+"""Of a forward: loss and logits come first, caches last."""
 VIEWS: Final = tuple(
     f"{name}Backward"
     for name in (
@@ -84,42 +85,20 @@ def dtype_of(node: Any) -> str:
     return str(node._input_metadata[0].dtype).removeprefix("torch.")
 
 
-def users_of(nodes: Collection[Any]) -> dict[Any, list[Any]]:
-    """By operation, those that take its result; twice, if they take it twice."""
-    users: dict[Any, list[Any]] = defaultdict(list)
-    for node in nodes:
-        for further, _ in node.next_functions:
-            if further is not None:
-                users[further].append(node)
-    return users
+def newest(results: Iterable[Tensor]) -> int | None:
+    """Autograd's number of the newest operation that made one of the results; None where there is none to be read."""
+    numbers = (_number(one.grad_fn) for one in islice(results, MOST_RESULTS))
+    return max((one for one in numbers if one is not None), default=None)
 
 
-def only_user(node: Any, users: Mapping[Any, list[Any]]) -> Any | None:
-    """The only operation that takes a result; None where none does, or more than one."""
-    using = users.get(node, [])
-    return using[0] if len(using) == 1 else None
-
-
-def dimension(told: int, dimensions: int) -> int:
-    """Which one is meant; autograd tells it unsigned, so -1 is the largest number."""
-    return (told - (1 << 64) if told >> 63 else told) % dimensions
-
-
-def saved(node: Any, name: str) -> Tensor | None:
-    """A tensor that an operation keeps for its backward; None where it keeps none, or somebody packed it."""
-    raw = getattr(node, f"_raw_saved_{name}", None)
-    if raw is None or getattr(raw, "unpack_hook", None) is not None:
+def made_since(nodes: Iterable[Any], number: int | None) -> int | None:
+    """How many of some operations are newer than the one of that number; None where they have no numbers."""
+    if number is None:
         return None
-    try:
-        value = getattr(node, f"_saved_{name}")
-    except RuntimeError:  # it was changed since: the user's backward will say so
-        return None
-    return value if isinstance(value, Tensor) else None
+    return sum((_number(one) or 0) > number for one in nodes if name_of(one) != LEAF)
 
 
-def factor_of(node: Any) -> Tensor | None:
-    """What a product multiplies by, of no dimension if a number; None where it learns too (an entropy)."""
-    edges = [one for one, _ in node.next_functions]
-    if None not in edges:
-        return None if len(edges) > 1 else torch.ones(())
-    return saved(node, "self" if edges[0] is None else "other")
+def _number(node: Any) -> int | None:
+    """Operations are numbered in the order in which a thread makes them (torch 2.1 and later)."""
+    asked = getattr(node, "_sequence_nr", None)
+    return int(asked()) if asked is not None else None

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dis
+import inspect
 import sys
 import sysconfig
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
-from gpu_doctor.capture.lines.stacks import outwards
+from gpu_doctor.capture.lines.stacks import LOOKED_THROUGH, outwards
 
-MOST_THROUGH: Final = 12
+_PULLED: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_EVENT_LOOP: Final = str(Path("asyncio", "base_events.py"))
+_NEXT: Final = ("__next__", "__anext__")
+_OURS: Final = str(Path(__file__).resolve().parents[2])
+_TAPS: Final = str(Path(__file__).resolve().parents[1])
+"""Wrappers of ours stand between the user's frames; others of our frames run the user's code, which ends there."""
 _LIBRARIES: Final = tuple(
-    {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {str(Path(__file__).resolve().parents[2])}
+    {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_OURS}
 )
 _TORCH: Final = "/torch/"
 _TENSOR: Final = "/torch/_tensor.py"
@@ -31,8 +38,6 @@ class Place(NamedTuple):
     function: str
     in_torch: bool
     """Torch's Python lies inside it."""
-    innermost: bool = True
-    """No Python of any library does."""
 
 
 class Places:
@@ -47,21 +52,55 @@ class Places:
     def of(self, frame: FrameType | None) -> Place | None:
         """The innermost user frame's place; None if there is none above the floor."""
         in_torch, floor = False, self._floor
+        if frame is not None and frame.f_code.co_filename.startswith(_OURS):
+            return None  # the time is ours
         for one in outwards(frame):
-            if one.f_code is floor:
-                break
             name = one.f_code.co_filename
+            if one.f_code is floor or (name.startswith(_OURS) and not name.startswith(_TAPS)):
+                break
             if self._is_user(name, one):
                 line = one.f_lineno or self._led_to(one)
-                return Place(name, line, one.f_code.co_name, in_torch, one is frame)
+                return Place(name, line, one.f_code.co_name, in_torch)
             in_torch = in_torch or (_TORCH in name and not _takes_apart(name, one.f_code.co_name))
         return None
 
-    def through(self, frame: FrameType | None) -> tuple[tuple[str, int], ...]:
-        """File and line of every user frame on a stack, the innermost ones first, MOST_THROUGH at most."""
-        users = (one for one in outwards(frame) if self._is_user(one.f_code.co_filename, one))
-        found = islice(users, MOST_THROUGH)
-        return tuple((one.f_code.co_filename, one.f_lineno or self._led_to(one)) for one in found)
+    def before_loop(self, frame: FrameType | None) -> Place | None:
+        """As `of`, but None where gpu_doctor works inside of the user's line: it opens the run."""
+        for one in outwards(frame):
+            name = one.f_code.co_filename
+            if self._is_user(name, one):
+                return self.of(one)
+            if name.startswith(_OURS):
+                return None
+        return None
+
+    def awaited(self, frame: FrameType | None) -> Place | None:
+        """The user's line that waits in the event loop that a stack runs; None where a line of the user's runs."""
+        for one in outwards(frame):
+            if self._is_user(one.f_code.co_filename, one):
+                return None
+            if one.f_code.co_name == "run_forever" and one.f_code.co_filename.endswith(_EVENT_LOOP):
+                with contextlib.suppress(RuntimeError, TypeError):  # tasks came or went meanwhile
+                    for task in asyncio.all_tasks(one.f_locals["self"]):
+                        places = [self.of(frame) for frame in _suspended(task.get_coro())]
+                        found = [place for place in places if place is not None]
+                        if found:
+                            return found[-1]
+        return None
+
+    def generators(self, frame: FrameType | None) -> tuple[Place, ...]:
+        """The user's generators and iterators on a stack, innermost first, each by its first line.
+
+        A generator expression is Python of the line that it stands on, and a context manager's function yields to its
+        `with` statement: neither is pulled from.
+        """
+        found = []
+        for one in outwards(frame):
+            code = one.f_code
+            pulled = code.co_flags & _PULLED or code.co_name in _NEXT
+            if pulled and code.co_name != "<genexpr>" and self._is_user(code.co_filename, one) and not _is_context(one):
+                found.append(Place(code.co_filename, code.co_firstlineno, code.co_name, False))
+        return tuple(found)
 
     def above(self, frame: FrameType | None) -> bool:
         """Whether the stack stands on the floor."""
@@ -118,3 +157,19 @@ def _written_by_a_library(frame: FrameType) -> bool:
 
 def _takes_apart(file: str, function: str) -> bool:
     return function in _PYTHONIC and file.endswith(_TENSOR)
+
+
+def _suspended(waits: object) -> Iterator[FrameType]:
+    """The frames of a coroutine and of what it waits for, outermost first."""
+    for _ in range(LOOKED_THROUGH):
+        kind = next((one for one in ("cr", "gi", "ag") if hasattr(waits, f"{one}_frame")), None)
+        frame = getattr(waits, f"{kind}_frame", None)
+        if frame is None:
+            return
+        yield frame
+        waits = getattr(waits, "gi_yieldfrom" if kind == "gi" else f"{kind}_await", None)
+
+
+def _is_context(frame: FrameType) -> bool:
+    """Whether a generator was resumed by a `with` statement."""
+    return frame.f_back is not None and frame.f_back.f_code.co_filename.endswith("contextlib.py")

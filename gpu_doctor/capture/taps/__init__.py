@@ -11,7 +11,6 @@ from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import (
     backward,
-    checkpointing,
     clipping,
     costly_calls,
     dataloader,
@@ -27,7 +26,6 @@ from gpu_doctor.capture.taps import (
     sync,
     trained_model,
     transfer,
-    unused_logits,
     wrapping,
 )
 from gpu_doctor.capture.taps.after_run import time_what_ran
@@ -42,8 +40,6 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("dataloader", dataloader.tap),
     ("transfer", transfer.tap),
     ("backward", backward.tap),
-    ("checkpointing", checkpointing.tap),
-    ("unused logits", unused_logits.tap),
     ("trained model", trained_model.tap),
     ("frozen", frozen.tap),
     ("optimizer", optimizer.tap),

@@ -18,8 +18,6 @@ from torch import nn
 
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.backward_graph import backward_graph
-from gpu_doctor.capture.describe.broadcast_pairs import pairs_by_broadcast
-from gpu_doctor.capture.describe.loss_by_hand import loss_by_hand
 from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import compilations
@@ -157,16 +155,11 @@ def _backward(
     def kept(tensors: Any) -> Any:
         """The loss that is to be kept; of the first backward of a loop without an optimizer, what it learns from."""
         if not (log.trains or learned) and recorder.step_clock.alone is not None:
-            graph = backward_graph(tensors)
+            graph = backward_graph(tensors, recorder.forward_number)
             learned.extend(weakref.ref(one) for one in graph.leaves)
             recorder.facts.update(graph_operations=graph.operations, graph_leaves=len(graph.leaves))
-            recorder.facts.update(graph_result_bytes=graph.result_bytes, attention_calls=graph.attention)
+            recorder.facts.update(loss_operations=graph.newer, attention_calls=graph.attention)
             recorder.facts.update(graph_packed=graph.packed)
-            try:
-                pairs = pairs_by_broadcast(graph.nodes)
-                recorder.facts.update(loss_by_hand=loss_by_hand(graph.nodes), pairs_by_broadcast=pairs)
-            except Exception as error:
-                recorder.note(f"How the loss is computed could not be read: {error}")
         recorder.loss_kept()
         return _loss(tensors, unscaled)
 

@@ -51,8 +51,6 @@ class CallBook:
         self._inside: dict[str, int] = {}
         self._counted: dict[tuple[str, Place], list[float]] = {}
         """Calls, ns, ns in `other`, bytes: see `Span.calls`."""
-        self.first_ns: dict[str, float] = {}
-        """Of each kind, in the first step of the run: ranks wait there for each other's start."""
 
     def begin(self, kind: str) -> int:
         """A call begins; returns what `end` is to be given: its time, or -1 if the call is not to be counted."""
@@ -68,11 +66,9 @@ class CallBook:
         spent, self._inside[kind] = self._log.clock() - begin, 0
         self._recorder.event(COSTLY, (kind, _users_place(sys._getframe(1)), spent, nbytes))
 
-    def heard(self, number: int, calls: Mapping[tuple[str, Place], Sequence[float]]) -> None:
+    def heard(self, calls: Mapping[tuple[str, Place], Sequence[float]]) -> None:
         """The calls of a step that has ended; see `Recorder.costly`."""
         for (kind, place), sums in calls.items():
-            if not number:
-                self.first_ns[kind] = self.first_ns.get(kind, 0.0) + sums[1]
             key = kind, place
             if key not in self._counted and len(self._counted) >= MOST_PLACES:
                 key = kind, NOWHERE

@@ -20,11 +20,11 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from gpu_doctor.capture.describe import loaders
 from gpu_doctor.capture.events import BATCH, CPU, CPU_EVERY_NS, EXHAUSTED, NEXT, NEXT_BLIND, OPENED, OPENING
 from gpu_doctor.capture.fetch.book import FetchBook
+from gpu_doctor.capture.taps.batch_looks import BatchLooks
 from gpu_doctor.capture.taps.deliveries import Deliveries
-from gpu_doctor.capture.taps.padding import PaddingLooks
 from gpu_doctor.capture.taps.sources import LoaderSource
 from gpu_doctor.capture.taps.tap import TapScope
-from gpu_doctor.recording.setup import Padding
+from gpu_doctor.recording.setup import KeptBatches, Padding
 
 
 class Listening:
@@ -39,7 +39,7 @@ class Listening:
         self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
         """By loader's id, for a class with an `__eq__` of its own has no hash."""
         self.counted: dict[str, list[int]] = {}
-        self.padding: dict[str, PaddingLooks] = {}
+        self.looks: dict[str, BatchLooks] = {}
         self.alike: dict[str, list[weakref.ref[Any]]] = {}
 
     def known(self, loader: Any) -> str | None:
@@ -76,8 +76,17 @@ class Listening:
         return setup.role if setup is not None else "unknown"
 
     def source_of(self, iterator: Any) -> LoaderSource:
-        """The source of an iterator that did not come through `DataLoader.__iter__`."""
-        return self._put(LoaderSource(iterator, "", None))
+        """The source of an iterator that did not come through `DataLoader.__iter__`: it was made before the run."""
+        source = self._put(LoaderSource(iterator, "", None))
+        source.looks = self._looks_at("")
+        return source
+
+    def _looks_at(self, key: str) -> BatchLooks:
+        """The looks at the batches of a loader."""
+        if key not in self.looks:
+            scope = self.scope
+            self.looks[key] = BatchLooks(self.recorder.clock, self.recorder.note, lambda: scope.namespace)
+        return self.looks[key]
 
     def opened(self, loader: Any, key: str, iterator: Any) -> LoaderSource | None:
         """The source of an iterator that a loader has made; None where it takes no weak reference.
@@ -88,15 +97,23 @@ class Listening:
         own, stock = self.book.own(key), self.book.stock(key)
         try:
             source = LoaderSource(iterator, key, loader, counted, own, stock, learned)
-            source.padding = self.padding.setdefault(key, PaddingLooks(self.recorder.clock, self.recorder.note))
+            source.looks = self._looks_at(key)
             return self._put(source)
         except TypeError:
             return None
 
     def padded(self) -> tuple[Padding, ...] | None:
         """What is padded in the batches that are trained on."""
-        keys = [key for key in self.padding if self.role_of(key) == "training"]
-        return self.padding[keys[0]].facts() if keys else None
+        looks = self._trained_on()
+        return looks.padding.facts() if looks is not None else None
+
+    def kept(self) -> KeptBatches | None:
+        """Whether the batches that are trained on are kept; of an iterator made before the run, all its batches."""
+        looks = self._trained_on() or self.looks.get("")
+        return looks.marks.found if looks is not None else None
+
+    def _trained_on(self) -> BatchLooks | None:
+        return next((one for key, one in self.looks.copy().items() if self.role_of(key) == "training"), None)
 
     def _put(self, source: LoaderSource) -> LoaderSource:
         self.give_roles()
@@ -122,10 +139,11 @@ def tap(scope: TapScope) -> None:
     recorder.parts["fetches"] = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
     scope.at_end(lambda: recorder.freeze("fetches"))
     scope.tells("padding", state.padded, state.give_roles)
+    scope.tells("kept_batches", state.kept)
     scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
     recorder.on_step.append(state.give_roles)
-    recorder.own_cpu_s.append(lambda: 1e-9 * sum(one.spent_ns for one in state.padding.copy().values()))
+    recorder.own_cpu_s.append(lambda: 1e-9 * sum(one.spent_ns for one in state.looks.copy().values()))
 
 
 def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -218,10 +236,10 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             source.taken = taken + 1
             if taken < 2:
                 begun(source, batch)
-            if source.padding is not None:
-                source.padding.left -= 1
-                if source.padding.left < 0:
-                    source.padding.look(batch)
+            if source.looks is not None:
+                source.looks.left -= 1
+                if source.looks.left < 0:
+                    source.looks.look(batch)
             if get_ident() == log.thread:  # else another thread turned out to be the one that trains
                 log.pulled = True
                 if log.marker is not None:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from gpu_doctor.capture.describe.batches import tensors_in
+from gpu_doctor.capture.describe.nodes import newest
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.taps.graph_marks import GraphMarks
 from gpu_doctor.capture.taps.shapes import Shapes
@@ -168,6 +169,8 @@ class Looker:
         learns = module.training and torch.is_grad_enabled()
         if learns:
             self.settle()  # the backward to come is that of this forward
+            if not self.recorder.log.trains:
+                self.recorder.forward_number = newest(tensors_in(output))
         if self.room <= 0:
             if not self.pending:
                 self.close()

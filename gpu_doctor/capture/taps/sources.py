@@ -11,7 +11,7 @@ from gpu_doctor.capture.describe.batches import holds_several, sample_count
 from gpu_doctor.capture.fetch.prefetch_queue import Edges, Stock
 from gpu_doctor.capture.fetch.tally import Tally
 from gpu_doctor.capture.spans import Source
-from gpu_doctor.capture.taps.padding import PaddingLooks
+from gpu_doctor.capture.taps.batch_looks import BatchLooks
 
 LONG_FETCH_S: Final = 2e-3
 """Metering a fetch takes some 10 us in a loop: every fetch of so long is metered,"""
@@ -28,7 +28,7 @@ class LoaderSource(Source):
 
     __slots__ = (
         *("asked_ns", "batch_size", "edges", "fetcher", "full", "iterator", "key", "looked", "ref", "stock", "taken"),
-        *("padding", "tally", "total", "unmetered", "whole"),
+        *("looks", "tally", "total", "unmetered", "whole"),
     )
 
     def __init__(
@@ -49,7 +49,7 @@ class LoaderSource(Source):
         self.stock = stock
         self.edges: Edges | None = None
         """Where this iterator has started workers."""
-        self.padding: PaddingLooks | None = None
+        self.looks: BatchLooks | None = None
         """Looks at some of its batches."""
         self.fetcher: Any = None
         """Carries the meter for the fetch that runs now; None = it is not metered."""

@@ -10,17 +10,15 @@ from pathlib import PurePath
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import total
-from gpu_doctor.recording import LineCost
+from gpu_doctor.recording import AFTER, BEFORE, LineCost
 from gpu_doctor.recording.setup import Chore
 
 MOST_LINES = 3
-_BACKWARD = re.compile(r"backward|\bgrad\(|scaler\(")
-"""Text of a line that asks for gradients itself, `torch.autograd.grad(...)` and timm's `loss_scaler(loss, ...)` too."""
 _SIZES = re.compile(r"\d+(?: x \d+)+$")
+AROUND_SHARE = 0.10
+"""What lies around the loop is told from this part of the run on."""
 SEEN_SHARE = 0.02
 """A line is named from this share of the wall-clock on."""
-ASKS = re.compile(r"^(async )?for\b|\bnext\(|\benumerate\(")
-"""Text of a line that asks a loader for its batch."""
 
 
 def who(vitals: Vitals) -> str:
@@ -62,18 +60,6 @@ def dearest_lines(lines: Iterable[LineCost], source: str = "") -> tuple[str, ...
     return tuple(line_text(one, source) for one in named[:MOST_LINES])
 
 
-def library_calls(vitals: Vitals) -> frozenset[tuple[str, int]]:
-    """Places (file, line) of calls in which a library trains, such as `trainer.train()`.
-
-    Calls inside of packages count for the line that made them: backward passes run there, and its text has none.
-    """
-    return frozenset(
-        (one.file, one.line)
-        for one in vitals.lines
-        if one.phase == "backward" and not _BACKWARD.search(one.text) and not ASKS.search(one.text)
-    )
-
-
 def inside_fetch(vitals: Vitals) -> list[LineCost]:
     """Line costs inside the fetch of a batch (`__getitem__`, `collate_fn`), wherever it runs, as parts of the fetch.
 
@@ -85,6 +71,20 @@ def inside_fetch(vitals: Vitals) -> list[LineCost]:
     waits = vitals.lines_in("data_wait")
     whole = total(waits)
     return [replace(one, share=one.share / whole) for one in waits if whole > 0]
+
+
+def around_the_loop(vitals: Vitals) -> tuple[str, ...]:
+    """A sentence on what takes a tenth of the run before its first step or after its last one, with its line."""
+    told = []
+    for phase, share, when in (
+        (BEFORE, vitals.before_share, "Before the first step"),
+        (AFTER, vitals.after_share, "After the last step"),
+    ):
+        line = max((one for one in vitals.around if one.phase == phase), key=lambda one: one.share, default=None)
+        if share is not None and line is not None and min(share, line.share) >= AROUND_SHARE:
+            spent = formatting.share(min(line.share, share))
+            told.append(f"{when} {spent} of the run is `{formatting.clean(line.text, 60)}`.")
+    return tuple(told)
 
 
 def fetch_lines(vitals: Vitals) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Vitals of world: the process among its like: ranks, GPUs, communication."""
+"""Vitals of world: the process among its like: ranks, GPUs, shared memory."""
 
 from __future__ import annotations
 
@@ -29,11 +29,6 @@ class WorldVitals:
     """GPUs that hold trained parameters of this process (all visible ones under DataParallel)."""
     shm_free_bytes: float | None = None
     """Free shared memory (/dev/shm) when the run began."""
-    reduce_exposed_s: float | None = None
-    """Seconds of a backward in which gradients were reduced between processes and nothing was computed."""
-    step_s_by_rank: tuple[float, ...] | None = None
-    """Mean seconds of a step on every rank without communication and backward; empty where there is but one rank, None
-    where they were not exchanged."""
     oom_kills: int | None = None
     """Processes that the kernel killed for want of memory while the run lasted."""
     epoch_samples: float | None = None
@@ -56,10 +51,7 @@ def world(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
         "world_size": seen.world_size,
         "shm_free_bytes": _known(seen.shm_free_bytes),
         "oom_kills": int(seen.oom_kills) if math.isfinite(seen.oom_kills) else None,
-        "step_s_by_rank": seen.step_s_by_rank or (() if seen.world_size == 1 else None),
     }
-    exposed_s = seen.reduce_s - seen.reduce_hidden_s
-    found["reduce_exposed_s"] = max(exposed_s, 0.0) if math.isfinite(exposed_s) else None
     if recording.setup.on_gpu and seen.visible_gpus:
         used = _used(recording)
         found["used_gpus"] = len(used)

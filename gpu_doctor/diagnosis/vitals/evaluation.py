@@ -24,6 +24,9 @@ class EvaluationVitals:
     """Mean wall seconds that a batch of theirs takes to fetch, in the process where it is fetched."""
     evaluated_steps_share: float | None = None
     """Of the steps, those in which something was evaluated; None where steps are kept in blocks."""
+    uneven_forward_share: float | None = None
+    """Part of forward_share: what the forwards of some steps take beyond those of the median step. Evaluation passes
+    that nothing tells from training lie there. None where steps are kept in blocks."""
 
 
 def evaluation(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
@@ -37,6 +40,7 @@ def evaluation(recording: Recording, steps: Steps, begin_s: float) -> dict[str, 
     found: dict[str, Any] = {}
     if len(steps) and (steps.count == 1).all():
         found["evaluated_steps_share"] = float((steps.evaluation_s > 0).mean())
+        found["uneven_forward_share"] = _uneven(steps.where(steps.start_s >= begin_s))
     facts = recording.setup.evaluation
     loaders = {one.key: one for one in recording.setup.loaders if one.role == "evaluation"}
     fetches = [one for one in recording.fetches if one.loader in loaders and one.batches]
@@ -50,6 +54,12 @@ def evaluation(recording: Recording, steps: Steps, begin_s: float) -> dict[str, 
         "evaluation_passes": sum(_passes(one, loaders[one.loader], steps) for one in fetches),
         "evaluation_fetch_s": sum(one.wall_s for one in fetches) / sum(one.batches for one in fetches),
     }
+
+
+def _uneven(rest: Steps) -> float | None:
+    forward = rest.forward_s[np.isfinite(rest.forward_s)]
+    wall_s = float(rest.wall_s.sum()) if len(rest) else 0.0
+    return float(np.maximum(forward - np.median(forward), 0.0).sum()) / wall_s if len(forward) and wall_s else None
 
 
 def _passes(fetch: Fetch, loader: LoaderSetup, steps: Steps) -> int:

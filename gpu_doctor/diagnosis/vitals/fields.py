@@ -12,7 +12,7 @@ from gpu_doctor.diagnosis.vitals.device import DeviceVitals
 from gpu_doctor.diagnosis.vitals.distributed import WorldVitals
 from gpu_doctor.diagnosis.vitals.evaluation import EvaluationVitals
 from gpu_doctor.diagnosis.vitals.hardware import HardwareVitals
-from gpu_doctor.diagnosis.vitals.lines import enough, total
+from gpu_doctor.diagnosis.vitals.lines import enough
 from gpu_doctor.diagnosis.vitals.memory import MemoryVitals
 from gpu_doctor.diagnosis.vitals.setup import SetupVitals
 from gpu_doctor.machine.cards import TENSOR_CORES
@@ -68,7 +68,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     evaluation_share: float | None = None
     other_share: float | None = None
     loss_share: float | None = None
-    """Part of other_share: between forward and backward, without the statements there that train nothing."""
+    """Part of other_share: between forward and backward."""
     no_grad_share: float | None = None
     """Part of forward_share: forwards in training mode that recorded no gradients."""
     syncs_per_step: float | None = None
@@ -154,6 +154,12 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     """Line costs, dearest first."""
     looks: int | None = None
     """Stack samples that they come from; None = not counted."""
+    around: tuple[LineCost, ...] = ()
+    """Lines before the first step and after the last one, as shares of the run's duration."""
+    before_share: float | None = None
+    """Part of the run's duration before its first step,"""
+    after_share: float | None = None
+    """and after its last one."""
     source: str = ""
     outcome: str = "completed"
     """How the run ended, one of recording.OUTCOMES."""
@@ -264,18 +270,6 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     def outside_lines(self) -> list[LineCost]:
         """Those outside of every phase and of the loss."""
         return [one for one in self.lines_in("other") if not one.before_backward]
-
-    @property
-    def saving_lines(self) -> tuple[LineCost, ...]:
-        """Line costs of statements outside of every phase that write data to files, beside the chores."""
-        places = {(one.file, one.line) for one in self.chores or ()}
-        return tuple(one for one in self.lines if one.saves and (one.file, one.line) not in places)
-
-    @property
-    def saving_share(self) -> float:
-        """What they take of the wall-clock, beyond what a single step stood still; no more than the chores leave."""
-        left = self.outside_share - self.chores_between_share
-        return max(min(total(self.saving_lines), left) - self.once_share, 0.0)
 
     @property
     def device_limits(self) -> bool:

@@ -59,12 +59,15 @@ def recompiling_share(vitals: Vitals) -> float:
 def announced_sync_share(vitals: Vitals) -> float:
     """Share in which the GPU idles because the host waited for a value (`.item()`); 0 below 5 %.
 
-    No more than the wait itself: other work of the host stays when the wait goes.
+    No more than the wait itself: other work of the host stays when the wait goes. Measured by the gap; a bound where
+    the GPU outruns its host, whose clock does not show when it idles within phases.
     """
     sync, gap = vitals.sync_share, vitals.gpu_gap_share
     if sync is None or gap is None or sync < IDLE_SHARE:
         return 0.0
-    idle = max(gap, min(vitals.gpu_idle_at_most, 1.0 - sync))  # while the host waits, the GPU works
+    idle = gap
+    if vitals.gpu_outruns_host:
+        idle = max(gap, min(vitals.gpu_idle_at_most, 1.0 - sync))  # while the host waits, the GPU works
     cost = min(idle - _explained(vitals), sync * _without_trips(vitals))
     return cost if cost >= IDLE_SHARE else 0.0
 

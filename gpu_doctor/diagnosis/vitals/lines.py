@@ -1,8 +1,7 @@
-"""Line costs fitted to the step clock, and what of the time between forward and backward is no loss.
+"""Line costs fitted to the step clock.
 
-The clock says how long a phase is, the looks only how it is divided. Looks are of the whole run, its slow first steps
-included, and a look that had to wait for the interpreter's lock falls into the phase that gave it up, most often one of
-torch's: Python of a few milliseconds is under-seen, and computing over-seen.
+The clock says how long a phase is, the looks only how it is divided: they are of the whole run, its slow first steps
+included.
 """
 
 from __future__ import annotations
@@ -17,64 +16,38 @@ FEW_LOOKS: Final = 3.0
 """So few looks divide nothing: what they say is left as it is."""
 MOST_TIMES: Final = 4.0
 """No line is made longer than so many times what was seen of it."""
-MOSTLY: Final = 0.5
-"""Where the clock has less than this of what was seen between forward and backward, most of that was no loss: nothing
-was differentiated after it."""
 
 
-def fitted(
-    lines: Sequence[LineCost], looks: int | None, found: Mapping[str, Any], targets: Iterable[LineCost] = ()
-) -> dict[str, Any]:
-    """The line costs as the clock has them, and the share of the losses without what trains nothing beside them.
+def fitted(lines: Sequence[LineCost], looks: int | None, found: Mapping[str, Any]) -> tuple[LineCost, ...]:
+    """The line costs as the clock has them, dearest first.
 
     Args:
         lines: of a recording.
         looks: how often its loop was looked at; None = not known, and taken for often.
         found: `forward_share` and its like, `other_share`, `loss_share` and `other_once_share`, of the clock.
-        targets: those of the lines in which what the loss is computed from is made of data that was there before the
-            forward: after it, too, that is no loss, as far as it is Python.
-
-    Returns:
-        `lines`, dearest first, and `loss_share`.
     """
-    loss, other = found.get("loss_share"), float(found.get("other_share") or 0.0)
-    within = min(loss or 0.0, other)
-    named = [one for one in lines if one.phase == "other" and not one.in_worker]
-    early = [one for one in named if one.before_backward]
-    late = [one for one in named if not one.before_backward]
-    if early and within < MOSTLY * total(early):
-        left = within / total(early)
-        late += [replace(one, share=one.share * (1.0 - left), before_backward=False) for one in early]
-        early = [replace(one, share=one.share * left) for one in early if left > 0]
-    made = {(one.file, one.line, one.function) for one in targets if not (one.in_torch or one.computes)}
 
-    def no_loss(one: LineCost) -> bool:
-        return bool(one.beside) or ((one.file, one.line, one.function) in made and not (one.in_torch or one.computes))
+    def share(name: str) -> float:
+        return float(found.get(name) or 0.0)
 
-    # Asked of the clock's share too: computing in torch is seen as often as it is long, so few looks here mean Python.
-    beside = part((one for one in early if no_loss(one)), early) if enough(max(within, total(early)), looks) else 0.0
-    if not early:  # nothing tells them apart
-        within = 0.0
-    once = float(found.get("other_once_share") or 0.0)
-    early = _scaled(early, looks, within, within)
-    late = _scaled(late, looks, other - within - once, other - within)
-    early = [replace(one, before_backward=False) if no_loss(one) and beside else one for one in early]
-    shares = {phase: float(found.get(f"{phase}_share") or 0.0) for phase in PHASES}
-    rest = [one for one in lines if one.in_worker or one.phase not in (*shares, "other")]
-    for phase, share in shares.items():
-        own = [one for one in lines if one.phase == phase and not one.in_worker]
-        if phase == "forward":
-            aside = min(float(found.get("no_grad_share") or 0.0), share)
-            if not any(one.no_grad for one in own):  # nothing tells them apart
-                aside = 0.0
-            rest += _scaled([one for one in own if one.no_grad], looks, aside, aside)
-            rest += _scaled([one for one in own if not one.no_grad], looks, share - aside, share - aside)
-        else:
-            rest += _scaled(own, looks, 0.0, share)
-    return {
-        "lines": tuple(sorted((*rest, *early, *late), key=lambda one: -one.share)),
-        "loss_share": None if loss is None else loss * (1.0 - beside),
-    }
+    loss = min(share("loss_share"), share("other_share"))
+    aside = min(share("no_grad_share"), share("forward_share"))
+    outside = share("other_share") - loss
+    # Where the phase of a line is not told more closely, it has all of the phase.
+    loss, outside = (loss, outside) if any(one.before_backward for one in lines) else (0.0, loss + outside)
+    aside = aside if any(one.no_grad for one in lines) else 0.0
+    spans = {phase: (0.0, share(f"{phase}_share")) for phase in PHASES}
+    spans["forward"] = (share("forward_share") - aside,) * 2
+    spans |= {"no_grad": (aside, aside), "loss": (loss, loss)}
+    spans["other"] = (max(outside - share("other_once_share"), 0.0), outside)
+    parts: dict[str, list[LineCost]] = {}
+    for one in lines:
+        named = "loss" if one.before_backward else "no_grad" if one.no_grad else one.phase
+        parts.setdefault("" if one.in_worker or named not in spans else named, []).append(one)
+    told = parts.pop("", [])
+    for name, some in parts.items():
+        told += _scaled(some, looks, *spans[name])
+    return tuple(sorted(told, key=lambda one: -one.share))
 
 
 def total(lines: Iterable[LineCost]) -> float:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from gpu_doctor.cell import target_lines
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic, paced_arithmetic
 from gpu_doctor.diagnosis.vitals.compiling import compiling
 from gpu_doctor.diagnosis.vitals.device import device, tripped
@@ -137,12 +136,14 @@ def measure(recording: Recording) -> Vitals:
         "settings": recording.settings,
         "lines": recording.lines,
         "looks": recording.looks,
+        "around": recording.around,
         "source": recording.source,
         "outcome": recording.outcome,
         "reason": recording.reason,
         "chores": recording.chores,
         "traffic": recording.traffic,
         "run_s": float(steps.wall_s.sum()) if len(steps) else None,
+        **_around(recording),
     }
     begin_s = float(rest.start_s[0]) if len(rest) else 0.0
     for part in (memory, hardware, world, arithmetic, evaluation):
@@ -152,14 +153,22 @@ def measure(recording: Recording) -> Vitals:
         found |= device(rest, recording.setup.on_gpu)
         found |= tripped(found, recording.traffic)
         found |= compiling(recording.setup, rest) | paced_arithmetic(found)
-        models = recording.setup.flags.get("model_names", ())
-        targets = target_lines(recording.source, recording.lines, models)
-        found |= fitted(recording.lines, recording.looks, found, targets)
+        found["lines"] = fitted(recording.lines, recording.looks, found)
         batches = found["batches_per_step"]
         found["loaders_pulled"] = float(len(pulled(recording, fetch, batches))) if fetch is not None else None
         fetch, found["loaders_at_once"] = side_by_side(recording, fetch, batches)
         found |= fetching(rest, fetch, batches, recording.setup)
     return Vitals(**found)
+
+
+def _around(recording: Recording) -> dict[str, float]:
+    """Shares of the run's duration before its first step and after its last one."""
+    steps, whole_s = recording.steps, recording.duration_s
+    if not len(steps) or whole_s <= 0:
+        return {}
+    before_s, end_s = float(steps.start_s[0]), float(steps.start_s[-1] + steps.wall_s[-1])
+    shares = {"before_share": before_s / whole_s, "after_share": (whole_s - end_s) / whole_s}
+    return {name: min(max(share, 0.0), 1.0) for name, share in shares.items() if share == share}
 
 
 def _judged(steps: Steps) -> Steps:
@@ -210,12 +219,18 @@ def _shares(rest: Steps) -> dict[str, float | None]:
 
 
 def _once_s(rest: Steps) -> float:
-    """Seconds outside of all phases that one step had beyond the usual one, where no other had half as much; else 0."""
-    other = rest.other_s[(rest.count == 1) & np.isfinite(rest.other_s)]
-    if len(other) < FEWEST_STEPS:
+    """Seconds outside of all phases that one step had beyond the usual one, where no other had half as much; else 0.
+
+    What a step takes in which an epoch begins, the loop does between its epochs, however few there are.
+    """
+    single = rest.where((rest.count == 1) & np.isfinite(rest.other_s))
+    if len(single) < FEWEST_STEPS:
         return 0.0
+    other = single.other_s
     second, largest = np.partition(other, -2)[-2:] - np.median(other)
-    return float(largest) if largest > LONELY * max(second, 0.0) else 0.0
+    at = int(np.argmax(other))
+    begins_epoch = at > 0 and single.epoch[at] > single.epoch[at - 1]
+    return float(largest) if largest > LONELY * max(second, 0.0) and not begins_epoch else 0.0
 
 
 def _speed(recording: Recording, rest: Steps) -> dict[str, float | None]:

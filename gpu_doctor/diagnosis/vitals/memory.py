@@ -6,12 +6,17 @@ GPU: not yet run on one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from gpu_doctor.diagnosis.vitals.trend import Growth, rising, steps_done
 from gpu_doctor.recording import Column, Recording, Series, Steps
+from gpu_doctor.recording.setup import KeptBatches
+from gpu_doctor.recording.steps import ratio
+
+EXPLAINED: Final = 0.5
+"""Kept batches explain a rise that is no less than half of their bytes: the process gives other memory back."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class MemoryVitals:
     host_rise_bytes: float | None = None
     graphs_kept: bool | None = None
     """Every step's graph outlives it, as far as some were followed; None = none was."""
+    batches_kept: bool | None = None
+    """Every batch outlives many later ones, as far as some were followed; None = too few were."""
     growth_past_first_epoch: bool | None = None
     """The rates are of readings taken after the first epoch, when what is cached on first sight is there."""
     host_memory_available_bytes: float | None = None
@@ -84,12 +91,15 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
     }
     graphs = recording.setup.kept_graphs
     found["graphs_kept"] = None if graphs is None else graphs.all_steps
+    batches = recording.setup.kept_batches
+    found["batches_kept"] = None if batches is None else batches.every
     after_s = _second_epoch_s(steps)
     past = after_s is not None and _readings_after(recording, max(after_s, begin_s))
     since_s = max(after_s or 0.0, begin_s) if past else begin_s
     found["growth_past_first_epoch"] = bool(past)
     held = recording.one_series("process_held_bytes") or recording.one_series("process_rss_bytes")
-    found |= _growing("host", held, held, steps, since_s, found["host_memory_available_bytes"])
+    left = found["host_memory_available_bytes"]
+    found |= _growing("host", held, held, steps, since_s, left) or _by_batches(batches, held, steps, left)
     device = recording.setup.gpu_index
     if device is None:
         return found
@@ -129,6 +139,25 @@ def _growing(
         f"{where}_growth_bytes_per_step": grown.bytes_per_step,
         f"{where}_rise_bytes": grown.rise_bytes,
         f"{where}_steps_to_full": None if left is None else left / grown.bytes_per_step,
+    }
+
+
+def _by_batches(
+    kept: KeptBatches | None, held: Series | None, steps: Steps, left: float | None
+) -> dict[str, float | None]:
+    """The same of a run with few readings in which every batch was seen to be kept, and the memory rose by them."""
+    batches = ratio(steps.batches, steps.count)
+    if kept is None or not kept.every or held is None or not batches:
+        return {}
+    times, values = _between(held, 0.0, steps)
+    done = steps_done(steps, times)
+    rate = batches * kept.batch_bytes
+    if len(values) < 2 or not values[-1] - values[0] >= EXPLAINED * rate * (done[-1] - done[0]) > 0:
+        return {}
+    return {
+        "host_growth_bytes_per_step": rate,
+        "host_rise_bytes": rate * float(done[-1] - done[0]),
+        "host_steps_to_full": None if left is None else left / rate,
     }
 
 

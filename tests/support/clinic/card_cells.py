@@ -44,12 +44,6 @@ def read(loop: Loop, chores: tuple[Chore, ...] = (), /, **readings: float) -> Ca
     return play
 
 
-def ranks(own_s: tuple[float, ...], reduce_ms: float, hidden_ms: float, rank: int = 0) -> dict[str, object]:
-    """The setup of one process among its like."""
-    world = World(len(own_s), rank, len(own_s), 8e9, own_s, reduce_ms * 1e-3, hidden_ms * 1e-3, replicated=True)
-    return {"world": world, "model": ModelFacts({"cuda:0": 4 << 20}, wrapper="DistributedDataParallel")}
-
-
 def alone(gpus: int) -> dict[str, object]:
     """The setup of one process that trains on the first of several GPUs."""
     return {"world": World(visible_gpus=gpus), "model": ModelFacts({"cuda:0": 4 << 20})}
@@ -139,33 +133,6 @@ CELLS: tuple[Patient, ...] = (
         "compute",
         ("idle-gpus",),
         play=read(BUSY.but(setup=alone(4)), **CLOCKS),
-    ),
-    Recorded(
-        "ranks-that-wait-for-gradients",
-        "communication",
-        ("communication-bound",),
-        play=read(
-            BUSY.but(backward=14.0, gpu_work=20.0, setup=ranks((0.009, 0.009), reduce_ms=10.0, hidden_ms=1.0)),
-            **CLOCKS,
-        ),
-    ),
-    Recorded(
-        "ranks-that-hide-their-gradients",
-        "compute",
-        healthy=True,
-        never=("communication-bound", "straggler"),
-        play=read(BUSY.but(setup=ranks((0.009, 0.009), reduce_ms=3.0, hidden_ms=2.8)), **CLOCKS),
-    ),
-    Recorded(
-        "a-rank-that-is-late",
-        "communication",
-        ("straggler",),
-        play=read(
-            BUSY.but(
-                backward=14.0, gpu_work=20.0, setup=ranks((0.009, 0.019, 0.009, 0.009), reduce_ms=10.5, hidden_ms=0.3)
-            ),
-            **CLOCKS,
-        ),
     ),
     Recorded(
         "card-nearly-full",

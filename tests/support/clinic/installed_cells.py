@@ -15,7 +15,7 @@ import numpy as np
 from gpu_doctor.diagnosis.rules.prescriptions import CANNOT
 from gpu_doctor.recording import Metric, Recording, Series
 from gpu_doctor.recording.setup import World
-from tests.support.clinic.card_cells import BUSY, CLOCKS, ranks, read
+from tests.support.clinic.card_cells import BUSY, CLOCKS, read
 from tests.support.clinic.cell import Patient, Recorded
 from tests.support.recordings import Loop, on_gpu
 
@@ -135,18 +135,6 @@ CELLS: tuple[Patient, ...] = (
         ("needless-accumulation",),
         play=in_pieces(
             read(BUSY.but(gpu_util=45.0, caught_up=1.0, gpu_work=6.0, gpu_gap=4.0, peak_share=0.2), **CLOCKS), 4
-        ),
-    ),
-    Recorded(
-        "ranks-that-reduce-every-micro-batch",
-        "communication",
-        ("sync-on-every-microbatch",),
-        play=in_pieces(
-            read(
-                BUSY.but(backward=14.0, gpu_work=20.0, setup=ranks((0.009, 0.009), reduce_ms=3.5, hidden_ms=1.0)),
-                **CLOCKS,
-            ),
-            4,
         ),
     ),
 )

@@ -79,19 +79,10 @@ CELLS: tuple[Patient, ...] = (
         play=read(BUSY.but(capability=(7, 5), tensor_active=None, setup=GPT), **CLOCKS),
     ),
     Recorded(
-        "card-with-an-odd-vocabulary",
-        "compute",
-        ("unaligned-shapes",),
-        play=read(
-            BUSY.but(setup={**GPT, "model": ModelFacts(unaligned=("lm_head: Linear 768 x 50257",))}),
-            **CLOCKS,
-        ),
-    ),
-    Recorded(
         "card-with-a-padded-vocabulary",
         "compute",
         healthy=True,
-        never=("unaligned-shapes", "emulated-half-precision"),
+        never=("emulated-half-precision",),
         play=read(BUSY.but(setup=GPT), **CLOCKS),
     ),
     Recorded(

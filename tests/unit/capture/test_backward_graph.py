@@ -1,10 +1,9 @@
-"""What the walk through a loss's graph tells; what autograd keeps is counted by its own hooks."""
+"""What the walk through a loss's graph tells."""
 
 from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from gpu_doctor.capture.describe.backward_graph import backward_graph
-from gpu_doctor.diagnosis.rules.compute.needless_checkpointing import KEPT
 
 TRIANGLE = torch.ones(8, 8, dtype=torch.bool).tril()
 
@@ -33,7 +31,6 @@ def test_leaves_and_operations() -> None:
     graph = backward_graph(net(torch.rand(2, 4)).sum())
     assert {id(one) for one in graph.leaves} == {id(one) for one in net.parameters()}
     assert graph.operations == 10 and graph.attention == ()
-    assert graph.result_bytes == 4 * (2 * 3 + 2 * 3 + 2 * 1 + 1), "two products, ReLU, the sum; no view"
 
 
 @pytest.mark.parametrize("nothing", [None, 3.0, torch.zeros(1), []])
@@ -89,22 +86,7 @@ class Named(torch.autograd.Function):
 def test_what_a_function_of_the_users_keeps_is_not_taken_for_torchs() -> None:
     x = torch.rand(4, requires_grad=True)
     graph = backward_graph(Named.apply(x).sum())  # type: ignore[no-untyped-call]
-    assert [id(one) for one in graph.leaves] == [id(x)] and graph.result_bytes == 4 * (4 + 1)
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
-def test_the_results_of_nested_tensors_are_not_known(layout: torch.layout) -> None:
-    ragged = torch.nested.nested_tensor([torch.rand(2, 3), torch.rand(4, 3)], layout=layout, requires_grad=True)
-    graph = backward_graph(torch.nested.to_padded_tensor(2.0 * ragged, 0.0).sum())
-    assert graph.operations == 4 and len(graph.leaves) == 1 and graph.result_bytes is None
-
-
-def test_of_a_graph_that_is_too_large_the_results_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    loss = nn.Sequential(*(nn.Linear(4, 4) for _ in range(8)))(torch.rand(2, 4)).sum()
-    assert backward_graph(loss).result_bytes
-    monkeypatch.setattr("gpu_doctor.capture.describe.backward_graph.MOST_OPERATIONS", 12)
-    assert backward_graph(loss).result_bytes is None
+    assert [id(one) for one in graph.leaves] == [id(x)]
 
 
 def test_cross_attention_has_keys_of_its_own() -> None:
@@ -170,32 +152,3 @@ def test_no_tensor_lives_on_for_it() -> None:
         assert ref() is None and len(graph.leaves) == 1
     finally:
         gc.enable()
-
-
-def transformer() -> nn.Module:
-    return nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.1)
-
-
-def convolutions() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Dropout(0.1))
-
-
-def linear() -> nn.Module:
-    return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 8))
-
-
-@pytest.mark.parametrize(
-    ("make", "shape"), [(transformer, (2, 8, 32)), (convolutions, (2, 3, 16, 16)), (linear, (8, 32))]
-)
-def test_what_autograd_keeps_is_within_the_bound(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
-    net, kept = make(), {}
-
-    def pack(one: torch.Tensor) -> torch.Tensor:
-        kept[one.untyped_storage().data_ptr()] = one.untyped_storage()
-        return one
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda one: one):
-        loss = net(torch.rand(shape)).sum()
-    own = {p.untyped_storage().data_ptr() for p in net.parameters()}
-    truth = sum(one.nbytes() for place, one in kept.items() if place not in own)
-    assert 0 < truth <= KEPT * (backward_graph(loss).result_bytes or 0.0)

@@ -67,7 +67,7 @@ def test_the_taps_are_seen_by_what_they_take_now_not_by_what_the_cell_did_before
 def polled(run: Run, reading_s: float, look_s: float) -> Poller:
     """A poller on the run's clock whose readings and looks cost so much CPU."""
 
-    def look() -> None:
+    def look(_: float) -> None:
         run.work(look_s)
 
     class Probe:

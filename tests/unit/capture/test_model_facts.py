@@ -20,7 +20,7 @@ def test_bytes_by_device_and_dtype() -> None:
     found = model_facts([net, net[0]])
     assert found.device_bytes == {"cpu": 4 * 72 + 2 * 64}
     assert found.dtype_bytes == {"float32": 288, "bfloat16": 128}
-    assert not found.compiled and found.wrapper == "" and found.unaligned == ()
+    assert not found.compiled and found.wrapper == ""
 
 
 def test_frozen_parameters_are_told() -> None:
@@ -48,25 +48,6 @@ def test_channels_last_is_told_by_strides(shape: tuple[int, ...], kind: Any) -> 
     assert not channels_last(torch.rand(shape))
     assert channels_last(torch.rand(shape).to(memory_format=kind))
     assert not channels_last(torch.rand(8, 4)) and not channels_last(None)
-
-
-def test_awkward_widths_largest_first() -> None:
-    net = nn.ModuleDict(
-        {
-            "embed": nn.Embedding(1000, 64),
-            "small": nn.Linear(64, 3),
-            "good": nn.Linear(64, 128),
-            "head": nn.Linear(64, 50257),
-            "lstm": nn.LSTM(60, 100),
-        }
-    )
-    assert model_facts([net]).unaligned == ("head: Linear 64 x 50257", "lstm: LSTM 60 x 100")
-
-
-def test_the_channels_of_an_image_are_not_awkward() -> None:
-    assert model_facts([nn.Sequential(nn.Conv2d(3, 64, 7))]).unaligned == ()
-    assert model_facts([nn.Conv2d(64, 60, 3)]).unaligned == ("model: Conv2d 64 x 60",)
-    assert model_facts([nn.Conv2d(60, 60, 3, groups=60)]).unaligned == ()
 
 
 def test_wrappers_are_told() -> None:
@@ -114,7 +95,8 @@ def test_optimizers_that_cannot() -> None:
 def test_groups_that_differ_say_nothing() -> None:
     one, two = nn.Linear(8, 8), nn.Linear(8, 8)
     groups: list[dict[str, Any]] = [{"params": one.parameters(), "foreach": False}, {"params": two.parameters()}]
-    assert optimizer_facts(torch.optim.SGD(groups, lr=0.1)).foreach is None
+    found = optimizer_facts(torch.optim.SGD(groups, lr=0.1))
+    assert found.foreach is None and found.groups == 2
     assert optimizer_facts(torch.optim.SGD(one.parameters(), lr=0.1, foreach=False)).foreach is False
 
 

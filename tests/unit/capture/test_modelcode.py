@@ -134,7 +134,7 @@ class NotAsking(Asking):
     ("module", "width"),
     [
         (Causal(), 32),
-        (nn.ModuleList([Head() for _ in range(4)]), 32),
+        (nn.ModuleList([Head() for _ in range(4)]), 8),
         (Annotated(), 32),
         (Around(), 16),
         (Asking(), 32),

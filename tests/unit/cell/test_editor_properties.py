@@ -92,13 +92,8 @@ def cells(draw: st.DrawFn) -> str:
 def asked(text: str) -> None:
     """Every question that there is about a text."""
     costs = [LineCost("<cell>", at, "f", line.strip(), "forward", 0.1) for at, line in enumerate(text.splitlines(), 1)]
-    for of_costs in (room.batch_lines, room.elsewhere_lines, room.target_lines, room.beside_lines, room.needed_lines):
-        of_costs(text, costs)
     room.waiting_lines(text, costs), room.moved_lines(text, costs)
-    for of_text in (room.one_by_one_rows, room.gradient_rows, room.barred_rows, room.loop_rows, room.operator_rows):
-        of_text(text)
-    room.saving_rows(text), room.kept_graphs(text), room.constant_rows((text,), frozenset({"x", "self.seen"}))
-    room.trains_nothing(text, 2, (text + "\n",)), room.hushed(text, {"slow-python"})
+    room.kept_graphs(text), room.hushed(text, {"slow-python"})
     source = CellSource(text)
     room.reaches(source, {}), room.called_names(source)
     if source.tree is not None:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.verdict import classified, verdict
 from gpu_doctor.recording.setup import Traffic
-from tests.support.recordings import Loop, on_gpu
+from tests.support.recordings import Loop, line, on_gpu
 
 
 @pytest.mark.parametrize(
@@ -63,9 +64,7 @@ def test_trips_to_the_host_that_the_gpus_clock_saw_are_billed_once(trips: float,
     assert classified(vitals) == bottleneck
 
 
-@pytest.mark.parametrize(("loader", "words"), [(True, "waiting for data"), (False, "making batches")])
-def test_input_is_waiting_where_there_is_a_loader_and_making_batches_where_there_is_none(
-    loader: bool, words: str
-) -> None:
-    vitals = Loop(wait=10.0).vitals()
-    assert words in verdict("input", [], [], vitals if loader else replace(vitals, loader=None))
+def test_input_is_waiting_for_a_loader_and_batches_that_the_loop_makes_are_the_hosts_work() -> None:
+    assert "waiting for data" in verdict("input", [], [], Loop(wait=10.0).vitals())
+    made = replace(line("x, y = make(rows)", 0.5), pulled=True)
+    assert diagnose(Loop(has_loader=False, other=10.0, lines=(made,)).recording()).bottleneck == "host"

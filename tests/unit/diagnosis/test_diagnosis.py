@@ -19,7 +19,6 @@ from gpu_doctor.diagnosis.silent_rules import Silence
 from gpu_doctor.diagnosis.verdict import verdict
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import LineCost, Recording, Steps
-from gpu_doctor.recording.setup import OptimizerFacts
 from gpu_doctor.recording.steps import INFERENCE
 from gpu_doctor.report import as_text as report
 from gpu_doctor.report.sections import Reported
@@ -135,24 +134,11 @@ def test_a_wait_that_nothing_found_is_about_is_said_beside_the_dearest_finding()
     assert "Waiting for data takes more, 46 %" in diagnosis.verdict
 
 
-@pytest.mark.parametrize(
-    ("in_torch", "said"),
-    [
-        (True, "outside of any module takes more, 40 %"),
-        (False, ""),
-    ],
-)
-def test_what_lies_between_the_phases_is_said_beside_a_small_finding(in_torch: bool, said: str) -> None:
+def test_what_lies_between_the_phases_is_named_before_a_small_finding() -> None:
     """Pyro's SVI: its tracing took 46 %, and the verdict was a loader that took 6 %."""
-    looks = (line("svi.step(x, y)", 0.4, in_torch=in_torch),)
-    adam = OptimizerFacts("Adam", tensors=20, elements=2_000, can_fuse=True, longer_s=(1e-3, 1.5e-3, 2e-3))
-    loop = Loop(forward=3.0, backward=3.0, optimizer=3.0, other=6.0, lines=looks, setup={"optimizer_facts": (adam,)})
-    diagnosis = diagnose(loop.recording())
-    assert diagnosis.bottleneck == "host"
-    if in_torch:
-        assert [one.rule for one in diagnosis.findings] == ["unfused-optimizer"]
-    beside = diagnosis.verdict.removeprefix(diagnosis.findings[0].headline)
-    assert beside != diagnosis.verdict and bool(beside) is bool(said) and said in beside
+    looks = (line("svi.step(x, y)", 0.4, in_torch=True),)
+    diagnosis = diagnose(Loop(forward=3.0, backward=3.0, optimizer=3.0, other=6.0, lines=looks).recording())
+    assert diagnosis.bottleneck == "host" and "svi.step(x, y)" in diagnosis.verdict
 
 
 def test_a_risk_alone_is_the_verdict_and_called_one() -> None:
@@ -360,7 +346,7 @@ def test_a_text_of_a_hundred_lines_is_read_once(monkeypatch: pytest.MonkeyPatch)
     parse = ast.parse
     monkeypatch.setattr(ast, "parse", lambda text, *rest, **named: read.append(text) or parse(text, *rest, **named))
     diagnosis = diagnose(costly(cell))
-    assert {"memory-growth", "slow-generator"} <= {one.rule for one in diagnosis.findings}, "else nobody reads it"
+    assert "slow-python" in {one.rule for one in diagnosis.findings}
     diagnose(costly(cell))
     times = sum("def batches" in one for one in read)  # numpy parses signatures of its own, the first time
     assert 1 <= times <= 3, "by each of those who read it, once"

@@ -40,7 +40,6 @@ COMPUTES, PYTHON = line("h = x @ W", 0.2, in_torch=True), line("print(h)", 0.2)
         ((COMPUTES,), True),
         ((COMPUTES, PYTHON), True),
         ((COMPUTES, PYTHON, PYTHON), False),
-        ((replace(PYTHON, computes=True), PYTHON), True),
         ((replace(COMPUTES, in_worker=True), PYTHON), False),
         ((replace(COMPUTES, before_backward=True), PYTHON), False),
         ((replace(COMPUTES, phase="forward"), PYTHON), False),

@@ -122,3 +122,9 @@ def test_numbers_of_numpys_are_written_as_plain_ones(tmp_path: Path) -> None:
     odd = Recording(steps=steps, settings={"vary.lr": object()})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match="plain values only, not a object"):
         odd.save(tmp_path / "odd.npz")
+
+
+def test_what_earlier_versions_recorded_besides_is_skipped(tmp_path: Path) -> None:
+    more = {"world": {"world_size": 2, "reduce_s": 0.1}, "loss_by_hand": {"rows": 8}}
+    recording = load(written(tmp_path, lambda header: header["setup"].update(more), nothing))
+    assert recording.setup.world is not None and recording.setup.world.world_size == 2

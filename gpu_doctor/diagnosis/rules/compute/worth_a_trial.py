@@ -199,8 +199,8 @@ STORED: Final = 0.5
 """From this share of convolutions on the model has been converted: those with one input channel cannot be told."""
 LOOKED_AT: Final = 5
 """Forwards after which shapes are known not to change."""
-LONG: Final = 256
-"""Tokens of a long sequence: below, the products of tokens with tokens are a small part of a layer's."""
+SHORT_SHARE: Final = 0.05
+"""Sequences are short where tokens with tokens make less than this of a layer's products: see `_long`."""
 LOSS_SCALED: Final = re.compile(r"GradScaler|\.scale\(|\bscale_loss\b|loss_scale")
 """Text of a loop that scales its loss itself, with `scaler.scale(loss)`, apex's `scale_loss` or `loss * loss_scale`."""
 BACKWARD: Final = re.compile(r"(?<!accelerator)(?<!fabric)(?<!engine)\.backward\(")
@@ -456,9 +456,10 @@ def _by_hand(vitals: Vitals) -> tuple[tuple[str, ...], Prescription] | None:
         return None
     if len(inputs.shape) != 3 and not ("int" in inputs.dtype and len(inputs.shape) == 2):
         return None
+    first, second = inputs.shape[:2]
     batch = vitals.loader.batch_size if vitals.loader is not None else None
-    tokens = min(one for one in inputs.shape[:2] if one != batch or set(inputs.shape[:2]) == {batch})
-    if tokens < LONG:
+    tokens = first if batch == second != first else second
+    if not _long(tokens, model.attention_width):
         return None
     cure = WEIGHTLESS if model.asks_weights else FUSED
     return (*model.attention, f"sequences of {tokens} (input {sizes(inputs.shape)})"), cure
@@ -467,7 +468,9 @@ def _by_hand(vitals: Vitals) -> tuple[tuple[str, ...], Prescription] | None:
 def _slow_kernel(vitals: Vitals) -> tuple[tuple[str, ...], Prescription] | None:
     """Calls of the fused attention that went to a slower kernel, as the graph of the first backward shows."""
     calls = vitals.setup.attention_calls or ()
-    slow = [one for one in calls if one.queries >= LONG and _misses_its_kernel(vitals, one)]
+    slow = [
+        one for one in calls if _long(one.keys, one.heads * (one.head_size or 0)) and _misses_its_kernel(vitals, one)
+    ]
     if not slow:
         return None
     one = max(slow, key=lambda one: one.calls * one.samples * one.heads * one.queries * one.keys)
@@ -475,6 +478,14 @@ def _slow_kernel(vitals: Vitals) -> tuple[tuple[str, ...], Prescription] | None:
     size = "" if one.head_size is None else f", heads of size {one.head_size}"
     shape = f"{one.samples} samples, {one.heads} heads, {one.queries} tokens{size}, {one.dtype}"
     return (f"{formatting.count(one.calls, 'call')} of attention went to {kernel}", shape), TAKEN
+
+
+def _long(tokens: int, width: int) -> bool:
+    """True if attention over so many tokens is a noticeable part of a transformer layer of a width.
+
+    Of a token, a layer multiplies 12 width^2 weights (attention and a fourfold perceptron) and 2 tokens * width pairs.
+    """
+    return tokens >= SHORT_SHARE * (6 * width + tokens)
 
 
 def _misses_its_kernel(vitals: Vitals, one: AttentionCalls) -> bool:

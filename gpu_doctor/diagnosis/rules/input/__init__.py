@@ -3,7 +3,6 @@
 from types import ModuleType
 
 from gpu_doctor.diagnosis.rules.input import (
-    augmentation_in_loop,
     data_starved,
     epoch_edges,
     iterable_duplicated,
@@ -19,5 +18,4 @@ MODULES: tuple[ModuleType, ...] = (
     workers_cannot_start,
     small_shared_memory,
     iterable_duplicated,
-    augmentation_in_loop,
 )

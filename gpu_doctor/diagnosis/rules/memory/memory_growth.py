@@ -6,22 +6,28 @@ What it means
 
 Why it costs you
     Nothing until it is full; then the run ends, often after hours. Most often a list or a sum keeps a loss or an output
-    with the whole graph behind it: every activation of every step.
+    with the whole graph behind it: every activation of every step. Or something keeps the batches: a list, a replay
+    memory without a bound, or `itertools.cycle(loader)`, which keeps all batches of its first pass to repeat them.
 
 What to try
     Keep numbers, not tensors: `losses.append(loss.item())`. On a GPU, where reading each step would make the loop wait,
     `.detach()`; on a CPU that is not enough, since small tensors that live on pin the heap around them (23 kB a step
     were measured, 35 kB with the graph). Evaluate under `torch.inference_mode()`. A loop that predicts keeps its
-    outputs on purpose; they are named only where they will not fit, and can be written to a file as they come.
+    outputs on purpose; they are named only where they will not fit, and can be written to a file as they come. Instead
+    of `itertools.cycle(loader)`, a generator that begins the loader anew: it also shuffles and augments anew. A memory
+    of past samples gets a bound: `collections.deque(maxlen=...)`.
 
 When to leave it
     When the growth is intended and ends in time, such as a cache of the dataset that fits.
 """
 
+import re
+
 from gpu_doctor import formatting
 from gpu_doctor.cell import Kept, kept_graphs
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.memory import EXPLAINED
 
 NEEDS = ("host_growth_bytes_per_step",)
 
@@ -66,6 +72,22 @@ WRITTEN = Prescription(
     "done += len(outputs)",
 )
 
+CYCLE = "itertools.cycle"
+CYCLES = re.compile(r"\bcycle\(")
+"""In the text of a cell whose iterator has no name."""
+ANEW = Prescription(
+    "Begin the loader anew instead of repeating kept batches",
+    Safety.BY_HAND,
+    code="def forever(loader):\n    while True:\n        yield from loader\nbatches = forever(loader)",
+    changes="Each pass is shuffled and augmented anew.",
+)
+BOUNDED = Prescription(
+    "Keep no whole batches, or so many at most",
+    Safety.BY_HAND,
+    code="kept = collections.deque(maxlen=1000)  # import collections",
+    changes="Older ones are forgotten.",
+)
+
 
 def check(vitals: Vitals) -> Finding | None:
     """Fires on the side that is full first: the GPU or the host."""
@@ -73,6 +95,8 @@ def check(vitals: Vitals) -> Finding | None:
     if not sides:
         return None
     where, rate, rise, left = min(sides, key=lambda one: one[3] if one[3] is not None else float("inf"))
+    if where == "host" and _by_batches(vitals, rate):
+        return _batches(vitals, rate, rise, left) if rise >= SEEN_RISE_BYTES else None
     kept = kept_graphs(vitals.source, vitals.model_names)
     if not _told(vitals, rate, rise, left, kept):
         return None
@@ -81,7 +105,6 @@ def check(vitals: Vitals) -> Finding | None:
     because = f": line {named.line} keeps `{named.value}` of every step" if named is not None else ""
     if named is None and vitals.graphs_kept:
         because = ": the graph behind every step's output is kept"
-    soon = f"The memory is full after about {formatting.about(left)} more steps." if left is not None else ""
     graphs = kept or vitals.graphs_kept
     cures = (*((EVALUATED,) if graphs else ()), WRITTEN) if vitals.predicts else _cures(kept, vitals.on_gpu)
     return Finding(
@@ -95,8 +118,54 @@ def check(vitals: Vitals) -> Finding | None:
             *(f"cell line {one.line}: {one.text}" for one in kept[:3]),
         ),
         prescriptions=cures,
-        risk=soon or "The memory will be full, and the run will end.",
+        risk=_full(left),
     )
+
+
+def _by_batches(vitals: Vitals, rate: float) -> bool:
+    """Whether kept batches explain the rise: all that were followed live on, and it is no less than half of theirs."""
+    kept = vitals.setup.kept_batches
+    if kept is None or not vitals.batches_kept or vitals.graphs_kept:
+        return False
+    return EXPLAINED * kept.batch_bytes * max(vitals.batches_per_step or 1.0, 1.0) <= rate
+
+
+def _batches(vitals: Vitals, rate: float, rise: float, left: float | None) -> Finding | None:
+    """Every batch that the loader delivers is kept; None by what forgets them in time."""
+    kept = vitals.setup.kept_batches
+    if kept is None or kept.bounded:
+        return None
+    cycles = kept.kind == CYCLE or (not kept.keeper and bool(CYCLES.search(vitals.source)))
+    who = f"`{kept.keeper}` ({kept.kind}) keeps every batch" if kept.keeper else "every batch is kept"
+    return Finding(
+        rule="memory-growth",
+        headline=f"Memory grows by {formatting.size(rate)} a step: {who}.",
+        cost_share=None,
+        kind="hint",
+        evidence=(
+            f"the process's memory rose by {formatting.size(rise)} during the recording, and the rate does not fall",
+            f"all {kept.followed} batches that were followed are still in memory; a batch has "
+            f"{formatting.size(kept.batch_bytes)}",
+        ),
+        prescriptions=(ANEW,) if cycles else (BOUNDED,),
+        risk=_end_of_pass(vitals, kept.batch_bytes, left) if kept.kind == CYCLE else _full(left),
+    )
+
+
+def _end_of_pass(vitals: Vitals, batch_bytes: float, left: float | None) -> str:
+    """What becomes of the memory of a `cycle`, which keeps one pass and then repeats it."""
+    batches = vitals.loader.batches if vitals.loader is not None else None
+    if not batches:
+        return "It grows until one whole pass over the loader is kept."
+    if left is not None and left < batches / vitals.rounds - vitals.steps:
+        return _full(left)
+    return f"One whole pass will be kept: {formatting.size(batches * batch_bytes)}."
+
+
+def _full(left: float | None) -> str:
+    if left is None:
+        return "The memory will be full, and the run will end."
+    return f"The memory is full after about {formatting.about(left)} more steps."
 
 
 def _side(vitals: Vitals, where: str) -> tuple[str, float, float, float | None] | None:

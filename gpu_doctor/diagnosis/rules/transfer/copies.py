@@ -139,8 +139,6 @@ SMALL_BYTES: Final = 64e3
 """Their mean size; CUDA stages pageable copies below 64 kB through its command buffer."""
 MOSTLY: Final = 0.5
 """At least half of the copies, or of the bytes, are of a kind."""
-EMPTY_SHARE: Final = 0.5
-"""From here on the GPU waits for the host, and the host's seconds in a copy are the loop's."""
 OWN_TYPE: Final = Prescription(
     "The loader pins already, but not your own batch type: give it a pin_memory method",
     Safety.BY_HAND,
@@ -200,7 +198,7 @@ def _many_small(vitals: Vitals) -> Finding | None:
     empty = vitals.caught_up_share
     if empty is None or vitals.transfer_share is None:
         return None
-    cost = max(vitals.exposed_transfer_share or 0.0, share if empty >= EMPTY_SHARE else 0.0)
+    cost = max(vitals.exposed_transfer_share or 0.0, share if vitals.gpu_outruns_host else 0.0)
     cost = gpu_pace.at_most(vitals, cost)
     each_s = share * (vitals.host_step_s or 0.0) / copies
     return Finding(

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
-from gpu_doctor.capture.taps.padding import PaddingLooks
+from gpu_doctor.capture.taps.batch_looks import BatchLooks
 from gpu_doctor.recording.setup import Padding
 
 TEXTS: Any = [torch.arange(1, 4 + n % 20) for n in range(40)]
@@ -36,10 +36,10 @@ class Ticks:
         return self.now
 
 
-def counted(batches: Iterator[Any], notes: list[str] | None = None) -> tuple[PaddingLooks, int]:
+def counted(batches: Iterator[Any], notes: list[str] | None = None) -> tuple[BatchLooks, int]:
     """The looks at some batches, counted as the tap counts them."""
     heard: list[str] = [] if notes is None else notes
-    looks, done = PaddingLooks(Ticks(), heard.append), 0
+    looks, done = BatchLooks(Ticks(), heard.append), 0
     for batch in batches:
         looks.left -= 1
         if looks.left < 0:
@@ -58,15 +58,15 @@ def test_looks_become_rarer() -> None:
 
 def test_sums_are_of_the_padded_batches() -> None:
     looks, _ = counted(iter([collate(TEXTS[:4]), torch.arange(1, 129).reshape(4, 32), collate(TEXTS[4:8], 40)]))
-    assert looks.facts() == (
+    assert looks.padding.facts() == (
         Padding("batch", "0", 3, 2, 8, 4 * 32 + 4 * 40, 4 * 6 + 4 * 10, 3 + 4 + 5 + 6 + 7 + 8 + 9 + 10, 3, 10, 32, 40),
     )
 
 
 def test_no_tensor_in_the_memory_of_the_cpu_is_not_measured() -> None:
     looks, _ = counted(iter([torch.zeros(4, 32, device="meta")] * 5))
-    assert looks.facts() is None
-    assert counted(iter([torch.randn(4, 32)] * 5))[0].facts() == ()
+    assert looks.padding.facts() is None
+    assert counted(iter([torch.randn(4, 32)] * 5))[0].padding.facts() == ()
 
 
 def test_a_batch_whose_reading_raises_is_the_last_that_is_looked_at() -> None:
@@ -76,9 +76,9 @@ def test_a_batch_whose_reading_raises_is_the_last_that_is_looked_at() -> None:
 
     notes: list[str] = []
     looks, done = counted(iter([Odd()] * 20), notes)
-    assert looks.facts() is None and done == 1
+    assert looks.padding.facts() is None and done == 1
     (note,) = notes
-    assert note.startswith("Padding could not") and note.endswith(": no")
+    assert note.startswith("The batches could not") and note.endswith(": no")
 
 
 def test_the_loader_that_is_trained_on_is_told() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dis
-import json
 import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any, cast
@@ -57,32 +59,36 @@ def test_what_torchs_own_python_computes_is_torchs() -> None:
     assert seen[0] is not None and seen[0].file == HERE and seen[0].in_torch
 
 
-def test_a_line_is_innermost_where_no_library_runs_inside_of_it() -> None:
-    seen: list[Place | None] = []
-
-    def look(_: int) -> int:
-        seen.append(Places().of(sys._getframe()))
-        return 0
-
-    sorted([1], key=look)
-    here = Places().of(sys._getframe())
-    assert here is not None and here.innermost
-    assert seen[0] is not None and seen[0].innermost, "compiled code has no frames"
-    (asked,) = (one for one in [Places().of(frame) for frame in _within_a_library()] if one is not None)
-    assert asked.file == HERE and not asked.innermost
+def running() -> list[str]:
+    """The generators of this file on the stack of whoever calls, by name, innermost first."""
+    return [one.function for one in Places().generators(sys._getframe(1)) if one.file == HERE]
 
 
-def _within_a_library() -> list[FrameType]:
-    """The frame of `json`'s own Python that calls back."""
-    frames: list[FrameType] = []
+class Numbers:
+    def __next__(self) -> list[str]:
+        return running()
 
-    def parsed(_: str) -> int:
-        frame = sys._getframe(1)
-        frames.append(frame)
-        return 1
 
-    json.loads("[1]", parse_int=parsed)
-    return frames
+def test_generators_that_are_pulled_from_are_told() -> None:
+    def made() -> Iterator[list[str]]:
+        yield running()
+
+    def through() -> Iterator[list[str]]:
+        yield from made()
+
+    @contextmanager
+    def opened() -> Iterator[list[str]]:
+        yield running()
+
+    async def streamed() -> AsyncIterator[list[str]]:
+        yield running()
+
+    assert next(made()) == ["made"] and next(through()) == ["made", "through"]
+    assert next(Numbers()) == ["__next__"]
+    assert asyncio.run(anext(streamed())) == ["streamed"]  # type: ignore[arg-type]
+    assert running() == [] and [running() for _ in range(1)] == [[]], "an expression is Python of its own line"
+    with opened() as found:
+        assert found == [], "what a with statement resumes makes no batch"
 
 
 LOOPS = """

@@ -15,6 +15,7 @@ RULE = "attention"
 GPT = ModelFacts(
     {"cpu": 500 << 20},
     attention=("h.0.attn: CausalSelfAttention",),
+    attention_width=768,
 )
 BY_HAND: dict[str, Any] = {"model": GPT, "inputs": InputFacts(40, 1, (16, 1024), "int64", "cpu")}
 TRAINING = Loop(batch=16, forward=10.0, backward=20.0, optimizer=2.0, setup=BY_HAND)

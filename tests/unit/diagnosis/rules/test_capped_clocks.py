@@ -40,22 +40,19 @@ def test_locked_without_a_reason_given() -> None:
     assert surely(RULE, card(clock_limit_bits=0, sm_clock_mhz=900))
 
 
-def test_well() -> None:
-    assert asked(RULE, card(clock_limit_bits=0, sm_clock_mhz=1980)) is None
-    assert asked(RULE, on_gpu()) is None
-
-
 @pytest.mark.parametrize(
     "change",
     [
+        {"clock_limit_bits": 0, "sm_clock_mhz": 1980},
         {"gpu_util_pct": 5},  # idle
         {"clock_limit_bits": 0x4},  # at its own power limit, as a busy card is
         {"clock_limit_bits": 0x40},  # hot: throttled says so
         {"sm_clock_mhz": 1830},  # a boost that is seldom reached
         {"clock_limit_bits": 0, "sm_clock_mhz": 1500},  # no reason, and not so low
+        {"clock_limit_bits": 0, "sm_clock_mhz": 900, "gpu_util_pct": 45},  # a half busy card, without a reason
     ],
 )
-def test_what_no_setting_did(change: dict[str, Any]) -> None:
+def test_well(change: dict[str, Any]) -> None:
     assert asked(RULE, card(**change)) is None
 
 
@@ -88,7 +85,3 @@ def test_whether_a_mig_slice_is_busy_is_not_known() -> None:
     recording = card()
     series = tuple(one for one in recording.series if one.metric.name != "gpu_util_pct")
     assert asked(RULE, replace(recording, series=series)) is None
-
-
-def test_a_half_busy_card_lowers_its_clocks_without_a_reason() -> None:
-    assert asked(RULE, card(clock_limit_bits=0, sm_clock_mhz=900, gpu_util_pct=45)) is None

@@ -25,35 +25,29 @@ def test_sick() -> None:
     assert RULE in named(sick_loop)
 
 
-def test_well() -> None:
-    assert asked(RULE, with_more(LOOP, traffic=Traffic(to_device=200, to_device_bytes=3e8))) is None
+@pytest.mark.parametrize(
+    "traffic",
+    [
+        Traffic(to_device=200, to_device_bytes=3e8),
+        Traffic(to_device=200, to_host=100, to_host_bytes=400.0),  # values that stay on the host
+        Traffic(to_device=200, to_host=2, round_trips=2, round_trip_s=0.25),  # a rare trip of an evaluation
+    ],
+)
+def test_well(traffic: Traffic) -> None:
+    assert asked(RULE, with_more(LOOP, traffic=traffic)) is None
 
 
-def test_values_that_stay_on_the_host_are_no_round_trip() -> None:
-    assert asked(RULE, with_more(LOOP, traffic=Traffic(to_device=200, to_host=100, to_host_bytes=400.0))) is None
-
-
-def test_a_rare_trip_of_an_evaluation_is_left_alone() -> None:
-    rare = Traffic(to_device=200, to_host=2, round_trips=2, round_trip_s=0.25)
-    assert asked(RULE, with_more(LOOP, traffic=rare)) is None
-
-
-def test_what_it_costs_is_no_computing() -> None:
-    # 4 of 16 ms a step: the device's clock, which knows a step's begin and end alone, takes them for work
-    often = Traffic(
-        to_device=300, to_device_bytes=3e8, to_host=100, to_host_bytes=1e8, round_trips=100, round_trip_s=0.4
-    )
-    assert diagnose(with_more(LOOP, traffic=often).recording()).bottleneck == "transfer"
+@pytest.mark.parametrize(
+    ("loop", "round_trip_s"),
+    [
+        (LOOP, 0.4),  # 4 of 16 ms a step: the device's clock takes them for work
+        (LOOP.but(caught_up=0.9, gpu_util=35.0), 0.9),  # 9 of 16 ms, the queue empty at every step's end
+    ],
+)
+def test_what_it_costs_is_transfer_and_no_computing(loop: Loop, round_trip_s: float) -> None:
+    often = replace(TRIPS, round_trip_s=round_trip_s)
+    assert diagnose(with_more(loop, traffic=often).recording()).bottleneck == "transfer"
     assert diagnose(with_more(LOOP, traffic=Traffic(to_device=200)).recording()).bottleneck == "compute"
-
-
-def test_trips_that_take_most_of_a_step_are_transfer_too() -> None:
-    # 9 of 16 ms a step, the queue empty at every step's end and the GPU seldom busy
-    often = Traffic(
-        to_device=300, to_device_bytes=3e8, to_host=100, to_host_bytes=1e8, round_trips=100, round_trip_s=0.9
-    )
-    empty = on_gpu(forward=6.0, sync=4.0, gpu_gap=0.5, gpu_work=15.5, caught_up=0.9, gpu_util=35.0)
-    assert diagnose(with_more(empty, traffic=often).recording()).bottleneck == "transfer"
 
 
 # 4 of 16 ms a step are copies, half of them back from the host, from where each trip takes 5 ms

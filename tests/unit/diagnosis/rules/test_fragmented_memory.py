@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.found import asked, surely
 from tests.support.recordings import on_gpu, read
 
@@ -21,20 +23,15 @@ def test_retries_beside_unused_memory() -> None:
     assert any("3 allocations" in one for one in surely(RULE, recording).evidence)
 
 
-def test_well() -> None:
-    assert (
-        asked(RULE, read(on_gpu(peak_share=0.6).recording(), torch_reserved_bytes=60e9, torch_alloc_retries=0)) is None
-    )
-
-
-def test_a_cache_left_by_an_earlier_cell_is_no_fragmentation() -> None:
-    assert asked(RULE, read(on_gpu(peak_share=0.2).recording(), torch_reserved_bytes=60e9)) is None
-
-
-def test_twice_of_little_is_missed_by_nobody() -> None:
-    assert asked(RULE, read(on_gpu(peak_share=0.1).recording(), torch_reserved_bytes=[1e9] * 4 + [30e9] * 20)) is None
-
-
-def test_retries_of_a_card_that_is_simply_full() -> None:
-    recording = read(on_gpu(peak_share=0.95).recording(), torch_reserved_bytes=78e9, torch_alloc_retries=9)
+@pytest.mark.parametrize(
+    ("peak", "reserved", "retries"),
+    [
+        (0.6, 60e9, 0),
+        (0.2, 60e9, 0),  # an earlier cell's cache
+        (0.1, [1e9] * 4 + [30e9] * 20, 0),  # twice of little is missed by nobody
+        (0.95, 78e9, 9),  # a card that is simply full
+    ],
+)
+def test_well(peak: float, reserved: float | list[float], retries: int) -> None:
+    recording = read(on_gpu(peak_share=peak).recording(), torch_reserved_bytes=reserved, torch_alloc_retries=retries)
     assert asked(RULE, recording) is None

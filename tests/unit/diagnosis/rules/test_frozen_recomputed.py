@@ -9,7 +9,7 @@ import pytest
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording.setup import FrozenForward
-from tests.support.found import asked, named, rule, sick
+from tests.support.found import asked, named, sick
 from tests.support.recordings import Loop, on_gpu
 
 RULE = "frozen-recomputed"
@@ -30,21 +30,9 @@ def test_sick() -> None:
     assert found.cost_share == pytest.approx(0.4 * 7 / 8)
     assert "Teacher" in found.headline and "8 times" in found.evidence[1] and "4 KiB a sample" in found.evidence[2]
     (cure,) = found.prescriptions
-    assert 1 / (1 - 0.35) <= (cure.predicted_speedup or 0.0) < 1.7 and "augmented" in cure.changes
+    assert found.kind == "at-most" and "augmented" in cure.changes
     compile(cure.code, RULE, "exec")
     assert named(taught(0.4)) == [RULE]
-
-
-def test_the_training_finds_its_caches_warm_without_it() -> None:
-    """As after any work beside the training: more goes than the forwards take, the more the shorter a step is."""
-    ends = []
-    for times in (1.0, 4.0):
-        probe = Loop(forward=6.0 * times, backward=times, optimizer=times, setup={"parameter_bytes": 2_000_000})
-        (cure,) = sick(RULE, taught(0.5, probe, passes=1e9)).prescriptions
-        assert cure.predicted_low and cure.predicted_speedup and cure.predicted_high
-        assert cure.predicted_low < 2.0 < cure.predicted_speedup < cure.predicted_high
-        ends.append(cure.predicted_high)
-    assert ends[0] > ends[1] > 2.0
 
 
 def test_the_dearest_of_several_is_named() -> None:
@@ -52,8 +40,7 @@ def test_the_dearest_of_several_is_named() -> None:
     small = replace(TEACHER, model="Small", wall_s=1e-3)
     one = loop.recording()
     frozen = (small, *(one.setup.frozen or ()))
-    found = rule(RULE).finds(measure(replace(one, setup=replace(one.setup, frozen=frozen))))
-    assert found is not None and "Teacher" in found.headline
+    assert "Teacher" in sick(RULE, replace(one, setup=replace(one.setup, frozen=frozen))).headline
 
 
 def test_well() -> None:
@@ -78,9 +65,9 @@ def test_on_a_gpu_it_is_the_device_that_runs_it() -> None:
     loop = taught(0.2, on_gpu(forward=8.0))
     assert asked(RULE, loop) is None, "nobody read the device's clock by phase"
     recording = loop.recording()
-    vitals = measure(replace(recording, steps=replace(recording.steps, gpu_forward_s=recording.steps.gpu_s * 0.4)))
-    found = rule(RULE).finds(vitals)
-    assert found is not None and vitals.gpu_forward_share and vitals.forward_share
+    recording = replace(recording, steps=replace(recording.steps, gpu_forward_s=recording.steps.gpu_s * 0.4))
+    vitals, found = measure(recording), sick(RULE, recording)
+    assert vitals.gpu_forward_share and vitals.forward_share
     assert found.cost_share == pytest.approx(vitals.gpu_forward_share * 0.2 / vitals.forward_share * 7 / 8, rel=0.01)
 
 

@@ -16,9 +16,6 @@ def test_sick() -> None:
     recording = calling(Loop(other=10.0), "collect-garbage", 0.5, 100)
     finding = asked(RULE, recording)
     assert finding is not None and finding.cost_share == pytest.approx(0.5)
-    cure = finding.prescriptions[0]
-    assert cure.predicted_low and cure.predicted_speedup and cure.predicted_high
-    assert cure.predicted_low < 2.0 < cure.predicted_speedup < cure.predicted_high < 2.7
     assert named(recording) == [RULE]
 
 
@@ -44,4 +41,3 @@ def test_a_librarys_collections_can_be_made_short() -> None:
     assert finding is not None
     (cure,) = finding.prescriptions
     assert "gc.freeze()" in cure.code
-    assert cure.predicted_low and cure.predicted_speedup and cure.predicted_low < 1.7 < cure.predicted_speedup

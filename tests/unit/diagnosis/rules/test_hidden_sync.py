@@ -56,30 +56,23 @@ def test_a_masks_index_in_the_models_own_forward() -> None:
     assert sick(RULE, loop).cost_share == pytest.approx(2 / 9, rel=0.02)
 
 
-def test_well() -> None:
-    assert asked(RULE, on_gpu()) is None
-    assert asked(RULE, SICK.but(lines=(of(8, 6 / 9),))) is None, "indices wait for nothing"
-    assert asked(RULE, Loop(other=6.0, source=SOURCE, lines=(of(7, 0.5),))) is None, "on a CPU nothing is asynchronous"
+CALL = LineCost("<cell>", 4, "<module>", "loss = net(x[mask])", "forward", 6 / 9, True)
 
 
-def test_behind_a_full_queue_a_wait_only_shows_where_the_gpu_works() -> None:
-    assert asked(RULE, SICK.but(gpu_gap=0.05, gpu_work=8.95)) is None
-
-
-def test_what_is_cut_out_on_the_cpu_before_the_copy_waits_for_nothing() -> None:
-    assert asked(RULE, SICK.but(lines=(of(2, 6 / 9),))) is None
-
-
-def test_a_line_that_only_launches_is_no_wait() -> None:
-    """0.15 of 3 ms a step: so long takes it to launch some kernels."""
-    quick = SICK.but(other=0.15, gpu_gap=1.0, gpu_work=2.15, lines=(of(7, 0.048),))
-    assert asked(RULE, quick) is None
-
-
-def test_other_work_of_the_same_line_is_not_its_wait() -> None:
-    """`net(x[mask])`: what torch's own modules take under the line is launching."""
-    call = LineCost("<cell>", 4, "<module>", "loss = net(x[mask])", "forward", 6 / 9, True)
-    assert asked(RULE, SICK.but(other=0.0, forward=7.0, source="", lines=(call,))) is None
+@pytest.mark.parametrize(
+    "loop",
+    [
+        on_gpu(),
+        SICK.but(lines=(of(8, 6 / 9),)),  # indices wait for nothing
+        Loop(other=6.0, source=SOURCE, lines=(of(7, 0.5),)),  # on a CPU nothing is asynchronous
+        SICK.but(gpu_gap=0.05, gpu_work=8.95),  # behind a full queue a wait only shows where the GPU works
+        SICK.but(lines=(of(2, 6 / 9),)),  # cut out on the CPU, before the copy
+        SICK.but(other=0.15, gpu_gap=1.0, gpu_work=2.15, lines=(of(7, 0.048),)),  # 0.15 ms: it only launches
+        SICK.but(other=0.0, forward=7.0, source="", lines=(CALL,)),  # torch's own modules under the line launch
+    ],
+)
+def test_well(loop: Loop) -> None:
+    assert asked(RULE, loop) is None
 
 
 def test_waits_that_were_heard_are_host_syncs() -> None:

@@ -40,6 +40,7 @@ def test_predictions_are_fetched_together() -> None:
     [
         on_gpu(),
         READING.but(gpu_gap=0.05, gpu_work=8.95),  # the wait only shows where the GPU works
+        READING.but(gpu_gap=0.2, gpu_work=8.8, caught_up=0.5),  # what it may idle within phases was not measured
         READING.but(wait=2.0, gpu_work=9.0),  # the loader fills the gap
         Loop(),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from gpu_doctor.diagnosis.rules.memory.memory_growth import WRITTEN
 from gpu_doctor.recording import Recording
-from gpu_doctor.recording.setup import KeptGraphs
+from gpu_doctor.recording.setup import KeptBatches, KeptGraphs
 from tests.support.found import asked, surely
 from tests.support.recordings import READINGS, Loop, on_gpu, read
 
@@ -45,7 +46,7 @@ def test_sick() -> None:
         "line 4 keeps `loss` of every step" in found.headline
         and "losses.append(loss.item())" in found.prescriptions[0].code
     )
-    assert found.cost_share == 0.0 and "full after about 16" in found.risk and "000 more steps" in found.risk
+    assert found.cost_share is None and "full after about 16" in found.risk and "000 more steps" in found.risk
 
 
 def test_on_a_gpu_its_memory_and_no_number_to_wait_for() -> None:
@@ -162,3 +163,46 @@ def test_graphs_that_outlive_their_steps_need_no_near_limit(source: str) -> None
     assert asked(RULE, held(grown, kept(5), available=400 * GIB)) is None, "a list that is cleared each epoch"
     assert asked(RULE, held(grown, far, available=400 * GIB)) is None, "nobody looked"
     assert asked(RULE, held(GIB + 2 * MIB * RAMP, kept(40), available=400 * GIB)) is None, "single pages"
+
+
+CYCLED = KeptBatches(25, 25, 2.0 * MIB, "batches", "itertools.cycle")
+"""Of SLOW's 400 steps, a batch each."""
+BY_BATCHES = SLOW.but(steps_per_epoch=20_000, loader={"batches": 20_000})
+
+
+def keeping(kept: KeptBatches, rise: float = 1.0, loop: Loop = BY_BATCHES, readings: int = READINGS) -> Recording:
+    """A loop whose memory rose by this part of the batches that it kept."""
+    made = loop.but(setup={"kept_batches": kept})
+    return held(GIB + rise * 400 * kept.batch_bytes * np.linspace(0.0, 1.0, readings), made, available=100 * GIB)
+
+
+@pytest.mark.parametrize("readings", [READINGS, 4])
+def test_batches_that_are_kept_are_told_with_what_keeps_them(readings: int) -> None:
+    found = surely(RULE, keeping(CYCLED, readings=readings))
+    assert found.kind == "hint" and found.risk
+    assert "`batches` (itertools.cycle)" in found.headline and "2 MiB a step" in found.headline
+    assert "all 25 batches" in found.evidence[1] and "yield from loader" in found.prescriptions[0].code
+
+
+def test_a_cycle_ends_with_its_pass_and_a_list_does_not() -> None:
+    pass_ends = BY_BATCHES.but(loader={"batches": 500})
+    assert "whole pass" in surely(RULE, keeping(CYCLED, loop=pass_ends)).risk
+    kept = surely(RULE, keeping(replace(CYCLED, keeper="seen", kind="list"), loop=pass_ends))
+    assert "more steps" in kept.risk and "maxlen" in kept.prescriptions[0].code
+    unnamed = replace(CYCLED, keeper="", kind="")
+    assert "every batch is kept" in surely(RULE, keeping(unnamed)).headline
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        keeping(replace(CYCLED, alive=24)),
+        keeping(replace(CYCLED, bounded=True)),
+        keeping(CYCLED, rise=0.0),
+        keeping(CYCLED, rise=0.3, readings=4),
+        keeping(replace(CYCLED, batch_bytes=0.5 * MIB)),
+    ],
+    ids=["one is gone", "a bound", "the dataset holds them", "less than they have", "little"],
+)
+def test_batches_that_explain_no_growth(of: Recording) -> None:
+    assert asked(RULE, of) is None

@@ -30,19 +30,18 @@ def test_it_says_where_the_inputs_are() -> None:
     assert "its inputs on cpu" in sick(RULE, FORGOTTEN.but(setup=setup)).evidence[0]
 
 
-def test_well() -> None:
-    assert asked(RULE, on_gpu()) is None
-    assert asked(RULE, Loop(forward=10.0, backward=20.0)) is None
+SPLIT = ModelFacts(device_bytes={"cpu": 4_000_000, "cuda:0": 4_000_000})
 
 
-def test_no_gpu_is_invented() -> None:
-    assert asked(RULE, FORGOTTEN.but(setup={"devices": (), "model": HERE})) is None
-
-
-def test_a_tiny_model_may_stay() -> None:
-    assert asked(RULE, FORGOTTEN.but(forward=1.0, backward=2.0, optimizer=0.5)) is None
-
-
-def test_a_model_that_is_partly_on_the_gpu_was_put_there_on_purpose() -> None:
-    split = ModelFacts(device_bytes={"cpu": 4_000_000, "cuda:0": 4_000_000})
-    assert asked(RULE, FORGOTTEN.but(setup={"devices": CARD, "model": split})) is None
+@pytest.mark.parametrize(
+    "loop",
+    [
+        on_gpu(),
+        Loop(forward=10.0, backward=20.0),
+        FORGOTTEN.but(setup={"devices": (), "model": HERE}),  # no GPU is invented
+        FORGOTTEN.but(forward=1.0, backward=2.0, optimizer=0.5),  # a tiny model may stay
+        FORGOTTEN.but(setup={"devices": CARD, "model": SPLIT}),  # put there on purpose
+    ],
+)
+def test_well(loop: Loop) -> None:
+    assert asked(RULE, loop) is None

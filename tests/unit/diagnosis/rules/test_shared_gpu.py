@@ -33,15 +33,14 @@ def test_in_a_container_memory_that_nobody_here_holds() -> None:
     assert surely(RULE, card(gpu_memory_used_bytes=70e9)).risk
 
 
-def test_well() -> None:
-    assert asked(RULE, card()) is None
-    assert asked(RULE, card(other_processes=0, other_processes_bytes=0)) is None
-
-
-def test_a_desktop_is_no_neighbour() -> None:
-    small = card(other_processes=3, other_processes_bytes=5e8, other_processes_util_pct=2)
-    assert asked(RULE, small) is None
-
-
-def test_a_listed_card_without_others_has_a_large_context_of_its_own() -> None:
-    assert asked(RULE, card(gpu_memory_used_bytes=50e9, other_processes=0)) is None
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"other_processes": 0, "other_processes_bytes": 0},
+        {"other_processes": 3, "other_processes_bytes": 5e8, "other_processes_util_pct": 2},  # a desktop
+        {"gpu_memory_used_bytes": 50e9, "other_processes": 0},  # a large context of its own
+    ],
+)
+def test_well(change: dict[str, float]) -> None:
+    assert asked(RULE, card(**change)) is None

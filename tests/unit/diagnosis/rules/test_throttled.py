@@ -30,19 +30,18 @@ def test_sick() -> None:
     assert [one.rule for one in diagnose(recording).findings] == [RULE]
 
 
-def test_well() -> None:
-    cool = {**HOT, "clock_limit_bits": 0, "sm_clock_mhz": 1980}
-    assert asked(RULE, read(on_gpu().recording(), 0, **cool)) is None  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("bits", [0x1, 0x4, 0x100])
-def test_idle_and_the_power_limit_of_a_busy_card_are_no_throttling(bits: int) -> None:
-    assert asked(RULE, read(on_gpu().recording(), 0, **{**HOT, "clock_limit_bits": bits})) is None  # type: ignore[arg-type]
-
-
-def test_an_idle_card_lowers_its_clocks_by_itself() -> None:
-    idle = {**HOT, "gpu_util_pct": 3}
-    assert asked(RULE, read(on_gpu().recording(), 0, **idle)) is None  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"clock_limit_bits": 0, "sm_clock_mhz": 1980},
+        {"clock_limit_bits": 0x1},  # it idles
+        {"clock_limit_bits": 0x4},  # the power limit of a busy card
+        {"clock_limit_bits": 0x100},
+        {"gpu_util_pct": 3},  # an idle card lowers its clocks by itself
+    ],
+)
+def test_well(change: dict[str, float]) -> None:
+    assert asked(RULE, read(on_gpu().recording(), 0, **{**HOT, **change})) is None  # type: ignore[arg-type]
 
 
 def test_another_cards_heat_is_not_this_ones() -> None:

@@ -1,0 +1,228 @@
+"""The model runs in passes that teach it nothing, or teach nothing by themselves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines, hot_lines
+from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+
+HEAVY: Final = Cause(
+    name="heavy-evaluation",
+    needs=("evaluation_share",),
+    page="""\
+Evaluation passes take a large part of the run.
+
+What it means
+    Between training steps the loop runs the model over validation data. The seconds of those passes are counted here,
+    and those of their batches too. Passes of the trained model without gradients that no loader fed may also be
+    rollouts (reinforcement learning) or generation, which make the data that is trained on: the model is called in the
+    same way.
+
+Why it costs you
+    Nothing is learned meanwhile. The price is a bound: all that evaluation takes.
+
+What to try
+    Evaluate less often, on a fixed part of the data, with a larger batch, with workers of its own, and under
+    `torch.inference_mode()`. The accuracy of the batch that is trained on needs no second forward: training has made
+    its outputs. Rollouts: step several environments at once, so that one forward serves all of them.
+
+When to leave it
+    When each evaluation decides something (early stopping, model selection) and the run is short anyway; and rollouts
+    as such: half of them is half of the data.
+""",
+)
+RECORDED: Final = Cause(
+    name="eval-with-gradients",
+    needs=("forward_share", "evaluation_facts"),
+    page="""\
+Evaluation records gradients that nobody ever asks for.
+
+What it means
+    The model is called in evaluation mode while gradients are enabled. `model.eval()` changes dropout and batch norm;
+    it does not turn the recording off.
+
+Why it costs you
+    Every operation writes down how to go backwards and keeps its inputs alive until the output is dropped, so that new
+    memory is touched instead of old memory reused; transformer encoder layers do not take their fused path. Peak memory
+    is that of training. The price is a bound: all that those passes take. How much of it the recording is, a run
+    without it tells.
+
+What to try
+    `with torch.inference_mode():` around the evaluation, or `torch.no_grad()` where its outputs are trained on later.
+
+When to leave it
+    When the gradients are wanted (forces, saliency, attacks): those are not counted here.
+""",
+)
+AGAIN: Final = Cause(
+    name="redundant-forward",
+    needs=("forward_share", "backward_share", "step_wall_s", "no_grad_share"),
+    page="""\
+The trained model runs once more in each step, without gradients.
+
+What it means
+    Beside the forward that the loss is computed from, the step calls the model again under `torch.no_grad()`, still in
+    training mode: for the accuracy of the batch, for a curve, for a target. How long that takes is measured. What its
+    outputs are for is not known to gpu_doctor. In evaluation mode it is `heavy-evaluation`.
+
+Why it costs you
+    It computes as much as the forward that is trained on. The price is a bound: all that these forwards take.
+
+What to try
+    For a metric, use the outputs that training has computed for the batch, detached. What needs a forward of its own
+    (other data, the weights after the update) is as telling every hundred steps.
+
+When to leave it
+    When training needs the outputs: targets of self-training, samples of a generator, rollouts of a policy.
+""",
+)
+CAUSES: Final = (HEAVY, RECORDED, AGAIN)
+
+EVALUATION_SHARE: Final = 0.20
+"""Evaluation that takes less is usual."""
+EACH_STEP: Final = 0.5
+"""Of the steps: so often no validation data is gone through, but the batch at hand."""
+FEWEST: Final = 3
+"""Forwards that must have been seen to record in vain: the first batch of a run may be a try."""
+MOSTLY: Final = 0.5
+"""Of the forwards that were looked at: from here on the recording is the cause."""
+FROM_TRAINING: Final = Prescription(
+    text="If it runs on the training batch (for its accuracy): use the outputs that training has computed already",
+    safety=Safety.BY_HAND,
+    code="outputs = model(inputs)  # as trained on\n"
+    "hits += (outputs.detach().argmax(1) == targets).sum()  # no second forward",
+    changes="The accuracy is then that of the outputs before the update, in training mode (dropout, batch statistics).",
+)
+SELDOM: Final = Prescription(
+    text="What needs a forward pass of its own: every n steps, on as few samples as possible",
+    safety=Safety.BY_HAND,
+    code="if step % 100 == 0:\n    with torch.no_grad():\n        ...",
+)
+UNRECORDED: Final = Prescription(
+    text="Evaluate without recording gradients",
+    safety=Safety.BY_HAND,
+    code="with torch.inference_mode():\n    for inputs, targets in val_loader:\n        outputs = model(inputs)",
+)
+SEVERAL: Final = Prescription(
+    text="If it collects training data: let one forward pass serve several environments or prompts",
+    safety=Safety.BY_HAND,
+    code="actions = policy(torch.stack(observations))  # of all environments at once",
+)
+
+
+def check(vitals: Vitals) -> tuple[Finding, ...]:
+    """Evaluation with the one cause of its seconds, and forwards without gradients within the steps."""
+    found = (_recorded(vitals) or _heavy(vitals), _again(vitals))
+    return tuple(one for one in found if one is not None)
+
+
+def _heavy(vitals: Vitals) -> Finding | None:
+    """Evaluation takes at least a fifth of the wall-clock."""
+    share = vitals.evaluation_share
+    if share is None or share < EVALUATION_SHARE:
+        return None
+    if not _fed(vitals):
+        return _passes(vitals, share)
+    return Finding(
+        rule=HEAVY.name,
+        headline=f"Evaluation takes {formatting.share(share)} of the time: at most that can be saved.",
+        cost_share=share,
+        kind="at-most",
+        evidence=hot_lines(vitals, ("evaluation",)),
+        prescriptions=(_less_often(vitals, "Evaluate half as often, or on a part of the data", "model, val_loader"),),
+    )
+
+
+def _passes(vitals: Vitals, share: float) -> Finding:
+    """No evaluation loader delivered the batches: an evaluation, a rollout and a generation look alike."""
+    each_step = (vitals.evaluated_steps_share or 0.0) >= EACH_STEP
+    return Finding(
+        rule=HEAVY.name,
+        headline=f"Passes without gradients (evaluation, or rollouts that collect training data) take at most "
+        f"{formatting.share(share)} of the time.",
+        cost_share=share,
+        kind="at-most",
+        evidence=("their batches did not come from a DataLoader", *hot_lines(vitals, ("evaluation",))),
+        prescriptions=(
+            *((FROM_TRAINING,) if each_step and vitals.loader is not None else ()),
+            _less_often(vitals, "If it is evaluation: do it less often, or on a part of the data", "model"),
+            SEVERAL,
+        ),
+    )
+
+
+def _recorded(vitals: Vitals) -> Finding | None:
+    """Evaluation forwards recorded gradients that no backward used, and the recording can take time.
+
+    A GPU with a full queue does not wait for the host's recording.
+    """
+    facts = vitals.evaluation_facts
+    if facts is None or facts.with_gradients < max(FEWEST, MOSTLY * facts.forwards) or vitals.device_limits:
+        return None
+    trains = bool(vitals.setup.optimizers)
+    # A pass that nothing else tells from training makes the forward of its step long.
+    spent = (vitals.evaluation_share or vitals.uneven_forward_share) if trains else vitals.forward_share
+    if not spent:
+        return None
+    share = spent * facts.with_gradients / facts.forwards
+    what, phase = ("Evaluation", "evaluation") if trains else ("The model", "forward")
+    often = _less_often(vitals, "Evaluate half as often, or on a part of the data", "model, val_loader")
+    return Finding(
+        rule=RECORDED.name,
+        headline=f"{what} records gradients that nobody uses, in passes that take {formatting.share(share)} of the "
+        "time: at most that can be saved.",
+        cost_share=share,
+        kind="at-most",
+        evidence=(
+            f"{facts.with_gradients} of {facts.forwards} inspected forward passes in evaluation mode recorded "
+            "gradients that no backward pass used",
+            *hot_lines(vitals, (phase,) if vitals.evaluation_share else ("forward",)),
+        ),
+        prescriptions=(UNRECORDED, *((often,) if trains and share >= EVALUATION_SHARE else ())),
+    )
+
+
+def _again(vitals: Vitals) -> Finding | None:
+    """Forwards of the trained model in training mode that recorded no gradients take a tenth of the wall-clock.
+
+    Loops with several optimizers (the generator's samples in a critic's step) and loops without a loader (rollouts)
+    call their models so on purpose.
+    """
+    share, step_s, forward = vitals.no_grad_share, vitals.host_step_s, vitals.forward_share
+    own = vitals.setup.idle_inputs is not None and vitals.loader is not None and len(vitals.setup.optimizers) == 1
+    if not share or not forward or step_s is None or not vitals.backward_share or not own:
+        return None
+    if vitals.on_gpu:  # the host is soon done with it, the GPU is not
+        if vitals.gpu_forward_share is None:
+            return None
+        share = vitals.gpu_forward_share * min(share / forward, 1.0)
+    if share < RESIDUAL_SHARE:
+        return None
+    lines = [one for one in vitals.lines_in("forward") if one.no_grad]
+    return Finding(
+        rule=AGAIN.name,
+        headline=f"The model runs once more in each step, without gradients: at most {formatting.share(share)} of the "
+        "time, if training does not need it.",
+        cost_share=share,
+        kind="at-most",
+        evidence=(
+            f"{formatting.seconds(share * step_s)} of every step of {formatting.seconds(step_s)}",
+            *dearest_lines(lines, vitals.source),
+        ),
+        prescriptions=(FROM_TRAINING, SELDOM),
+    )
+
+
+def _fed(vitals: Vitals) -> bool:
+    """Whether a loader of its own delivers what is evaluated."""
+    return any(one.role == "evaluation" for one in vitals.setup.loaders)
+
+
+def _less_often(vitals: Vitals, text: str, what: str) -> Prescription:
+    """A condition in the loop's own terms: a loop that runs over its data once has no second epoch to wait for."""
+    each_step = (vitals.evaluated_steps_share or 0.0) >= EACH_STEP
+    when = "epoch % 2 == 0" if not each_step and (vitals.epochs or 1) > 1 else "step % 500 == 0"
+    return Prescription(text, Safety.BY_HAND, code=f"if {when}:\n    evaluate({what})")

@@ -1,0 +1,163 @@
+"""The model, or the loss, is computed for one item of a batch after the other: told by what was counted in a step."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import dearest_lines, hot_lines
+from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.recording.setup import InputFacts
+
+PER_SAMPLE: Final = """
+The model is called once for each item of a batch instead of once for all of them.
+
+What it means
+    The loop takes a batch from its loader and then hands the model one sample, or one bag of instances, after the
+    other: a step has as many forward passes as its batch has items. Each call reads all weights again and leaves a
+    graph of its own for the backward.
+
+Why it costs you
+    A layer's product of 64 rows takes little longer than that of one: the weights are read once, and the call's own
+    cost is paid once. On a GPU each call launches every kernel of the model. The backward is as long a chain of small
+    pieces.
+
+What to try
+    Hand the model the whole batch. Samples of different length: pad them and mask what is padded, or sort those of a
+    length into one batch. Bags of instances: put the instances of all bags into one tensor, call the model once, and
+    take its output apart by the bags' sizes. What must be done item by item (a loss with a condition) is done on the
+    outputs.
+
+When to leave it
+    When one item fills the device already, or batch statistics would change what is trained (batch norm).
+"""
+LOSS: Final = """
+The loss is made piece by piece in a Python loop: over samples, pairs or boxes.
+
+What it means
+    Between forward and backward the step makes hundreds of operations on tensors, more than its batch has samples. They
+    were counted in the graph of the first backward. Each handles a few numbers.
+
+Why it costs you
+    An operation on a few numbers takes some microseconds of Python and of torch's own bookkeeping, and as much again on
+    the way back, however little there is to compute. On a GPU each is a kernel to be launched.
+
+What to try
+    Compute it for all samples at once: index with tensors instead of a loop variable, compare with broadcasting
+    (`z[:, None] - z[None, :]`), choose with a mask instead of `if`, sum once at the end. `torch.func.vmap` turns a
+    function of one sample into one of a batch.
+
+When to leave it
+    When the pieces are large themselves, or of sizes too different to be padded.
+"""
+CAUSES: Final = (
+    Cause("per-sample-forward", PER_SAMPLE, ("forward_share", "inputs")),
+    Cause("loss-in-a-loop", LOSS, ("loss_share", "backward_share", "step_wall_s")),
+)
+EXCLUDES = ("launch-bound", "small-batch", "model-too-small")
+
+FEWEST: Final = 8
+"""Samples of a batch, and forwards in its step, from which on it is told: four tiles of an image are no batch."""
+ALL_OF_THEM: Final = 0.9
+"""Forwards of a step over its samples: some may be left out, and a last batch is smaller."""
+MANY_OPERATIONS: Final = 200
+"""A loss of a few terms has some ten operations."""
+FEW_SHAPES: Final = 2
+"""The items of a batch that have more shapes than that differ in length."""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where a step has about as many forwards as samples, or more operations of its loss than samples."""
+    return _model(vitals) or _loss(vitals)
+
+
+def _model(vitals: Vitals) -> Finding | None:
+    inputs, samples = vitals.inputs, vitals.samples_per_step
+    if inputs is None or samples is None or not _each(vitals, inputs, samples):
+        return None
+    spent = vitals.passes_share
+    if vitals.on_gpu:  # it waits for launches, or its kernels of one row take about as long as those of all rows
+        launching = vitals.launching_share if vitals.gpu_outruns_host else None
+        spent = launching or vitals.together("gpu_forward", "gpu_backward")
+    share = spent * (1.0 - 1.0 / samples)
+    if share < RESIDUAL_SHARE:
+        return None
+    often = inputs.per_step or 0.0
+    shape = ", ".join(str(one) for one in inputs.shape)
+    more = "or more " if often >= inputs.most_per_step else ""
+    return Finding(
+        rule="per-sample-forward",
+        headline="The model is called once per item instead of once per batch: at most "
+        f"{formatting.share(share)} of the time.",
+        cost_share=share,
+        kind="at-most",
+        evidence=(
+            f"{formatting.grouped(often)} {more}forward passes in a step of {formatting.count(samples, 'sample')}, "
+            f"{'each' if inputs.shapes < FEW_SHAPES else 'mostly'} with a tensor of shape ({shape})",
+            *hot_lines(vitals, ("forward",)),
+        ),
+        prescriptions=(_together(inputs),),
+    )
+
+
+def _each(vitals: Vitals, inputs: InputFacts, samples: float) -> bool:
+    """Whether each sample of a batch has a forward of its own."""
+    often = inputs.per_step
+    if vitals.loader is None or not vitals.backward_share or not inputs.shape or often is None or samples < FEWEST:
+        return False
+    if often < max(FEWEST, ALL_OF_THEM * min(samples, inputs.most_per_step)):
+        return False
+    if often < inputs.most_per_step and often * ALL_OF_THEM > samples:
+        return False  # more forwards than samples: a cell that is called for every time step
+    batch = round(samples / max(vitals.batches_per_step or 1.0, 1.0))
+    return inputs.shapes > FEW_SHAPES or batch not in inputs.shape[:2]  # whole batches: one for each time step
+
+
+def _together(inputs: InputFacts) -> Prescription:
+    """What one call for the batch needs."""
+    if len(inputs.shape) > 1 and inputs.shape[0] > 1:
+        return Prescription(
+            text="Call the model once for all items of the batch: join them, and take the output apart by their sizes",
+            safety=Safety.BY_HAND,
+            code="sizes = [len(item) for item in batch]\n"
+            "outputs = model(torch.cat(batch)).split(sizes)  # one call; then pool each item's part",
+        )
+    pad = " Samples of different sizes are padded to one, or sorted by size into batches."
+    return Prescription(
+        text=f"Call the model once, with the whole batch.{pad if inputs.shapes > FEW_SHAPES else ''}",
+        safety=Safety.BY_HAND,
+        code="outputs = model(inputs)  # all samples of the batch in one call\nloss = criterion(outputs, targets)",
+    )
+
+
+def _loss(vitals: Vitals) -> Finding | None:
+    loss, backward, step_s = vitals.loss_share, vitals.backward_share, vitals.host_step_s
+    pieces, operations = vitals.setup.loss_operations, vitals.setup.graph_operations
+    if loss is None or not backward or step_s is None or not pieces or not operations or vitals.device_limits:
+        return None
+    if loss < RESIDUAL_SHARE or pieces < max(MANY_OPERATIONS, vitals.samples_per_step or 0.0):
+        return None
+    share = loss + backward * min(pieces / operations, 1.0)
+    return Finding(
+        rule="loss-in-a-loop",
+        headline=f"The loss is computed piece by piece: at most {formatting.share(share)} of the time, backward "
+        "included.",
+        cost_share=share,
+        kind="at-most",
+        evidence=(
+            f"of every step of {formatting.seconds(step_s)}, {formatting.seconds(loss * step_s)} lie between forward "
+            f"and backward and {formatting.seconds(backward * step_s)} in the backward",
+            f"{pieces} of the {operations} operations that the backward goes through were made after the forward",
+            *dearest_lines((one for one in vitals.lines if one.before_backward), vitals.source),
+        ),
+        prescriptions=(
+            Prescription(
+                text="Compute the loss for the whole batch at once: index, compare and choose with tensors",
+                safety=Safety.BY_HAND,
+                code="different = targets[:, None] != targets[None, :]  # every pair at once\n"
+                "distances = torch.cdist(outputs, outputs)\n"
+                "loss = distances.masked_fill(different, 0.0).mean()",
+            ),
+        ),
+    )

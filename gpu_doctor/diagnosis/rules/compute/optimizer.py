@@ -1,0 +1,116 @@
+"""The optimizer takes a large part of the step, in many small operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import gpu_pace
+from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.recording.setup import OptimizerFacts
+
+UNFUSED: Final = Cause(
+    name="unfused-optimizer",
+    needs=("optimizer_share", "optimizer_facts"),
+    page="""\
+The optimizer steps its parameters one by one, or in many small kernels, where torch has one fused kernel.
+
+What it means
+    Adam, AdamW, SGD and Adagrad take `fused=True`: one kernel does for all parameters what is otherwise a dozen
+    operations on each. torch does not choose it by itself: on a CPU it loops over the parameters, on a GPU it launches
+    grouped operations. Whatever the kernels, each parameter group is stepped by itself: with hundreds of groups (one
+    for each parameter, say) nothing is fused across them.
+
+Why it costs you
+    Each operation reads and writes all of its tensor, and costs a dispatch of some microseconds. The price is a bound:
+    all that the optimizer takes, on a GPU that is the limit by the GPU's own clock. A trial tells how much of it goes.
+
+What to try
+    `fused=True` in the optimizer's constructor; the update is the same but for rounding. With hundreds of parameter
+    groups, first put all parameters with the same options into one group.
+
+When to leave it
+    When code of yours reads or changes what a fused step keeps (sparse gradients, `differentiable=True`), or when the
+    groups really have options of their own. Plain SGD on a few tensors, one operation each, is left alone.
+""",
+)
+CAUSES: Final = (UNFUSED,)
+
+OPTIMIZER_SHARE: Final = 0.10
+"""An optimizer that takes less of the step is usual."""
+MANY_GROUPS: Final = 100
+"""Parameter groups: each is stepped by operations of its own. Layers of different options make a few dozen."""
+FEW_TENSORS: Final = 20
+"""Plain SGD is a single operation on each tensor: with so few there is nothing to fuse."""
+GROUPED: Final = """\
+same = {}
+for name, p in model.named_parameters():  # one group for all parameters with the same options
+    same.setdefault(options(name), []).append(p)  # options: such as (lr, weight_decay)
+groups = [{"params": ps, "lr": lr, "weight_decay": decay} for (lr, decay), ps in same.items()]"""
+
+
+def check(vitals: Vitals) -> Finding | None:
+    """Fires where a tenth of the time goes to an optimizer that torch could fuse, or that has hundreds of groups."""
+    share = vitals.gpu_optimizer_share if vitals.device_limits else vitals.optimizer_share
+    facts = vitals.optimizer_facts
+    if share is None or share < OPTIMIZER_SHARE or not facts:
+        return None
+    split = [one for one in facts if (one.groups or 0) >= MANY_GROUPS]
+    slow = split or [one for one in facts if one.can_fuse and not one.fused and _in_many_operations(one)]
+    if not slow:
+        return None
+    theirs = share * _part(slow, facts)
+    one = max(slow, key=lambda each: (each.groups or 0, each.elements) if split else (0, each.elements))
+    cost = gpu_pace.at_most(vitals, theirs)
+    whose = "GPU's " if vitals.device_limits else ""
+    why = f"has {formatting.count(one.groups, 'parameter group')}" if split else "is not fused"
+    return Finding(
+        rule=UNFUSED.name,
+        headline=f"{one.name} {why}: its steps take at most {formatting.share(cost)} of the {whose}time.",
+        cost_share=cost,
+        kind="at-most",
+        evidence=(
+            f"it updates {formatting.count(one.tensors, 'tensor')} with {formatting.count(one.elements, 'element')} "
+            f"{_how(one, vitals)}",
+            f"that takes {formatting.seconds(theirs * (vitals.host_step_s or 0.0))} a step",
+        ),
+        prescriptions=(_together(one), _fused(one)) if split else (_fused(one),),
+    )
+
+
+def _in_many_operations(one: OptimizerFacts) -> bool:
+    plain = one.name == "SGD" and not one.momentum
+    return one.tensors > (FEW_TENSORS if plain else 0)
+
+
+def _part(some: Sequence[OptimizerFacts], facts: Sequence[OptimizerFacts]) -> float:
+    """Of all optimizers' tensors, the part that is theirs."""
+    return sum(one.tensors for one in some) / max(sum(one.tensors for one in facts), 1)
+
+
+def _how(one: OptimizerFacts, vitals: Vitals) -> str:
+    if (one.groups or 0) >= MANY_GROUPS:
+        return "group by group"
+    return "one parameter at a time" if one.foreach is False or not vitals.on_gpu else "in groups of operations"
+
+
+def _together(one: OptimizerFacts) -> Prescription:
+    return Prescription(
+        text="Put all parameters with the same options into one group: nothing is fused across groups",
+        safety=Safety.BY_HAND,
+        code=f"{GROUPED}\noptimizer = torch.optim.{one.name}(groups)",
+        changes="The same updates; a scheduler then has fewer groups to turn.",
+    )
+
+
+def _fused(one: OptimizerFacts) -> Prescription:
+    if not one.can_fuse or one.fused:
+        return Prescription("Step all parameters of a group at once", Safety.BY_HAND, code="..., foreach=True)")
+    return Prescription(
+        text="Update all parameters with one fused kernel",
+        safety=Safety.SAFE,
+        settings={"fused_optimizer": True},
+        code=f"torch.optim.{one.name}(model.parameters(), lr=..., fused=True)",
+    )

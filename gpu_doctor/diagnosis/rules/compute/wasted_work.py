@@ -1,0 +1,455 @@
+"""A measured part of the work gives results that nobody uses."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision, passes
+from gpu_doctor.diagnosis.rules.evidence import widths
+from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.recording.setup import InputFacts, ModelFacts, Padding
+
+PADDING: Final = Cause(
+    name="wasted-padding",
+    needs=("forward_share", "backward_share", "inputs", "padding"),
+    page="""\
+Much of every batch is padding, which the model computes like anything else.
+
+What it means
+    Samples of different lengths are padded to one length: to a constant (`max_length`), or to the longest sample of the
+    batch. gpu_doctor reads some batches as the loader hands them over, and counts the padding by their mask, or by the
+    run of one value in which rows end.
+
+Why it costs you
+    Layers compute every position, and attention computes every pair of positions; a mask only throws the results away.
+    The price is a bound: the part of forward and backward that falls to padding, with the square of the length where
+    the model has attention.
+
+What to try
+    Pad to the longest sample of the batch, in `collate_fn`: `pad_sequence`, `DataCollatorWithPadding`, `padding=True`
+    rather than `padding="max_length"`. Then draw samples of like length into one batch (`group_by_length=True` in
+    transformers, a sampler of buckets), or pack several into one row. With torch.compile or `cudnn.benchmark` round the
+    length up to a multiple of 64, so that there are few shapes.
+
+When to leave it
+    When the model needs a constant length (a layer over all positions at once), or compiled shapes must not change.
+    Batches by length are drawn in another order: shuffle the batches.
+""",
+)
+GRADIENTS: Final = Cause(
+    name="unused-gradients",
+    needs=("backward_share", "model"),
+    page="""\
+The backward computes gradients that no optimizer steps by.
+
+What it means
+    Only a part of the model is trained (often a new head on a pretrained backbone), but the rest still has
+    `requires_grad=True`. Leaving it out of the optimizer does not freeze it: the backward goes through all of it. Or
+    two models are trained by turns, and one's loss goes through the other (a GAN's critic step through the generator,
+    whose gradients are cleared before its own step).
+
+Why it costs you
+    For layers before the first trained one all of the backward is wasted, and their activations are kept for it. The
+    gradients are never cleared by `optimizer.zero_grad()` and add up. The price is a bound: the part of the backward's
+    multiplications that is for these gradients alone.
+
+What to try
+    `requires_grad_(False)` for what is not trained, or its forward under `torch.no_grad()`. What is trained gets the
+    same gradients as before. In a critic's step, `generator(z).detach()`, or the call under `torch.no_grad()`; in the
+    generator's, `requires_grad_(False)` on the critic and `True` again after it. Features of a frozen backbone that
+    sees the same inputs each epoch can be computed once.
+
+When to leave it
+    When something else reads those gradients: an update written by hand, a saliency map, clipping over all of
+    `model.parameters()` on purpose. A loop whose text mentions `.grad` is left alone.
+""",
+)
+TABLES: Final = Cause(
+    name="dense-embedding-gradients",
+    needs=("model", "inputs", "optimizer_share", "backward_share", "optimizer_facts", "step_wall_s"),
+    page="""\
+A large embedding gets a gradient as large as itself in every step, though a batch touches few of its rows.
+
+What it means
+    `nn.Embedding` makes a dense gradient unless told otherwise: a tensor of zeros of the table's size, with numbers in
+    the rows that the batch looked up. The optimizer then reads and writes the whole table.
+
+Why it costs you
+    Both cost as much as the table is large, whatever the batch. The price is a bound: the optimizer's seconds by the
+    table's part of all weights, and no more than as many for writing its gradient in the backward.
+
+What to try
+    `sparse=True` in the embedding. SGD without momentum and weight decay, and Adagrad, make the same updates from it;
+    Adam has a namesake, SparseAdam, that moves only the rows that were looked up (pytorch/pytorch#5309, #1285).
+
+When to leave it
+    When weight decay or momentum should act on rows that were not looked up; when the table is shared with the last
+    layer (such a table is not counted). Only loops on a CPU are judged.
+""",
+)
+FROZEN: Final = Cause(
+    name="frozen-recomputed",
+    needs=("forward_share", "backward_share", "frozen"),
+    page="""\
+A frozen model computes in every epoch what it computed in the first one.
+
+What it means
+    No optimizer steps this model (a teacher, a backbone under a trained head), its weights stand still, and it gets the
+    same samples in each epoch: its results are the same, too. gpu_doctor follows some samples until they come again,
+    and compares the results. Augmented samples do not come again, and with dropout results differ. Frozen layers inside
+    of a trained model are not told apart.
+
+Why it costs you
+    Every epoch after the first one pays for a forward whose results were there already.
+
+What to try
+    Compute its outputs once, keep them beside the samples, and index them. Of a frozen backbone keep the features, and
+    train the head on these.
+
+When to leave it
+    When samples are to be augmented later on, when the results of all samples fit neither into memory nor on a disk, or
+    when each sample is used about once.
+""",
+)
+DOUBLES: Final = Cause(
+    name="double-precision",
+    needs=("forward_share", "backward_share", "model"),
+    page="""\
+The model computes in float64, which takes twice the time and memory of float32 or far more.
+
+What it means
+    Most parameters are float64. That is seldom intended: NumPy's arrays are float64, `torch.from_numpy` keeps that, and
+    `model.double()` or `torch.set_default_dtype` then silences the error about two dtypes.
+
+Why it costs you
+    A number takes 8 bytes instead of 4, so memory and vector units handle half as many at a time. Many GPUs compute
+    float64 at a small fraction of their float32 rate. The price is a bound: on a CPU half of what forward and backward
+    take, on a GPU all that it is busy.
+
+What to try
+    float32 for the model and for the data, there once and not in the loop.
+
+When to leave it
+    When the result needs 15 digits: solvers, ill-conditioned systems, checks of gradients.
+""",
+)
+CAUSES: Final = (PADDING, GRADIENTS, TABLES, FROZEN, DOUBLES)
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+LOOKED_AT: Final = 3
+"""Batches that must have been seen: one may happen to be short."""
+PADDED_SHARE: Final = 0.2
+"""Of the positions: sorting by length leaves some padding, and a text now and then is long."""
+OFTEN: Final = 0.5
+"""Part of the batches that must be padded."""
+SHIFTED: Final = 1
+"""Positions that a language model's input is shorter than its batch: the last token is only a target."""
+UNPADS: Final = re.compile(r"pack_padded_sequence|pack_sequence|(?<!enable_)nested_tensor|cu_seqlens|varlen")
+"""In the text of a cell that computes without padding."""
+ATTENTION: Final = ("MultiheadAttention", "NonDynamicallyQuantizableLinear")
+"""`nn.MultiheadAttention` and its output layer, as layers are counted."""
+BY_LENGTH: Final = Prescription(
+    text="Draw samples of like length into one batch, and shuffle the batches",
+    safety=Safety.BY_HAND,
+    code="order = sorted(range(len(lengths)), key=lengths.__getitem__)  # lengths: of all samples\n"
+    "batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]\n"
+    "random.shuffle(batches)\n"
+    "loader = DataLoader(dataset, batch_sampler=batches, collate_fn=collate)",
+    changes="The samples come in another order.",
+)
+TO_LONGEST: Final = Prescription(
+    text="Pad each batch to its own longest sample",
+    safety=Safety.BY_HAND,
+    code="def collate(samples):  # with a tokenizer: DataCollatorWithPadding(tokenizer), and no padding before it\n"
+    "    return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True, padding_value=PAD)",
+)
+READS: Final = re.compile(r"\.grad\b(?!_)")
+"""Text that reads gradients itself."""
+BY_TURNS: Final = """\
+with torch.no_grad():
+    fake = generator(z)  # the critic's step: its loss needs no gradients of the generator
+critic.requires_grad_(False)  # the generator's step; True again after it"""
+FREEZING: Final = """\
+model.requires_grad_(False)
+model.head.requires_grad_(True)  # what your optimizer steps
+# or, where the frozen part is called by itself:
+with torch.no_grad():
+    features = backbone(inputs)"""
+TOUCHED: Final = 0.1
+"""A batch that looks up a larger part of the rows has a gradient that is hardly sparse."""
+SAME: Final = ("SGD", "Adagrad")
+"""Optimizers that make the same update from sparse gradients, without momentum and weight decay."""
+ADAMS: Final = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
+LOADED: Final = """\
+with torch.no_grad():  # once, in the order of the data set
+    known = torch.cat([frozen(inputs) for inputs, _ in DataLoader(dataset, batch_size=256)])
+dataset = torch.utils.data.StackDataset(dataset, known)  # items are ((inputs, target), output)"""
+INDEXED: Final = """\
+with torch.no_grad():  # once, before the first epoch
+    known = torch.cat([frozen(some) for some in inputs.split(256)])
+...
+outputs = known[indices]  # instead of frozen(inputs[indices])"""
+HALF: Final = 0.5
+"""Of a float64's bytes, that float32 does without."""
+
+Part = tuple[Finding, frozenset[str]]
+"""A finding, and the phases whose seconds it prices."""
+
+
+def check(vitals: Vitals) -> tuple[Finding, ...]:
+    """The dearest kind of wasted work first; another one only if it lies in other phases."""
+    parts: Iterable[Callable[[Vitals], Part | None]] = (_padding, _gradients, _tables, _frozen, _doubles)
+    found = [one for part in parts if (one := part(vitals)) is not None]
+    told: list[Finding] = []
+    taken: frozenset[str] = frozenset()
+    for finding, phases in sorted(found, key=lambda one: -(one[0].cost_share or 0.0)):
+        if taken.isdisjoint(phases):
+            told.append(finding)
+            taken |= phases
+    return tuple(told)
+
+
+def _finding(cause: Cause, headline: str, cost: float, evidence: tuple[str, ...], *cures: Prescription) -> Finding:
+    return Finding(cause.name, headline, cost, evidence, cures, kind="at-most")
+
+
+# ---- padding ---------------------------------------------------------------------------------------------------------
+
+
+def _padding(vitals: Vitals) -> Part | None:
+    """Rows that are padded reach the model, and much of them is padding."""
+    one, spent = _handed_on(vitals), passes.computing(vitals)
+    if one is None or spent is None or vitals.setup.graph_packed or UNPADS.search(vitals.source):
+        return None
+    part = one.batches / one.looked_at
+    beyond, padded = (part * (1.0 - real / one.positions) for real in (one.needed, one.real))
+    if padded < PADDED_SHARE:
+        return None
+    pairs = bool(vitals.setup.attention_calls) or bool(vitals.layers(*ATTENTION))
+    constant, whole = (
+        gpu_pace.at_most(vitals, spent * (1.0 - (1.0 - less) ** 2 if pairs else less)) for less in (beyond, padded)
+    )
+    to_longest = constant >= NAMING_BAR
+    cost = constant if to_longest else whole
+    what = "positions beyond each batch's longest sample take" if to_longest else "that takes"
+    finding = _finding(
+        PADDING,
+        f"{formatting.share(padded)} of what the model is handed is padding: {what} at most {formatting.share(cost)} "
+        "of the time.",
+        cost,
+        (
+            f"{one.name}: rows of {_range(one.least_length, one.most_length)} positions, of which "
+            f"{_range(one.shortest, one.longest)} are real, {formatting.average(one.real / one.rows)} on average",
+            f"told by {_told(one)} in {one.batches} of {one.looked_at} inspected batches",
+            f"{formatting.share(beyond)} of the positions lie beyond the longest sample of their batch; forward and "
+            f"backward take {formatting.share(spent)} of the time",
+        ),
+        *((TO_LONGEST, BY_LENGTH) if to_longest else (BY_LENGTH,)),
+    )
+    return finding, frozenset((FORWARD, BACKWARD))
+
+
+def _handed_on(vitals: Vitals) -> Padding | None:
+    """The padded tensor, in most batches, that reaches the model at its full length: the loop has not cut it down."""
+    inputs = vitals.inputs
+    if inputs is None or not inputs.shape:
+        return None
+    for one in vitals.padding or ():
+        usual = one.looked_at >= LOOKED_AT and one.batches >= OFTEN * one.looked_at and one.positions and one.rows
+        full = any(one.least_length - SHIFTED <= size <= one.most_length for size in inputs.shape[1:] or inputs.shape)
+        if usual and full and one.shortest < one.longest:
+            return one
+    return None
+
+
+def _told(one: Padding) -> str:
+    """What says where the padding is: a mask by its name, or the value that rows end in."""
+    try:
+        float(one.told_by)
+    except ValueError:
+        return f"`{one.told_by}`"
+    return f"the run of {one.told_by} that rows end or begin with"
+
+
+def _range(least: int, most: int) -> str:
+    return str(most) if least == most else f"{least} to {most}"
+
+
+# ---- gradients that no optimizer uses --------------------------------------------------------------------------------
+
+
+def _gradients(vitals: Vitals) -> Part | None:
+    """Freezing what no optimizer steps would spare a part of the backward."""
+    model, backward = vitals.model, vitals.gpu_backward_share if vitals.device_limits else vitals.backward_share
+    if model is None or not model.unstepped or backward is None or READS.search(vitals.source):
+        return None
+    part = model.spared_shares[1]
+    cost = gpu_pace.at_most(vitals, backward * part)
+    cleared = model.gradients_cleared
+    cure = Prescription(
+        text="Leave the model out of the backward that this step does not train"
+        if cleared
+        else "Freeze what is not trained, before the optimizer is created",
+        safety=Safety.BY_HAND,
+        code=BY_TURNS if cleared else FREEZING,
+        changes="The same updates; where gradients are clipped over all of model.parameters(), the norm is then of "
+        "what is trained alone, and steps become larger.",
+    )
+    finding = _finding(
+        GRADIENTS,
+        f"The backward computes gradients that no optimizer uses: at most {formatting.share(cost)} of the time.",
+        cost,
+        (
+            _which(model),
+            f"the backward takes {formatting.share(backward)} of the time; {formatting.share(part)} of its "
+            "multiplications are for them alone",
+        ),
+        cure,
+    )
+    return finding, frozenset((BACKWARD,))
+
+
+def _which(model: ModelFacts) -> str:
+    weights, largest = formatting.grouped(model.unstepped or 0), f"the largest of these is {model.unstepped_place}"
+    if model.gradients_cleared:
+        return f"{weights} weights get gradients that are cleared before an optimizer steps by them; {largest}"
+    return f"{weights} weights get a gradient in every backward pass that no optimizer uses; {largest}"
+
+
+# ---- whole tables for a few rows -------------------------------------------------------------------------------------
+
+
+def _tables(vitals: Vitals) -> Part | None:
+    """On a CPU the work on rows that nobody looked up takes its share of the time."""
+    model, inputs, facts = vitals.model, vitals.inputs, vitals.optimizer_facts
+    share, backward, step_s = vitals.optimizer_share, vitals.backward_share, vitals.host_step_s
+    if model is None or inputs is None or not facts or share is None or backward is None or not step_s:
+        return None
+    stepped, indices = sum(one.elements for one in facts), _indices(inputs)
+    if vitals.on_gpu or not model.tables or not indices or not stepped:
+        return None
+    looked_up = indices * max(vitals.batches_per_step or 1.0, 1.0)
+    touched = looked_up / next(iter(widths(model.tables[0])), 1)  # its rows, of `users: Embedding 500000 x 64`
+    if touched > TOUCHED:
+        return None
+    stepping = share * min(model.table_elements / stepped, 1.0)
+    # To write a gradient once costs no more than to read it and to write its weights, which the optimizer does.
+    writing = min(stepping, backward)
+    cost = (1.0 - touched) * (stepping + writing)
+    finding = _finding(
+        TABLES,
+        f"Each step rewrites whole embedding tables for a few rows: at most {formatting.share(cost)} of the time.",
+        cost,
+        (
+            *model.tables[:3],
+            f"the model's inputs have {formatting.grouped(looked_up)} indices a step: at most "
+            f"{formatting.share(touched)} of the largest table's rows",
+            f"updating whole tables takes {formatting.seconds(stepping * step_s)} a step, and writing their gradients "
+            "as much again at most",
+        ),
+        _sparse(facts[0].name, model.tables[0]),
+    )
+    return finding, frozenset((BACKWARD, OPTIMIZER))
+
+
+def _sparse(optimizer: str, table: str) -> Prescription:
+    sparse = f"nn.{'EmbeddingBag' if 'EmbeddingBag' in table else 'Embedding'}(rows, width, sparse=True)"
+    if optimizer in SAME:
+        return Prescription(
+            text="Use sparse gradients for the embedding",
+            safety=Safety.BY_HAND,
+            code=sparse,
+            changes="The same updates, as long as the optimizer has no momentum and no weight decay.",
+        )
+    own = "torch.optim.SparseAdam" if optimizer in ADAMS else "torch.optim.SGD"
+    return Prescription(
+        text="Use sparse gradients for the embedding, with an optimizer of its own",
+        safety=Safety.BY_HAND,
+        code=f"{sparse}\n"
+        f"table_optimizer = {own}(embedding.parameters(), lr=...)  # beside {optimizer} for all other parameters",
+        changes="Rows that were not looked up stay as they are: compare the losses.",
+    )
+
+
+def _indices(inputs: InputFacts) -> int:
+    """So many rows are looked up in one forward, at most; old recordings know the first tensor alone."""
+    if inputs.indices is not None:
+        return inputs.indices
+    return math.prod(inputs.shape) if "int" in inputs.dtype else 0
+
+
+# ---- a frozen model, again -------------------------------------------------------------------------------------------
+
+
+def _frozen(vitals: Vitals) -> Part | None:
+    """The epochs after the first spend their time on results that are known."""
+    forward, frozen = vitals.forward_share, vitals.frozen
+    if not forward or not vitals.run_s or not frozen or not vitals.backward_share:
+        return None
+    one = max(frozen, key=lambda found: found.wall_s)
+    share = min(one.wall_s / vitals.run_s, forward)
+    if vitals.device_limits:  # the host is soon done with it, the GPU is not
+        if vitals.gpu_forward_share is None or not gpu_pace.kernels_set_it(vitals):
+            return None
+        share = gpu_pace.at_most(vitals, vitals.gpu_forward_share * share / forward)
+    cost = share * (1.0 - 1.0 / max(one.passes, 1.0))
+    finding = _finding(
+        FROZEN,
+        f"{one.model} is frozen and gets the same samples in every epoch: computing its outputs anew takes at most "
+        f"{formatting.share(cost)} of the time.",
+        cost,
+        (
+            f"no optimizer steps {one.model}; samples that were followed came again, with the same outputs",
+            f"its forward takes {formatting.share(share)} of the time, and went through the samples "
+            f"{formatting.average(one.passes)} times",
+            f"outputs to keep: {formatting.size(one.output_bytes)} a sample",
+        ),
+        Prescription(
+            text="Compute its outputs once, before the first epoch, and look them up",
+            safety=Safety.BY_HAND,
+            code=LOADED if vitals.loader is not None else INDEXED,
+            changes="The same training but for rounding, as long as samples are not augmented.",
+        ),
+    )
+    return finding, frozenset((FORWARD,))
+
+
+# ---- float64 ---------------------------------------------------------------------------------------------------------
+
+
+def _doubles(vitals: Vitals) -> Part | None:
+    """Most parameters are float64."""
+    model, spent = vitals.model, passes.computing(vitals)
+    if model is None or vitals.setup.dtype != "float64" or spent is None:
+        return None
+    if vitals.on_gpu:
+        spent = vitals.gpu_busy_share or spent  # its optimizer computes in float64 as well
+    cost = gpu_pace.at_most(vitals, spent if vitals.on_gpu else HALF * spent)
+    kinds = "the GPU computes" if vitals.on_gpu else "the forward takes" if vitals.predicts else _BOTH
+    doubles = model.dtype_bytes.get("float64", 0)
+    finding = _finding(
+        DOUBLES,
+        f"The model computes in float64: float32 would save at most {formatting.share(cost)} of the time.",
+        cost,
+        (
+            f"{formatting.size(doubles)} of {formatting.size(sum(model.dtype_bytes.values()))} of parameters are "
+            "float64",
+            f"{kinds} {formatting.share(spent)} of the time" + ("" if vitals.on_gpu else "; half of it is counted"),
+        ),
+        Prescription(
+            text="Compute in float32: convert model and data once, before the loop",
+            safety=Safety.BY_HAND,
+            code="model = model.float()  # and no torch.set_default_dtype(torch.float64)\n"
+            "inputs = torch.from_numpy(array.astype(numpy.float32))  # or dtype=torch.float32 where it is made",
+            changes=f"Numbers keep 24 bits instead of 53: compare the {half_precision.compared(vitals)}.",
+        ),
+    )
+    return finding, frozenset((FORWARD, BACKWARD))
+
+
+_BOTH: Final = "forward and backward take"

@@ -1,0 +1,351 @@
+"""The loop's own code takes time in which nothing trains: where it lies names the cause, and its lines are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gpu_doctor import formatting
+from gpu_doctor.diagnosis.rules.evidence import chore_line, dearest_lines, joined, phases
+from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals import own_code
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import part, total
+from gpu_doctor.recording import LineCost
+from gpu_doctor.recording.setup import Chore
+
+SLOW_PYTHON: Final = """
+The loop's own code (logging, metrics, copies, batches made by hand) takes time in which nothing trains.
+
+What it means
+    Beside loading, forward, backward and optimizer the loop runs code of its own: in each step, between epochs, or
+    between forward and backward. The step clock says how long it takes, looks at the running loop say on which lines.
+    Copies and conversions of tensors on these lines count too: they train nothing.
+
+Why it costs you
+    The device has nothing to do meanwhile, unless a GPU still has work queued.
+
+What to try
+    Do it every n steps, move it out of the loop, or do it in one call for the whole batch instead of one for each
+    sample. What is the same in every epoch (a conversion, a sort) is done once, before the loop.
+
+When to leave it
+    When the line is the training itself, or the figure is what you want to see. In a loop that computes without
+    modules, or changes its parameters itself, only plain Python counts: nothing tells the rest from the training.
+"""
+SLOW_GENERATOR: Final = """
+The loop pulls its batches from a generator of yours, and trains nothing while that makes them.
+
+What it means
+    The lines lie inside of a generator, or of an iterator's `__next__`, that the loop pulls from. It runs on the same
+    thread: first it makes the batch, then the loop trains on it.
+
+Why it costs you
+    Making a batch and training on the one before could happen at the same time, in two processes.
+
+What to try
+    Put the generator into a `DataLoader` as it is: with one worker it runs ahead of the training. Where batch `i` can
+    be made by itself, a Dataset lets several workers share the work. Or make a batch cheaper: vectorise, preprocess.
+
+When to leave it
+    When the next batch depends on what the model just did (reinforcement learning, active learning), or when a batch
+    takes so little that handing it over from a worker would take as long.
+"""
+AUGMENTATION: Final = """
+The training thread works on each batch between the loader and the forward (augments, decodes, encodes).
+
+What it means
+    These lines run after the loader's batch has come and before the model is called.
+
+Why it costs you
+    The training waits for it, in every step. In the loader's workers the same work is done beside the training, on
+    other cores; on a GPU, tensor operations take a fraction of the time.
+
+What to try
+    Sample by sample in Python: do it for the whole batch in one call. Then, or where that cannot be: move it into the
+    dataset's `__getitem__`, or into `collate_fn`, and let workers do it. With a GPU, do tensor operations after
+    `.to(device)`.
+
+When to leave it
+    When the training itself keeps all cores busy: workers then take them away from it.
+"""
+IN_FORWARD: Final = """
+Plain Python runs inside of the model's forward or backward: statistics, checks, loops over values.
+
+What it means
+    In these lines of a module, a hook or an autograd function the interpreter runs, and no operator of torch computes.
+    That is measured, not read off the text: a look at the thread had to wait until it let go of Python's lock.
+
+Why it costs you
+    They run in every step, and often fetch values from the device or turn tensors into Python numbers one by one. In
+    the anatomy of a step they look like computing.
+
+What to try
+    Statistics: take them out, or do them every n steps, on the device and for the whole tensor at once. Checks for NaN:
+    `torch.autograd.detect_anomaly()` for a few steps. What is the same in every step is made once, in `__init__`.
+
+When to leave it
+    While you are debugging the model, and the steps are few.
+"""
+CHECKPOINT: Final = """
+The loop stands still while `torch.save` writes a checkpoint.
+
+What it means
+    `torch.save` copies every tensor to the host and writes it to the file before it returns. All of that time the
+    training thread does nothing else, and a GPU runs dry.
+
+Why it costs you
+    A checkpoint of a model with Adam holds three times the parameters; a network disk is slow.
+
+What to try
+    Save less often: by the clock (every 15 minutes) and not by the step. Write to a local disk and let a background
+    process copy it. Copy the tensors to the host and save them on another thread (or use
+    `torch.distributed.checkpoint.async_save`).
+
+When to leave it
+    When a crash would cost more than the checkpoints do, or in a run this short.
+"""
+GARBAGE: Final = """
+The loop calls `gc.collect()` again and again, and Python walks through all of its objects each time.
+
+What it means
+    `gc.collect()` looks for circles among all objects of the process. torch and its friends alone make some hundred
+    thousand. Tensors do not need it: their memory is freed when the last name for them goes.
+
+Why it costs you
+    Each call takes as long as the process has objects, and nothing trains meanwhile.
+
+What to try
+    Take the call out of the loop. If memory grows without it, something keeps references (often `losses.append(loss)`
+    without `.item()`): cure that. Where a library makes the call, `gc.freeze()` before the training exempts all objects
+    that are there by then.
+
+When to leave it
+    Once between two experiments it is fine. In a loop whose objects do form circles, every few hundred steps.
+"""
+CACHE: Final = """
+The loop calls `torch.cuda.empty_cache()` in most steps and so throws away the memory that the next step needs.
+
+What it means
+    torch keeps freed GPU memory for the next tensor. `empty_cache` waits for the GPU and hands that memory back to the
+    driver; the next step has to ask for it again. It makes no more memory available to torch.
+
+Why it costs you
+    The call itself waits until the GPU has finished, then `cudaFree` and, in the next step, `cudaMalloc` run once for
+    every block. Only the call's own seconds are billed here; the step after it is slower too.
+
+What to try
+    Take it out of the loop. If the run is out of memory without it, the memory is fragmented: try
+    `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
+
+When to leave it
+    Between two phases of different shapes (training, then a large evaluation) one call can prevent fragmentation.
+    On a CPU it does nothing and costs nothing. GPU: not yet run on one.
+"""
+_CLOCK: Final = ("other_share", "step_wall_s")
+_CALLS: Final = ("chores", "run_s", "steps_per_s")
+CAUSES: Final = (
+    Cause("slow-python", SLOW_PYTHON, _CLOCK),
+    Cause("slow-generator", SLOW_GENERATOR, _CLOCK),
+    Cause("augmentation-in-loop", AUGMENTATION, (*_CLOCK, "loader")),
+    Cause("python-in-forward", IN_FORWARD, ("forward_share", "step_wall_s")),
+    Cause("checkpoint-stall", CHECKPOINT, _CALLS),
+    Cause("garbage-collected-each-step", GARBAGE, _CALLS),
+    Cause("cache-emptied-each-step", CACHE, (*_CALLS, "gpu")),
+)
+
+FEWEST_CALLS: Final = 2
+"""From one call (`if step % 1000 == 0` in a run of 50 steps) nobody can tell how often they come."""
+MOST_STEPS: Final = 0.5
+"""A cache that is emptied in fewer than half of the steps may be emptied between two phases on purpose."""
+LONGEST: Final = 70
+"""Characters of a line in a headline."""
+MOSTLY: Final = 0.8
+"""Of the seconds of a finding: a line that has so much is all of it, to say it shortly."""
+
+STREAM: Final = """\
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        yield from batches()  # your generator, as it is
+loader = torch.utils.data.DataLoader(Stream(), batch_size=None, num_workers=1)
+for batch in loader: ..."""
+COLLATE: Final = """\
+def collate(samples):  # in the workers
+    x, y = torch.utils.data.default_collate(samples)
+    return augment(x), y  # what the loop does to the batch
+loader = torch.utils.data.DataLoader(dataset, batch_size={batch}, num_workers=2, collate_fn=collate)"""
+BY_CLOCK: Final = """\
+import time
+saved_at = time.monotonic()  # before the loop
+if time.monotonic() - saved_at > 900:  # in the loop, by the clock: 15 minutes
+    torch.save(state, path)
+    saved_at = time.monotonic()"""
+ASIDE: Final = """\
+import copy, threading
+def snapshot(tree):  # a copy on the host; the training may go on
+    return {k: v.detach().to("cpu", copy=True) if isinstance(v, torch.Tensor)
+            else snapshot(v) if isinstance(v, dict) else copy.deepcopy(v) for k, v in tree.items()}
+threading.Thread(target=torch.save, args=(snapshot(model.state_dict()), path)).start()"""
+
+
+def check(vitals: Vitals) -> Sequence[Finding]:
+    """The loop's own code outside of the phases, Python inside of them, and costly calls: each second once."""
+    return (*_outside(vitals), *_in_passes(vitals), *_calls(vitals))
+
+
+def _outside(vitals: Vitals) -> Iterator[Finding]:
+    """What lies outside of the phases, shared out by its lines: each cause that has a tenth of the time for itself."""
+    lines = own_code.outside_lines(vitals)
+    share = own_code.outside_share(vitals)
+    if own_code.disturbed(vitals, share):
+        return
+    pulled = [one for one in lines if one.pulled]
+    fed = [one for one in lines if one.before_forward and not one.pulled and vitals.loader is not None]
+    left = share
+    for cause, some, cures in (
+        ("slow-generator", pulled, (_by_hand("Let one worker run the generator ahead of the loop", STREAM), CHEAPER)),
+        ("augmentation-in-loop", fed, _prepared(vitals)),
+    ):
+        its = share * part(some, lines)
+        if its >= RESIDUAL_SHARE and vitals.looked_at(total(some)):
+            left -= its
+            lines = [one for one in lines if one not in some]
+            yield _finding(vitals, cause, its, some, cures)
+    if left >= RESIDUAL_SHARE:
+        yield _finding(vitals, "slow-python", left, lines, (SELDOM,))
+
+
+def _in_passes(vitals: Vitals) -> Iterator[Finding]:
+    """Python inside of forward and backward; on a GPU only where its queue runs dry."""
+    share = own_code.passes_share(vitals)
+    if vitals.on_gpu:
+        share = min(share, vitals.launching_share or 0.0) if vitals.gpu_outruns_host else 0.0
+    if share >= RESIDUAL_SHARE and not own_code.disturbed(vitals, share):
+        yield _finding(vitals, "python-in-forward", share, own_code.passes_lines(vitals), (IN_INIT,))
+
+
+def _finding(
+    vitals: Vitals, cause: str, share: float, lines: Sequence[LineCost], cures: tuple[Prescription, ...]
+) -> Finding:
+    step_s = vitals.host_step_s or 0.0
+    return Finding(
+        rule=cause,
+        headline=f"{formatting.share(share)} of the time {_what(vitals, cause, share, lines)}.",
+        cost_share=share,
+        evidence=(
+            f"{formatting.seconds(share * step_s)} of every step of {formatting.seconds(step_s)}, on average",
+            *dearest_lines(lines, vitals.source),
+        ),
+        prescriptions=cures,
+    )
+
+
+def _what(vitals: Vitals, cause: str, share: float, lines: Sequence[LineCost]) -> str:
+    """What takes the time: one line, or code with its dearest line."""
+    where = {
+        "slow-generator": "goes into batches that a generator of yours makes",
+        "augmentation-in-loop": "goes into the loader's batch before the forward",
+        "python-in-forward": "is plain Python inside of forward and backward",
+    }.get(cause, f"lies outside of {joined(('loading', *phases(vitals)))}")
+    texts: dict[str, float] = {}
+    for one in lines:
+        if one.text:
+            texts[one.text] = texts.get(one.text, 0.0) + one.share
+    if not texts:
+        return where
+    text = max(texts, key=lambda one: texts[one])
+    shown = f"`{text if len(text) <= LONGEST else text[: LONGEST - 3] + '...'}`"
+    some = texts[text] / total(lines)
+    return f"{where}: {shown}" if some >= MOSTLY else f"{where}, {formatting.share(share * some)} on {shown}"
+
+
+def _by_hand(text: str, code: str) -> Prescription:
+    return Prescription(text, Safety.BY_HAND, code=code)
+
+
+SELDOM: Final = _by_hand(
+    "Do it every n steps, once before the loop, or for the whole batch in one call",
+    "if step % 100 == 0:\n    ...",
+)
+CHEAPER: Final = _by_hand(
+    "Make a batch cheaper: vectorise over the batch, or preprocess once and store the result",
+    "x = torch.from_numpy(stored[indices])  # one indexing a batch",
+)
+IN_INIT: Final = _by_hand(
+    "Take it out of the forward, do it every n steps, or make once what stays the same",
+    "if self.step % 100 == 0:  # in the forward\n    ...\n"
+    'self.register_buffer("anchors", make_anchors())  # in __init__',
+)
+
+
+def _prepared(vitals: Vitals) -> tuple[Prescription, ...]:
+    """What may be done with work on the loader's batch."""
+    size = vitals.loader.batch_size if vitals.loader is not None else None
+    device = _by_hand(
+        "Do tensor operations after the copy to the GPU", "x = augment(x.to(device, non_blocking=True))  # on the GPU"
+    )
+    workers = _by_hand(
+        "Let the loader's workers do it, beside the training; for the whole batch in one call",
+        COLLATE.format(batch=size or "batch"),
+    )
+    return (workers, device) if vitals.on_gpu else (workers,)
+
+
+# ---- costly calls ---------------------------------------------------------------------------------------------------
+
+
+def _calls(vitals: Vitals) -> Iterator[Finding]:
+    """Calls that were timed one by one, by kind."""
+    for chore in vitals.chores or ():
+        share = min(vitals.chore_share(chore.kind) or 0.0, 1.0)
+        often = chore.calls >= FEWEST_CALLS
+        if chore.kind == "empty-cache":
+            often = vitals.on_gpu and chore.calls >= MOST_STEPS * vitals.steps
+        if not often or chore.kind not in COSTLY:
+            continue
+        cause, said, called, cures = COSTLY[chore.kind]
+        if chore.kind == "collect-garbage" and chore.text and "collect" not in chore.text:
+            cures = (EXEMPT,)
+        yield Finding(
+            rule=cause,
+            headline=said.format(share=formatting.share(share)),
+            cost_share=share,
+            evidence=(_counted(chore, called, vitals.steps), *chore_line(chore)),
+            prescriptions=cures,
+        )
+
+
+def _counted(chore: Chore, called: str, steps: int) -> str:
+    size = "" if chore.nbytes != chore.nbytes else f" for {formatting.size(chore.nbytes / chore.calls)}"
+    each = formatting.seconds(chore.wall_s / chore.calls)
+    return f"{called} {chore.calls} times in {steps} steps, {each} each{size}"
+
+
+EXEMPT: Final = _by_hand(
+    "A library calls it: exempt the objects that exist before the training",
+    "gc.collect()\ngc.freeze()  # before the training",
+)
+COSTLY: Final = {
+    "checkpoint": (
+        "checkpoint-stall",
+        "Saving checkpoints takes {share} of the time, in which nothing trains.",
+        "saved",
+        (
+            _by_hand("Save less often, and to a local disk", BY_CLOCK),
+            _by_hand("Copy the tensors to the host and write the file on another thread", ASIDE),
+        ),
+    ),
+    "collect-garbage": (
+        "garbage-collected-each-step",
+        "Collecting garbage by hand takes {share} of the time.",
+        "gc.collect() was called",
+        (_by_hand("Take gc.collect() out of the loop", "# gc.collect()"),),
+    ),
+    "empty-cache": (
+        "cache-emptied-each-step",
+        "Emptying the GPU's memory cache takes {share} of the time, and slows the next step too.",
+        "empty_cache() was called",
+        (_by_hand("Take empty_cache() out of the loop", "# torch.cuda.empty_cache()"),),
+    ),
+}
+"""Kind of call -> its cause, the headline, how it is counted, and what to do."""

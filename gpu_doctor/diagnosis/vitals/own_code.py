@@ -1,0 +1,70 @@
+"""What the loop's own code takes: beside loading, forward, backward and optimizer, and as Python inside of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_doctor.diagnosis.vitals import idle
+from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.lines import total
+from gpu_doctor.recording import LineCost
+
+DISTURBED: Final = 4.0
+"""What watching itself costs lies in the same gaps, and cools the caches of a loop as short as that: own code that is
+not so many times as long cannot be told from it."""
+
+
+def outside_share(vitals: Vitals) -> float:
+    """Share of the wall-clock that the loop's own code takes outside of every phase and of the loss, 0..1.
+
+    What gpu_doctor itself took there is left out, as are costly calls (they have rules) and what stood still once.
+    """
+    share = total(outside_lines(vitals))
+    if not mixed(vitals):
+        taken = vitals.chores_between_share + vitals.once_share + (vitals.overhead_share or 0.0)
+        share = max(vitals.outside_share - taken, 0.0) + total(_in_the_loss(vitals))
+    return min(share, _idle_beside(vitals)) if vitals.on_gpu else share
+
+
+def _idle_beside(vitals: Vitals) -> float:
+    """Share in which a GPU may idle that no wait, copy or compiler explains: behind a full queue own code is hidden."""
+    explained = vitals.exposed_share + vitals.tripped_share + idle.sync_share(vitals)
+    explained += idle.recompiling_share(vitals) + idle.behind_copies_share(vitals)
+    return max(vitals.gpu_idle_at_most - explained, 0.0)
+
+
+def outside_lines(vitals: Vitals) -> list[LineCost]:
+    """The lines of that code: all outside of the phases, and between forward and backward those that run Python."""
+    calls = {(one.file, one.line) for one in vitals.chores or ()}
+    calls |= {(one.file, one.line) for one in idle.hidden_syncs_outside(vitals)}
+    lines = [one for one in vitals.outside_lines if one.outside_torch or not mixed(vitals)]
+    return [one for one in (*lines, *_in_the_loss(vitals)) if (one.file, one.line) not in calls]
+
+
+def passes_lines(vitals: Vitals) -> list[LineCost]:
+    """The user's lines that run Python inside of forward and backward, while no operator of torch computes."""
+    return [one for one in vitals.lines_in("forward", "backward") if one.outside_torch and not one.in_torch]
+
+
+def passes_share(vitals: Vitals) -> float:
+    """Share of the wall-clock that they take, 0..1; 0 where few looks saw it."""
+    share = total(passes_lines(vitals))
+    return share if vitals.looked_at(share) else 0.0
+
+
+def mixed(vitals: Vitals) -> bool:
+    """Whether the loop trains beside its own code, and no event tells the two apart.
+
+    It computes without a module, or changes its parameters itself. There, only Python is its own.
+    """
+    updates = bool(vitals.setup.optimizers or vitals.setup.optimizer_facts)
+    return bool(vitals.backward_share) and not (vitals.forward_share and updates)
+
+
+def disturbed(vitals: Vitals, share: float) -> bool:
+    """Whether watching took so much of the loop that a share of it cannot be told from that."""
+    return share < DISTURBED * (vitals.overhead_share or 0.0)
+
+
+def _in_the_loss(vitals: Vitals) -> list[LineCost]:
+    return [one for one in vitals.lines_in("other") if one.before_backward and one.outside_torch and not one.in_torch]
