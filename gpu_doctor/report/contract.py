@@ -414,11 +414,11 @@ class FindingShown:
 
 @dataclass(frozen=True)
 class Silence:
-    """Rules that could not judge, for one reason."""
+    """Causes that could not be judged, for one reason."""
 
     reason: str
     count: str
-    """`9 rules`."""
+    """`9 causes`."""
     rules: str
     folded: bool
     """They are too many to be named at once."""
@@ -474,7 +474,7 @@ class PanelState:
     """What nothing measured prices: risks first, then what is worth a trial."""
     silent: tuple[Silence, ...]
     unjudged: str
-    """`not judged: 9 rules`."""
+    """`not judged: 9 causes`."""
     footer: Footer
     knobs: tuple[KnobShown, ...]
     forecasts: tuple[ForecastShown, ...]

@@ -206,7 +206,7 @@ def finding(finding: Finding, vitals: Vitals) -> FindingShown:
 def silent(diagnosis: Diagnosis) -> tuple[Silence, ...]:
     """Rules that could not judge, one entry a reason."""
     return tuple(
-        Silence(why, formatting.count(len(names), "rule"), ", ".join(names), folded=len(names) > FEW_NAMES)
+        Silence(why, formatting.count(len(names), "cause"), ", ".join(names), folded=len(names) > FEW_NAMES)
         for why, names in silences(diagnosis).items()
     )
 

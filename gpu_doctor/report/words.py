@@ -176,8 +176,8 @@ def silences(diagnosis: Diagnosis) -> dict[str, list[str]]:
 
 
 def unjudged(number: int) -> str:
-    """`not judged: 9 rules`."""
-    return f"{LABELS.not_judged}: {formatting.count(number, 'rule')}"
+    """`not judged: 9 causes`."""
+    return f"{LABELS.not_judged}: {formatting.count(number, 'cause')}"
 
 
 def footer(vitals: Vitals) -> str:

@@ -38,7 +38,7 @@ export interface PanelState {
   /** What nothing measured prices: risks first, then what is worth a trial. */
   hints: Finding[];
   silent: Silence[];
-  /** `not judged: 9 rules`. */
+  /** `not judged: 9 causes`. */
   unjudged: string;
   footer: Footer;
   knobs: Knob[];
@@ -458,10 +458,10 @@ export interface Prescription {
   changes: string;
 }
 
-/** Rules that could not judge, for one reason. */
+/** Causes that could not be judged, for one reason. */
 export interface Silence {
   reason: string;
-  /** `9 rules`. */
+  /** `9 causes`. */
   count: string;
   rules: string;
   /** They are too many to be named at once. */
