@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpu_doctor.recording.speeds import Speeds
-
 __all__ = [
     "AttentionCalls",
     "Chore",
@@ -452,7 +450,6 @@ class Setup:
     """What is padded in the batches of the training loader; None = none was looked at on the CPU's side."""
     frozen: tuple[FrozenForward, ...] | None = None
     """Models that compute the same results anew; None = nobody looked, or what one is handed could not be compared."""
-    speeds: Speeds = field(default_factory=Speeds)
     grad_scaler: bool = False
     """The loop's own GradScaler, enabled, took the run's first optimizer step."""
     compilations: tuple[Compilation, ...] | None = None
