@@ -126,14 +126,6 @@ class AttentionCalls:
     head_size: int | None = None
     """None = not seen."""
     dtype: str = ""
-    masked: bool | None = None
-    """A mask was given; None = not to be seen."""
-    causal: bool = False
-    """`is_causal` was asked for, as far as the kernel says."""
-    drops: bool = False
-    """With dropout."""
-    learned_mask: bool = False
-    """The mask gets a gradient."""
 
 
 @dataclass(frozen=True)

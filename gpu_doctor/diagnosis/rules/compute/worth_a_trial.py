@@ -11,7 +11,7 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
-from gpu_doctor.diagnosis.rules.evidence import sizes
+from gpu_doctor.diagnosis.rules.evidence import sizes, uncompiled
 from gpu_doctor.diagnosis.rules.half_precision import HALVES, SCALED, products_share
 from gpu_doctor.diagnosis.rules.prescriptions import COMPILED
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Safety
@@ -433,7 +433,7 @@ def _compile(vitals: Vitals) -> Finding | None:
     return _hint(
         "compile",
         "The model is not compiled: torch.compile is worth a trial.",
-        (f"its input is {sizes(inputs.shape)}, in {formatting.count(inputs.shapes, 'shape')}", _bounded(vitals)),
+        (uncompiled(inputs), _bounded(vitals)),
         COMPILED,
     )
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
-from gpu_doctor.diagnosis.rules.evidence import sizes
+from gpu_doctor.diagnosis.rules.evidence import uncompiled
 from gpu_doctor.diagnosis.rules.prescriptions import COMPILED, TIMES, larger_batch
 from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -139,6 +139,12 @@ OPERATION_S: Final = 30e-6
 """Up to so many seconds an operation of a CPU's backward is small: PyTorch takes some 7 to 10 us to reach one."""
 FORWARD_TIMES: Final = 1.5
 """A forward and a loss that a backward belongs to take no longer than this times the backward."""
+FEWEST: Final = 8
+"""Samples of a step from which on it is told whether each has a call of its own."""
+ALL_OF_THEM: Final = 0.9
+"""Forwards of a step over its samples: some may be left out."""
+MANY_OPERATIONS: Final = 200
+"""A loss of a few terms has some ten operations."""
 MEMORY_SHARE: Final = 0.6
 """Below 60 % of the card's memory there is room for a larger batch."""
 ACCUMULATED: Final = 1.9
@@ -164,6 +170,8 @@ DISPATCH_SHARE = 0.3
 
 def check(vitals: Vitals) -> Finding | None:
     """Reports the cause where a GPU outruns its host, or a CPU's operations hardly compute."""
+    if _grows_with_samples(vitals):
+        return None
     if not vitals.on_gpu:
         return _on_cpu(vitals)
     cost, wait = launching(vitals), vitals.exposed_wait_share
@@ -171,6 +179,19 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     causes = (_accumulates(vitals, cost), _tiny(vitals, cost), _uncompiled(vitals, cost), _small(vitals, cost))
     return next((one for one in causes if one is not None), None) or _plain(vitals, cost)
+
+
+def _grows_with_samples(vitals: Vitals) -> bool:
+    """True if each sample has operations of its own, in the model or in the loss: a larger batch has more of them."""
+    samples, inputs, pieces = vitals.samples_per_step or 0.0, vitals.inputs, vitals.setup.loss_operations or 0
+    if samples < FEWEST:
+        return False
+    if pieces >= max(MANY_OPERATIONS, samples):
+        return True
+    if inputs is None or not inputs.per_step or inputs.per_step < ALL_OF_THEM * min(samples, inputs.most_per_step):
+        return False
+    batch = round(samples / max(vitals.batches_per_step or 1.0, 1.0))
+    return batch not in inputs.shape[:2]  # whole batches: a cell that is called for each time step
 
 
 def _accumulates(vitals: Vitals, cost: float) -> Finding | None:
@@ -216,14 +237,13 @@ def _uncompiled(vitals: Vitals, cost: float) -> Finding | None:
     model, inputs = vitals.model, vitals.inputs
     if model is None or inputs is None or not vitals.could_compile:
         return None
-    shape, larger = sizes(inputs.shape), _larger(vitals)
-    fixed = f"always {shape}" if inputs.shapes == 1 else f"{shape} except for a last batch"
+    larger = _larger(vitals)
     return _finding(
         vitals,
         "not-compiled",
         cost,
         "Launch-bound and not compiled: kernels finish before Python launches the next",
-        (f"the model is not compiled, and its input is {fixed}",),
+        (uncompiled(inputs),),
         *((COMPILED, larger) if larger is not None else (COMPILED,)),
     )
 
