@@ -422,11 +422,9 @@ class Setup:
     graph_operations: int | None = None
     """Operations that the first backward of the run went through,"""
     loss_operations: int | None = None
-    """of them, those that were made after the forward had ended; None = not counted; and"""
-    graph_leaves: int | None = None
-    """tensors that it gave gradients to."""
+    """of them, those that were made after the forward had ended; None = not counted,"""
     attention_calls: tuple[AttentionCalls, ...] | None = None
-    """the fused attention among them."""
+    """and the fused attention among them."""
     graph_packed: bool | None = None
     """An operation of that backward works on samples without their padding: packed or nested sequences."""
     padding: tuple[Padding, ...] | None = None
