@@ -25,7 +25,7 @@ from gpu_doctor.capture.gpu.marks import MarkReader
 from gpu_doctor.capture.gpu.windows import DeviceWindows
 from gpu_doctor.capture.kept_losses import KeptLosses
 from gpu_doctor.capture.readings import Readings
-from gpu_doctor.capture.step_clock import STARTS, Place, StepClock
+from gpu_doctor.capture.step_clock import STARTS, Place, Seen, StepClock
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording import (
     Cursor,
@@ -103,7 +103,7 @@ class Recorder:
         """Hears of every copy to or from a device that is no evaluation's, see `StepClock.copies`."""
         self.costly: Callable[[Mapping[Any, Sequence[float]]], None] | None = None
         """Hears of the costly calls in a step that has ended, see `Span.calls`."""
-        self.looked: Callable[[int, bool, Any], None] | None = None
+        self.looked: Callable[[Seen], None] | None = None
         """Hears in which phase a look of the line sampler fell, see `StepClock.looks`."""
         self.forward_number: int | None = None
         """Autograd's number of the newest operation of the last forward that was looked at."""
@@ -294,7 +294,7 @@ class Recorder:
                 self.copied(*copy)
         if self.looked is not None:
             for look in looks:
-                self.looked(*look)
+                self.looked(look)
         if self.windows is not None:
             self._mark_on(len(steps), len(events))
         if steps:

@@ -55,6 +55,19 @@ class Look(NamedTuple):
     """The sampler's own."""
 
 
+class Seen(NamedTuple):
+    """What a look saw, and where the loop was."""
+
+    phase: int
+    """The phase that the thread was in, -1 where it changed meanwhile."""
+    feeding: bool
+    """A batch had come, and no forward had begun since."""
+    first: bool
+    """No step had ended yet."""
+    seen: Any
+    """The sampler's own."""
+
+
 class Step(NamedTuple):
     """A step that has ended."""
 
@@ -97,9 +110,7 @@ class StepClock:
         """The step, and its loss."""
         self.copies: list[tuple[int, int, Any, Place]] = []
         """COPYING, COPIED, CAME and BATCH_AT that are no evaluation's: code, time, argument, and where the loop was."""
-        self.looks: list[tuple[int, bool, Any]] = []
-        """The phase that the thread was in, -1 where it changed meanwhile; whether a batch had come and no forward had
-        begun since; and what was seen."""
+        self.looks: list[Seen] = []
         self._phases = [OTHER]
         """What the thread is in, outermost first."""
         self._asking: list[Source] = []
@@ -159,7 +170,7 @@ class StepClock:
         """The first span since a trained module was called in evaluation mode, recording gradients, after the step."""
         self._no_loss: tuple[Span, int] | None = None
         """What had been billed to LOSS, and in which span, when the last forward ended, until a backward follows."""
-        self._undecided: list[Any] = []
+        self._undecided: list[Seen] = []
         """What was seen since then: of a loss if a backward follows, else of the loop's own code."""
         # of a loop that changes its parameters itself
         self._own: bool | None = None
@@ -199,7 +210,7 @@ class StepClock:
 
     def found(
         self,
-    ) -> tuple[list[Step], list[tuple[int, Any]], list[tuple[int, int, Any, Place]], list[tuple[int, bool, Any]]]:
+    ) -> tuple[list[Step], list[tuple[int, Any]], list[tuple[int, int, Any, Place]], list[Seen]]:
         """Steps, losses, copies and looks since it was last asked: the lists of these names, which are empty then."""
         found = self.steps, self.losses, self.copies, self.looks
         self.steps, self.losses, self.copies, self.looks = [], [], [], []
@@ -218,15 +229,14 @@ class StepClock:
             if self.started:
                 # One that was handed in late may begin before events that were folded already.
                 whole = self._mark <= look.begin_ns and look.end_ns <= ours
-                if whole and phase == LOSS and self._no_loss is not None:
-                    self._undecided.append(look.seen)
-                else:
-                    self.looks.append((phase if whole else -1, whole and feeding, look.seen))
+                seen = Seen(phase if whole else -1, whole and feeding, self.step_count == 0, look.seen)
+                undecided = whole and phase == LOSS and self._no_loss is not None
+                (self._undecided if undecided else self.looks).append(seen)
         del looks[:done]
 
     def _decided(self, phase: int) -> None:
         """What was seen since the last forward fell into this phase."""
-        self.looks += [(phase, False, seen) for seen in self._undecided]
+        self.looks += [one._replace(phase=phase) for one in self._undecided]
         self._undecided.clear()
 
     def _handlers(self) -> list[Callable[[int, Any], None]]:

@@ -12,7 +12,7 @@ from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.idle import behind_copies_share, round_trip_share
 from gpu_doctor.diagnosis.vitals.lines import part
-from gpu_doctor.diagnosis.vitals.own_code import passes_share
+from gpu_doctor.diagnosis.vitals.own_code import within_share
 
 HEALTHY_COMPUTE: Final = 0.90
 NOTHING_ELSE: Final = 0.10
@@ -65,8 +65,8 @@ def classified(vitals: Vitals) -> str:
         # Where its forward cannot be told from its Python, it takes about what its backward takes, or what looks found.
         computed = max(parts["host"] * _part_in_torch(vitals), min(parts["host"], vitals.backward_share or 0.0))
         _move(parts, "host", "compute", computed)
-    if not vitals.on_gpu:  # Python inside of a forward computes nothing meanwhile
-        _move(parts, "compute", "host", passes_share(vitals))
+    if not vitals.on_gpu:  # Python inside of a forward, or before the backward, computes nothing meanwhile
+        _move(parts, "compute", "host", within_share(vitals))
     largest = max(("input", "transfer", "host"), key=lambda name: parts[name])
     return largest if parts[largest] >= min(BOUND_SHARE, parts["compute"]) else "compute"
 

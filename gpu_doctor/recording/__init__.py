@@ -24,7 +24,6 @@ from gpu_doctor.recording.recording import (
     load,
 )
 from gpu_doctor.recording.setup import DeviceSetup, LoaderSetup, Setup
-from gpu_doctor.recording.speeds import Speeds
 from gpu_doctor.recording.steps import PHASES, Column, Steps
 
 __all__ = [
@@ -50,7 +49,6 @@ __all__ = [
     "SettingValue",
     "Settings",
     "Setup",
-    "Speeds",
     "Steps",
     "Timed",
     "check_place",

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpu_doctor.recording.speeds import Speeds
-
 __all__ = [
     "AttentionCalls",
     "Chore",
@@ -419,18 +417,15 @@ class Setup:
     graph_operations: int | None = None
     """Operations that the first backward of the run went through,"""
     loss_operations: int | None = None
-    """of them, those that were made after the forward had ended; None = not counted; and"""
-    graph_leaves: int | None = None
-    """tensors that it gave gradients to."""
+    """of them, those that were made after the forward had ended; None = not counted,"""
     attention_calls: tuple[AttentionCalls, ...] | None = None
-    """the fused attention among them."""
+    """and the fused attention among them."""
     graph_packed: bool | None = None
     """An operation of that backward works on samples without their padding: packed or nested sequences."""
     padding: tuple[Padding, ...] | None = None
     """What is padded in the batches of the training loader; None = none was looked at on the CPU's side."""
     frozen: tuple[FrozenForward, ...] | None = None
     """Models that compute the same results anew; None = nobody looked, or what one is handed could not be compared."""
-    speeds: Speeds = field(default_factory=Speeds)
     grad_scaler: bool = False
     """The loop's own GradScaler, enabled, took the run's first optimizer step."""
     compilations: tuple[Compilation, ...] | None = None

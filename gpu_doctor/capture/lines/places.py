@@ -21,6 +21,7 @@ _NEXT: Final = ("__next__", "__anext__")
 _OURS: Final = str(Path(__file__).resolve().parents[2])
 _TAPS: Final = str(Path(__file__).resolve().parents[1])
 """Wrappers of ours stand between the user's frames; others of our frames run the user's code, which ends there."""
+_LOOKS: Final = str(Path(__file__).resolve().parent)
 _LIBRARIES: Final = tuple(
     {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_OURS}
 )
@@ -52,7 +53,7 @@ class Places:
     def of(self, frame: FrameType | None) -> Place | None:
         """The innermost user frame's place; None if there is none above the floor."""
         in_torch, floor = False, self._floor
-        if frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        if frame is not None and _is_ours(frame.f_code.co_filename):
             return None  # the time is ours
         for one in outwards(frame):
             name = one.f_code.co_filename
@@ -70,7 +71,7 @@ class Places:
             name = one.f_code.co_filename
             if self._is_user(name, one):
                 return self.of(one)
-            if name.startswith(_OURS):
+            if _is_ours(name):
                 return None
         return None
 
@@ -157,6 +158,11 @@ def _written_by_a_library(frame: FrameType) -> bool:
 
 def _takes_apart(file: str, function: str) -> bool:
     return function in _PYTHONIC and file.endswith(_TENSOR)
+
+
+def _is_ours(file: str) -> bool:
+    """Whether it is gpu_doctor's, other than what looks."""
+    return file.startswith(_OURS) and not file.startswith(_LOOKS)
 
 
 def _suspended(waits: object) -> Iterator[FrameType]:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from gpu_doctor.capture.lines.places import Place, Places
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.step_clock import Look
+from gpu_doctor.capture.step_clock import Look, Seen
 from gpu_doctor.recording import AFTER, BEFORE, LineCost
 from gpu_doctor.recording.steps import BACKWARD, FORWARD, LOSS, NO_GRAD, OPTIMIZER, PHASE_NAMES
 
@@ -35,8 +35,8 @@ Torch's operators do when they begin: looks at loops of them came that late in 1
 _TRAINS: Final = (FORWARD, NO_GRAD, LOSS, BACKWARD, OPTIMIZER)
 
 
-class _Seen(NamedTuple):
-    """What a look saw."""
+class _Look(NamedTuple):
+    """What a look found."""
 
     place: Place
     outside_torch: bool
@@ -50,8 +50,10 @@ class LineSampler:
     def __init__(self, recorder: Recorder) -> None:
         """Looks at the recorder's training thread."""
         self._recorder, self._clock = recorder, recorder.clock
-        self._seen: dict[tuple[_Seen, int, bool], float] = {}
+        self._seen: dict[tuple[_Look, int, bool], float] = {}
         self._total = 0.0
+        self._warm = False
+        """A look fell into a later step than the first, which is warm-up: what was seen there is forgotten."""
         self.looks = 0
         """How often the running loop was looked at."""
         self._early: dict[Place, float] = {}
@@ -78,30 +80,27 @@ class LineSampler:
         waited_s = late_s - self._kernel.queued_s()  # for a core: that says nothing about Python's lock
         kept = waited_s >= KEPT_LOCK * sys.getswitchinterval()
         aside = kept or self._kernel.sleeps(self._recorder.thread)
-        seen = None if place is None else _Seen(place, aside, self._places.generators(frame))
+        found = None if place is None else _Look(place, aside, self._places.generators(frame))
         # A thread that has to let the lock go stands still until ours runs. Where it stands then tells nothing of the
         # phase in which the look was due, if that has ended.
         since = begin - round(late_s * 1e9) if kept else begin
-        look = Look(since, end, (seen, (begin - before) * 1e-9))
+        look = Look(since, end, (found, (begin - before) * 1e-9))
         if self._recorder.started():
             self._recorder.log.looks.append(look)
         elif (place := self._places.before_loop(frame)) is not None:
             self._early[place] = self._early.get(place, 0.0) + look.seen[1]
 
-    def placed(self, phase: int, feeding: bool, look: tuple[_Seen | None, float]) -> None:
-        """A look fell into a phase.
-
-        Args:
-            phase: its code; -1: the thread went on to another one meanwhile (on a busy machine).
-            feeding: a loader's batch had come, and no forward had begun since.
-            look: what was seen, and the seconds that it stands for.
-        """
-        seen, seconds = look
+    def placed(self, one: Seen) -> None:
+        """It is known where the loop was at a look; phase -1: it went on to another phase meanwhile."""
+        found, seconds = one.seen
+        if not (one.first or self._warm):
+            self._warm, self._total, self.looks = True, 0.0, 0
+            self._seen = {}
         self.looks += 1
         self._total += seconds
-        if seen is None or phase < 0:
+        if found is None or one.phase < 0:
             return
-        key = seen, phase, feeding
+        key = found, one.phase, one.feeding
         if len(self._seen) < MOST_LINES or key in self._seen:
             self._seen[key] = self._seen.get(key, 0.0) + seconds
 

@@ -28,7 +28,6 @@ from gpu_doctor.capture.taps import (
     transfer,
     wrapping,
 )
-from gpu_doctor.capture.taps.after_run import time_what_ran
 from gpu_doctor.capture.taps.tap import Tap, TapScope
 
 _HERE: Final = str(Path(__file__).parents[1])
@@ -67,27 +66,24 @@ def listening(
     """
     if accelerated is None:
         accelerated = environment.accelerated()
-    try:
-        with Patches() as patches, ExitStack() as ends:
-            scope = TapScope(recorder, patches, namespace, accelerated, ends=ends)
-            recorder.unhear.append(patches.restore)
-            ends.callback(_retire, scope)
-            for name, tap in TAPS:
-                try:
-                    tap(scope)
-                except Exception as error:
-                    recorder.note(f"The {name} tap could not be installed: {error}")
+    with Patches() as patches, ExitStack() as ends:
+        scope = TapScope(recorder, patches, namespace, accelerated, ends=ends)
+        recorder.unhear.append(patches.restore)
+        ends.callback(_retire, scope)
+        for name, tap in TAPS:
             try:
-                yield scope
-            except BaseException as error:
-                _take_out_ours(error)
-                raise
-            finally:
-                recorder.unhear.clear()
-                recorder.loop_over()
-                scope.forget()  # a circle would outlive `del model`
-    finally:
-        time_what_ran(recorder)
+                tap(scope)
+            except Exception as error:
+                recorder.note(f"The {name} tap could not be installed: {error}")
+        try:
+            yield scope
+        except BaseException as error:
+            _take_out_ours(error)
+            raise
+        finally:
+            recorder.unhear.clear()
+            recorder.loop_over()
+            scope.forget()  # a circle would outlive `del model`
     for note in patches.notes:
         recorder.note(note)
 

@@ -157,7 +157,7 @@ def _backward(
         if not (log.trains or learned) and recorder.step_clock.alone is not None:
             graph = backward_graph(tensors, recorder.forward_number)
             learned.extend(weakref.ref(one) for one in graph.leaves)
-            recorder.facts.update(graph_operations=graph.operations, graph_leaves=len(graph.leaves))
+            recorder.facts.update(graph_operations=graph.operations)
             recorder.facts.update(loss_operations=graph.newer, attention_calls=graph.attention)
             recorder.facts.update(graph_packed=graph.packed)
         recorder.loss_kept()

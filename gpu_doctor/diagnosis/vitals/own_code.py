@@ -46,6 +46,11 @@ def passes_lines(vitals: Vitals) -> list[LineCost]:
     return [one for one in vitals.lines_in("forward", "backward") if one.outside_torch and not one.in_torch]
 
 
+def within_share(vitals: Vitals) -> float:
+    """Share of the wall-clock, 0..1, in which own code runs within what counts as computing: passes and loss."""
+    return passes_share(vitals) + total(_in_the_loss(vitals))
+
+
 def passes_share(vitals: Vitals) -> float:
     """Share of the wall-clock that they take, 0..1; 0 where few looks saw it."""
     share = total(passes_lines(vitals))

@@ -96,8 +96,8 @@ REPEATED_ROWS = Cell(
 
 OWN_QUEUE = Cell(
     name="own-thread-and-queue",
-    klass="input",
-    top=("slow-generator",),
+    klass="host",
+    top=("slow-python",),
     before="""
         import queue, threading, time
         import numpy as np, torch
@@ -151,7 +151,7 @@ OWN_QUEUE = Cell(
 
 DOWNLOADS = Cell(
     name="generator-that-downloads",
-    klass="input",
+    klass="host",
     top=("slow-generator",),
     before="""
         import time

@@ -50,7 +50,7 @@ STREAM = Cell(
 
 GENERATOR = Cell(
     name="generator-without-loader",
-    klass="input",
+    klass="host",
     top=("slow-generator",),
     before="""
         import numpy as np
@@ -160,7 +160,7 @@ DUPLICATED = Cell(
 
 SHARDS = Cell(
     name="shards-fetched-one-after-another",
-    klass="input",
+    klass="host",
     top=("slow-generator",),
     before="""
         import time

@@ -7,8 +7,8 @@ from tests.support.clinic.cell import Cell
 
 ADJACENCY = Cell(
     name="graph-built-edge-by-edge",
-    klass="input",
-    top=("slow-generator",),
+    klass="host",
+    top=("slow-python",),
     before="""
         import random
         import torch

@@ -10,10 +10,10 @@ import pytest
 from gpu_doctor.capture import events as ev
 from gpu_doctor.capture.lines import sampler as module
 from gpu_doctor.capture.lines.places import Place
-from gpu_doctor.capture.lines.sampler import LineSampler, _Seen
+from gpu_doctor.capture.lines.sampler import LineSampler, _Look
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.spans import Source
-from gpu_doctor.capture.step_clock import Look, StepClock
+from gpu_doctor.capture.step_clock import Look, Seen, StepClock
 from gpu_doctor.recording.steps import BACKWARD, FORWARD, LOSS, OTHER
 from tests.support.told_loop import begun
 
@@ -27,7 +27,7 @@ def folded(*events: tuple[int, Any], looks: tuple[int, ...]) -> list[tuple[int, 
     seen = [Look(10 * at + 5, 10 * at + 6, at) for at in looks]
     clock.fold([(code, 10 * (at + 1), arg) for at, (code, arg) in enumerate(events)], seen)
     clock.finish()
-    told = {number: (phase, feeding) for phase, feeding, number in clock.found()[3]}
+    told = {one.seen: (one.phase, one.feeding) for one in clock.found()[3]}
     return [told[at] for at in looks]
 
 
@@ -72,14 +72,23 @@ def test_no_operator_of_torch_ran(
 def test_a_generator_in_which_the_loop_itself_stands_is_not_pulled_from() -> None:
     sampler = LineSampler(Recorder())
     made, step = Place("<cell>", 3, "batches", False), Place("<cell>", 7, "train", False)
-    sampler.placed(OTHER, False, (_Seen(made, True, (MAKER, TRAINER)), 1.0))
-    sampler.placed(OTHER, False, (_Seen(step, True, (TRAINER,)), 1.0))
+    sampler.placed(Seen(OTHER, False, False, (_Look(made, True, (MAKER, TRAINER)), 1.0)))
+    sampler.placed(Seen(OTHER, False, False, (_Look(step, True, (TRAINER,)), 1.0)))
     assert [one.pulled for one in sampler.costs()] == [True, True], "nothing has trained yet"
     for phase in (FORWARD, BACKWARD):
-        sampler.placed(phase, False, (_Seen(step, False, (TRAINER,)), 1.0))
+        sampler.placed(Seen(phase, False, False, (_Look(step, False, (TRAINER,)), 1.0)))
     assert {(one.line, one.phase): one.pulled for one in sampler.costs()} == {
         (3, "other"): True,
         (7, "other"): False,
         (7, "forward"): False,
         (7, "backward"): False,
     }
+
+
+def test_the_first_step_is_warm_up_and_its_looks_are_forgotten_once_there_are_others() -> None:
+    sampler = LineSampler(Recorder())
+    warm, later = Place("<cell>", 3, "forward", False), Place("<cell>", 4, "forward", False)
+    sampler.placed(Seen(FORWARD, False, True, (_Look(warm, True, ()), 5.0)))
+    assert [(one.line, one.share) for one in sampler.costs()] == [(3, 1.0)]
+    sampler.placed(Seen(FORWARD, False, False, (_Look(later, True, ()), 1.0)))
+    assert [(one.line, one.share) for one in sampler.costs()] == [(4, 1.0)] and sampler.looks == 1

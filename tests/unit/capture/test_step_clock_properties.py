@@ -16,7 +16,7 @@ from gpu_doctor.capture import spans, step_clock
 from gpu_doctor.capture.events import CODES, Event, call_code
 from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.spans import Source, Span
-from gpu_doctor.capture.step_clock import STARTS, Look, Step, StepClock
+from gpu_doctor.capture.step_clock import STARTS, Look, Seen, Step, StepClock
 from gpu_doctor.recording.steps import (
     BACKWARD,
     DATA_WAIT,
@@ -442,7 +442,7 @@ class Told:
     steps: list[Step]
     losses: list[tuple[int, Any]]
     copies: list[Any]
-    looks: list[tuple[int, bool, Any]]
+    looks: list[Seen]
     tail: Bill | None
     bills: list[Bill]
     sources: list[tuple[int, bool, bool, int]]
@@ -613,7 +613,7 @@ def test_of_any_events_at_all_time_and_batches_are_told_once(loop: Loop, looks: 
     check_bills(loop, told)
     assert sum(bill.values[_BATCHES] for bill in told.bills) <= loop.count(ev.BATCH)
     began = loop.began
-    assert began is None or sorted(seen for _, _, seen in told.looks) == sorted(
+    assert began is None or sorted(one.seen for one in told.looks) == sorted(
         look.seen for look in looks if began <= look.begin_ns < loop.events[-1][1]
     )
 
@@ -716,7 +716,7 @@ def test_looks_at_a_loop_that_only_trains_fall_into_the_phase_that_ran(plain: Pl
 def check_looks(loop: Loop, looks: list[Look], told: Told, or_else: int) -> None:
     """Each look since the loop began is placed once; where it lies wholly between two events, in the phase between."""
     where, seen = list(stays(loop, ours=False)), dict[int, int]()
-    for phase, feeding, number in told.looks:
+    for phase, feeding, _, number in told.looks:
         assert number not in seen and (not feeding or phase == OTHER)
         seen[number] = phase
     for look in looks:
@@ -744,7 +744,7 @@ def test_a_look_that_comes_late_falls_into_no_wrong_phase(plain: Plain, looks: l
         while coming and clock.now > coming[0].begin_ns:
             waiting.append(coming.pop(0))
     where = list(stays(loop, ours=False))
-    for phase, _, number in clock.looks:
+    for phase, _, _, number in clock.looks:
         look = next(one for one in looks if one.seen == number)
         around = next((one for one in where if one.begin <= look.begin_ns and look.end_ns <= one.end), None)
         assert phase == -1 or (around is not None and phase == around.phase)

@@ -8,6 +8,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.evidence import dearest_lines, hot_lines
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
+from gpu_doctor.diagnosis.vitals.in_turn import FEW_SHAPES, loss_in_pieces, model_in_turn
 from gpu_doctor.recording.setup import InputFacts
 
 PER_SAMPLE: Final = """
@@ -55,16 +56,6 @@ CAUSES: Final = (
     Cause("per-sample-forward", PER_SAMPLE, ("forward_share", "inputs")),
     Cause("loss-in-a-loop", LOSS, ("loss_share", "backward_share", "step_wall_s")),
 )
-EXCLUDES = ("launch-bound", "small-batch", "model-too-small")
-
-FEWEST: Final = 8
-"""Samples of a batch, and forwards in its step, from which on it is told: four tiles of an image are no batch."""
-ALL_OF_THEM: Final = 0.9
-"""Forwards of a step over its samples: some may be left out, and a last batch is smaller."""
-MANY_OPERATIONS: Final = 200
-"""A loss of a few terms has some ten operations."""
-FEW_SHAPES: Final = 2
-"""The items of a batch that have more shapes than that differ in length."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -74,7 +65,7 @@ def check(vitals: Vitals) -> Finding | None:
 
 def _model(vitals: Vitals) -> Finding | None:
     inputs, samples = vitals.inputs, vitals.samples_per_step
-    if inputs is None or samples is None or not _each(vitals, inputs, samples):
+    if inputs is None or samples is None or not model_in_turn(vitals):
         return None
     spent = vitals.passes_share
     if vitals.on_gpu:  # it waits for launches, or its kernels of one row take about as long as those of all rows
@@ -101,19 +92,6 @@ def _model(vitals: Vitals) -> Finding | None:
     )
 
 
-def _each(vitals: Vitals, inputs: InputFacts, samples: float) -> bool:
-    """Whether each sample of a batch has a forward of its own."""
-    often = inputs.per_step
-    if vitals.loader is None or not vitals.backward_share or not inputs.shape or often is None or samples < FEWEST:
-        return False
-    if often < max(FEWEST, ALL_OF_THEM * min(samples, inputs.most_per_step)):
-        return False
-    if often < inputs.most_per_step and often * ALL_OF_THEM > samples:
-        return False  # more forwards than samples: a cell that is called for every time step
-    batch = round(samples / max(vitals.batches_per_step or 1.0, 1.0))
-    return inputs.shapes > FEW_SHAPES or batch not in inputs.shape[:2]  # whole batches: one for each time step
-
-
 def _together(inputs: InputFacts) -> Prescription:
     """What one call for the batch needs."""
     if len(inputs.shape) > 1 and inputs.shape[0] > 1:
@@ -136,7 +114,7 @@ def _loss(vitals: Vitals) -> Finding | None:
     pieces, operations = vitals.setup.loss_operations, vitals.setup.graph_operations
     if loss is None or not backward or step_s is None or not pieces or not operations or vitals.device_limits:
         return None
-    if loss < RESIDUAL_SHARE or pieces < max(MANY_OPERATIONS, vitals.samples_per_step or 0.0):
+    if not loss_in_pieces(vitals):
         return None
     share = loss + backward * min(pieces / operations, 1.0)
     return Finding(

@@ -22,13 +22,11 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals import idle
+from gpu_doctor.diagnosis.vitals.debugging import aids_on
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("step_wall_s", "backward_share")
-EXCLUDES = ("launch-bound", "not-compiled", "model-too-small", "small-batch", "needless-accumulation")
 
-ON_SHARE: Final = 0.02
-"""On for less than this part of the run, it is looked at on purpose (`profile(schedule=...)`)."""
 NAMES: Final = {
     "anomaly": "Anomaly detection is on",
     "profiler": "The autograd profiler is on",
@@ -48,11 +46,7 @@ WARNS: Final = ("warn", "error")
 def check(vitals: Vitals) -> Finding | None:
     """Fires where an aid was on, with what forward and backward took meanwhile as the most that it costs."""
     flags, taken = vitals.setup.flags, vitals.passes_share
-    costs: dict[str, float] = {}
-    for name in ("anomaly", "profiler"):
-        on = _on_share(vitals, "anomaly_mode" if name == "anomaly" else name, f"{name}_on_s")
-        if on >= ON_SHARE and (name == "profiler" or vitals.backward_share):
-            costs[name] = on * taken
+    costs = {name: on * taken for name, on in aids_on(vitals).items()}
     if vitals.on_gpu and flags.get("launch_blocking") and (launching := idle.launching(vitals)) is not None:
         costs["blocking"] = launching
     if not costs:
@@ -74,11 +68,3 @@ def check(vitals: Vitals) -> Finding | None:
             Prescription(text, Safety.BY_HAND, code=code) for name, (text, code) in OFF.items() if name in costs
         ),
     )
-
-
-def _on_share(vitals: Vitals, flag: str, seconds: str) -> float:
-    """Part of the steps' wall-clock in which an aid was on; all of it where only the flag is known."""
-    flags = vitals.setup.flags
-    if seconds in flags and vitals.run_s:
-        return min(float(flags[seconds]) / vitals.run_s, 1.0)
-    return 1.0 if flags.get(flag) else 0.0

@@ -14,8 +14,10 @@ from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.rules.evidence import uncompiled
 from gpu_doctor.diagnosis.rules.prescriptions import COMPILED, TIMES, larger_batch
 from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.vitals.debugging import aids_on
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.idle import launching
+from gpu_doctor.diagnosis.vitals.in_turn import item_by_item
 
 NEEDS: Final = ("launching_share", "caught_up_share", "exposed_wait_share", "sync_share")
 CAUSES: Final = (
@@ -139,12 +141,6 @@ OPERATION_S: Final = 30e-6
 """Up to so many seconds an operation of a CPU's backward is small: PyTorch takes some 7 to 10 us to reach one."""
 FORWARD_TIMES: Final = 1.5
 """A forward and a loss that a backward belongs to take no longer than this times the backward."""
-FEWEST: Final = 8
-"""Samples of a step from which on it is told whether each has a call of its own."""
-ALL_OF_THEM: Final = 0.9
-"""Forwards of a step over its samples: some may be left out."""
-MANY_OPERATIONS: Final = 200
-"""A loss of a few terms has some ten operations."""
 MEMORY_SHARE: Final = 0.6
 """Below 60 % of the card's memory there is room for a larger batch."""
 ACCUMULATED: Final = 1.9
@@ -164,13 +160,13 @@ LEFT: Final = Prescription(
     code='device = "cpu"  # model.to(device) and batches as they come',
 )
 
-DISPATCH_SHARE = 0.3
-"""A CPU is bound by going from operation to operation from this part of the wall-clock on."""
-
 
 def check(vitals: Vitals) -> Finding | None:
-    """Reports the cause where a GPU outruns its host, or a CPU's operations hardly compute."""
-    if _grows_with_samples(vitals):
+    """Reports the cause where a GPU outruns its host, or a CPU's operations hardly compute.
+
+    Where items are computed one by one, or a debugging aid slows each operation, that comes first.
+    """
+    if item_by_item(vitals) or aids_on(vitals):
         return None
     if not vitals.on_gpu:
         return _on_cpu(vitals)
@@ -179,19 +175,6 @@ def check(vitals: Vitals) -> Finding | None:
         return None
     causes = (_accumulates(vitals, cost), _tiny(vitals, cost), _uncompiled(vitals, cost), _small(vitals, cost))
     return next((one for one in causes if one is not None), None) or _plain(vitals, cost)
-
-
-def _grows_with_samples(vitals: Vitals) -> bool:
-    """True if each sample has operations of its own, in the model or in the loss: a larger batch has more of them."""
-    samples, inputs, pieces = vitals.samples_per_step or 0.0, vitals.inputs, vitals.setup.loss_operations or 0
-    if samples < FEWEST:
-        return False
-    if pieces >= max(MANY_OPERATIONS, samples):
-        return True
-    if inputs is None or not inputs.per_step or inputs.per_step < ALL_OF_THEM * min(samples, inputs.most_per_step):
-        return False
-    batch = round(samples / max(vitals.batches_per_step or 1.0, 1.0))
-    return batch not in inputs.shape[:2]  # whole batches: a cell that is called for each time step
 
 
 def _accumulates(vitals: Vitals, cost: float) -> Finding | None:
