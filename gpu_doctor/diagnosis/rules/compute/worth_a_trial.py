@@ -453,7 +453,7 @@ def _attention(vitals: Vitals) -> Finding | None:
     kernel = "the memory-efficient kernel" if one.kernel == "efficient" else "separate operations"
     times = f"{one.calls} times" if one.calls > 1 else "once"
     size = "" if one.head_size is None else f" of size {one.head_size}"
-    cures = (TAKEN,)
+    cures: tuple[Prescription, ...] = (TAKEN,)
     if one.kernel == BY_HAND:
         cures = (WEIGHTLESS, FUSED) if vitals.layers("MultiheadAttention") else (FUSED,)
     return _hint(
