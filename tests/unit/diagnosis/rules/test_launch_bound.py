@@ -92,9 +92,7 @@ def test_a_cpu_that_goes_from_operation_to_operation() -> None:
         TINY.but(has_loader=False),
         TINY.but(setup={**SETUP, "optimizers": ("Adam", "Adam")}),  # several losses
         TINY.but(forward=9.0),  # a frozen part
-        TINY.but(
-            loss=1.2, setup={**SETUP, "graph_operations": 500, "loss_operations": 450}
-        ),  # a loss of pieces: loss-in-a-loop
+        TINY.but(loss=1.2, setup={**SETUP, "graph_operations": 500, "loss_operations": 450}),  # a loss of pieces
         TINY.but(setup={**SETUP, "inputs": EACH}),  # a call for each sample: per-sample-forward
     ],
 )
