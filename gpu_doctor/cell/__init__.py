@@ -4,7 +4,6 @@ Nothing is run here, and nothing is known of torch beyond the names that people 
 syntax tree.
 """
 
-from gpu_doctor.cell.device_side import has_copy, moved_lines
 from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
 from gpu_doctor.cell.literals import Place
@@ -29,12 +28,10 @@ __all__ = [
     "Place",
     "Reach",
     "called_names",
-    "has_copy",
     "hushed",
     "is_among",
     "kept_graphs",
     "literals",
-    "moved_lines",
     "reaches",
     "waiting_lines",
 ]

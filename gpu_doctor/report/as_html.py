@@ -198,7 +198,7 @@ def _silence(why: str, names: Sequence[str]) -> str:
     named = escape(", ".join(names))
     if len(names) <= FEW_NAMES:
         return f'<div>{escape(why)}: <span style="{MUTED}">{named}</span></div>'
-    head = f"{escape(why)}: {formatting.count(len(names), 'rule')}"
+    head = f"{escape(why)}: {formatting.count(len(names), 'cause')}"
     return details(head, f'<div style="margin-left:14px;{MUTED}">{named}</div>')
 
 

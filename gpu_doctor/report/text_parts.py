@@ -108,7 +108,7 @@ def silent(diagnosis: Diagnosis) -> str:
 
 def _silence(why: str, names: Sequence[str]) -> str:
     """One line, with as many names as it holds."""
-    head = f"  {why}: " if len(names) == 1 else f"  {why}: {formatting.count(len(names), 'rule')}, "
+    head = f"  {why}: " if len(names) == 1 else f"  {why}: {formatting.count(len(names), 'cause')}, "
     named = len(names)
     while named > 1 and len(head + ", ".join(names[:named])) + (16 if named < len(names) else 0) > WIDTH:
         named -= 1

@@ -124,16 +124,9 @@ def anatomy_rows(vitals: Vitals) -> list[tuple[str, float, float]]:
 
 
 def predicted_words(prescription: Prescription) -> str:
-    """`predicted 2.9x (2.6-3.1)`, `predicted at most 1.5x`, or that only a trial can tell."""
+    """`predicted 2.9x (2.6-3.1)`, or that only a trial can tell."""
     if prescription.predicted_speedup is None:
         return NO_FORECAST if prescription.settings else ""
-    if prescription.at_most:
-        usual, most = (
-            formatting.forecast(one) for one in (prescription.predicted_speedup, prescription.predicted_high)
-        )
-        if prescription.predicted_high is None or usual == most:
-            return f"predicted at most {usual}"
-        return f"predicted {usual} if all of it is saved, at most {most}"
     low, high = prescription.predicted_low, prescription.predicted_high
     return f"predicted {forecast_words(prescription.predicted_speedup, low, high)}"
 

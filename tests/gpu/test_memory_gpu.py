@@ -57,7 +57,7 @@ def test_a_loop_that_keeps_its_outputs_grows_on_the_device() -> None:
     vitals = measure(recording)
     # 256 x 2048 floats of every step
     assert vitals.device_growth_bytes_per_step == pytest.approx(256 * 2048 * 4, rel=0.2)
-    assert "memory-growth" in [one.rule for one in diagnose(recording).findings]
+    assert "memory-growth" in [one.rule for one in diagnose(recording).hints]
 
 
 def test_torchs_own_message_is_understood() -> None:

@@ -7,6 +7,7 @@ tensor that somebody packed: unpacking one would compute a checkpointed part ane
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,18 +18,21 @@ from gpu_doctor.recording.setup import AttentionCalls
 
 MOST_OPERATIONS: Final = 20_000
 """A graph is looked through so far: some 20 ms."""
+BY_HAND: Final = "by hand"
 KERNELS: Final = {
     "ScaledDotProductFlashAttentionBackward": "flash",
     "ScaledDotProductCudnnAttentionBackward": "cudnn",
     "ScaledDotProductEfficientAttentionBackward": "efficient",
     "ScaledDotProductFlashAttentionForCpuBackward": "cpu",
     "SafeSoftmaxBackward": "math",
+    "SoftmaxBackward": BY_HAND,
 }
-"""Operation -> the kernel of `scaled_dot_product_attention` that it belongs to. The last is the softmax of its way by
-separate operations, and of nothing else (torch 2.5 and later; before, that way is not told from attention by hand)."""
-MASKS: Final = ("attn_bias", "attn_mask")
-DROPS: Final = ("MulBackward", "NativeDropoutBackward")
-"""What dropout leaves right behind the softmax."""
+"""Operation -> the kernel of attention that it belongs to. SafeSoftmax is that of `scaled_dot_product_attention` by
+separate operations (torch 2.5 and later; before, that way is not told from attention by hand)."""
+PRODUCTS: Final = {"BmmBackward": 0, "BaddbmmBackward": 1}
+"""Products of matrices for each sample and head -> which of their inputs is the first factor."""
+LAYERS: Final = ("MmBackward", "AddmmBackward")
+"""Products with a layer's weight: no attention reaches over one."""
 PACKS: Final = ("PackPadded", "Nested", "Jagged", "Varlen")
 """Parts of names of operations that take a batch without its padding."""
 _DEEP: Final = 8
@@ -56,16 +60,12 @@ def backward_graph(results: Any, since: int | None = None) -> BackwardGraph:
         since: autograd's number of the operation after which `newer` counts.
     """
     nodes, _ = behind(results, MOST_OPERATIONS)
-    found, calls = {}, Counter[AttentionCalls]()
-    dropped: set[Any] = set()
+    found, calls, weights = {}, Counter[AttentionCalls](), _weights(nodes)
     for node in nodes:
         if name_of(node) == LEAF:
             found[id(node.variable)] = node.variable
-        if name_of(node) in DROPS:
-            dropped.update(one for one, _ in node.next_functions if name_of(one) in KERNELS)
-    for node in nodes:
         kernel = KERNELS.get(name_of(node))
-        call = _call(node, kernel, node in dropped) if kernel else None
+        call = _call(node, kernel) if kernel and (kernel != BY_HAND or node in weights) else None
         if call is not None:
             calls[call] += 1
     attention = tuple(replace(one, calls=number) for one, number in calls.most_common())
@@ -73,50 +73,51 @@ def backward_graph(results: Any, since: int | None = None) -> BackwardGraph:
     return BackwardGraph(tuple(found.values()), len(nodes), attention, packed, made_since(nodes, since))
 
 
-def _call(node: Any, kernel: str, dropped: bool) -> AttentionCalls | None:
+def _call(node: Any, kernel: str) -> AttentionCalls | None:
     """One attention as its node tells it; None where the shape is not the usual (sample, head, token, size)."""
     shape = shape_of(node)
+    if kernel == BY_HAND and len(shape) == 3:  # samples and heads in one dimension
+        shape = shape[0], 1, *shape[1:]
     if len(shape) != 4:
         return None
     samples, heads, queries, last = shape
-    dtype = dtype_of(node)
-    if kernel == "math":
-        size, masked, learned = _by_products(node)
-        return AttentionCalls(kernel, 0, samples, heads, queries, last, size, dtype, masked, False, dropped, learned)
+    if kernel in ("math", BY_HAND):  # of its softmax, the last dimension is the keys
+        size = _head_size(node)
+        if kernel == BY_HAND and size is None:
+            return None
+        return AttentionCalls(kernel, 0, samples, heads, queries, last, size, dtype_of(node))
     key = shape_of(*node.next_functions[1]) if len(node.next_functions) > 1 else ()
     keys = key[2] if len(key) == 4 else queries
-    causal, drops = bool(getattr(node, "_saved_is_causal", False)), getattr(node, "_saved_dropout_p", 0.0)
-    return AttentionCalls(
-        *(kernel, 0, samples, heads, queries, keys, last, dtype, _masked(node), causal, bool(drops), False)
-    )
+    return AttentionCalls(kernel, 0, samples, heads, queries, keys, last, dtype_of(node))
 
 
-def _masked(node: Any) -> bool | None:
-    """Whether a mask was given; None where that is not to be seen without unpacking what somebody packed."""
-    for name in MASKS:
-        saved = getattr(node, f"_raw_saved_{name}", None)
-        if saved is not None:
-            if getattr(saved, "unpack_hook", saved) is not None:
-                return None
-            try:
-                return getattr(node, f"_saved_{name}") is not None
-            except RuntimeError:  # it was given, and changed since: the user's backward will say so
-                return True
+def _weights(nodes: Iterable[Any]) -> set[Any]:
+    """Softmaxes whose result is multiplied with values, dropout and the like between them."""
+    return {
+        one
+        for node in nodes
+        if name_of(node) in PRODUCTS
+        for factor, _ in node.next_functions
+        for one in _back(factor)
+        if name_of(one) == "SoftmaxBackward"
+    }
+
+
+def _head_size(node: Any) -> int | None:
+    """Of a softmax of a product: the inner dimension of that product; None where there is none near."""
+    for one in _back(node):
+        at = PRODUCTS.get(name_of(one))
+        if at is not None:
+            shape = shape_of(*one.next_functions[at])
+            return shape[-1] if shape else None
     return None
 
 
-def _by_products(node: Any) -> tuple[int | None, bool, bool]:
-    """Of a softmax between two products: the head size, whether a mask is added, whether it is learned."""
-    masked = learned = False
+def _back(node: Any) -> Iterator[Any]:
+    """An operation and what its first input was made by, some steps back, as far as the last layer."""
     for _ in range(_DEEP):
+        if node is None or name_of(node) in LAYERS:
+            return
+        yield node
         edges = node.next_functions
         node = edges[0][0] if edges else None
-        if node is None:
-            break
-        if name_of(node).startswith("Add"):
-            masked = True
-            learned = len(node.next_functions) > 1 and node.next_functions[1][0] is not None
-        elif name_of(node).startswith("Bmm"):
-            shape = shape_of(*node.next_functions[0])
-            return (shape[-1] if shape else None), masked, learned
-    return None, masked, learned

@@ -1,23 +1,19 @@
-"""Notes the process group that a training belongs to, and times the copies of DataParallel.
+"""Notes the process group that a training belongs to.
 
 Nothing is asked of the other ranks: each rank that watches itself leaves a recording of its own.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 from typing import Any, Final
 
 import torch.distributed as dist
-from torch import nn
 
-from gpu_doctor.capture.taps.costly_calls import book_of, timed
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.machine import cgroup, shm_bytes
 from gpu_doctor.recording.setup import World
 
-SPREADING: Final = "data-parallel"
 _NAN: Final = float("nan")
 
 
@@ -57,10 +53,7 @@ class Listening:
 
 
 def tap(scope: TapScope) -> None:
-    """Stand-ins for DataParallel's copies of model and batch; fact `world` of the setup."""
-    book, fence = book_of(scope), scope.recorder.fence
+    """Fact `world` of the setup."""
     state = Listening(scope)
     scope.tells("world", state.told, state.end)
     scope.optimized.append(state.look)
-    for name in ("replicate", "scatter", "gather"):
-        scope.patches.wrap(nn.DataParallel, name, functools.partial(timed, fence, book, SPREADING))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_doctor.diagnosis.vitals.fetching import held_up, stored_s
+from gpu_doctor.diagnosis.vitals.fetching import held_up, served_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 OTHERS: Final = 0.25
@@ -36,8 +36,8 @@ class Stages:
     """Wall seconds of a step's fetches, one after the other, without their queueing for a core."""
     fetch_cpu: float
     alone: tuple[float, float]
-    """Seconds of `fetch` that several workers take no less for: where they hold each other up all, at worst what waits
-    for the storage."""
+    """Seconds of `fetch` that several workers take no less for: where they hold each other up all, at worst those in
+    which storage or memory serve it."""
     handover: tuple[float, float]
     """What `next()` takes for batches that a worker has ready."""
     edge: float
@@ -77,7 +77,7 @@ def stages(v: Vitals) -> Stages | None:
         device=(v.gpu_busy_share or 0.0) * v.step_wall_s if v.on_gpu else 0.0,
         fetch=fetch,
         fetch_cpu=fetch_cpu,
-        alone=(alone, max(alone, min(stored_s(v) * batches, fetch))),
+        alone=(alone, max(alone, min(served_s(v) * batches, fetch))),
         handover=_handover_s(v, batches, max(wait - edge, 0.0)),
         edge=edge,
         cores=(cores, max(cores - others, 1.0)),

@@ -11,7 +11,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import total
 from gpu_doctor.recording import AFTER, BEFORE, LineCost
-from gpu_doctor.recording.setup import Chore
+from gpu_doctor.recording.setup import Chore, InputFacts
 
 MOST_LINES = 3
 _SIZES = re.compile(r"\d+(?: x \d+)+$")
@@ -149,6 +149,13 @@ def place(file: str) -> str:
 def sizes(shape: Sequence[int]) -> str:
     """`128 x 64`."""
     return " x ".join(str(length) for length in shape)
+
+
+def uncompiled(inputs: InputFacts) -> str:
+    """That a model is not compiled, and which shapes it gets, as evidence."""
+    shape = sizes(inputs.shape)
+    fixed = f"always {shape}" if inputs.shapes == 1 else f"{shape} except for a last batch"
+    return f"the model is not compiled, and its input is {fixed}"
 
 
 def line_text(cost: LineCost, source: str = "") -> str:

@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Literal
 
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
-from gpu_doctor.diagnosis.forecast.removed_work import MOST, Gain, at_best
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import SettingValue
 
@@ -21,18 +20,6 @@ waits for data and of copies from 10 % on). Rules leave it to `Rule.finds`."""
 RESIDUAL_SHARE = 0.10
 """What a loop's own code takes beside the training in each step is named from here on: TraceML 0.5 warns of a residual
 from 10 % on."""
-
-Expected = Forecast | Gain
-"""What says how much faster a loop will be, and between which ends."""
-
-
-ESTIMATED_MOST = 0.95
-"""No estimate of a part takes more than this away."""
-
-
-def faster(share: float, most: float = MOST) -> float:
-    """How many times as fast a loop is if a share of its wall-clock goes, `most` of it at most."""
-    return 1.0 / (1.0 - min(share, most))
 
 
 class Safety(enum.Enum):
@@ -61,27 +48,14 @@ class Prescription:
     """Samples/s with over without, from the forecast; None = cannot be known from this recording: measure it."""
     predicted_low: float | None = None
     predicted_high: float | None = None
-    at_most: bool = False
-    """The prediction is a bound: it comes true if all of the work goes that the finding prices, and is said so."""
     changes: str = ""
     """What changes in the training, one sentence (empty for SAFE, of which the knob says it)."""
 
-    def expecting(self, seen: Expected | None, at_most: bool = False) -> Prescription:
-        """It with what is expected of it, if that is known; `at_most`: as a bound."""
+    def expecting(self, seen: Forecast | None) -> Prescription:
+        """It with what is forecast of it, if that is known."""
         if seen is None:
             return self
-        return replace(
-            self, predicted_speedup=seen.speedup, predicted_low=seen.low, predicted_high=seen.high, at_most=at_most
-        )
-
-    def saving(self, low: float, usual: float, high: float, at_most: bool = False) -> Prescription:
-        """It with what it gives if an estimated share of the wall-clock goes: at least, usually, and at most, 0..1."""
-        least, middle, best = (faster(share, ESTIMATED_MOST) for share in (low, usual, high))
-        return self.expecting(Gain(middle, least, best), at_most)
-
-    def saving_at_most(self, share: float) -> Prescription:
-        """It with what it gives if a share of the wall-clock goes, 0..1: all of it at best, nothing at worst."""
-        return self.expecting(Gain(faster(share), 1.0, at_best(share)), at_most=True)
+        return replace(self, predicted_speedup=seen.speedup, predicted_low=seen.low, predicted_high=seen.high)
 
 
 Kind = Literal["lost", "at-most", "hint"]

@@ -6,8 +6,6 @@ a count all of this is None. GPU: not yet run on one.
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,11 +14,6 @@ import numpy as np
 from gpu_doctor.machine.cards import AMPERE, peak_flops_per_s
 from gpu_doctor.recording import DeviceSetup, Recording, Setup, Steps
 
-CORE_FLOPS: Final = 10e9
-"""Float32 operations a second that one core sustains in matrix products: a sixth of what a core with AVX2 at 2 GHz
-does at its peak (2 units x 8 lanes x 2 operations), so that nobody is told too early that a CPU is as fast."""
-FLOPS_PER_WEIGHT: Final = 6.0
-"""Of one position in one training step: 2 in the forward, 4 in the backward."""
 CONVOLUTIONS: Final = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
 
 
@@ -116,34 +109,3 @@ def convolutions_in_tf32(setup: Setup) -> bool:
 
 def _peak(setup: Setup) -> float | None:
     return None if setup.card is None else peak_flops_per_s(setup.card.name, arithmetic_kind(setup))
-
-
-def itemsize(dtype: str) -> int:
-    """Bytes of a number of a dtype such as `bfloat16`; 4 where its name tells no bits."""
-    bits = re.search(r"\d+", dtype)
-    return int(bits[0]) // 8 if bits is not None else 4
-
-
-def flops_at_most(setup: Setup) -> float | None:
-    """Floating-point operations of a forward and its backward if every weight were used at every position.
-
-    None where no model was seen running.
-    """
-    inputs = setup.inputs
-    if inputs is None or not inputs.shape or not setup.parameters:
-        return None
-    return FLOPS_PER_WEIGHT * setup.parameters * positions(inputs.shape, inputs.dtype)
-
-
-def positions(shape: tuple[int, ...], dtype: str) -> float:
-    """How often each weight is used in a forward, at most: samples, times tokens, steps or pixels.
-
-    Args:
-        shape: of the batch, samples first.
-        dtype: such as `int64` for tokens.
-    """
-    if "int" in dtype or len(shape) < 3:
-        return float(math.prod(shape) if "int" in dtype else shape[0])
-    if len(shape) == 3:  # (sample, step, feature) or the other way round
-        return float(shape[0] * max(shape[1:]))
-    return float(shape[0] * math.prod(shape[2:]))  # images and volumes, channels first

@@ -29,10 +29,12 @@ GROWS: Final = 0.5
 PIPELINE: Final = ("num_workers", "persistent_workers", "prefetch_factor", "pin_memory")
 """Settings that leave a fetch as it is."""
 STORAGE_WAITS: Final = 0.5
-"""A fetch waits for the storage if it waits, rather than computes, for at least half of its time,"""
+"""A fetch waits, rather than computes, from this part of its time on."""
 SLOWEST_BYTES_PER_S: Final = 2e5
-"""and no fewer bytes come meanwhile than from a disk that seeks for every page of 4 kB (80 a second, 0.33 MB/s): where
-fewer come, it waits for something else (a server, a lock, a sleep)."""
+"""A disk that seeks for every page of 4 kB delivers 80 of them a second, 0.33 MB/s: a fetch for which fewer bytes come
+waits for something else (a server, a lock, a sleep)."""
+COPIED_BYTES_PER_S: Final = 1e9
+"""A fetch that reads more than this does little but copy memory (2 to 4 GB/s by one core into new pages)."""
 
 
 def side_by_side(recording: Recording, fetch: Fetch | None, batches: float | None) -> tuple[Fetch | None, float | None]:
@@ -144,14 +146,27 @@ def _handover_s(rest: Steps, fetch: Fetch, batches: float) -> float | None:
 
 
 def stored_s(vitals: Vitals) -> float:
-    """Seconds of a fetch in which it waits for the storage; 0 where it does not, or nobody counted its bytes."""
+    """Seconds of a fetch in which it waits for the storage, where that is most of it; else 0."""
+    waiting_s = _storage_s(vitals)
+    return waiting_s if waiting_s >= STORAGE_WAITS * (vitals.fetch_wall_s or 0.0) else 0.0
+
+
+def served_s(vitals: Vitals) -> float:
+    """Seconds of a fetch in which storage or memory serve it, and might serve several workers no faster."""
+    alone_s = (vitals.fetch_wall_s or 0.0) - (vitals.fetch_queued_s or 0.0)
+    copies = (vitals.fetch_read_bytes or 0.0) >= COPIED_BYTES_PER_S * alone_s > 0.0
+    return alone_s if copies else _storage_s(vitals)
+
+
+def _storage_s(vitals: Vitals) -> float:
+    """Seconds of a fetch that waits while bytes come from the storage; 0 where none do, or nobody counted them."""
     wall, cpu, stored = vitals.fetch_wall_s, vitals.fetch_cpu_s, vitals.fetch_stored_bytes
-    if not wall or cpu is None or stored is None:
+    if not wall or cpu is None or not stored:
         return 0.0
-    waiting_s = wall - cpu - (vitals.fetch_queued_s or 0.0)
+    waiting_s = max(wall - cpu - (vitals.fetch_queued_s or 0.0), 0.0)
     if vitals.fetch_stored_share is not None:  # the fetches that read nothing from it wait for something else
         waiting_s = min(waiting_s, vitals.fetch_stored_share * wall)
-    return waiting_s if waiting_s >= STORAGE_WAITS * wall and stored >= SLOWEST_BYTES_PER_S * waiting_s else 0.0
+    return waiting_s if stored >= SLOWEST_BYTES_PER_S * waiting_s else 0.0
 
 
 def _beside(cpu_s: float, loop_s: float, fetch_s: float, own_s: float, setup: Setup) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.cell import has_copy, moved_lines, waiting_lines
+from gpu_doctor.cell import waiting_lines
 from gpu_doctor.diagnosis.vitals.compiling import again_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
@@ -75,17 +75,16 @@ def announced_sync_share(vitals: Vitals) -> float:
 def hidden_sync_lines(vitals: Vitals) -> dict[LineCost, str]:
     """Lines that wait for the GPU without saying so, each with the expression that waits; dearest first.
 
-    The host stays on them for longer than launching takes. A batch that is still on the CPU waits for nothing.
+    The host stays on them for longer than launching takes. What is done to a batch before the first forward may be done
+    on the CPU, where nothing waits, and is left out.
     """
     if not vitals.on_gpu or not vitals.step_wall_s:
         return {}
     found = waiting_lines(vitals.source, vitals.lines_in("forward", "other"))
-    if has_copy(vitals.source):
-        moved = set(moved_lines(vitals.source, list(found)))
-        found = {one: said for one, said in found.items() if one in moved or one.phase == "forward"}
     least = LAUNCHING_S / vitals.step_wall_s
+    late = {one: said for one, said in found.items() if one.share >= least and not one.before_forward}
     # Python of torch's own under a line is other work of that line: of these expressions only `unique` has any.
-    return {one: said for one, said in found.items() if one.share >= least and (not one.in_torch or "unique" in said)}
+    return {one: said for one, said in late.items() if not one.in_torch or "unique" in said}
 
 
 def hidden_sync_share(vitals: Vitals) -> float:

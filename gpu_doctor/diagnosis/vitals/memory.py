@@ -15,6 +15,8 @@ from gpu_doctor.recording import Column, Recording, Series, Steps
 from gpu_doctor.recording.setup import KeptBatches
 from gpu_doctor.recording.steps import ratio
 
+FEWEST_RISING: Final = 4
+"""Readings that are each higher than the one before tell a rise of which the cause was seen."""
 EXPLAINED: Final = 0.5
 """Kept batches explain a rise that is no less than half of their bytes: the process gives other memory back."""
 
@@ -99,7 +101,11 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
     found["growth_past_first_epoch"] = bool(past)
     held = recording.one_series("process_held_bytes") or recording.one_series("process_rss_bytes")
     left = found["host_memory_available_bytes"]
-    found |= _growing("host", held, held, steps, since_s, left) or _by_batches(batches, held, steps, left)
+    found |= (
+        _growing("host", held, held, steps, since_s, left)
+        or _by_batches(batches, held, steps, left)
+        or (_by_graphs(held, steps, begin_s, left) if found["graphs_kept"] else {})
+    )
     device = recording.setup.gpu_index
     if device is None:
         return found
@@ -154,9 +160,25 @@ def _by_batches(
     rate = batches * kept.batch_bytes
     if len(values) < 2 or not values[-1] - values[0] >= EXPLAINED * rate * (done[-1] - done[0]) > 0:
         return {}
+    return _at(rate, float(done[-1] - done[0]), left)
+
+
+def _by_graphs(held: Series | None, steps: Steps, begin_s: float, left: float | None) -> dict[str, float | None]:
+    """The same of a run with few readings in which every graph was seen to be kept, and each reading is higher."""
+    if held is None:
+        return {}
+    times, values = _between(held, begin_s, steps)
+    done = steps_done(steps, times)
+    if len(values) < FEWEST_RISING or not (np.diff(values) > 0).all() or done[-1] <= done[0]:
+        return {}
+    passed = float(done[-1] - done[0])
+    return _at(float(values[-1] - values[0]) / passed, passed, left)
+
+
+def _at(rate: float, steps: float, left: float | None) -> dict[str, float | None]:
     return {
         "host_growth_bytes_per_step": rate,
-        "host_rise_bytes": rate * float(done[-1] - done[0]),
+        "host_rise_bytes": rate * steps,
         "host_steps_to_full": None if left is None else left / rate,
     }
 

@@ -1,4 +1,4 @@
-"""The process group is told, by two real gloo processes and by one that is alone; DataParallel's copies are timed."""
+"""The process group is told, by two real gloo processes and by one that is alone."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps.distributed import SPREADING, tap
+from gpu_doctor.capture.taps.distributed import tap
 from gpu_doctor.recording.setup import World
-from tests.support.one_tap import Ticking, batches, model, on, standing
-from tests.support.simulated_device import Noted
+from tests.support.one_tap import Ticking, batches, model, on
 from tests.support.told_loop import begun
 
 pytestmark = pytest.mark.slow
-
-SEAMS = (*((nn.DataParallel, name) for name in ("replicate", "scatter", "gather")),)
 
 
 def opened() -> Recorder:
@@ -33,20 +29,6 @@ def world_of(recorder: Recorder) -> World:
     world = recorder.setup().world
     assert world is not None
     return world
-
-
-def step(recorder: Recorder) -> None:
-    """One optimizer step."""
-    told = Noted(recorder)
-    told.step()
-    told.stepped()
-
-
-def test_the_seams_are_restored() -> None:
-    before = standing(*SEAMS)
-    with on(tap):
-        assert not any(now is then for now, then in zip(standing(*SEAMS), before, strict=True))
-    assert all(now is then for now, then in zip(standing(*SEAMS), before, strict=True))
 
 
 def test_a_process_alone_says_so() -> None:
@@ -66,21 +48,6 @@ def test_nothing_of_the_users_is_held_after_the_run() -> None:
     with on(tap, recorder, namespace={"loader": batches()}):
         pass
     assert isinstance(recorder.facts["world"], World)
-
-
-def test_data_parallels_copies_are_a_chore(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("replicate", "scatter", "gather"):
-        monkeypatch.setattr(nn.DataParallel, name, lambda self, *args: args)
-    recorder = opened()
-    wrapped = nn.DataParallel(model())
-    with on(tap, recorder):
-        assert wrapped.replicate(1, 2) == (1, 2)  # type: ignore[arg-type]
-        wrapped.gather([])  # type: ignore[call-arg]
-        step(recorder)
-        step(recorder)
-        recorder.fold()
-    (chore,) = recorder.so_far().chores or ()
-    assert (chore.kind, chore.calls) == (SPREADING, 2)
 
 
 def ranks(scene: str) -> list[dict[str, Any]]:

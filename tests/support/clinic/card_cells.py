@@ -170,7 +170,6 @@ CELLS: tuple[Patient, ...] = (
         top=("data-parallel",),
         play=read(
             BUSY.but(setup={"world": World(visible_gpus=4), "model": COPIED}),
-            (Chore("data-parallel", 300, 0.35),),
             **CLOCKS,
         ),
     ),

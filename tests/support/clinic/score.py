@@ -115,7 +115,7 @@ def _of_forecasts(visits: Sequence[Visit]) -> list[str]:
     if told:
         widths = [high / max(low, 1e-9) for low, high in (one.told for one in told if one.told is not None)]
         inside = _of(sum(_inside(one) for one in told), len(told))
-        lines.append(f"gain inside ends {inside}   bar: {INSIDE_BAR:.0%}")
+        lines.append(f"gain inside band {inside}   bar: {INSIDE_BAR:.0%}")
         lines.append(f"median high/low  {statistics.median(widths):.2f}   bar: {WIDTH_BAR:g}")
     trials = [abs(one.trial_error_share) for one in visits if one.trial_error_share is not None]
     if trials:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,27 +40,69 @@ def test_what_has_no_graph_tells_nothing(nothing: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "kernel", "masked", "causal", "drops"),
+    ("asked", "kernel"),
     [
-        ({}, "cpu", False, False, False),
-        ({"is_causal": True}, "cpu", False, True, False),
-        ({"attn_mask": TRIANGLE}, "cpu", True, False, False),
-        ({"dropout_p": 0.1}, "math", False, False, True),
-        ({"attn_mask": TRIANGLE, "dropout_p": 0.1}, "math", True, False, True),
+        ({}, "cpu"),
+        ({"is_causal": True}, "cpu"),
+        ({"attn_mask": TRIANGLE}, "cpu"),
+        ({"dropout_p": 0.1}, "math"),
+        ({"attn_mask": TRIANGLE, "dropout_p": 0.1}, "math"),
+        ({"attn_mask": torch.zeros(8, 8, requires_grad=True)}, "math"),
     ],
 )
-def test_the_kernel_of_an_attention(
-    asked: dict[str, Any], kernel: str, masked: bool, causal: bool, drops: bool
-) -> None:
+def test_the_kernel_of_an_attention(asked: dict[str, Any], kernel: str) -> None:
     (found,) = backward_graph(attended(**asked)).attention
-    assert (found.kernel, found.masked, found.causal, found.drops) == (kernel, masked, causal, drops)
+    assert (found.kernel, found.dtype) == (kernel, "float32")
     assert (found.calls, found.samples, found.heads, found.queries, found.keys, found.head_size) == (1, 2, 4, 8, 8, 16)
-    assert found.dtype == "float32" and not found.learned_mask
 
 
-def test_a_mask_that_learns() -> None:
-    (found,) = backward_graph(attended(attn_mask=torch.zeros(8, 8, requires_grad=True))).attention
-    assert (found.kernel, found.masked, found.learned_mask) == ("math", True, True)
+def split(x: torch.Tensor) -> list[torch.Tensor]:
+    """Queries, keys and values of four heads."""
+    return [one.view(2, 8, 4, 4).transpose(1, 2) for one in nn.Linear(16, 48)(x).chunk(3, -1)]
+
+
+def eager(x: torch.Tensor) -> torch.Tensor:
+    q, k, v = split(x)
+    scores = (q @ k.transpose(-2, -1) / 2.0).masked_fill(~TRIANGLE, float("-inf"))
+    return functional.dropout(functional.softmax(scores, -1), 0.1) @ v
+
+
+def in_letters(x: torch.Tensor) -> torch.Tensor:
+    q, k, v = split(x)
+    return torch.einsum("bhqk,bhkd->bhqd", torch.einsum("bhqd,bhkd->bhqk", q, k).softmax(-1), v)
+
+
+def with_weights(x: torch.Tensor) -> torch.Tensor:
+    return nn.MultiheadAttention(16, 4, batch_first=True)(x, x, x, attn_mask=torch.zeros(8, 8))[0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("made", "heads"), [(eager, (2, 4)), (in_letters, (2, 4)), (with_weights, (8, 1))])
+def test_attention_by_hand(made: Callable[[torch.Tensor], torch.Tensor], heads: tuple[int, int]) -> None:
+    (found,) = backward_graph(made(torch.randn(2, 8, 16)).sum()).attention
+    assert (found.kernel, found.samples, found.heads) == ("by hand", *heads)
+    assert (found.queries, found.keys, found.head_size) == (8, 8, 4)
+
+
+def linear(x: torch.Tensor) -> torch.Tensor:
+    q, k, v = split(x)
+    return q.softmax(-1) @ (k.softmax(-2).transpose(-2, -1) @ v)
+
+
+def classified(x: torch.Tensor) -> torch.Tensor:
+    q, k, v = split(x)
+    return functional.softmax(nn.Linear(4, 4)(q @ k.transpose(-2, -1) @ v), -1)
+
+
+def compared(x: torch.Tensor) -> torch.Tensor:
+    q, k, _ = split(x)
+    return functional.softmax(q @ k.transpose(-2, -1), -1).square()
+
+
+@pytest.mark.parametrize("made", [linear, classified, compared])
+def test_a_softmax_that_weighs_no_values_by_a_product_is_no_attention(
+    made: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    assert backward_graph(made(torch.randn(2, 8, 16)).sum()).attention == ()
 
 
 def test_alike_calls_are_counted_and_a_softmax_of_the_users_is_none() -> None:
@@ -105,7 +148,7 @@ def test_nothing_that_somebody_packed_is_unpacked() -> None:
     with torch.autograd.graph.saved_tensors_hooks(lambda one: one, unpack):
         loss = attended(attn_mask=TRIANGLE)
     (found,) = backward_graph(loss).attention
-    assert not unpacked and found.masked is None
+    assert not unpacked and found.kernel == "cpu"
 
 
 def test_what_is_checkpointed_is_not_computed_again() -> None:
@@ -116,16 +159,7 @@ def test_what_is_checkpointed_is_not_computed_again() -> None:
         return functional.scaled_dot_product_attention(x, x, x, attn_mask=TRIANGLE)
 
     loss = checkpoint(part, queries(), use_reentrant=False).sum()
-    assert backward_graph(loss).attention[0].masked is None and len(calls) == 1
-
-
-def test_a_mask_that_was_changed_since_is_one_all_the_same() -> None:
-    mask = torch.zeros(8, 8)
-    loss = attended(attn_mask=mask)
-    mask.fill_(1.0)
-    assert backward_graph(loss).attention[0].masked is True
-    with pytest.raises(RuntimeError, match="inplace"):
-        loss.backward()
+    assert backward_graph(loss).attention[0].kernel == "cpu" and len(calls) == 1
 
 
 def test_a_graph_that_was_gone_through_is_read_without_its_tensors() -> None:

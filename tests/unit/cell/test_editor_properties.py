@@ -92,7 +92,7 @@ def cells(draw: st.DrawFn) -> str:
 def asked(text: str) -> None:
     """Every question that there is about a text."""
     costs = [LineCost("<cell>", at, "f", line.strip(), "forward", 0.1) for at, line in enumerate(text.splitlines(), 1)]
-    room.waiting_lines(text, costs), room.moved_lines(text, costs)
+    room.waiting_lines(text, costs)
     room.kept_graphs(text), room.hushed(text, {"slow-python"})
     source = CellSource(text)
     room.reaches(source, {}), room.called_names(source)

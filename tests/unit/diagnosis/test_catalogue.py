@@ -15,7 +15,7 @@ from tests.support.repository import ROOT
 SHELF = ROOT / "gpu_doctor" / "diagnosis" / "rules"
 TESTS = ROOT / "tests" / "unit" / "diagnosis" / "rules"
 NOT_RULES = {"__init__", "rule", "evidence", "prescriptions", "half_precision", "gpu_pace", "page"}
-NOT_RULES |= {"passes", "plugins"}
+NOT_RULES |= {"plugins"}
 FAMILIES = {"input", "transfer", "host", "compute", "memory", "hardware", "distributed"}
 HEADINGS = ("What it means", "Why it costs you", "What to try", "When to leave it")
 

@@ -114,7 +114,7 @@ def test_the_ends_are_scored_by_the_truth_between_them_and_by_their_width() -> N
         return found
 
     said = score.totals([visit(1.0, 1.4, 1.3), visit(1.2, 1.8, 1.9, trial=1.3), visit(None, None, 1.5)])
-    assert "gain inside ends 1 of 2 (50 %)" in said and "median high/low  1.45" in said
+    assert "gain inside band 1 of 2 (50 %)" in said and "median high/low  1.45" in said
     assert "of trials 20 %   1 of 1" in said
     again = Visit.from_plain(visit(1.2, 1.8, 1.9, trial=1.3).plain())
     assert again == visit(1.2, 1.8, 1.9, trial=1.3) and "BAND" in score.line(again)

@@ -136,6 +136,14 @@ def test_a_storage_may_serve_several_readers_no_faster_than_one() -> None:
     assert bound.high == pytest.approx(free.high)
 
 
+def test_copying_out_of_the_page_cache_may_be_bound_by_memory() -> None:
+    """80 MB in 36 ms: two readers of one memory are not sure to be twice as fast."""
+    warm = Loop(wait=36.0, fetch_cpu=36.0, consumer_cpu=10.0)
+    copying, sipping = (workers(counted(warm, read_bytes=one), 2) for one in (8e7, 8e5))
+    assert copying.low < sipping.low and copying.speedup < sipping.speedup
+    assert copying.high == pytest.approx(sipping.high)
+
+
 LOCKED = Loop(wait=20.0, workers=2, fetch=60.0, fetch_cpu=1.0, consumer_cpu=10.0, cores=4.0)
 """Two workers under one lock that a batch needs for 30 ms: 30 ms a step."""
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.diagnosis.diagnosis import NO_OPTIMIZER
-from gpu_doctor.recording.setup import Chore, InputFacts, ModelFacts, World
+from gpu_doctor.recording.setup import InputFacts, ModelFacts, World
 from gpu_doctor.report import text
 from gpu_doctor.report.sections import Reported
 from tests.support.recordings import Loop, line, on_gpu
@@ -25,8 +24,6 @@ DOUBLES = {
     "inputs": InputFacts(looked_at=40, shapes=1, shape=(64, 256), dtype="float64"),
     "model": ModelFacts({"cpu": 8_000_000}, {"float64": 8_000_000}),
 }
-ATTENDS = ModelFacts({"cpu": 1}, attention=("a: B",), attention_width=768, product_weights=10**6)
-COPIED = (Chore("data-parallel", 100, 0.4),)
 SYNCED = {"sync": 6.0, "syncs": 1.0, "caught_up": 1.0, "gpu_gap": 5.0, "gpu_work": 5.0, "gpu_util": 50.0}
 LOOPS = {
     "computes": CPU,
@@ -40,7 +37,6 @@ LOOPS = {
     "nearly full": GPU.but(peak_share=0.95),
     "alone": GPU.but(setup={**NONE, "world": World(visible_gpus=2)}),
     "copied to all": GPU.but(setup={**NONE, "model": ModelFacts({"cuda:0": 100}, wrapper="DataParallel")}),
-    "attention": CPU.but(batch=16, setup={**NONE, "inputs": InputFacts(40, 1, (16, 1024), "int64"), "model": ATTENDS}),
     "doubles": CPU.but(forward=8.0, setup={**DOUBLES, **NONE}),
     "anomaly": CPU.but(setup={**NONE, "flags": {"anomaly_mode": True}}),
 }
@@ -56,13 +52,13 @@ def told(diagnosis: Diagnosis) -> list[str]:
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_no_word_of_training(name: str) -> None:
-    diagnosis = diagnose(replace(LOOPS[name].recording(), chores=COPIED))
+    diagnosis = diagnose(LOOPS[name].recording())
     said = [one.replace(NO_OPTIMIZER, "") for one in told(diagnosis)]
     assert [one for one in said if TRAINING_WORDS.search(one)] == []
     assert text(Reported(diagnosis))
 
 
 def test_each_of_them_is_told_something() -> None:
-    asked = {name: diagnose(replace(loop.recording(), chores=COPIED)) for name, loop in LOOPS.items()}
+    asked = {name: diagnose(loop.recording()) for name, loop in LOOPS.items()}
     silent = {name for name, one in asked.items() if not (one.findings or one.hints)}
     assert silent == {"computes", "anomaly"}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules import gpu_pace, half_precision, passes
+from gpu_doctor.diagnosis.rules import gpu_pace, half_precision
 from gpu_doctor.diagnosis.rules.evidence import widths
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -214,6 +214,16 @@ def check(vitals: Vitals) -> tuple[Finding, ...]:
     return tuple(told)
 
 
+def _computing(vitals: Vitals) -> float | None:
+    """Share of the wall-clock in forward and backward; None where they do not set the loop's pace."""
+    if not gpu_pace.kernels_set_it(vitals):
+        return None
+    if vitals.on_gpu:
+        return half_precision.products_share(vitals)
+    known = vitals.forward_share is not None and vitals.backward_share is not None
+    return vitals.passes_share if known else None
+
+
 def _finding(cause: Cause, headline: str, cost: float, evidence: tuple[str, ...], *cures: Prescription) -> Finding:
     return Finding(cause.name, headline, cost, evidence, cures, kind="at-most")
 
@@ -223,7 +233,7 @@ def _finding(cause: Cause, headline: str, cost: float, evidence: tuple[str, ...]
 
 def _padding(vitals: Vitals) -> Part | None:
     """Rows that are padded reach the model, and much of them is padding."""
-    one, spent = _handed_on(vitals), passes.computing(vitals)
+    one, spent = _handed_on(vitals), _computing(vitals)
     if one is None or spent is None or vitals.setup.graph_packed or UNPADS.search(vitals.source):
         return None
     part = one.batches / one.looked_at
@@ -424,7 +434,7 @@ def _frozen(vitals: Vitals) -> Part | None:
 
 def _doubles(vitals: Vitals) -> Part | None:
     """Most parameters are float64."""
-    model, spent = vitals.model, passes.computing(vitals)
+    model, spent = vitals.model, _computing(vitals)
     if model is None or vitals.setup.dtype != "float64" or spent is None:
         return None
     if vitals.on_gpu:

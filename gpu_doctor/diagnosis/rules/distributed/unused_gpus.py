@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Safety
+from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 CAUSES: Final = (
@@ -55,9 +55,9 @@ CAUSES: Final = (
             none: each process takes its part of the data.
 
         When to leave it
-            When a step is so long that the copies do not show.
+            When a step is so long that the copies do not show, or the run is short.
         """,
-        ("chores", "run_s", "steps_per_s", "gpu", "model"),
+        ("gpu", "gpu_busy_share", "model"),
     ),
 )
 
@@ -65,8 +65,6 @@ BUSY_SHARE: Final = 0.5
 """Below, the GPU that is used waits for something else most of the time: that comes first."""
 FULL_PCT: Final = 50.0
 """The same by NVML's utilisation, which also sees the gaps inside of a step."""
-COPYING: Final = "data-parallel"
-"""The costly calls of DataParallel: replicate, scatter, gather."""
 TRAINED_BY_ALL: Final = """\
 # torchrun --nproc_per_node=gpu train.py
 dist.init_process_group('nccl')
@@ -106,18 +104,16 @@ def _idle(vitals: Vitals) -> Finding | None:
 
 
 def _data_parallel(vitals: Vitals) -> Finding | None:
-    model, share, chores = vitals.model, vitals.chore_share(COPYING), vitals.chores_of(COPYING)
-    if not vitals.on_gpu or model is None or model.wrapper != "DataParallel" or share is None or share < NAMING_BAR:
+    model, busy, used = vitals.model, vitals.gpu_busy_share, vitals.used_gpus
+    if not vitals.on_gpu or busy is None or model is None or model.wrapper != "DataParallel":
         return None
-    calls, seconds = sum(one.calls for one in chores), sum(one.wall_s for one in chores)
-    gpus = f", over {vitals.used_gpus} GPUs" if vitals.used_gpus else ""
+    over = f" over {used} GPUs" if used else ""
     return Finding(
         rule="data-parallel",
         kind="hint",
-        headline=f"DataParallel copies model and outputs {formatting.share(share)} of the time: one process per GPU "
-        "is worth a trial.",
+        headline=f"DataParallel copies the model{over} in every step: one process per GPU is worth a trial.",
         cost_share=None,
-        evidence=(f"replicate, scatter and gather: {calls} calls, {formatting.seconds(seconds / calls)} each{gpus}",),
+        evidence=(f"one Python process launches for all; the first GPU is busy {formatting.share(busy)} of the time",),
         prescriptions=(_by_all(vitals),),
     )
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
-from gpu_doctor.diagnosis.rules.evidence import sizes
+from gpu_doctor.diagnosis.rules.evidence import uncompiled
 from gpu_doctor.diagnosis.rules.prescriptions import COMPILED, TIMES, larger_batch
 from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.debugging import aids_on
@@ -160,9 +160,6 @@ LEFT: Final = Prescription(
     code='device = "cpu"  # model.to(device) and batches as they come',
 )
 
-DISPATCH_SHARE = 0.3
-"""A CPU is bound by going from operation to operation from this part of the wall-clock on."""
-
 
 def check(vitals: Vitals) -> Finding | None:
     """Reports the cause where a GPU outruns its host, or a CPU's operations hardly compute.
@@ -223,14 +220,13 @@ def _uncompiled(vitals: Vitals, cost: float) -> Finding | None:
     model, inputs = vitals.model, vitals.inputs
     if model is None or inputs is None or not vitals.could_compile:
         return None
-    shape, larger = sizes(inputs.shape), _larger(vitals)
-    fixed = f"always {shape}" if inputs.shapes == 1 else f"{shape} except for a last batch"
+    larger = _larger(vitals)
     return _finding(
         vitals,
         "not-compiled",
         cost,
         "Launch-bound and not compiled: kernels finish before Python launches the next",
-        (f"the model is not compiled, and its input is {fixed}",),
+        (uncompiled(inputs),),
         *((COMPILED, larger) if larger is not None else (COMPILED,)),
     )
 

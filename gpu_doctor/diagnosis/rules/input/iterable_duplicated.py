@@ -47,6 +47,7 @@ def check(vitals: Vitals) -> Finding | None:
         headline=f"All {workers} workers deliver the whole dataset: {formatting.share(cost)} of the steps repeat "
         "items.",
         cost_share=cost,
+        first=True,  # the training itself is not the intended one
         evidence=(
             f"{loader.dataset} is an IterableDataset"
             + (" whose code never asks get_worker_info()" if unshared else ""),

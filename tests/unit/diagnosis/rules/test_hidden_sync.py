@@ -66,7 +66,7 @@ CALL = LineCost("<cell>", 4, "<module>", "loss = net(x[mask])", "forward", 6 / 9
         SICK.but(lines=(of(8, 6 / 9),)),  # indices wait for nothing
         Loop(other=6.0, source=SOURCE, lines=(of(7, 0.5),)),  # on a CPU nothing is asynchronous
         SICK.but(gpu_gap=0.05, gpu_work=8.95),  # behind a full queue a wait only shows where the GPU works
-        SICK.but(lines=(of(2, 6 / 9),)),  # cut out on the CPU, before the copy
+        SICK.but(lines=(replace(of(2, 6 / 9), before_forward=True),)),  # cut out on the CPU, before the copy
         SICK.but(other=0.15, gpu_gap=1.0, gpu_work=2.15, lines=(of(7, 0.048),)),  # 0.15 ms: it only launches
         SICK.but(other=0.0, forward=7.0, source="", lines=(CALL,)),  # torch's own modules under the line launch
     ],

@@ -68,6 +68,7 @@ def test_without_the_device_s_clock_it_is_silent() -> None:
 # ---- on a CPU --------------------------------------------------------------------------------------------------------
 
 ROWS = InputFacts(looked_at=40, shapes=1, shape=(32, 16), dtype="float32", device="cpu", per_step=1.0)
+EACH = replace(ROWS, shape=(16,), per_step=32.0, most_per_step=64)
 SETUP: dict[str, Any] = {"graph_operations": 100, "inputs": ROWS, "parameters": 5000}
 TINY = Loop(forward=1.2, loss=0.2, backward=2.5, optimizer=0.4, other=0.3, setup=SETUP, loader={"dataset_len": 32000})
 
@@ -91,6 +92,8 @@ def test_a_cpu_that_goes_from_operation_to_operation() -> None:
         TINY.but(has_loader=False),
         TINY.but(setup={**SETUP, "optimizers": ("Adam", "Adam")}),  # several losses
         TINY.but(forward=9.0),  # a frozen part
+        TINY.but(loss=1.2, setup={**SETUP, "graph_operations": 500, "loss_operations": 450}),  # a loss of pieces
+        TINY.but(setup={**SETUP, "inputs": EACH}),  # a call for each sample: per-sample-forward
     ],
 )
 def test_a_cpu_that_computes_or_waits(well: Loop) -> None:

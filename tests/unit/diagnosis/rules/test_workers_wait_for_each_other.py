@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import gpu_doctor
 from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.trials import race
 from tests.support.recordings import Loop
 
 RULE = "workers-wait-for-each-other"
@@ -47,3 +49,13 @@ def test_well(other: Loop) -> None:
 def test_workers_that_queue_for_a_core_do_not_wait_for_each_other() -> None:
     computing = LOCKED.but(fetch_cpu=58.0, cores=2.0)
     assert RULE not in [one.rule for one in found(computing, ALONE.but(fetch_cpu=29.0)).findings]
+
+
+def test_a_trial_of_more_workers_is_the_second_run() -> None:
+    case = gpu_doctor.case("pass")
+    case.recordings.append(LOCKED.recording())
+    entry = race.entered(case, {"num_workers": 4})
+    entry.bases.append(LOCKED.recording())
+    entry.candidates.append(FOUR.but(settings={"num_workers": 4}).recording())
+    race.concluded(case, entry, {})
+    assert case.diagnosis is not None and case.diagnosis.findings[0].rule == RULE
