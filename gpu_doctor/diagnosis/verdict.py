@@ -12,7 +12,7 @@ from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Finding
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.idle import behind_copies_share, round_trip_share
 from gpu_doctor.diagnosis.vitals.lines import part
-from gpu_doctor.diagnosis.vitals.own_code import within_share
+from gpu_doctor.diagnosis.vitals.own_code import mixed, outside_share, within_share
 
 HEALTHY_COMPUTE: Final = 0.90
 NOTHING_ELSE: Final = 0.10
@@ -61,10 +61,9 @@ def classified(vitals: Vitals) -> str:
             "host": max(vitals.outside_share - vitals.once_share - (vitals.overhead_share or 0.0), 0.0),
             "compute": _compute(vitals),
         }
-    if _unheard(vitals):
-        # Where its forward cannot be told from its Python, it takes about what its backward takes, or what looks found.
-        computed = max(parts["host"] * _part_in_torch(vitals), min(parts["host"], vitals.backward_share or 0.0))
-        _move(parts, "host", "compute", computed)
+    if not vitals.on_gpu and mixed(vitals):  # its training cannot be heard: what is not plain Python is taken for it
+        least = min(parts["host"], vitals.backward_share or 0.0) if not vitals.forward_share else 0.0
+        _move(parts, "host", "compute", max(parts["host"] - outside_share(vitals), least))
     if not vitals.on_gpu:  # Python inside of a forward, or before the backward, computes nothing meanwhile
         _move(parts, "compute", "host", within_share(vitals))
     largest = max(("input", "transfer", "host"), key=lambda name: parts[name])

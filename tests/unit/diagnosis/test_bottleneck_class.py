@@ -68,3 +68,12 @@ def test_input_is_waiting_for_a_loader_and_batches_that_the_loop_makes_are_the_h
     assert "waiting for data" in verdict("input", [], [], Loop(wait=10.0).vitals())
     made = replace(line("x, y = make(rows)", 0.5), pulled=True)
     assert diagnose(Loop(has_loader=False, other=10.0, lines=(made,)).recording()).bottleneck == "host"
+
+
+def test_a_loop_that_changes_its_parameters_itself_computes_where_it_runs_no_plain_python() -> None:
+    by_hand = {"optimizers": (), "optimizer_facts": ()}
+    update = line("p.data.add_(p.grad, alpha=-lr)", 0.5)
+    loop = Loop(forward=1.0, backward=3.0, optimizer=0.0, other=6.0, lines=(update,), setup=by_hand)
+    assert diagnose(loop.recording()).bottleneck == "compute"
+    python = replace(update, outside_torch=True)
+    assert diagnose(loop.but(lines=(python,)).recording()).bottleneck == "host"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -32,24 +33,24 @@ def test_what_counts_as_compute_is_what_is_named(loop: Loop, named: str) -> None
     assert re.findall(phases, first) == named.split(), diagnosis.verdict
 
 
-def unheard(backward: float, other: float, in_torch: float = 0.0) -> Diagnosis:
+def unheard(backward: float, other: float, python: float) -> Diagnosis:
     """A loop on plain tensors, or a module with a `__call__` of its own: the forward lies in `other`."""
-    looks = (line("h = x @ W", in_torch * 0.5, in_torch=True), line("print(h)", (1 - in_torch) * 0.5))
+    printed = replace(line("print(h)", python * 0.5), line=9, outside_torch=True)
+    looks = (line("h = x @ W", (1 - python) * 0.5), printed)
     loop = Loop(wait=0.0, forward=0.0, backward=backward, optimizer=0.5, other=other, lines=looks)
     return diagnose(loop.recording())
 
 
 def test_a_forward_that_no_module_says_is_no_python() -> None:
     """A network of plain tensors, written out: 53 % were "Python between the phases"."""
-    for diagnosis in (unheard(5.0, 5.5), unheard(2.0, 6.0, in_torch=0.9)):
+    for diagnosis in (unheard(5.0, 5.5, python=0.0), unheard(2.0, 6.0, python=0.1)):
         assert diagnosis.bottleneck == "compute"
         assert "Python" not in diagnosis.verdict
 
 
-def test_far_more_than_the_backward_is_the_hosts() -> None:
-    diagnosis = unheard(2.0, 9.0)
-    assert diagnosis.bottleneck == "host"
-    assert "what the loop computes outside of any module" in diagnosis.verdict
+def test_plain_python_beside_it_is_the_hosts() -> None:
+    diagnosis = unheard(2.0, 9.0, python=0.9)
+    assert diagnosis.bottleneck == "host" and "print(h)" in diagnosis.verdict
 
 
 def test_with_a_heard_forward_the_rest_is_the_hosts() -> None:
