@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -22,7 +22,6 @@ FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 DEFINITIONS: Final = (*FUNCTIONS, ast.ClassDef)
 Loop: TypeAlias = "ast.For | ast.AsyncFor | ast.While"
 LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
-COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LONGEST: Final = 200_000
 """Characters of a text about which questions are answered, at most: some 5000 lines."""
 _CELL_MAGIC: Final = re.compile(r"\s*%%(\w+)")
@@ -124,11 +123,6 @@ def key(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def is_read(node: ast.AST) -> bool:
-    """Whether a name, an attribute or an item is read, not bound or deleted."""
-    return isinstance(getattr(node, "ctx", None), ast.Load)
-
-
 def targets_of(statement: ast.AST) -> list[ast.expr]:
     """What a statement, or a block's head, assigns to."""
     if isinstance(statement, ast.Assign):
@@ -178,18 +172,6 @@ def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     return (one for one in nested(body) if not any(blocks(one)))
 
 
-def simple(tree: ast.AST) -> list[ast.stmt]:
-    """Statements of a tree that hold no others."""
-    return [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and not any(blocks(one))]
-
-
-def of_itself(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The nodes of a statement without those of the statements in it."""
-    for one in ast.iter_child_nodes(statement):
-        if not isinstance(one, (ast.stmt, ast.ExceptHandler, ast.match_case)):
-            yield from ast.walk(one)
-
-
 def lines_of(node: ast.AST) -> range:
     """The lines on which a node stands."""
     begin = getattr(node, "lineno", 0)
@@ -199,9 +181,3 @@ def lines_of(node: ast.AST) -> range:
 def stands_at(cost: LineCost, text: Sequence[str]) -> bool:
     """Whether a cost is of the line of that number of a text, not of another cell's or file's."""
     return 0 < cost.line <= len(text) and text[cost.line - 1].strip() == cost.text
-
-
-def on_rows(source: str, costs: Iterable[LineCost], rows: Set[int]) -> tuple[LineCost, ...]:
-    """Those of the costs in the training process that lie on some lines of a text."""
-    text = source.splitlines()
-    return tuple(one for one in costs if one.line in rows and stands_at(one, text) and not one.in_worker)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from gpu_doctor import formatting
 from gpu_doctor.cell import hushed
 from gpu_doctor.diagnosis.as_data import as_data
-from gpu_doctor.diagnosis.rules import RULES, every_rule
+from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.evidence import around_the_loop
 from gpu_doctor.diagnosis.rules.plugins import plugins
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Rule, Safety
@@ -166,10 +166,8 @@ def ranked(found: Iterable[Finding], vitals: Vitals) -> tuple[tuple[Finding, ...
         losses. The hints: risks, then the rest.
     """
     found = list(found)
-    absorbed = {name for rule in every_rule() for name in rule.excludes if any(one.rule == rule.name for one in found)}
-    told = [one for one in found if one.rule not in absorbed]
-    leads = [one for one in told if one.first or ended_the_run(one, vitals)]
-    rest = [one for one in told if one not in leads]
+    leads = [one for one in found if one.first or ended_the_run(one, vitals)]
+    rest = [one for one in found if one not in leads]
     findings = sorted((one for one in rest if one.kind != "hint"), key=_rank)
     hints = sorted((one for one in rest if one.kind == "hint"), key=lambda one: not one.risk)
     return (*sorted(leads, key=lambda one: not ended_the_run(one, vitals)), *findings), tuple(hints)

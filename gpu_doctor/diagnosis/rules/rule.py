@@ -136,7 +136,6 @@ class Rule:
     causes: tuple[Cause, ...]
     check: Callable[[Vitals], Found]
     """What it finds in vitals, whatever that costs; it finds no cause whose vitals were not measured."""
-    excludes: tuple[str, ...] = ()
 
     def asked(self, vitals: Vitals) -> tuple[Finding, ...]:
         """What `check` finds, whatever it costs, of the causes that have what they need."""
@@ -171,5 +170,4 @@ def rule_of(module: ModuleType) -> Rule:
         family=family,
         causes=tuple(replace(one, family=family, page=inspect.cleandoc(one.page)) for one in causes),
         check=module.check,
-        excludes=tuple(getattr(module, "EXCLUDES", ())),
     )
