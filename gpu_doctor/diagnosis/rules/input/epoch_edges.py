@@ -19,46 +19,62 @@ CAUSES: Final = (
     Cause(
         "workers-restart-each-epoch",
         """
-        Worker processes are started again for every epoch, and the loop waits for them.
+        The worker processes are started again for every epoch, and the loop waits for them.
 
         What it means
-            Without `persistent_workers` each epoch starts its own processes; until their first batches are there,
-            nothing trains. So does each pass over an evaluation loader with workers, which is counted here as well.
+            Without `persistent_workers` the loader starts new processes in each epoch, and the model trains on nothing
+            until their first batches arrive. Each pass over an evaluation loader with workers does the same, and counts
+            here too.
 
         Why it costs you
-            The start of a worker (fork or spawn, imports, opening files) is paid once an epoch and worker. Short epochs
-            pay most.
+            Every epoch pays for starting each worker: fork or spawn, imports, opening files. Short epochs suffer most.
+            The cost is the time that was measured beyond the fetch of a first batch.
 
         What to try
-            `persistent_workers=True`, of the evaluation loader too: the processes stay and only begin the next epoch.
-            Where a batch takes less to fetch than starting a worker or handing over costs: `num_workers=0`.
+            Set `persistent_workers=True`, in the evaluation loader too. If fetching a batch takes less time than
+            starting workers and handing batches over, use `num_workers=0`.
+
+        In code
+            # sick
+            loader = DataLoader(dataset, num_workers=4)
+            # cured
+            loader = DataLoader(dataset, num_workers=4, persistent_workers=True)
 
         When to leave it
-            When there is one epoch; when the dataset is changed between epochs and must reach the workers again.
+            Leave it if there is only one epoch, or if you change the dataset between epochs and the workers must see
+            the change.
         """,
         NEEDS,
     ),
     Cause(
         "slow-epoch-start",
         """
-        Each epoch starts with a long wait that starting workers does not explain: shuffling, or opening the data again.
+        Each epoch begins with a long wait, and starting workers is not the reason.
 
         What it means
-            The first batch of every epoch comes much later than the others. Before it, `iter(loader)` and the sampler
-            run in the loop itself: a random permutation of all indices as a Python list, the weights of a sampler, the
-            start of a stream's `__iter__` (listing files, reading an index).
+            The first batch of every epoch comes much later than the others. Before it, the loop itself runs
+            `iter(loader)` and the sampler: a random permutation of all indices as a Python list, the weights of a
+            sampler, or the start of a stream's `__iter__` that lists files and reads an index.
 
         Why it costs you
-            Nothing trains meanwhile, and workers do not help: the sampler runs in the training process. A permutation
-            is paid in full even where the epoch is left after a few batches.
+            The model trains on nothing meanwhile. Workers do not help, because the sampler runs in the training
+            process. The permutation covers all samples even if the epoch ends after a few batches. The cost is the wait
+            that was measured beyond the fetch of a first batch.
 
         What to try
-            Longer epochs, or none: keep one iterator. Draw with replacement (`RandomSampler(data, replacement=True,
-            num_samples=...)` draws 32 indices at a time), or shuffle shards and not samples. List files once, in
-            `__init__`.
+            Draw with replacement: `RandomSampler(data, replacement=True, num_samples=...)` draws 32 indices at a time.
+            Or shuffle shards instead of samples, list the files once in `__init__`, or keep one iterator for all
+            epochs.
+
+        In code
+            # sick
+            loader = DataLoader(data, batch_size=64, shuffle=True)  # draws all indices at each epoch's start
+            # cured
+            sampler = RandomSampler(data, replacement=True, num_samples=64 * steps_per_epoch)
+            loader = DataLoader(data, batch_size=64, sampler=sampler)
 
         When to leave it
-            When real epochs are long, and only this run had short ones.
+            Leave it if your real epochs are long and only this run had short ones.
         """,
         NEEDS,
     ),
