@@ -78,12 +78,6 @@ class ModelFacts:
     """Embeddings with dense gradients and a weight of their own, with place, rows and width, largest first."""
     table_elements: int = 0
     """Numbers in all of them."""
-    attention: tuple[str, ...] = ()
-    """Modules that compute attention product by product, with their places."""
-    attention_width: int = 0
-    """Heads times head size of the widest of them."""
-    asks_weights: bool = False
-    """It is nn.MultiheadAttention that does so, because its weights are asked for."""
     unstepped: int | None = None
     """Numbers in parameters that get gradients which no optimizer steps by; None = not looked."""
     unstepped_place: str = ""
@@ -114,10 +108,11 @@ class OptimizerFacts:
 
 @dataclass(frozen=True)
 class AttentionCalls:
-    """Calls of `scaled_dot_product_attention` that are alike, in the first backward of the run."""
+    """Attention that is computed alike, in the first backward of the run."""
 
     kernel: str
-    """`flash`, `cudnn`, `efficient` (fused, of a GPU), `cpu` (fused), or `math`: separate operations."""
+    """Of `scaled_dot_product_attention`: `flash`, `cudnn`, `efficient` (fused, of a GPU), `cpu` (fused), or `math`
+    (separate operations); or `by hand`: a softmax between two products in other code."""
     calls: int
     samples: int
     heads: int

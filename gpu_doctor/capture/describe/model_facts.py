@@ -10,12 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from gpu_doctor.capture.describe import attention
 from gpu_doctor.capture.describe.models import bytes_by, compiles_itself, size_of
 from gpu_doctor.recording.setup import ModelFacts, OptimizerFacts
 
 MOST_TABLES: Final = 8
-MOST_PLACES: Final = 3
 _WRAPPERS: Final = {
     "DataParallel": "DataParallel",
     "DistributedDataParallel": "DistributedDataParallel",
@@ -35,7 +33,6 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
     places = {id(part): (name, part) for module in outer for name, part in module.named_modules()}
     parameters = {id(p): p for module in outer for p in module.parameters()}
     devices, dtypes = bytes_by(parameters.values())
-    hand = attention.attention(outer)
     tables = _dense_tables(places.values())
     convolutions = [part for _, part in places.values() if isinstance(part, _ConvNd) and len(part.kernel_size) == 2]
     return ModelFacts(
@@ -45,9 +42,6 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
         convolutions=len(convolutions),
         channels_last=sum(channels_last(getattr(part, "weight", None)) for part in convolutions),
         compiled=any(compiles_itself(part) for _, part in places.values()) or _calls_compiled(namespace or {}),
-        attention=hand.places[:MOST_PLACES],
-        attention_width=hand.width,
-        asks_weights=hand.asks_weights,
         tables=tuple(
             f"{name or 'model'}: {type(one).__name__} {one.num_embeddings} x {one.embedding_dim}"
             for name, one in tables[:MOST_TABLES]
@@ -67,7 +61,7 @@ def _dense_tables(places: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn
     found = [
         (name, part)
         for name, part in parts
-        if isinstance(part, attention.TABLES) and not part.sparse and part.weight.requires_grad
+        if isinstance(part, (nn.Embedding, nn.EmbeddingBag)) and not part.sparse and part.weight.requires_grad
     ]
     return sorted((one for one in found if held[id(one[1].weight)] == 1), key=lambda one: -size_of(one[1].weight)[0])
 

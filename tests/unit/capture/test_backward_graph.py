@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -53,6 +54,55 @@ def test_the_kernel_of_an_attention(asked: dict[str, Any], kernel: str) -> None:
     (found,) = backward_graph(attended(**asked)).attention
     assert (found.kernel, found.dtype) == (kernel, "float32")
     assert (found.calls, found.samples, found.heads, found.queries, found.keys, found.head_size) == (1, 2, 4, 8, 8, 16)
+
+
+def split(x: torch.Tensor) -> list[torch.Tensor]:
+    """Queries, keys and values of four heads."""
+    return [one.view(2, 8, 4, 4).transpose(1, 2) for one in nn.Linear(16, 48)(x).chunk(3, -1)]
+
+
+def eager(x: torch.Tensor) -> torch.Tensor:
+    q, k, v = split(x)
+    scores = (q @ k.transpose(-2, -1) / 2.0).masked_fill(~TRIANGLE, float("-inf"))
+    return functional.dropout(functional.softmax(scores, -1), 0.1) @ v
+
+
+def in_letters(x: torch.Tensor) -> torch.Tensor:
+    q, k, v = split(x)
+    return torch.einsum("bhqk,bhkd->bhqd", torch.einsum("bhqd,bhkd->bhqk", q, k).softmax(-1), v)
+
+
+def with_weights(x: torch.Tensor) -> torch.Tensor:
+    return nn.MultiheadAttention(16, 4, batch_first=True)(x, x, x, attn_mask=torch.zeros(8, 8))[0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("made", "heads"), [(eager, (2, 4)), (in_letters, (2, 4)), (with_weights, (8, 1))])
+def test_attention_by_hand(made: Callable[[torch.Tensor], torch.Tensor], heads: tuple[int, int]) -> None:
+    (found,) = backward_graph(made(torch.randn(2, 8, 16)).sum()).attention
+    assert (found.kernel, found.samples, found.heads) == ("by hand", *heads)
+    assert (found.queries, found.keys, found.head_size) == (8, 8, 4)
+
+
+def linear(x: torch.Tensor) -> torch.Tensor:
+    q, k, v = split(x)
+    return q.softmax(-1) @ (k.softmax(-2).transpose(-2, -1) @ v)
+
+
+def classified(x: torch.Tensor) -> torch.Tensor:
+    q, k, v = split(x)
+    return functional.softmax(nn.Linear(4, 4)(q @ k.transpose(-2, -1) @ v), -1)
+
+
+def compared(x: torch.Tensor) -> torch.Tensor:
+    q, k, _ = split(x)
+    return functional.softmax(q @ k.transpose(-2, -1), -1).square()
+
+
+@pytest.mark.parametrize("made", [linear, classified, compared])
+def test_a_softmax_that_weighs_no_values_by_a_product_is_no_attention(
+    made: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    assert backward_graph(made(torch.randn(2, 8, 16)).sum()).attention == ()
 
 
 def test_alike_calls_are_counted_and_a_softmax_of_the_users_is_none() -> None:

@@ -24,7 +24,6 @@ DOUBLES = {
     "inputs": InputFacts(looked_at=40, shapes=1, shape=(64, 256), dtype="float64"),
     "model": ModelFacts({"cpu": 8_000_000}, {"float64": 8_000_000}),
 }
-ATTENDS = ModelFacts({"cpu": 1}, attention=("a: B",), attention_width=768)
 SYNCED = {"sync": 6.0, "syncs": 1.0, "caught_up": 1.0, "gpu_gap": 5.0, "gpu_work": 5.0, "gpu_util": 50.0}
 LOOPS = {
     "computes": CPU,
@@ -38,7 +37,6 @@ LOOPS = {
     "nearly full": GPU.but(peak_share=0.95),
     "alone": GPU.but(setup={**NONE, "world": World(visible_gpus=2)}),
     "copied to all": GPU.but(setup={**NONE, "model": ModelFacts({"cuda:0": 100}, wrapper="DataParallel")}),
-    "attention": CPU.but(batch=16, setup={**NONE, "inputs": InputFacts(40, 1, (16, 1024), "int64"), "model": ATTENDS}),
     "doubles": CPU.but(forward=8.0, setup={**DOUBLES, **NONE}),
     "anomaly": CPU.but(setup={**NONE, "flags": {"anomaly_mode": True}}),
 }

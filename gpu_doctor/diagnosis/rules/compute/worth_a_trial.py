@@ -201,6 +201,8 @@ LOOKED_AT: Final = 5
 """Forwards after which shapes are known not to change."""
 SHORT_SHARE: Final = 0.05
 """Sequences are short where tokens with tokens make less than this of a layer's products: see `_long`."""
+BY_HAND: Final = "by hand"
+"""How a recording calls attention in other code than torch's `scaled_dot_product_attention`."""
 LOSS_SCALED: Final = re.compile(r"GradScaler|\.scale\(|\bscale_loss\b|loss_scale")
 """Text of a loop that scales its loss itself, with `scaler.scale(loss)`, apex's `scale_loss` or `loss * loss_scale`."""
 BACKWARD: Final = re.compile(r"(?<!accelerator)(?<!fabric)(?<!engine)\.backward\(")
@@ -442,55 +444,41 @@ def _compile(vitals: Vitals) -> Finding | None:
 
 
 def _attention(vitals: Vitals) -> Finding | None:
-    """Attention over long sequences that the model computes itself, or that went to a slower kernel."""
-    found = None if vitals.compiled else _by_hand(vitals) or _slow_kernel(vitals)
-    if found is None:
-        return None
-    headline = "Attention does not run on its fastest kernel: a fused one is worth a trial."
-    return _hint("attention", headline, *found)
-
-
-def _by_hand(vitals: Vitals) -> tuple[tuple[str, ...], Prescription] | None:
-    model, inputs = vitals.model, vitals.inputs
-    if model is None or inputs is None or not model.attention:
-        return None
-    if len(inputs.shape) != 3 and not ("int" in inputs.dtype and len(inputs.shape) == 2):
-        return None
-    first, second = inputs.shape[:2]
-    batch = vitals.loader.batch_size if vitals.loader is not None else None
-    tokens = first if batch == second != first else second
-    if not _long(tokens, model.attention_width):
-        return None
-    cure = WEIGHTLESS if model.asks_weights else FUSED
-    return (*model.attention, f"sequences of {tokens} (input {sizes(inputs.shape)})"), cure
-
-
-def _slow_kernel(vitals: Vitals) -> tuple[tuple[str, ...], Prescription] | None:
-    """Calls of the fused attention that went to a slower kernel, as the graph of the first backward shows."""
-    calls = vitals.setup.attention_calls or ()
-    slow = [
-        one for one in calls if _long(one.keys, one.heads * (one.head_size or 0)) and _misses_its_kernel(vitals, one)
-    ]
+    """Attention over long sequences that is not on the fastest kernel, as the graph of the first backward shows."""
+    calls = () if vitals.compiled else vitals.setup.attention_calls or ()
+    slow = [one for one in calls if _long(one) and _misses_its_kernel(vitals, one)]
     if not slow:
         return None
     one = max(slow, key=lambda one: one.calls * one.samples * one.heads * one.queries * one.keys)
-    kernel = "separate operations" if one.kernel == "math" else "the memory-efficient kernel"
-    size = "" if one.head_size is None else f", heads of size {one.head_size}"
-    shape = f"{one.samples} samples, {one.heads} heads, {one.queries} tokens{size}, {one.dtype}"
-    return (f"{formatting.count(one.calls, 'call')} of attention went to {kernel}", shape), TAKEN
+    kernel = "the memory-efficient kernel" if one.kernel == "efficient" else "separate operations"
+    times = f"{one.calls} times" if one.calls > 1 else "once"
+    size = "" if one.head_size is None else f" of size {one.head_size}"
+    cures: tuple[Prescription, ...] = (TAKEN,)
+    if one.kernel == BY_HAND:
+        cures = (WEIGHTLESS, FUSED) if vitals.layers("MultiheadAttention") else (FUSED,)
+    return _hint(
+        "attention",
+        "Attention does not run on its fastest kernel: a fused one is worth a trial.",
+        (
+            f"attention is computed {times} a forward, by {kernel}",
+            f"{one.samples * one.heads} heads{size} over {one.queries} tokens each, all samples together, {one.dtype}",
+        ),
+        *cures,
+    )
 
 
-def _long(tokens: int, width: int) -> bool:
-    """True if attention over so many tokens is a noticeable part of a transformer layer of a width.
+def _long(one: AttentionCalls) -> bool:
+    """True if attention over so many tokens is a noticeable part of a transformer layer of its width.
 
     Of a token, a layer multiplies 12 width^2 weights (attention and a fourfold perceptron) and 2 tokens * width pairs.
     """
-    return tokens >= SHORT_SHARE * (6 * width + tokens)
+    width = one.heads * (one.head_size or 0)
+    return one.keys >= SHORT_SHARE * (6 * width + one.keys)
 
 
 def _misses_its_kernel(vitals: Vitals, one: AttentionCalls) -> bool:
     """True if the device has a faster kernel than these calls went to."""
     if one.kernel != "efficient":
-        return one.kernel == "math"
+        return one.kernel in ("math", BY_HAND)
     # Before Ampere it is the fastest there is; a whole model in float32 is a question of precision.
     return vitals.at_least(AMPERE) and (one.dtype in HALVES or vitals.dtype in HALVES)

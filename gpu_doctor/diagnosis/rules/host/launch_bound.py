@@ -160,9 +160,6 @@ LEFT: Final = Prescription(
     code='device = "cpu"  # model.to(device) and batches as they come',
 )
 
-DISPATCH_SHARE = 0.3
-"""A CPU is bound by going from operation to operation from this part of the wall-clock on."""
-
 
 def check(vitals: Vitals) -> Finding | None:
     """Reports the cause where a GPU outruns its host, or a CPU's operations hardly compute.
