@@ -1,19 +1,26 @@
-"""The host's memory is nearly used up, the process is swapped out, or the system has killed one to free memory.
+"""The host's memory is nearly full, the process is swapped out, or the system has killed a process.
 
 What it means
-    Hardly any memory is available any more (within the container's limit), or pages of the training process lie in
-    swap and are read back while it runs, or the system has killed a process to free memory.
+    Hardly any memory is available within the container's limit, or pages of the training process are in swap and are
+    read back while it runs, or the system has killed a process to free memory.
 
 Why it costs you
-    Swapping turns memory accesses into disk accesses. When nothing is left, the system kills a process: often a loader
-    worker ("killed by signal: Killed"), or the whole kernel without a word.
+    It is a risk and has no price. Swapping turns memory accesses into disk accesses. When nothing is left, the system
+    kills a process: often a loader worker ("killed by signal: Killed"), or the whole kernel without a message.
 
 What to try
-    Fewer workers, where these hold much of it: each has its own copy of what it writes to, and reference counts are
-    writes. Numpy arrays instead of lists of Python objects, memory-mapped files, a smaller prefetch_factor.
+    Use fewer workers if they hold much of the memory: each copies the pages that it writes to, and Python writes to an
+    object to count its references. Use NumPy arrays instead of lists of Python objects, memory-mapped files, or a
+    smaller `prefetch_factor`.
+
+In code
+    # sick
+    data = numpy.load("data.npy")
+    # cured
+    data = numpy.load("data.npy", mmap_mode="r")  # all processes share its pages
 
 When to leave it
-    When the memory is another program's that will end soon.
+    Leave it if the memory belongs to another program that will end soon.
 """
 
 import re
