@@ -49,7 +49,7 @@ def test_a_forward_that_no_module_says_is_no_python() -> None:
 def test_far_more_than_the_backward_is_the_hosts() -> None:
     diagnosis = unheard(2.0, 9.0)
     assert diagnosis.bottleneck == "host"
-    assert "what the loop computes outside of any module" in diagnosis.verdict
+    assert "what the loop computes outside any module" in diagnosis.verdict
 
 
 def test_with_a_heard_forward_the_rest_is_the_hosts() -> None:

@@ -105,23 +105,23 @@ CURES: Final = {
         "self.weight.fill_(epoch / epochs)  # instead of self.weight = epoch / epochs",
     ),
     "mode": Prescription(
-        "Call the compiled model in one mode: gradients on while it trains, an uncompiled one for the rest",
+        "Call the compiled model for training only, and the uncompiled one for evaluation",
         Safety.BY_HAND,
         code="compiled = torch.compile(model)  # for training\nwith torch.no_grad(): model(x)  # evaluation",
     ),
     "objects": Prescription(
-        "Make the objects that the compiled function uses once, before the loop",
+        "Create the objects that the compiled function uses once, before the loop",
         Safety.BY_HAND,
         code="step = torch.compile(train_step)  # before the loop, not in it",
     ),
 }
 PADDED: Final = Prescription(
-    "Pad to a few lengths, or batch items of like length",
+    "Pad to a few lengths, or batch items of similar length",
     Safety.BY_HAND,
     code="length = -(-max(len(item) for item in items) // 64) * 64  # the next multiple of 64",
 )
 UNTUNED: Final = Prescription(
-    "Let cuDNN choose without trying", Safety.BY_HAND, code="torch.backends.cudnn.benchmark = False"
+    "Let cuDNN choose its algorithms without timing them", Safety.BY_HAND, code="torch.backends.cudnn.benchmark = False"
 )
 
 
@@ -146,16 +146,16 @@ def _recompiles(vitals: Vitals) -> Finding | None:
     last, rest = one.versions[-1], [each for each in found if each is not one]
     asked = f" (line {last.guard_line}: {last.guard_text})" if last.guard_text else ""
     gave = [f"torch gave up on {_place(each)}: it runs uncompiled now" for each in told]
-    more = [f"so were {', '.join(_place(each) for each in rest[:3])}"] if rest else []
+    more = [f"also compiled again: {', '.join(_place(each) for each in rest[:3])}"] if rest else []
     kinds = Counter(_kind(each.reason) for each in one.versions)
     return Finding(
         rule="recompiles",
         kind="lost" if priced else "hint",
         headline=headline,
         cost_share=cost if priced else None,
-        evidence=(f"it no longer held: {last.reason}{asked}", *gave, *more),
+        evidence=(f"the compiled code was no longer valid: {last.reason}{asked}", *gave, *more),
         prescriptions=(CURES[kinds.most_common(1)[0][0]],),
-        risk="" if priced else "Every further step runs without what compiling gains.",
+        risk="" if priced else "Every further step runs uncompiled code.",
     )
 
 
@@ -191,7 +191,7 @@ def _new_shapes(vitals: Vitals) -> Finding | None:
             f"{'at least ' if inputs.shapes >= 64 else ''}{inputs.shapes} shapes in {inputs.looked_at} inspected "
             f"forward passes, {sizes(inputs.shape)} most often",
             f"{inputs.new_shape_steps} forward passes had a new shape; together their steps took "
-            f"{formatting.seconds(inputs.new_shape_s)} longer than later steps of the same shape, or of one alike",
+            f"{formatting.seconds(inputs.new_shape_s)} longer than later steps of the same shape, or of a similar one",
         ),
         prescriptions=tuple(cures),
     )

@@ -114,14 +114,14 @@ FEWEST: Final = 3
 MOSTLY: Final = 0.5
 """Of the forwards that were looked at: from here on the recording is the cause."""
 FROM_TRAINING: Final = Prescription(
-    text="If it runs on the training batch (for its accuracy): use the outputs that training has computed already",
+    text="For the accuracy on the training batch, use the outputs that training has computed already",
     safety=Safety.BY_HAND,
     code="outputs = model(inputs)  # as trained on\n"
     "hits += (outputs.detach().argmax(1) == targets).sum()  # no second forward",
     changes="The accuracy is then that of the outputs before the update, in training mode (dropout, batch statistics).",
 )
 SELDOM: Final = Prescription(
-    text="What needs a forward pass of its own: every n steps, on as few samples as possible",
+    text="If it needs a forward pass of its own, run it every n steps, on as few samples as possible",
     safety=Safety.BY_HAND,
     code="if step % 100 == 0:\n    with torch.no_grad():\n        ...",
 )
@@ -131,7 +131,7 @@ UNRECORDED: Final = Prescription(
     code="with torch.inference_mode():\n    for inputs, targets in val_loader:\n        outputs = model(inputs)",
 )
 SEVERAL: Final = Prescription(
-    text="If it collects training data: let one forward pass serve several environments or prompts",
+    text="If it collects training data, let one forward pass serve several environments or prompts",
     safety=Safety.BY_HAND,
     code="actions = policy(torch.stack(observations))  # of all environments at once",
 )
@@ -152,7 +152,7 @@ def _heavy(vitals: Vitals) -> Finding | None:
         return _passes(vitals, share)
     return Finding(
         rule=HEAVY.name,
-        headline=f"Evaluation takes {formatting.share(share)} of the time: at most that can be saved.",
+        headline=f"Evaluation takes {formatting.share(share)} of the time (at most all of that to gain).",
         cost_share=share,
         kind="at-most",
         evidence=hot_lines(vitals, ("evaluation",)),
@@ -165,14 +165,14 @@ def _passes(vitals: Vitals, share: float) -> Finding:
     each_step = (vitals.evaluated_steps_share or 0.0) >= EACH_STEP
     return Finding(
         rule=HEAVY.name,
-        headline=f"Passes without gradients (evaluation, or rollouts that collect training data) take at most "
-        f"{formatting.share(share)} of the time.",
+        headline=f"Passes without gradients (evaluation, or rollouts) take {formatting.share(share)} of the time (at "
+        "most all of that to gain).",
         cost_share=share,
         kind="at-most",
         evidence=("their batches did not come from a DataLoader", *hot_lines(vitals, ("evaluation",))),
         prescriptions=(
             *((FROM_TRAINING,) if each_step and vitals.loader is not None else ()),
-            _less_often(vitals, "If it is evaluation: do it less often, or on a part of the data", "model"),
+            _less_often(vitals, "If it is evaluation, run it less often, or on a part of the data", "model"),
             SEVERAL,
         ),
     )
@@ -196,8 +196,7 @@ def _recorded(vitals: Vitals) -> Finding | None:
     often = _less_often(vitals, "Evaluate half as often, or on a part of the data", "model, val_loader")
     return Finding(
         rule=RECORDED.name,
-        headline=f"{what} records gradients that nobody uses, in passes that take {formatting.share(share)} of the "
-        "time: at most that can be saved.",
+        headline=f"{what} records gradients that nothing uses (at most {formatting.share(share)} to gain).",
         cost_share=share,
         kind="at-most",
         evidence=(
@@ -228,12 +227,12 @@ def _again(vitals: Vitals) -> Finding | None:
     lines = [one for one in vitals.lines_in("forward") if one.no_grad]
     return Finding(
         rule=AGAIN.name,
-        headline=f"The model runs once more in each step, without gradients: at most {formatting.share(share)} of the "
-        "time, if training does not need it.",
+        headline=f"The model runs a second time in each step, without gradients (at most {formatting.share(share)} to "
+        "gain, if training does not need it).",
         cost_share=share,
         kind="at-most",
         evidence=(
-            f"{formatting.seconds(share * step_s)} of every step of {formatting.seconds(step_s)}",
+            f"{formatting.seconds(share * step_s)} of each step of {formatting.seconds(step_s)}",
             *dearest_lines(lines, vitals.source),
         ),
         prescriptions=(FROM_TRAINING, SELDOM),

@@ -95,8 +95,8 @@ def _model(vitals: Vitals) -> Finding | None:
     more = "or more " if often >= inputs.most_per_step else ""
     return Finding(
         rule="per-sample-forward",
-        headline="The model is called once per item instead of once per batch: at most "
-        f"{formatting.share(share)} of the time.",
+        headline="The model is called once per item instead of once per batch (at most "
+        f"{formatting.share(share)} to gain).",
         cost_share=share,
         kind="at-most",
         evidence=(
@@ -112,7 +112,7 @@ def _together(inputs: InputFacts) -> Prescription:
     """What one call for the batch needs."""
     if len(inputs.shape) > 1 and inputs.shape[0] > 1:
         return Prescription(
-            text="Call the model once for all items of the batch: join them, and take the output apart by their sizes",
+            text="Call the model once for all items of the batch: concatenate them, and split the output by size",
             safety=Safety.BY_HAND,
             code="sizes = [len(item) for item in batch]\n"
             "outputs = model(torch.cat(batch)).split(sizes)  # one call; then pool each item's part",
@@ -135,19 +135,18 @@ def _loss(vitals: Vitals) -> Finding | None:
     share = loss + backward * min(pieces / operations, 1.0)
     return Finding(
         rule="loss-in-a-loop",
-        headline=f"The loss is computed piece by piece: at most {formatting.share(share)} of the time, backward "
-        "included.",
+        headline=f"The loss is computed piece by piece (at most {formatting.share(share)} to gain, backward included).",
         cost_share=share,
         kind="at-most",
         evidence=(
-            f"of every step of {formatting.seconds(step_s)}, {formatting.seconds(loss * step_s)} lie between forward "
-            f"and backward and {formatting.seconds(backward * step_s)} in the backward",
-            f"{pieces} of the {operations} operations that the backward goes through were made after the forward",
+            f"each step of {formatting.seconds(step_s)} spends {formatting.seconds(loss * step_s)} between forward and "
+            f"backward, and {formatting.seconds(backward * step_s)} in the backward",
+            f"{pieces} of the {operations} operations in the backward come from code after the forward",
             *dearest_lines((one for one in vitals.lines if one.before_backward), vitals.source),
         ),
         prescriptions=(
             Prescription(
-                text="Compute the loss for the whole batch at once: index, compare and choose with tensors",
+                text="Compute the loss for the whole batch at once: index, compare and select with tensors",
                 safety=Safety.BY_HAND,
                 code="different = targets[:, None] != targets[None, :]  # every pair at once\n"
                 "distances = torch.cdist(outputs, outputs)\n"

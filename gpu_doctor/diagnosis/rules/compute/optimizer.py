@@ -107,7 +107,7 @@ def _together(one: OptimizerFacts) -> Prescription:
         text="Put all parameters with the same options into one group: nothing is fused across groups",
         safety=Safety.BY_HAND,
         code=f"{GROUPED}\noptimizer = torch.optim.{one.name}(groups)",
-        changes="The same updates; a scheduler then has fewer groups to turn.",
+        changes="The same updates; a scheduler then has fewer groups to change.",
     )
 
 

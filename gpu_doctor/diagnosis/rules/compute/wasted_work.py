@@ -195,7 +195,7 @@ UNPADS: Final = re.compile(r"pack_padded_sequence|pack_sequence|(?<!enable_)nest
 ATTENTION: Final = ("MultiheadAttention", "NonDynamicallyQuantizableLinear")
 """`nn.MultiheadAttention` and its output layer, as layers are counted."""
 BY_LENGTH: Final = Prescription(
-    text="Draw samples of like length into one batch, and shuffle the batches",
+    text="Put samples of similar length into one batch, and shuffle the batches",
     safety=Safety.BY_HAND,
     code="order = sorted(range(len(lengths)), key=lengths.__getitem__)  # lengths: of all samples\n"
     "batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]\n"
@@ -290,13 +290,13 @@ def _padding(vitals: Vitals) -> Part | None:
     what = "positions beyond each batch's longest sample take" if to_longest else "that takes"
     finding = _finding(
         PADDING,
-        f"{formatting.share(padded)} of what the model is handed is padding: {what} at most {formatting.share(cost)} "
+        f"{formatting.share(padded)} of the model's input is padding: {what} at most {formatting.share(cost)} "
         "of the time.",
         cost,
         (
             f"{one.name}: rows of {_range(one.least_length, one.most_length)} positions, of which "
             f"{_range(one.shortest, one.longest)} are real, {formatting.average(one.real / one.rows)} on average",
-            f"told by {_told(one)} in {one.batches} of {one.looked_at} inspected batches",
+            f"known from {_told(one)} in {one.batches} of {one.looked_at} inspected batches",
             f"{formatting.share(beyond)} of the positions lie beyond the longest sample of their batch; forward and "
             f"backward take {formatting.share(spent)} of the time",
         ),
@@ -343,17 +343,17 @@ def _gradients(vitals: Vitals) -> Part | None:
     cost = gpu_pace.at_most(vitals, backward * part)
     cleared = model.gradients_cleared
     cure = Prescription(
-        text="Leave the model out of the backward that this step does not train"
+        text="Keep the model that this step does not train out of the backward"
         if cleared
         else "Freeze what is not trained, before the optimizer is created",
         safety=Safety.BY_HAND,
         code=BY_TURNS if cleared else FREEZING,
-        changes="The same updates; where gradients are clipped over all of model.parameters(), the norm is then of "
-        "what is trained alone, and steps become larger.",
+        changes="The same updates. If you clip gradients over all of model.parameters(), the norm then covers only the "
+        "trained part, and steps become larger.",
     )
     finding = _finding(
         GRADIENTS,
-        f"The backward computes gradients that no optimizer uses: at most {formatting.share(cost)} of the time.",
+        f"The backward computes gradients that no optimizer uses (at most {formatting.share(cost)} to gain).",
         cost,
         (
             _which(model),
@@ -394,14 +394,14 @@ def _tables(vitals: Vitals) -> Part | None:
     cost = (1.0 - touched) * (stepping + writing)
     finding = _finding(
         TABLES,
-        f"Each step rewrites whole embedding tables for a few rows: at most {formatting.share(cost)} of the time.",
+        f"Each step rewrites whole embedding tables for a few rows (at most {formatting.share(cost)} to gain).",
         cost,
         (
             *model.tables[:3],
             f"the model's inputs have {formatting.grouped(looked_up)} indices a step: at most "
             f"{formatting.share(touched)} of the largest table's rows",
             f"updating whole tables takes {formatting.seconds(stepping * step_s)} a step, and writing their gradients "
-            "as much again at most",
+            "at most as much again",
         ),
         _sparse(facts[0].name, model.tables[0]),
     )
@@ -451,12 +451,12 @@ def _frozen(vitals: Vitals) -> Part | None:
     cost = share * (1.0 - 1.0 / max(one.passes, 1.0))
     finding = _finding(
         FROZEN,
-        f"{one.model} is frozen and gets the same samples in every epoch: computing its outputs anew takes at most "
+        f"{one.model} is frozen and gets the same samples in every epoch: computing its outputs again takes at most "
         f"{formatting.share(cost)} of the time.",
         cost,
         (
-            f"no optimizer steps {one.model}; samples that were followed came again, with the same outputs",
-            f"its forward takes {formatting.share(share)} of the time, and went through the samples "
+            f"no optimizer steps {one.model}; the samples that were followed came again, with the same outputs",
+            f"its forward takes {formatting.share(share)} of the time, and it saw each sample "
             f"{formatting.average(one.passes)} times",
             f"outputs to keep: {formatting.size(one.output_bytes)} a sample",
         ),

@@ -285,7 +285,7 @@ WEIGHTLESS: Final = Prescription(
     "Do not ask for the attention weights", Safety.BY_HAND, code="y, _ = self.attention(x, x, x, need_weights=False)"
 )
 TAKEN: Final = Prescription(
-    "Call it so that the flash kernel takes it: half precision, heads of up to 256, no mask but `is_causal=True`",
+    "Meet the flash kernel's conditions: half precision, head sizes up to 256, no mask but `is_causal=True`",
     Safety.BY_HAND,
     code="from torch.nn.attention import SDPBackend, sdpa_kernel\n"
     "with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # raises, and warns of each reason, where it is not taken\n"
@@ -406,7 +406,7 @@ def _tf32_off(vitals: Vitals) -> Finding | None:
     switch = 'matmul precision "highest"' if by_cublas > by_cudnn else "cudnn.allow_tf32 is False"
     return _hint(
         "tf32-off",
-        f"TF32 is off on {formatting.article(card.name)}: float32 products in it are worth a trial.",
+        f"TF32 is off on {formatting.article(card.name)}: it is worth a trial for float32 products.",
         (f"{max(by_cublas, by_cudnn)} layers with float32 products, {switch}", _bounded(vitals)),
         _tf32(vitals, "Let float32 products run in TF32"),
     )

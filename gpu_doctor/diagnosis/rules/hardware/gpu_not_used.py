@@ -216,7 +216,7 @@ def _old_driver(vitals: Vitals) -> Finding | None:
         "driver-too-old",
         share,
         f"The NVIDIA driver is too old for torch's CUDA {setup.cuda_version}: the model computes on the CPU",
-        (f"driver {driver} serves CUDA {serves[0]}.{serves[1]}; torch {setup.torch_version}",),
+        (f"driver {driver} supports CUDA {serves[0]}.{serves[1]}; torch {setup.torch_version}",),
         Prescription("Update the NVIDIA driver (nvidia.com/drivers), then restart", Safety.BY_HAND),
         Prescription(
             f"Or install a torch built for CUDA {serves[0]} (pytorch.org/get-started/locally)", Safety.BY_HAND

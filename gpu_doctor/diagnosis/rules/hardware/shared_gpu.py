@@ -54,14 +54,14 @@ def check(vitals: Vitals) -> Finding | None:
     if held is None and count is None and vitals.beside_bytes >= UNSEEN_BYTES:
         held = vitals.beside_bytes
     evidence = [f"{round(count)} other process{'es' * (count != 1)} on the GPU"] if count else []
-    evidence += [f"others hold {formatting.size(held)} of {formatting.size(total)}"] if held else []
+    evidence += [f"they hold {formatting.size(held)} of {formatting.size(total)}"] if held else []
     if util >= UTIL_PCT:
         cost = min(util / 100.0, 1.0) * (vitals.gpu_busy_share or 0.0)
-        headline = f"Others keep the same GPU busy {formatting.percent(util)} of the time (at most "
+        headline = f"Other processes keep the GPU busy {formatting.percent(util)} of the time (at most "
         headline += f"{formatting.share(cost)} to gain)."
         return Finding("shared-gpu", headline, cost, tuple(evidence), (ALONE,), kind="at-most")
     if held is None or held < HELD_SHARE * total:
         return None
-    headline = f"Others hold {formatting.share(held / total)} of the GPU's memory."
+    headline = f"Other processes hold {formatting.share(held / total)} of the GPU's memory."
     risk = "A batch that fits on an empty card may not fit here."
     return Finding("shared-gpu", headline, None, tuple(evidence), (ALONE,), risk=risk, kind="hint")

@@ -61,7 +61,7 @@ def check(vitals: Vitals) -> Finding | None:
     cost = min(costs[dearest], 1.0)
     return Finding(
         rule="debug-mode-on",
-        headline=f"{NAMES[dearest]}: without it at most {formatting.share(cost)} of the time could be saved.",
+        headline=f"{NAMES[dearest]} (at most {formatting.share(cost)} to gain).",
         cost_share=cost,
         kind="at-most",
         evidence=(

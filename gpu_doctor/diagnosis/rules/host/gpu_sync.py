@@ -126,7 +126,7 @@ OUTPUTS: Final = Prescription(
     "outputs = torch.cat(kept).cpu()  # after it, or every 100 batches where they would not fit",
 )
 MASKED: Final = Prescription(
-    "Keep the size fixed: mask by multiplication or torch.where instead of cutting out",
+    "Keep the size fixed: multiply by the mask or use torch.where instead of indexing",
     Safety.BY_HAND,
     code="loss = (per_token * mask).sum() / mask.sum()  # instead of per_token[mask].mean()\n"
     "x = torch.where(mask, x, 0.0)  # instead of x = x[mask]",
@@ -181,7 +181,7 @@ def _hidden(vitals: Vitals) -> Finding | None:
         cost_share=cost,
         evidence=(
             f"the host stays {formatting.seconds(total(lines) * step_s)} of every step of {formatting.seconds(step_s)} "
-            "on these lines: the size of their result depends on values that the GPU has yet to compute",
+            "on these lines: the size of their result depends on values that the GPU has not computed yet",
             *dearest_lines(lines, vitals.source),
         ),
         prescriptions=(MASKED,),

@@ -193,7 +193,7 @@ GRAPHS: Final = Prescription(
     code='model = torch.compile(model, mode="reduce-overhead")',
 )
 LEFT: Final = Prescription(
-    "Leave it: low utilisation is fine here; or try the CPU, which may be as fast",
+    "Leave it, low utilisation is fine here; or try the CPU, which may be as fast",
     Safety.BY_HAND,
     code='device = "cpu"  # model.to(device) and batches as they come',
 )
@@ -284,7 +284,7 @@ def _small(vitals: Vitals, cost: float) -> Finding | None:
         "small-batch",
         cost,
         f"Launch-bound at batch size {size}: kernels finish before Python launches the next",
-        (f"batch size {size}, which uses {formatting.share(peak)} of the GPU's memory at its peak",),
+        (f"batch size {size} uses {formatting.share(peak)} of the GPU's memory at its peak",),
         larger,
     )
 
@@ -317,7 +317,7 @@ def _on_cpu(vitals: Vitals) -> Finding | None:
     if each_s is None or wait is None or not step_s or not backward or each_s > OPERATION_S or wait >= WAIT_SHARE:
         return None
     ahead = (vitals.forward_share or 0.0) - (vitals.no_grad_share or 0.0) + (vitals.loss_share or 0.0)
-    larger = larger_batch(vitals, text="Give each operation more to do: a larger batch")
+    larger = larger_batch(vitals, text="Use a larger batch: it gives each operation more to do")
     if ahead > FORWARD_TIMES * backward or larger is None:
         return None  # part of the forward has no backward; or all data may lie in one batch: there is no larger one
     # Operations take as long for a larger batch at best. Workers that fetch hardly faster than the loop runs stay.
@@ -326,8 +326,8 @@ def _on_cpu(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="launch-bound",
         kind="at-most",
-        headline=f"The operations are small: {formatting.seconds(each_s)} each in the backward, near what PyTorch "
-        f"needs to reach one (at most {formatting.share(cost)} to gain).",
+        headline=f"The operations are small: each takes {formatting.seconds(each_s)} in the backward, about what "
+        f"PyTorch needs to reach one (at most {formatting.share(cost)} to gain).",
         cost_share=cost,
         evidence=(
             f"the backward takes {formatting.seconds(backward * step_s)} a step, {formatting.seconds(each_s)} for "

@@ -296,7 +296,7 @@ def _finding(
         headline=f"{formatting.share(share)} of the time {_what(vitals, cause, share, lines)}.",
         cost_share=share,
         evidence=(
-            f"{formatting.seconds(share * step_s)} of every step of {formatting.seconds(step_s)}, on average",
+            f"{formatting.seconds(share * step_s)} of each step of {formatting.seconds(step_s)}, on average",
             *dearest_lines(lines, vitals.source),
         ),
         prescriptions=cures,
@@ -306,10 +306,10 @@ def _finding(
 def _what(vitals: Vitals, cause: str, share: float, lines: Sequence[LineCost]) -> str:
     """What takes the time: one line, or code with its dearest line."""
     where = {
-        "slow-generator": "goes into batches that a generator of yours makes",
-        "augmentation-in-loop": "goes into the loader's batch before the forward",
-        "python-in-forward": "is plain Python inside of forward and backward",
-    }.get(cause, f"lies outside of {joined(('loading', *phases(vitals)))}")
+        "slow-generator": "goes into batches that your generator makes",
+        "augmentation-in-loop": "goes into changing the loader's batch before the forward",
+        "python-in-forward": "is plain Python inside forward and backward",
+    }.get(cause, f"is your own code outside {joined(('loading', *phases(vitals)))}")
     texts: dict[str, float] = {}
     for one in lines:
         if one.text:
@@ -327,7 +327,7 @@ def _by_hand(text: str, code: str) -> Prescription:
 
 
 SELDOM: Final = _by_hand(
-    "Do it every n steps, once before the loop, or for the whole batch in one call",
+    "Run it every n steps, once before the loop, or for the whole batch in one call",
     "if step % 100 == 0:\n    ...",
 )
 CHEAPER: Final = _by_hand(
@@ -335,7 +335,7 @@ CHEAPER: Final = _by_hand(
     "x = torch.from_numpy(stored[indices])  # one indexing a batch",
 )
 IN_INIT: Final = _by_hand(
-    "Take it out of the forward, do it every n steps, or make once what stays the same",
+    "Take it out of the forward, run it every n steps, or compute constants once",
     "if self.step % 100 == 0:  # in the forward\n    ...\n"
     'self.register_buffer("anchors", make_anchors())  # in __init__',
 )
@@ -345,7 +345,7 @@ def _prepared(vitals: Vitals) -> tuple[Prescription, ...]:
     """What may be done with work on the loader's batch."""
     size = vitals.loader.batch_size if vitals.loader is not None else None
     device = _by_hand(
-        "Do tensor operations after the copy to the GPU", "x = augment(x.to(device, non_blocking=True))  # on the GPU"
+        "Run tensor operations after the copy to the GPU", "x = augment(x.to(device, non_blocking=True))  # on the GPU"
     )
     workers = _by_hand(
         "Let the loader's workers do it, beside the training; for the whole batch in one call",

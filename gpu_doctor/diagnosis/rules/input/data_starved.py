@@ -276,13 +276,12 @@ SHARDS: Final = Prescription(
     "numpy.save('images.npy', images); images = numpy.load('images.npy', mmap_mode='r')  # one large file",
 )
 SAME_SPEED: Final = Prescription(
-    text="Make batches take equally long: cache what is slow, copy the next shard to a local disk before its first "
-    "batch is due",
+    text="Cache the slow samples, and copy the next shard to a local disk before its first batch is due",
     safety=Safety.BY_HAND,
 )
 WHOLE_ITEMS: Final = Prescription(text="Let the dataset return whole batches", safety=Safety.BY_HAND, code=ONE_CALL)
 CHEAPER_COLLATE: Final = Prescription(
-    text="Vectorise collate_fn if it is yours; else give it less to do: prepare (tokenise, convert) all data once",
+    text="Vectorise collate_fn; if it belongs to a package, tokenise or convert the data once, before training",
     safety=Safety.BY_HAND,
     code="def collate_fn(samples): ...  # allocate the batch once, fill it with array operations",
 )
@@ -354,10 +353,10 @@ def _workers(vitals: Vitals, loader: LoaderSetup, count: int, seen: Forecast) ->
     own_s = (vitals.consumer_s or 0.0) / (vitals.batches_per_step or 1.0)
     return Finding(
         rule="too-few-workers" if now else "loader-without-workers",
-        headline=f"{_waits(vitals)}: {few if now else 'num_workers=0 loads batches in the loop itself.'}",
+        headline=f"{_waits(vitals)}: {few if now else 'num_workers=0 loads batches in the training process.'}",
         cost_share=vitals.steady_wait_share,
         evidence=(
-            f"{_fetch_parts(vitals)}; {'training' if vitals.backward_share else 'working'} on it takes "
+            f"{_fetch_parts(vitals)}; {'training' if vitals.backward_share else 'computing'} on it takes "
             f"{formatting.seconds(own_s)}",
             f"with {formatting.count(count, 'worker')} a step would take {formatting.seconds(seen.step_s)}, limited "
             f"by {seen.why}",
@@ -375,9 +374,9 @@ def _fetching(vitals: Vitals, loader: LoaderSetup) -> Finding:
     """The fetch itself is what takes long."""
     cheap, whole = _looks_up(vitals, loader), _whole_already(vitals, loader)
     idle = vitals.workers and fetched_s(vitals) < BUSY_SHARE * (vitals.step_wall_s or 0.0)
-    why = "though its workers have time to spare" if idle else "and more workers would not shorten it"
+    why = "though its workers have time to spare" if idle else "and more workers would not help"
     if not vitals.workers:
-        why = "and whole batches would save more of it than workers" if cheap else "and workers would not shorten it"
+        why = "and whole batches would save more than workers" if cheap else "and workers would not help"
     a_sample = "" if whole else " sample by sample"
     fetches = f"Fetching{a_sample} takes {formatting.share(vitals.steady_wait_share)} of the time"
     return Finding(
@@ -393,15 +392,15 @@ def _collating(vitals: Vitals, loader: LoaderSetup) -> Finding:
     """Putting samples together is at least half of the fetch."""
     cheap = _looks_up(vitals, loader)
     collate_s = min(vitals.collate_s or 0.0, vitals.fetch_wall_s or 0.0)
-    cpu = "" if vitals.collate_cpu_s is None else f", {formatting.seconds(vitals.collate_cpu_s)} of it computing"
+    cpu = "" if vitals.collate_cpu_s is None else f", {formatting.seconds(vitals.collate_cpu_s)} of it CPU time"
     cures = (whole_batches(loader), *((WHOLE_ITEMS,) if loader.dataset_kind != "iterable" else ()))
     return Finding(
         rule="slow-collate",
-        headline=f"{_waits(vitals)}, most of it for putting batches together ({loader.collate}).",
+        headline=f"{_waits(vitals)}: collating takes most of each fetch ({loader.collate}).",
         cost_share=vitals.steady_wait_share,
         evidence=(
-            f"collate takes {formatting.seconds(collate_s)} of the {formatting.seconds(vitals.fetch_wall_s or 0.0)} it "
-            f"takes to fetch a batch{cpu}",
+            f"collating takes {formatting.seconds(collate_s)} of the {formatting.seconds(vitals.fetch_wall_s or 0.0)} "
+            f"of a fetch{cpu}",
             *_seen(vitals),
         ),
         prescriptions=cures if cheap else (CHEAPER_COLLATE,),
@@ -412,7 +411,7 @@ def _storage(vitals: Vitals) -> Finding:
     """The fetch waits for a disk or a network drive, and more workers would not help."""
     return Finding(
         rule="slow-storage",
-        headline=f"{_waits(vitals)}: the storage delivers it too slowly.",
+        headline=f"{_waits(vitals)}: the storage is too slow.",
         cost_share=vitals.steady_wait_share,
         evidence=(_fetch_parts(vitals), *_seen(vitals)),
         prescriptions=(SHARDS,),
@@ -431,11 +430,11 @@ def _uneven(vitals: Vitals, loader: LoaderSetup) -> Finding:
         "time.",
         cost_share=vitals.steady_wait_share,
         evidence=(
-            f"fetching takes {formatting.seconds(median_s)} for most batches, {formatting.seconds(slow_s)} for the "
-            "slowest in a hundred",
-            f"prefetch_factor={ahead}: the batches fetched ahead last {formatting.seconds(stock_s)}"
+            f"a fetch takes {formatting.seconds(median_s)} for most batches, {formatting.seconds(slow_s)} for the "
+            "slowest 1 %",
+            f"prefetch_factor={ahead}: the prefetched batches last {formatting.seconds(stock_s)}"
             if fetchers
-            else "num_workers=0: none is fetched ahead",
+            else "num_workers=0: no batch is prefetched",
             *_seen(vitals),
         ),
         prescriptions=(*((further,) if further else ()), SAME_SPEED, *((SHARDS,) if stored_s(vitals) else ())),
@@ -497,8 +496,7 @@ def _storage_lines(vitals: Vitals) -> tuple[str, ...]:
     pace = stored * (vitals.batches_per_step or 1.0) / vitals.step_wall_s
     return (
         f"a fetch waits {formatting.seconds(waiting_s)} of its {formatting.seconds(vitals.fetch_wall_s or 0.0)} for "
-        f"the storage: {formatting.size(stored)} of the {formatting.size(read)} that it reads come from there, not "
-        "from memory",
+        f"the storage, which delivers {formatting.size(stored)} of the {formatting.size(read)} that it reads",
         f"the storage delivers {formatting.bandwidth(pace)} to this loop",
     )
 
@@ -546,4 +544,4 @@ def _further(vitals: Vitals, loader: LoaderSetup, fetchers: float) -> Prescripti
     best = min(max(wanted, 2 * now), PREFETCH_MOST, room)
     if best <= now:
         return None
-    return on_loader(loader, "prefetch_factor", best, f"Fetch {best} batches ahead in each worker")
+    return on_loader(loader, "prefetch_factor", best, f"Prefetch {best} batches in each worker")

@@ -97,9 +97,9 @@ PERMUTATION: Final = (
     "Draw indices as they are needed, not all of them at the start of each epoch (a sample may then come twice)"
 )
 WEIGHTED: Final = (
-    "Draw no more than an epoch uses: all of `num_samples` are drawn when it starts, and about {samples} are used"
+    "Draw only the samples that an epoch uses, about {samples}: all `num_samples` are drawn when it starts"
 )
-STREAM: Final = "Start the stream once: let it run forever, keep one iterator, and list and open the files before it"
+STREAM: Final = "Start the stream once: keep one iterator that never ends, and list and open the files before it"
 SAMPLER: Final = (
     "Make the sampler start faster: compute once, in its `__init__`, what its `__iter__` computes each epoch"
 )
@@ -142,7 +142,7 @@ def _restarts(vitals: Vitals, loader: LoaderSetup, late: float, again: float) ->
     whose = [*(["epoch"] if late else []), *(["evaluation pass"] if again else [])]
     return Finding(
         rule="workers-restart-each-epoch",
-        headline=f"Workers are started again each {' and '.join(whose)}: the loop waits for them "
+        headline=f"Workers are restarted for each {' and '.join(whose)}: the loop waits for them "
         f"{formatting.share(late + again)} of the time.",
         cost_share=late + again,
         evidence=(*(_epochs(vitals, loader) if late else ()), *(_passes(vitals) if again else ())),
@@ -182,7 +182,7 @@ def _cures(vitals: Vitals, loader: LoaderSetup, late: float, again: float) -> tu
         text = "Fetch in the loop itself: that is faster than starting workers and handing batches over"
         cures.insert(0, on_loader(loader, "num_workers", 0, text, alone))
     if again:
-        text = f"Keep the workers of evaluation passes ({vitals.evaluation_passes} of them){' as well' if late else ''}"
+        text = f"Keep the evaluation loader's workers{' as well' if late else ''} ({vitals.evaluation_passes} passes)"
         code = "DataLoader(..., persistent_workers=True)  # of the evaluation data"
         cures.insert(0 if again > late else len(cures), Prescription(text, Safety.BY_HAND, code=code))
     return tuple(cures)
@@ -192,7 +192,7 @@ def _slow_start(vitals: Vitals, loader: LoaderSetup, late: float) -> Finding:
     """Epochs begin late though no worker is started for them."""
     stream = loader.dataset_kind == "iterable"
     over = f" over {formatting.count(loader.dataset_len, 'sample')}" if loader.dataset_len else ""
-    drawn = () if stream or not loader.sampler else (f"the loader draws from a {loader.sampler}{over}",)
+    drawn = () if stream or not loader.sampler else (f"the loader's sampler is a {loader.sampler}{over}",)
     text, code = (STREAM, ONE_PASS) if stream else (SAMPLER, "")
     if loader.sampler == "RandomSampler":
         text, code = PERMUTATION, DRAWING
@@ -201,8 +201,7 @@ def _slow_start(vitals: Vitals, loader: LoaderSetup, late: float) -> Finding:
         text, code = WEIGHTED.format(samples=used), FEWER.format(samples=used)
     return Finding(
         rule="slow-epoch-start",
-        headline=f"Epochs start late: the loop waits {formatting.share(late)} of the time for the first batch of an "
-        "epoch.",
+        headline=f"The loop waits {formatting.share(late)} of the time for the first batch of each epoch.",
         cost_share=late,
         evidence=(
             edge_line(vitals),

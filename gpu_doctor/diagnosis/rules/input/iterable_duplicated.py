@@ -75,7 +75,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Let each worker take its share (an epoch then has as many samples as the dataset)",
                 safety=Safety.BY_HAND,
                 code=SHARDED,
-                changes="Items come once an epoch, so an epoch has fewer steps.",
+                changes="Each item comes once per epoch, so an epoch has fewer steps.",
             ),
         ),
     )

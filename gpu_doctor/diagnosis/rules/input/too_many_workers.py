@@ -41,7 +41,8 @@ def check(vitals: Vitals) -> Finding | None:
     count, seen = fewer
     workers = formatting.count(now, "worker")
     queued = vitals.fetch_queued_s or 0.0
-    why, text = f"{workers} share {formatting.cores(vitals.usable_cores)}", f"Load with {count} of them"
+    why = f"{workers} share {formatting.cores(vitals.usable_cores)}"
+    text = f"Load with {formatting.count(count, 'worker')}"
     if not count:
         why, text = f"handing a batch over from {workers} takes longer than fetching it", "Fetch in the loop itself"
     known = f", {formatting.seconds(queued)} of it waiting for a core" if queued else ""

@@ -71,7 +71,7 @@ SNAPSHOT = (
 )
 """What shows whether the tensors of earlier steps are kept, on a CPU and on a GPU."""
 EVALUATED = Prescription(
-    "Run what is not trained on without recording gradients",
+    "Run passes that do not train without recording gradients",
     Safety.BY_HAND,
     code="with torch.inference_mode():\n    ...",
 )
@@ -87,16 +87,16 @@ CYCLE = "itertools.cycle"
 CYCLES = re.compile(r"\bcycle\(")
 """In the text of a cell whose iterator has no name."""
 ANEW = Prescription(
-    "Begin the loader anew instead of repeating kept batches",
+    "Restart the loader instead of repeating stored batches",
     Safety.BY_HAND,
     code="def forever(loader):\n    while True:\n        yield from loader\nbatches = forever(loader)",
-    changes="Each pass is shuffled and augmented anew.",
+    changes="Each pass is shuffled and augmented again.",
 )
 BOUNDED = Prescription(
-    "Keep no whole batches, or so many at most",
+    "Keep no whole batches, or limit their number",
     Safety.BY_HAND,
     code="kept = collections.deque(maxlen=1000)  # import collections",
-    changes="Older ones are forgotten.",
+    changes="The oldest are dropped.",
 )
 
 
@@ -115,7 +115,7 @@ def check(vitals: Vitals) -> Finding | None:
     named = kept[0] if kept else None
     because = f": line {named.line} keeps `{named.value}` of every step" if named is not None else ""
     if named is None and vitals.graphs_kept:
-        because = ": the graph behind every step's output is kept"
+        because = ": the loop keeps the graph of every step's output"
     graphs = kept or vitals.graphs_kept
     cures = (*((EVALUATED,) if graphs else ()), WRITTEN) if vitals.predicts else _cures(kept, vitals.on_gpu)
     return Finding(
@@ -236,7 +236,7 @@ def _cures(kept: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:
     if kept:
         return (first, EVALUATED)
     seek = Prescription(
-        "Find what is kept: lists, sums and dictionaries that outlive the step",
+        "Find the lists, sums and dictionaries that keep tensors beyond their step",
         Safety.BY_HAND,
         code=SNAPSHOT if on_gpu else COUNTED,
     )

@@ -54,7 +54,7 @@ NEIGHBOURS: Final = Prescription(
     "End the other processes on the card (often a forgotten kernel): see nvidia-smi", Safety.BY_HAND
 )
 MAPPED: Final = Prescription(
-    "Read the data as it is needed instead of holding all of it (memory-mapped files)", Safety.BY_HAND
+    "Map the data from a file instead of loading all of it (memory-mapped files)", Safety.BY_HAND
 )
 _SIZE: Final = r"([\d.]+) (bytes|KiB|MiB|GiB)"
 _UNITS: Final = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}

@@ -258,7 +258,7 @@ def _pageable(vitals: Vitals, exposed: float) -> Finding:
         code="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
     ).expecting(forecast(vitals, {"pin_memory": True}))
     if not vitals.workers:
-        text = "Pin the loader's batches in a worker's thread: without workers the loop pins each batch itself"
+        text = "Pin the loader's batches, with a worker: without workers the loop pins each batch itself"
         pinned = replace(pinned, text=text, code=pinned.code.replace("...", "num_workers=1"))
     cost = gpu_pace.at_most(vitals, exposed)
     return Finding(
@@ -287,7 +287,7 @@ def _blocking(vitals: Vitals, cost: float) -> Finding:
         cost_share=cost,
         evidence=(
             f"{waits} copies from pinned memory without non_blocking=True",
-            f"they hold the host up for {formatting.seconds(held_s)} a step; {_copied(vitals)}",
+            f"the host waits {formatting.seconds(held_s)} a step for them; {_copied(vitals)}",
         ),
         prescriptions=(
             Prescription(
@@ -313,8 +313,8 @@ def _slow_link(vitals: Vitals, exposed: float) -> Finding | None:
     return Finding(
         rule="slow-link",
         kind="at-most",
-        headline=f"The GPU's link is slow: PCIe gen {gen} x{width}, while card and slot can do gen {best_gen} "
-        f"x{best_width}; that takes at most {formatting.share(cost)} of the time.",
+        headline=f"The GPU's link runs at PCIe gen {gen} x{width} instead of gen {best_gen} x{best_width}: at most "
+        f"{formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
             f"the GPU waits for copies {formatting.share(exposed)} of the time; {_copied(vitals)}",
@@ -328,12 +328,11 @@ def _heavy(vitals: Vitals, exposed: float) -> Finding:
     traffic, nbytes = vitals.traffic, vitals.transfer_bytes_per_step or 0.0
     wide = traffic.wide_bytes / traffic.to_device_bytes if traffic is not None and traffic.to_device_bytes else 0.0
     cost = gpu_pace.at_most(vitals, exposed)
-    link = (f"they take {vitals.link_name}",) if vitals.link_bytes_per_s is not None else ()
+    link = (f"the copies go over {vitals.link_name}",) if vitals.link_bytes_per_s is not None else ()
     return Finding(
         rule="heavy-transfer",
         kind="lost",
-        headline=f"{formatting.size(nbytes)} a step are copied to the GPU, which waits for them "
-        f"{formatting.share(cost)} of the time.",
+        headline=f"The GPU waits {formatting.share(cost)} of the time for copies: {formatting.size(nbytes)} a step.",
         cost_share=cost,
         evidence=(f"{_copied(vitals)}, {formatting.share(wide)} of the bytes in large float tensors", *link),
         prescriptions=(NARROW, AHEAD) if wide >= MOSTLY else (AHEAD,),
