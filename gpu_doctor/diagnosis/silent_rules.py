@@ -24,7 +24,7 @@ HUSHED: Final = "ignored by a comment in the cell"
 FAILED: Final = "failed: "
 NO_GPU: Final = "no GPU"
 
-_CLOCK: Final = "the GPU's own clock was not read"
+_CLOCK: Final = "GPU timings are missing"
 _NVML: Final = "NVML did not answer"
 _LOADED: Final = "the GPU's clocks and link were not read under load"
 _COPIES: Final = "copies to the GPU were not recorded"
@@ -62,12 +62,12 @@ _ANYWHERE: Final = {
         ("fetch_wall_s", "fetch_cpu_s", "collate_s", "collate_cpu_s", "fetch_median_s", "fetch_p99_s"), _FETCH
     ),
     "fetch_stored_bytes": "bytes read from the storage were not counted",
-    **dict.fromkeys(("epochs", "edge_share"), "epochs were not separated"),
+    **dict.fromkeys(("epochs", "edge_share"), "epochs could not be told apart"),
     "batches_per_step": "the batches of a step were not counted",
     **dict.fromkeys(("samples_per_s", "samples_per_step"), "the number of samples in a batch was not seen"),
     "chores": "costly calls, such as saving a checkpoint, were not recorded",
     "peak_bytes": "the run's own memory peak is unknown: it was not read, or an earlier one was higher",
-    "host_growth_bytes_per_step": "too few readings of the process' memory in so short a run",
+    "host_growth_bytes_per_step": "the run is too short: too few readings of the process's memory",
     **dict.fromkeys(("host_memory_available_bytes", "host_memory_total_bytes"), "the machine's memory was not read"),
     "world_size": "other training processes were not counted",
     **dict.fromkeys(("model", "parameters", "inputs", "evaluation_facts"), "no model was seen running"),

@@ -40,7 +40,7 @@ In code
     # sick
     batch = tokenizer(texts, padding="max_length", max_length=512, return_tensors="pt")
     # cured
-    batch = tokenizer(texts, padding="longest", truncation=True, max_length=512, return_tensors="pt")
+    batch = tokenizer(texts, padding="longest", return_tensors="pt")
 
 When to leave it
     Leave it if the model needs a constant length (a layer over all positions at once), or if compiled shapes must not
@@ -140,8 +140,8 @@ In code
     # sick
     features = backbone(x[i])  # in every step
     # cured
-    with torch.no_grad():
-        known = torch.cat([backbone(part) for part in x.split(256)])  # once, before the first epoch
+    with torch.no_grad():  # once, before the first epoch
+        known = torch.cat([backbone(part) for part in x.split(256)])
     features = known[i]  # in every step
 
 When to leave it
@@ -358,7 +358,7 @@ def _gradients(vitals: Vitals) -> Part | None:
         (
             _which(model),
             f"the backward takes {formatting.share(backward)} of the time; {formatting.share(part)} of its "
-            "multiplications are for them alone",
+            "multiplications serve only them",
         ),
         cure,
     )
@@ -366,7 +366,7 @@ def _gradients(vitals: Vitals) -> Part | None:
 
 
 def _which(model: ModelFacts) -> str:
-    weights, largest = formatting.grouped(model.unstepped or 0), f"the largest of these is {model.unstepped_place}"
+    weights, largest = formatting.grouped(model.unstepped or 0), f"the largest is {model.unstepped_place}"
     if model.gradients_cleared:
         return f"{weights} weights get gradients that are cleared before an optimizer steps by them; {largest}"
     return f"{weights} weights get a gradient in every backward pass that no optimizer uses; {largest}"

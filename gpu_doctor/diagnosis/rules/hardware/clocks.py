@@ -94,7 +94,9 @@ def _throttled(vitals: Vitals) -> Finding | None:
     cost = min(share * max(1.0 - low / usual, 0.0), 1.0) * busy
     reasons = [f"{words} in {formatting.share(held)} of the readings under load" for words, held in shares.items()]
     heat = f"; up to {formatting.whole(vitals.temperature_c, '°C')}" if vitals.temperature_c is not None else ""
-    clocks = f"SM clock {formatting.whole(low, 'MHz')} then, {formatting.whole(usual, 'MHz')} otherwise{heat}"
+    clocks = (
+        f"SM clock {formatting.whole(low, 'MHz')} while throttled, {formatting.whole(usual, 'MHz')} otherwise{heat}"
+    )
     return Finding(
         rule="throttled",
         kind="at-most",

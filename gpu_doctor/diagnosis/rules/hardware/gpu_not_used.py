@@ -37,7 +37,7 @@ CAUSES: Final = (
             loss = criterion(model(inputs), targets)
             # cured
             model = Net().to("cuda")  # before the optimizer is created
-            inputs, targets = inputs.to("cuda", non_blocking=True), targets.to("cuda", non_blocking=True)
+            inputs, targets = inputs.to("cuda"), targets.to("cuda")
             loss = criterion(model(inputs), targets)
 
         When to leave it
@@ -115,7 +115,8 @@ CAUSES: Final = (
             dropped. `torch.cuda.get_arch_list()` lists the architectures of this build.
 
         In code
-            $ python -c "import torch; print(torch.cuda.get_device_capability(), torch.cuda.get_arch_list())"
+            $ nvidia-smi --query-gpu=name,compute_cap --format=csv
+            $ python -c "import torch; print(torch.cuda.get_arch_list())"
 
         When to leave it
             Do not leave it if you want to use the GPU.

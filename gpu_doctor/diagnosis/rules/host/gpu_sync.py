@@ -180,7 +180,7 @@ def _hidden(vitals: Vitals) -> Finding | None:
         headline=f"`{first}` forces a GPU sync; the GPU then sits idle {formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            f"the host stays {formatting.seconds(total(lines) * step_s)} of every step of {formatting.seconds(step_s)} "
+            f"the host spends {formatting.seconds(total(lines) * step_s)} of each step of {formatting.seconds(step_s)} "
             "on these lines: the size of their result depends on values that the GPU has not computed yet",
             *dearest_lines(lines, vitals.source),
         ),

@@ -73,7 +73,8 @@ CAUSES: Final = (
             # sick
             device = "cuda"
             # cured
-            device = "cpu"  # or keep the GPU, and: model = torch.compile(model, mode="reduce-overhead")
+            device = "cpu"  # or keep the GPU and fewer launches:
+            model = torch.compile(model, mode="reduce-overhead")
 
         When to leave it
             Leave it if the run is short anyway, or if the model is about to grow.

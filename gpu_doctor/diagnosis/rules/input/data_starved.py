@@ -54,9 +54,9 @@ CAUSES: Final = (
 
         In code
             # sick
-            loader = DataLoader(dataset, batch_size=64, shuffle=True)
+            loader = DataLoader(dataset, batch_size=64)
             # cured
-            loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4, persistent_workers=True)
+            loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=True)
 
         When to leave it
             Leave it if the dataset computes and the process may use only one core. If the dataset cannot be sent to
@@ -147,7 +147,7 @@ CAUSES: Final = (
             def collate(texts):
                 return tokenizer(texts, padding=True, return_tensors="pt")
             # cured
-            tokens = [torch.tensor(ids) for ids in tokenizer(texts)["input_ids"]]  # once, before training
+            tokens = [torch.tensor(ids) for ids in tokenizer(texts)["input_ids"]]  # once
             def collate(samples):
                 return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
 
@@ -178,7 +178,7 @@ CAUSES: Final = (
             # sick
             image = np.load(f"/mnt/nfs/images/{i}.npy")  # in __getitem__: one small file per sample
             # cured
-            images = np.load("/local/images.npy", mmap_mode="r")  # in __init__: one large file, on a local disk
+            images = np.load("/local/images.npy", mmap_mode="r")  # in __init__: one large file
             image = images[i]  # in __getitem__
 
         When to leave it

@@ -68,7 +68,7 @@ CAUSES: Final = (
 
         In code
             # sick
-            loader = DataLoader(data, batch_size=64, shuffle=True)  # draws all indices at each epoch's start
+            loader = DataLoader(data, batch_size=64, shuffle=True)  # each epoch draws all indices
             # cured
             sampler = RandomSampler(data, replacement=True, num_samples=64 * steps_per_epoch)
             loader = DataLoader(data, batch_size=64, sampler=sampler)

@@ -51,7 +51,7 @@ def check(vitals: Vitals) -> Finding | None:
         headline=f"The loop waits for its workers {formatting.share(wait)} of the time: {why}.",
         cost_share=wait,
         evidence=(
-            f"a batch takes a worker {formatting.seconds(vitals.fetch_wall_s or 0.0)}{known}; the loop waits "
+            f"a worker takes {formatting.seconds(vitals.fetch_wall_s or 0.0)} for a batch{known}; the loop waits "
             f"{formatting.seconds(wait * (vitals.step_wall_s or 0.0))} in each step",
             f"with num_workers={count} a step would take {formatting.seconds(seen.step_s)}",
             *stock_line(vitals),

@@ -15,9 +15,10 @@ What to try
 
 In code
     # sick
-    loader = DataLoader(Rows(), num_workers=4, collate_fn=lambda rows: stack(rows))  # Rows: from a cell
+    class Rows(Dataset): ...  # in a cell of the notebook
+    loader = DataLoader(Rows(), num_workers=4, collate_fn=lambda rows: stack(rows))
     # cured
-    from my_data import Rows, stack  # a cell that begins with %%writefile my_data.py wrote them
+    from my_data import Rows, stack  # written by a cell with %%writefile my_data.py
     loader = DataLoader(Rows(), num_workers=4, collate_fn=stack)
 
 When to leave it

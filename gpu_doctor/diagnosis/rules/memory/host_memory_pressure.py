@@ -69,7 +69,7 @@ def check(vitals: Vitals) -> Finding | None:
         evidence.append(
             f"its {formatting.count(vitals.workers, 'worker')} may use up to {formatting.size(theirs)} of their own"
         )
-    headline = "The process is being swapped out and read back." if swapping else "The host's memory is nearly used up."
+    headline = "The process's memory is swapped out." if swapping else "The host's memory is nearly used up."
     headline = headline.replace(".", f": {formatting.size(left)} of {formatting.size(total)} is left.")
     if killed:  # what was left when a reading was taken tells less: memory may fill between two of them
         headline = f"The memory of {formatting.size(total)} ran out: the system killed a process."

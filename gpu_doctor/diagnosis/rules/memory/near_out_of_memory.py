@@ -34,7 +34,7 @@ CAUSES: Final = (
             # sick
             h = block(h)
             # cured
-            h = torch.utils.checkpoint.checkpoint(block, h, use_reentrant=False)  # less memory, more computing
+            h = torch.utils.checkpoint.checkpoint(block, h, use_reentrant=False)
 
         When to leave it
             Leave it if all batches have one size, the run included an evaluation, and no retry was counted.
@@ -63,8 +63,8 @@ CAUSES: Final = (
             import torch
             # cured
             import os
-            os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # before torch is imported
-            import torch
+            os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+            import torch  # after it
 
         When to leave it
             Leave it if no allocation had to be retried and nothing else needs the memory.
@@ -156,7 +156,7 @@ def _fragmented(vitals: Vitals, peak: float, total: float) -> Finding | None:
         evidence=(
             f"torch has reserved {formatting.size(reserved)} of {formatting.size(total)}, of which at most "
             f"{formatting.size(peak)} was used",
-            *((f"free pieces inside of blocks in use: {formatting.size(split)}",) if split else ()),
+            *((f"free pieces inside blocks in use: {formatting.size(split)}",) if split else ()),
             *retries(vitals),
         ),
         prescriptions=(SEGMENTS, FEW_SIZES),

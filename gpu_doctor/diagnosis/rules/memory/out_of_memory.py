@@ -86,12 +86,12 @@ class _Said:
     def words(self) -> str:
         """All of them, as evidence."""
         figures = {
-            "asked for": self.tried,
+            "requested": self.tried,
             "free on the card": self.free,
             "in use by torch": self.allocated,
             "held by torch in blocks that did not fit": self.cached,
             "held by other processes": self.others,
-            "of the card": self.total,
+            "on the card in all": self.total,
         }
         return ", ".join(f"{formatting.size(size)} {what}" for what, size in figures.items() if size is not None)
 
@@ -121,9 +121,9 @@ def _on_gpu(vitals: Vitals) -> Finding:
         cures.append(SEGMENTS)
     if vitals.steps >= LATE_STEPS:
         grows = (vitals.device_growth_bytes_per_step or 0.0) > 0
-        kept = "a larger batch, an evaluation, or what is kept from step to step"
+        kept = "look for a larger batch, an evaluation, or something that is kept from step to step"
         what = "memory had grown all along" if grows else kept
-        evidence.append(f"it came after {vitals.steps} steps that fitted: {what}")
+        evidence.append(f"{vitals.steps} steps fitted before: {what}")
     fixed = _fixed_bytes(vitals)
     never = fixed is not None and said.total is not None and fixed > said.total
     if never and fixed is not None:

@@ -43,7 +43,7 @@ CAUSES: Final = (
             ids, mask, labels = (batch[key].to(device) for key in ("ids", "mask", "labels"))
             positions = torch.arange(ids.shape[1]).to(device)
             # cured
-            ids, mask, labels = batch["packed"].to(device, non_blocking=True).unbind()  # stacked in the collate
+            ids, mask, labels = batch["packed"].to(device).unbind()  # stacked in the collate
             positions = torch.arange(ids.shape[1], device=device)
 
         When to leave it
@@ -156,7 +156,7 @@ CAUSES: Final = (
             # sick
             x = x.float().div_(255).to(device)
             # cured
-            x = x.to(device, non_blocking=True).float().div_(255)  # x is uint8: a quarter of the bytes
+            x = x.to(device).float().div_(255)  # x is uint8: a quarter of the bytes
 
         When to leave it
             Leave it if the copies are a small part of a step that waits for something else.
@@ -291,7 +291,7 @@ def _blocking(vitals: Vitals, cost: float) -> Finding:
         ),
         prescriptions=(
             Prescription(
-                text="Copy without waiting",
+                text="Copy with non_blocking=True",
                 safety=Safety.SAFE,
                 settings={"non_blocking": True},
                 code="batch = batch.to(device, non_blocking=True)",
