@@ -17,7 +17,7 @@ In code
     # sick
     torch.set_num_threads(16)  # in a container with 4 cores
     # cured
-    torch.set_num_threads(len(os.sched_getaffinity(0)))  # 4
+    torch.set_num_threads(4)
 
 When to leave it
     Leave it if the model trains on a GPU: these threads then have little to do.

@@ -31,8 +31,8 @@ CAUSES: Final = (
 
         Why it costs you
             Each copy takes the host several microseconds, and a copy from pageable memory also makes it wait, however
-            few bytes it moves. Pinning does not change that. The cost is the time of the copies that the GPU had
-            nothing else to do in.
+            few bytes it moves. Pinning does not change that. The cost is the time of the copies in which the GPU had
+            nothing else to do.
 
         What to try
             Pack the pieces into one tensor in the collate and split it on the GPU: a split is a view and costs nothing.
