@@ -1,4 +1,4 @@
-"""A page for each rule: its docstring, a program that has the trouble, and what curing it gave.
+"""A page for each cause: its text, a program that has the trouble, and what curing it gave.
 
 Written below `docs/reference/rules/` before Sphinx reads its sources; the folder is not in git.
 """
@@ -33,9 +33,10 @@ def write() -> None:
 def page(rule: Cause) -> str:
     """One page."""
     blocks = [f"# {rule.name}", f"*Family: {rule.family}*"]
-    for title, text in paragraphs(rule.page):
-        blocks += [f"## {title}"] if title else []
-        blocks.append(_linked(markdown.prose(text), rule))
+    for part in paragraphs(rule.page):
+        blocks += [f"## {part.title}"] if part.title else []
+        language = "console" if part.text.startswith("$ ") else "python"
+        blocks.append(markdown.code(part.text, language) if part.code else _linked(markdown.prose(part.text), rule))
     return "\n\n".join([*blocks, "## Sick and cured", *_pair(rule), *_unseen(rule)]) + "\n"
 
 

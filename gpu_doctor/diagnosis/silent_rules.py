@@ -24,7 +24,7 @@ HUSHED: Final = "ignored by a comment in the cell"
 FAILED: Final = "failed: "
 NO_GPU: Final = "no GPU"
 
-_CLOCK: Final = "the GPU's own clock was not read"
+_CLOCK: Final = "GPU timings are missing"
 _NVML: Final = "NVML did not answer"
 _LOADED: Final = "the GPU's clocks and link were not read under load"
 _COPIES: Final = "copies to the GPU were not recorded"
@@ -42,7 +42,7 @@ _ON_GPU: Final = {
     **dict.fromkeys(("peak_share", "memory_total_bytes", "reserved_peak_bytes"), _GPU_MEMORY),
     **dict.fromkeys(("idle_gpus", "used_gpus"), "the GPUs of this machine were not counted"),
     "architecture_support": "the GPU's architecture was not read",
-    **dict.fromkeys(("gpu", "card", "capability"), "what the GPU can do was not read"),
+    **dict.fromkeys(("gpu", "card", "capability"), "the GPU's capabilities were not read"),
 }
 """Vitals that only a loop on a GPU has."""
 _STEP: Final = "no step was timed"
@@ -61,20 +61,20 @@ _ANYWHERE: Final = {
     **dict.fromkeys(
         ("fetch_wall_s", "fetch_cpu_s", "collate_s", "collate_cpu_s", "fetch_median_s", "fetch_p99_s"), _FETCH
     ),
-    "fetch_stored_bytes": "how much came from the storage could not be counted",
-    **dict.fromkeys(("epochs", "edge_share"), "epochs were not separated"),
+    "fetch_stored_bytes": "bytes read from the storage were not counted",
+    **dict.fromkeys(("epochs", "edge_share"), "epochs could not be told apart"),
     "batches_per_step": "the batches of a step were not counted",
     **dict.fromkeys(("samples_per_s", "samples_per_step"), "the number of samples in a batch was not seen"),
-    "chores": "costly calls besides the training were not recorded",
-    "peak_bytes": "the run's own peak of memory is not known: none was read, or an earlier one was higher",
-    "host_growth_bytes_per_step": "too few readings of the process' memory in so short a run",
+    "chores": "costly calls, such as saving a checkpoint, were not recorded",
+    "peak_bytes": "the run's own memory peak is unknown: it was not read, or an earlier one was higher",
+    "host_growth_bytes_per_step": "the run is too short: too few readings of the process's memory",
     **dict.fromkeys(("host_memory_available_bytes", "host_memory_total_bytes"), "the machine's memory was not read"),
     "world_size": "other training processes were not counted",
     **dict.fromkeys(("model", "parameters", "inputs", "evaluation_facts"), "no model was seen running"),
-    "padding": "no batch was seen in the CPU's memory, as a DataLoader hands it over",
-    "frozen": "whether a model that nobody trains is handed the same samples again could not be seen",
-    "recompiled": "what torch.compile compiles was not recorded",
-    "torch_threads": "the threads that torch computes with were not counted",
+    "padding": "no batch of a DataLoader was seen in the CPU's memory",
+    "frozen": "no samples could be followed through a frozen model",
+    "recompiled": "compilations of torch.compile were not recorded",
+    "torch_threads": "the threads of torch were not counted",
 }
 """Vitals that any loop may have, the most telling cause first: a rule that lacks several is given the first."""
 _CLOCKED: Final = ("exposed_wait_share", "exposed_transfer_share")

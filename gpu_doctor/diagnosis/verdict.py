@@ -120,8 +120,8 @@ def _unpriced(bottleneck: str, vitals: Vitals) -> str:
         if share < HEALTHY_COMPUTE and _largest_else(vitals) >= NOTHING_ELSE:
             return _nothing_to_cure("the model itself")
         return (
-            f"Compute-bound: {formatting.share(share)} of the time is {_computing(vitals)}. The {device} is kept busy; "
-            "the ceiling is the model itself."
+            f"Compute-bound: {formatting.share(share)} of the time is {_computing(vitals)}. The {device} is busy: "
+            "the model itself is the limit."
         )
     if bottleneck == "unknown":
         return f"{device} timings are missing, so the bottleneck is unknown."
@@ -147,13 +147,13 @@ def _beside(bottleneck: str, findings: Sequence[Finding], vitals: Vitals) -> str
         return ""
     if share <= (findings[0].cost_share or 0.0):
         return ""
-    return f" {what[0].upper()}{what[1:]} takes more, {formatting.share(share)}, but nothing found shortens it."
+    return f" {what[0].upper()}{what[1:]} costs more ({formatting.share(share)}), but no rule found a fix for it."
 
 
 def _between(vitals: Vitals) -> str:
     """What takes the time outside of every phase: computing that no module says, or Python."""
     in_torch = _unheard(vitals) or _part_in_torch(vitals) >= MOSTLY
-    return "what the loop computes outside of any module" if in_torch else "Python between the phases"
+    return "what the loop computes outside any module" if in_torch else "Python between the phases"
 
 
 def ended_the_run(finding: Finding, vitals: Vitals) -> bool:

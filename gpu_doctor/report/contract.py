@@ -63,12 +63,14 @@ class Header:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A part of a rule's page."""
+    """A part of the page of a cause."""
 
     title: str
     """Empty for the first."""
     text: str
-    """What stands between backticks is code."""
+    """Text between backticks is code."""
+    code: bool
+    """All of `text` is code: it is shown as it is."""
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ def prescription(one: Prescription) -> PrescriptionShown:
 
 def _page(rule: str) -> tuple[Paragraph, ...]:
     page = next((one.page for one in every_cause() if one.name == rule), "")
-    return tuple(Paragraph(title, text) for title, text in paragraphs(page))
+    return tuple(Paragraph(*part) for part in paragraphs(page))
 
 
 def finding(finding: Finding, vitals: Vitals) -> FindingShown:

@@ -39,7 +39,7 @@ def said(folder: Path, program: str) -> str:
 
 
 def test_a_rule(tmp_path: Path) -> None:
-    entry = ("diagnosis/rules/input/__init__.py", "    slow_storage,\n", "    tiny_last_batch,\n")
+    entry = ("diagnosis/rules/input/__init__.py", "    data_starved,\n", "    tiny_last_batch,\n")
     grown(tmp_path, "tiny_last_batch.py", "diagnosis/rules/input", entry)
     program = """
 import gpu_doctor

@@ -244,8 +244,8 @@ def test_what_lies_around_the_loop_is_told_in_a_note() -> None:
     written = [time.sleep(0.3) for _ in range(2)]
     """
     diagnosis = watched(before, cell)
-    assert any("Before the first step" in one and "time.sleep(0.6)" in one for one in diagnosis.notes)
-    assert any("After the last step" in one and "time.sleep(0.3)" in one for one in diagnosis.notes)
+    assert any("before the first step" in one and "time.sleep(0.6)" in one for one in diagnosis.notes)
+    assert any("after the last step" in one and "time.sleep(0.3)" in one for one in diagnosis.notes)
     assert not [one for one in diagnosis.findings if "sleep" in one.headline], "it is no part of a step"
 
 

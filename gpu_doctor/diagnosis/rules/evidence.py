@@ -77,13 +77,13 @@ def around_the_loop(vitals: Vitals) -> tuple[str, ...]:
     """A sentence on what takes a tenth of the run before its first step or after its last one, with its line."""
     told = []
     for phase, share, when in (
-        (BEFORE, vitals.before_share, "Before the first step"),
-        (AFTER, vitals.after_share, "After the last step"),
+        (BEFORE, vitals.before_share, "before the first step"),
+        (AFTER, vitals.after_share, "after the last step"),
     ):
         line = max((one for one in vitals.around if one.phase == phase), key=lambda one: one.share, default=None)
         if share is not None and line is not None and min(share, line.share) >= AROUND_SHARE:
             spent = formatting.share(min(line.share, share))
-            told.append(f"{when} {spent} of the run is `{formatting.clean(line.text, 60)}`.")
+            told.append(f"`{formatting.clean(line.text, 60)}` takes {spent} of the run {when}.")
     return tuple(told)
 
 
@@ -100,7 +100,7 @@ def stock_line(vitals: Vitals) -> tuple[str, ...]:
     empty, ready = vitals.empty_share, vitals.ready_batches
     if empty is None or ready is None:
         return ()
-    return (f"no batch was ready {formatting.share(empty)} of the time; on average {formatting.average(ready)} were",)
+    return (f"{formatting.share(empty)} of requests found no batch ready ({formatting.average(ready)} on average)",)
 
 
 def chore_line(chore: Chore) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def least_available(vitals: Vitals) -> tuple[str, ...]:
     left, total = vitals.host_memory_available_bytes, vitals.host_memory_total_bytes
     if left is None or total is None:
         return ()
-    return (f"at the lowest, {formatting.size(left)} of {formatting.size(total)} was available",)
+    return (f"the lowest available memory was {formatting.size(left)} of {formatting.size(total)}",)
 
 
 def widths(text: str) -> tuple[int, ...]:

@@ -1,17 +1,30 @@
-"""The page of a cause: as text, as flowing paragraphs for the panel, as HTML for a notebook."""
+"""The page of a cause: as text, as parts for the panel (flowing paragraphs and code), as HTML for a notebook."""
 
 from __future__ import annotations
 
 import re
+import textwrap
 from functools import lru_cache
 from html import escape
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules import every_cause
 from gpu_doctor.diagnosis.rules.rule import Cause
 
+IN_CODE: Final = "In code"
+"""Heading of the section whose lines are code: the sick ones and the cured ones."""
 _CODE: Final = re.compile("`([^`]+)`")
+
+
+class Part(NamedTuple):
+    """A paragraph of a page, or its code."""
+
+    title: str
+    """Its heading; empty if it has none."""
+    text: str
+    code: bool = False
+    """`text` is code: its lines are broken where they are."""
 
 
 class Page:
@@ -27,39 +40,41 @@ class Page:
 
     def _repr_html_(self) -> str:
         head = f"<b>{escape(self.cause.name)}</b> &nbsp;<span>{escape(self.cause.family)}</span>"
-        body = "".join(_block(title, text) for title, text in paragraphs(self.cause.page))
+        body = "".join(_block(part) for part in paragraphs(self.cause.page))
         return f'<div style="max-width:48em;line-height:1.5">{head}{body}</div>'
 
 
-def _block(title: str, text: str) -> str:
-    """A paragraph under its heading; what stands between backticks is code."""
-    said = _CODE.sub(r"<code>\1</code>", escape(text, quote=False))
+def _block(part: Part) -> str:
+    """A part under its heading; text between backticks is code."""
+    title, text = part.title, escape(part.text, quote=False)
     head = f'<div style="margin-top:10px;font-weight:600">{escape(title)}</div>' if title else ""
-    return f'{head}<div style="margin-top:{2 if title else 8}px">{said}</div>'
+    if part.code:
+        return f'{head}<pre style="margin:4px 0 0;overflow-x:auto">{text}</pre>'
+    marked = _CODE.sub(r"<code>\1</code>", text)
+    return f'{head}<div style="margin-top:{2 if title else 8}px">{marked}</div>'
 
 
 @lru_cache(maxsize=256)
-def paragraphs(page: str) -> tuple[tuple[str, str], ...]:
-    """A page as headings and flowing text: the docstring's lines are broken for the source's width.
-
-    Returns:
-        Heading ('' for none) and text of each paragraph.
-    """
+def paragraphs(page: str) -> tuple[Part, ...]:
+    """Splits a page into its parts. Text flows: the docstring's lines are broken for the source's width."""
     found = []
     for block in page.strip().split("\n\n"):
         first, *rest = block.splitlines() or [""]
         indented = bool(rest) and all(line.startswith(" ") for line in rest) and not first.startswith(" ")
         title, lines = (first, rest) if indented else ("", [first, *rest])
-        found.append((title, " ".join(line.strip() for line in lines)))
+        if title == IN_CODE:
+            found.append(Part(title, textwrap.dedent("\n".join(lines)), code=True))
+        else:
+            found.append(Part(title, " ".join(line.strip() for line in lines)))
     return tuple(found)
 
 
 def explain(rule: str) -> Page:
-    """The page of a rule: What it means / Why it costs you / What to try / When to leave it.
+    """The page of a cause: What it means / Why it costs you / What to try / In code / When to leave it.
 
     Raises:
-        ValueError: if there is no such rule; the message names the nearest ones.
-        TypeError: if it is no name.
+        ValueError: if there is no such cause; the message names the nearest ones.
+        TypeError: if `rule` is not a string.
 
     Example:
         >>> import gpu_doctor

@@ -137,18 +137,18 @@ def without_graph(vitals: Vitals) -> tuple[Prescription, ...]:
     facts = vitals.evaluation_facts
     kept = facts is not None and facts.with_gradients > 0
     known = bool(GRAPHLESS.search(vitals.source)) or (facts is not None and facts.forwards > 0)
-    text = "Run it without recording gradients: each layer's outputs are kept for them"
+    text = "Run it without recording gradients: they keep each layer's outputs in memory"
     return (Prescription(text, Safety.BY_HAND, code=INFERENCE),) if kept or not known else ()
 
 
 def whole_batches(loader: LoaderSetup) -> Prescription:
     """Batches in one piece for data in memory, drawn in the order in which the loader draws its samples."""
     if loader.dataset_kind == "iterable":
-        text = "Let the stream yield whole batches, many rows in one call, instead of row by row"
+        text = "Let the stream yield whole batches, many rows at a time, instead of single rows"
         return Prescription(text, Safety.BY_HAND, code=CHUNKED)
-    text = "Take whole batches out of the data: index with a list of indices instead of sample by sample"
+    text = "Index whole batches: use a list of indices instead of one index per sample"
     if loader.dataset not in INDEXED:
-        text += " (the dataset's `__getitem__` is then given the list)"
+        text += " (the dataset's `__getitem__` then gets the list)"
     own = "loader.batch_sampler"
     if loader.batch_size:
         own = f"BatchSampler(loader.sampler, batch_size={loader.batch_size}, drop_last={loader.drop_last})"
@@ -170,7 +170,7 @@ def cheaper_samples(loader: LoaderSetup) -> Prescription:
 
 
 def larger_batch(
-    vitals: Vitals, times: int = TIMES, text: str = "Give each launch more to do: a larger batch"
+    vitals: Vitals, times: int = TIMES, text: str = "Use a larger batch: it gives each launch more to do"
 ) -> Prescription | None:
     """A batch so many times as large, by a trial where the loader allows one.
 

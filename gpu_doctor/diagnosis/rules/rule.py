@@ -101,7 +101,7 @@ class Cause:
 
     name: str
     page: str
-    """Markdown: What it means / Why it costs you / What to try / When to leave it."""
+    """Its sections: What it means / Why it costs you / What to try / In code / When to leave it."""
     needs: tuple[str, ...] = ()
     """Names of `Vitals` fields; if one is None the cause is silent and the report says which."""
     cpu_needs: tuple[str, ...] | None = None

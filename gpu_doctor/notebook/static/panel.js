@@ -741,7 +741,10 @@ function advicePart(advice, { words }, held, panel, where) {
   );
 }
 function pagePart(page2) {
-  return h("div", { class: "gd-page" }, page2.map((one) => [one.title ? h("b", {}, one.title) : null, h("p", {}, worded(one.text))]));
+  return h("div", { class: "gd-page" }, page2.map((one) => [
+    one.title ? h("b", {}, one.title) : null,
+    one.code ? h("pre", {}, one.text) : h("p", {}, worded(one.text))
+  ]));
 }
 function anatomyPart({ anatomy, status, labels, words }) {
   const { segments } = anatomy;

@@ -8,7 +8,13 @@ Why it costs you
     an epoch, that is a good part of the run.
 
 What to try
-    `drop_last=True`: shuffled data leaves out other samples in each epoch.
+    Set `drop_last=True`: shuffled data leaves out other samples in each epoch.
+
+In code
+    # sick
+    loader = DataLoader(dataset, batch_size=64, shuffle=True)
+    # cured
+    loader = DataLoader(dataset, batch_size=64, shuffle=True, drop_last=True)
 
 When to leave it
     When every sample must be seen in every epoch, as in an evaluation.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 
 import pytest
 
 from gpu_doctor.diagnosis.rules import CAUSES, RULES
-from gpu_doctor.diagnosis.rules.page import explain
+from gpu_doctor.diagnosis.rules.page import IN_CODE, explain, paragraphs
 from gpu_doctor.diagnosis.rules.rule import Cause, Rule
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from tests.support.repository import ROOT
@@ -17,7 +18,7 @@ TESTS = ROOT / "tests" / "unit" / "diagnosis" / "rules"
 NOT_RULES = {"__init__", "rule", "evidence", "prescriptions", "half_precision", "gpu_pace", "page"}
 NOT_RULES |= {"plugins"}
 FAMILIES = {"input", "transfer", "host", "compute", "memory", "hardware", "distributed"}
-HEADINGS = ("What it means", "Why it costs you", "What to try", "When to leave it")
+HEADINGS = ("What it means", "Why it costs you", "What to try", IN_CODE, "When to leave it")
 
 FILES = {path.stem.replace("_", "-"): path for path in sorted(SHELF.rglob("*.py")) if path.stem not in NOT_RULES}
 NAMES = {cause.name for cause in CAUSES}
@@ -36,7 +37,7 @@ def test_every_cause_has_its_test_and_none_is_left_of_a_cause_that_is_gone() -> 
 
 
 @each_cause
-def test_every_page_has_its_four_headings_in_order(cause: Cause) -> None:
+def test_every_page_has_its_headings_in_order(cause: Cause) -> None:
     lines = cause.page.splitlines()
     places = [lines.index(heading) for heading in HEADINGS]
     assert places == sorted(places)
@@ -44,6 +45,19 @@ def test_every_page_has_its_four_headings_in_order(cause: Cause) -> None:
         text = [one for one in lines[begin + 1 : end] if one.strip()]
         assert text, f"{lines[begin]} is empty"
         assert all(one.startswith("    ") for one in text)
+
+
+@each_cause
+def test_every_page_shows_sick_and_cured_code_that_compiles_or_a_command(cause: Cause) -> None:
+    (code,) = (part.text for part in paragraphs(cause.page) if part.code)
+    lines = code.splitlines()
+    assert len(lines) <= 12 and max(map(len, lines)) <= 90
+    if code.startswith("$ "):
+        return
+    assert sum(line.startswith("# sick") for line in lines) == sum(line.startswith("# cured") for line in lines) == 1
+    assert lines[0].startswith("# sick")
+    for half in code.split("# cured"):
+        assert ast.parse(half[half.index("\n") :]).body
 
 
 @each_cause

@@ -65,7 +65,7 @@ def test_a_gpu_whose_clock_was_not_read_has_no_class() -> None:
     )
     diagnosis = diagnose(blind)
     assert diagnosis.bottleneck == "unknown"
-    assert silence(diagnosis, "loader-without-workers") == "the GPU's own clock was not read"
+    assert silence(diagnosis, "loader-without-workers") == "GPU timings are missing"
 
 
 @pytest.mark.parametrize("nvml", [20.0, 98.0])
@@ -77,14 +77,14 @@ def test_the_devices_clock_says_whether_launches_limit_a_loop_and_nvml_does_not(
 def test_a_healthy_loop_is_told_so() -> None:
     diagnosis = of(Loop())
     assert not diagnosis.findings
-    assert diagnosis.verdict.startswith("Compute-bound: 100 %") and "CPU is kept busy" in diagnosis.verdict
+    assert diagnosis.verdict.startswith("Compute-bound: 100 %") and "CPU is busy" in diagnosis.verdict
 
 
 @pytest.mark.parametrize(("share", "healthy"), [(0.9, True), (0.89, False)])
 def test_a_gpu_that_computes_nine_tenths_of_the_time_is_kept_busy(share: float, healthy: bool) -> None:
     shares: dict[str, Any] = dict.fromkeys(("loss_share", "backward_share", "optimizer_share", "evaluation_share"), 0.0)
     said = verdict("compute", [], [], dataclasses.replace(of(on_gpu()).vitals, forward_share=share, **shares))
-    assert ("The GPU is kept busy" in said) is healthy
+    assert ("The GPU is busy" in said) is healthy
 
 
 def test_a_healthy_gpu_loop_has_no_finding() -> None:
@@ -131,7 +131,7 @@ def test_a_wait_that_nothing_found_is_about_is_said_beside_the_dearest_finding()
     diagnosis = diagnose(recording)
     assert [one.rule for one in diagnosis.findings] == ["slow-python"]
     assert diagnosis.verdict.startswith(diagnosis.findings[0].headline)
-    assert "Waiting for data takes more, 46 %" in diagnosis.verdict
+    assert "Waiting for data costs more (46 %)" in diagnosis.verdict
 
 
 def test_what_lies_between_the_phases_is_named_before_a_small_finding() -> None:

@@ -82,7 +82,7 @@ def heard(setup: dict[str, Any]) -> Recording:
 @pytest.mark.parametrize("rule", ["full-precision", "tf32-off", "channels-first-convolutions"])
 def test_a_card_of_unknown_make_is_not_judged(rule: str) -> None:
     nameless = heard({**SEEN, "devices": (DeviceSetup(0, "NVIDIA T4"),)})
-    assert Silence(rule, "what the GPU can do was not read") in diagnose(nameless).silent
+    assert Silence(rule, "the GPU's capabilities were not read") in diagnose(nameless).silent
 
 
 def test_a_gpu_that_the_loop_does_not_use_is_not_denied() -> None:

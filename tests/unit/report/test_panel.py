@@ -58,7 +58,7 @@ def test_the_verdict_stands_with_its_price_and_what_to_try() -> None:
     assert advice["predicted"].startswith("predicted ")
     assert "num_workers=" in advice["code"]
     assert [one["title"] for one in advice["page"]][1:] == [
-        *("What it means", "Why it costs you", "What to try", "When to leave it")
+        *("What it means", "Why it costs you", "What to try", "In code", "When to leave it")
     ]
     assert "\n" not in advice["page"][1]["text"]
 

@@ -19,23 +19,29 @@ CAUSES: Final = (
         torch.compile compiles the same function again and again while the loop runs.
 
         What it means
-            Compiled code holds for what torch saw: sizes, Python numbers, the grad mode, the objects in use. Before
-            each call it checks that these are still the same, and compiles one more version where they are not. After 8
-            versions of a function (`recompile_limit`) it gives up, with a single warning: what has no version yet runs
-            as it is written.
+            Compiled code is valid for what torch saw: sizes, Python numbers, the grad mode, the objects in use. Before
+            each call torch checks that these are the same, and compiles another version if they are not. After 8
+            versions of a function (`recompile_limit`) it gives up with a single warning, and further cases run
+            uncompiled.
 
         Why it costs you
-            Compiling takes from a tenth of a second to minutes, and nothing trains meanwhile. The cost is the seconds
-            of compiling after the warm-up. What a function loses after torch gives up is not known.
+            Compiling takes from a tenth of a second to minutes, and nothing trains meanwhile. The cost is the time of
+            compiling after the warm-up. If torch has given up, nothing says what that costs, and the finding is a hint.
 
         What to try
-            Sizes that change: `torch._dynamo.mark_dynamic(x, 0)`, or `torch.compile(model, dynamic=True)` instead of
-            `torch.compile(model)`. Numbers that change: keep them in a tensor, `self.weight.fill_(epoch / epochs)`
-            instead of `self.weight = epoch / epochs`. Functions made anew in each step: make them before the loop.
+            If a size changes, call `torch._dynamo.mark_dynamic(x, 0)` or compile with `dynamic=True`. If a number
+            changes, keep it in a tensor. If a function is created anew in each step, create it before the loop.
+
+        In code
+            # sick
+            self.weight = epoch / epochs  # read in forward: a new Python number in each epoch
+            # cured
+            self.register_buffer("weight", torch.tensor(0.0))  # in __init__
+            self.weight.fill_(epoch / epochs)
 
         When to leave it
-            One more version for sizes that vary, and one for evaluation, are made once. When the recompilations end
-            soon, a long run does not feel them.
+            Leave it if the recompilations end soon: torch compiles one more version for sizes that vary and one for
+            evaluation, and a long run does not feel them.
         """,
         ("recompiled", "step_wall_s"),
     ),
@@ -45,20 +51,26 @@ CAUSES: Final = (
         The model keeps getting new input shapes, and the first step with each of them is slow.
 
         What it means
-            Libraries prepare for a shape when they first see it: cuDNN tries its algorithms (`cudnn.benchmark`),
-            torch.compile compiles again, memory pools grow. Batches that are padded to their own longest item have a
-            new shape nearly always.
+            Libraries prepare for a shape when they first see it: cuDNN times its algorithms (`cudnn.benchmark`),
+            torch.compile compiles again, memory pools grow. If each batch is padded to its own longest item, nearly
+            every batch has a new shape.
 
         Why it costs you
-            The preparation is paid for again and again instead of once. The cost is what steps with a new shape took
-            longer than later steps of the same size. GPU: not yet run on one.
+            The loop pays for the preparation again and again instead of once. The cost is the time that steps with a
+            new shape took beyond later steps of the same size. This rule has not run on a real GPU yet.
 
         What to try
-            Pad to a few lengths: `length = -(-longest // 64) * 64` instead of `length = longest`; or batch items of
-            like length. `dynamic=True` for torch.compile. Turn `cudnn.benchmark` off.
+            Pad to a few lengths, or batch items of similar length. Compile with `dynamic=True`. Turn `cudnn.benchmark`
+            off.
+
+        In code
+            # sick
+            length = max(len(item) for item in items)
+            # cured
+            length = -(-max(len(item) for item in items) // 64) * 64  # the next multiple of 64
 
         When to leave it
-            When the slow firsts end soon: all shapes have been seen after an epoch.
+            Leave it if the slow steps end soon, because after an epoch all shapes have been seen.
         """,
         ("run_s", "inputs"),
     ),
@@ -93,23 +105,23 @@ CURES: Final = {
         "self.weight.fill_(epoch / epochs)  # instead of self.weight = epoch / epochs",
     ),
     "mode": Prescription(
-        "Call the compiled model in one mode: gradients on while it trains, an uncompiled one for the rest",
+        "Call the compiled model for training only, and the uncompiled one for evaluation",
         Safety.BY_HAND,
         code="compiled = torch.compile(model)  # for training\nwith torch.no_grad(): model(x)  # evaluation",
     ),
     "objects": Prescription(
-        "Make the objects that the compiled function uses once, before the loop",
+        "Create the objects that the compiled function uses once, before the loop",
         Safety.BY_HAND,
         code="step = torch.compile(train_step)  # before the loop, not in it",
     ),
 }
 PADDED: Final = Prescription(
-    "Pad to a few lengths, or batch items of like length",
+    "Pad to a few lengths, or batch items of similar length",
     Safety.BY_HAND,
     code="length = -(-max(len(item) for item in items) // 64) * 64  # the next multiple of 64",
 )
 UNTUNED: Final = Prescription(
-    "Let cuDNN choose without trying", Safety.BY_HAND, code="torch.backends.cudnn.benchmark = False"
+    "Let cuDNN choose its algorithms without timing them", Safety.BY_HAND, code="torch.backends.cudnn.benchmark = False"
 )
 
 
@@ -134,16 +146,16 @@ def _recompiles(vitals: Vitals) -> Finding | None:
     last, rest = one.versions[-1], [each for each in found if each is not one]
     asked = f" (line {last.guard_line}: {last.guard_text})" if last.guard_text else ""
     gave = [f"torch gave up on {_place(each)}: it runs uncompiled now" for each in told]
-    more = [f"so were {', '.join(_place(each) for each in rest[:3])}"] if rest else []
+    more = [f"also compiled again: {', '.join(_place(each) for each in rest[:3])}"] if rest else []
     kinds = Counter(_kind(each.reason) for each in one.versions)
     return Finding(
         rule="recompiles",
         kind="lost" if priced else "hint",
         headline=headline,
         cost_share=cost if priced else None,
-        evidence=(f"it no longer held: {last.reason}{asked}", *gave, *more),
+        evidence=(f"the compiled code was no longer valid: {last.reason}{asked}", *gave, *more),
         prescriptions=(CURES[kinds.most_common(1)[0][0]],),
-        risk="" if priced else "Every further step runs without what compiling gains.",
+        risk="" if priced else "Every further step runs uncompiled code.",
     )
 
 
@@ -179,7 +191,7 @@ def _new_shapes(vitals: Vitals) -> Finding | None:
             f"{'at least ' if inputs.shapes >= 64 else ''}{inputs.shapes} shapes in {inputs.looked_at} inspected "
             f"forward passes, {sizes(inputs.shape)} most often",
             f"{inputs.new_shape_steps} forward passes had a new shape; together their steps took "
-            f"{formatting.seconds(inputs.new_shape_s)} longer than later steps of the same shape, or of one alike",
+            f"{formatting.seconds(inputs.new_shape_s)} longer than later steps of the same shape, or of a similar one",
         ),
         prescriptions=tuple(cures),
     )

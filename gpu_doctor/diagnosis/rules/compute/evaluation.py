@@ -13,70 +13,94 @@ HEAVY: Final = Cause(
     name="heavy-evaluation",
     needs=("evaluation_share",),
     page="""\
-Evaluation passes take a large part of the run.
+Evaluation takes a large part of the run.
 
 What it means
-    Between training steps the loop runs the model over validation data. The seconds of those passes are counted here,
-    and those of their batches too. Passes of the trained model without gradients that no loader fed may also be
-    rollouts (reinforcement learning) or generation, which make the data that is trained on: the model is called in the
-    same way.
+    Between training steps the loop runs the model over validation data. This cause counts these passes and the loading
+    of their batches. If no loader feeds the passes, they may also be rollouts (reinforcement learning) or generation,
+    which make the data for training: the model is called in the same way.
 
 Why it costs you
-    Nothing is learned meanwhile. The price is a bound: all that evaluation takes.
+    The model learns nothing meanwhile. The cost is a bound: all the time of the evaluation.
 
 What to try
     Evaluate less often, on a fixed part of the data, with a larger batch, with workers of its own, and under
-    `torch.inference_mode()`. The accuracy of the batch that is trained on needs no second forward: training has made
-    its outputs. Rollouts: step several environments at once, so that one forward serves all of them.
+    `torch.inference_mode()`. For the accuracy on the training batch, use the outputs that training has computed. For
+    rollouts, step several environments at once, so that one forward serves all of them.
+
+In code
+    # sick
+    evaluate(model, val_loader)  # in every epoch
+    # cured
+    if epoch % 5 == 0:
+        with torch.inference_mode():
+            evaluate(model, val_loader)
 
 When to leave it
-    When each evaluation decides something (early stopping, model selection) and the run is short anyway; and rollouts
-    as such: half of them is half of the data.
+    Leave it if each evaluation decides something (early stopping, model selection) and the run is short anyway. Leave
+    rollouts: with half of them you have half of the data.
 """,
 )
 RECORDED: Final = Cause(
     name="eval-with-gradients",
     needs=("forward_share", "evaluation_facts"),
     page="""\
-Evaluation records gradients that nobody ever asks for.
+Evaluation records gradients that nothing uses.
 
 What it means
     The model is called in evaluation mode while gradients are enabled. `model.eval()` changes dropout and batch norm;
     it does not turn the recording off.
 
 Why it costs you
-    Every operation writes down how to go backwards and keeps its inputs alive until the output is dropped, so that new
-    memory is touched instead of old memory reused; transformer encoder layers do not take their fused path. Peak memory
-    is that of training. The price is a bound: all that those passes take. How much of it the recording is, a run
-    without it tells.
+    Every operation records how to go backwards and keeps its inputs until the output is dropped, so the allocator
+    touches new memory instead of reusing old. Peak memory is as high as in training, and transformer encoder layers do
+    not take their fast path. The cost is a bound: all the time of these passes. A run without the recording shows how
+    much of it is saved.
 
 What to try
-    `with torch.inference_mode():` around the evaluation, or `torch.no_grad()` where its outputs are trained on later.
+    Evaluate under `torch.inference_mode()`, or under `torch.no_grad()` if you train on the outputs later.
+
+In code
+    # sick
+    model.eval()
+    outputs = model(inputs)
+    # cured
+    model.eval()
+    with torch.inference_mode():
+        outputs = model(inputs)
 
 When to leave it
-    When the gradients are wanted (forces, saliency, attacks): those are not counted here.
+    Leave it if you want the gradients (forces, saliency maps, attacks). Passes that a backward uses are not counted.
 """,
 )
 AGAIN: Final = Cause(
     name="redundant-forward",
     needs=("forward_share", "backward_share", "step_wall_s", "no_grad_share"),
     page="""\
-The trained model runs once more in each step, without gradients.
+The trained model runs a second time in each step, without gradients.
 
 What it means
-    Beside the forward that the loss is computed from, the step calls the model again under `torch.no_grad()`, still in
-    training mode: for the accuracy of the batch, for a curve, for a target. How long that takes is measured. What its
-    outputs are for is not known to gpu_doctor. In evaluation mode it is `heavy-evaluation`.
+    Beside the forward of the loss, the step calls the model again under `torch.no_grad()`, still in training mode: for
+    the accuracy of the batch, for a plot, for a target. gpu_doctor measures how long that takes, but does not know what
+    the outputs are for. In evaluation mode, the cause is `heavy-evaluation`.
 
 Why it costs you
-    It computes as much as the forward that is trained on. The price is a bound: all that these forwards take.
+    It computes as much as the forward of the loss. The cost is a bound: all the time of these forwards.
 
 What to try
-    For a metric, use the outputs that training has computed for the batch, detached. What needs a forward of its own
-    (other data, the weights after the update) is as telling every hundred steps.
+    For a metric, use the outputs that training has computed, detached. If it needs a forward of its own (other data,
+    the weights after the update), run it every hundred steps.
+
+In code
+    # sick
+    with torch.no_grad():
+        hits += (model(inputs).argmax(1) == targets).sum()
+    # cured
+    outputs = model(inputs)  # the forward of the loss
+    hits += (outputs.detach().argmax(1) == targets).sum()
 
 When to leave it
-    When training needs the outputs: targets of self-training, samples of a generator, rollouts of a policy.
+    Leave it if training needs the outputs: targets of self-training, samples of a generator, rollouts of a policy.
 """,
 )
 CAUSES: Final = (HEAVY, RECORDED, AGAIN)
@@ -90,14 +114,14 @@ FEWEST: Final = 3
 MOSTLY: Final = 0.5
 """Of the forwards that were looked at: from here on the recording is the cause."""
 FROM_TRAINING: Final = Prescription(
-    text="If it runs on the training batch (for its accuracy): use the outputs that training has computed already",
+    text="For the accuracy on the training batch, use the outputs that training has computed already",
     safety=Safety.BY_HAND,
     code="outputs = model(inputs)  # as trained on\n"
     "hits += (outputs.detach().argmax(1) == targets).sum()  # no second forward",
     changes="The accuracy is then that of the outputs before the update, in training mode (dropout, batch statistics).",
 )
 SELDOM: Final = Prescription(
-    text="What needs a forward pass of its own: every n steps, on as few samples as possible",
+    text="If it needs a forward pass of its own, run it every n steps, on as few samples as possible",
     safety=Safety.BY_HAND,
     code="if step % 100 == 0:\n    with torch.no_grad():\n        ...",
 )
@@ -107,7 +131,7 @@ UNRECORDED: Final = Prescription(
     code="with torch.inference_mode():\n    for inputs, targets in val_loader:\n        outputs = model(inputs)",
 )
 SEVERAL: Final = Prescription(
-    text="If it collects training data: let one forward pass serve several environments or prompts",
+    text="If it collects training data, let one forward pass serve several environments or prompts",
     safety=Safety.BY_HAND,
     code="actions = policy(torch.stack(observations))  # of all environments at once",
 )
@@ -128,7 +152,7 @@ def _heavy(vitals: Vitals) -> Finding | None:
         return _passes(vitals, share)
     return Finding(
         rule=HEAVY.name,
-        headline=f"Evaluation takes {formatting.share(share)} of the time: at most that can be saved.",
+        headline=f"Evaluation takes {formatting.share(share)} of the time (at most all of that to gain).",
         cost_share=share,
         kind="at-most",
         evidence=hot_lines(vitals, ("evaluation",)),
@@ -141,14 +165,14 @@ def _passes(vitals: Vitals, share: float) -> Finding:
     each_step = (vitals.evaluated_steps_share or 0.0) >= EACH_STEP
     return Finding(
         rule=HEAVY.name,
-        headline=f"Passes without gradients (evaluation, or rollouts that collect training data) take at most "
-        f"{formatting.share(share)} of the time.",
+        headline=f"Passes without gradients (evaluation, or rollouts) take {formatting.share(share)} of the time (at "
+        "most all of that to gain).",
         cost_share=share,
         kind="at-most",
         evidence=("their batches did not come from a DataLoader", *hot_lines(vitals, ("evaluation",))),
         prescriptions=(
             *((FROM_TRAINING,) if each_step and vitals.loader is not None else ()),
-            _less_often(vitals, "If it is evaluation: do it less often, or on a part of the data", "model"),
+            _less_often(vitals, "If it is evaluation, run it less often, or on a part of the data", "model"),
             SEVERAL,
         ),
     )
@@ -172,8 +196,7 @@ def _recorded(vitals: Vitals) -> Finding | None:
     often = _less_often(vitals, "Evaluate half as often, or on a part of the data", "model, val_loader")
     return Finding(
         rule=RECORDED.name,
-        headline=f"{what} records gradients that nobody uses, in passes that take {formatting.share(share)} of the "
-        "time: at most that can be saved.",
+        headline=f"{what} records gradients that nothing uses (at most {formatting.share(share)} to gain).",
         cost_share=share,
         kind="at-most",
         evidence=(
@@ -204,12 +227,12 @@ def _again(vitals: Vitals) -> Finding | None:
     lines = [one for one in vitals.lines_in("forward") if one.no_grad]
     return Finding(
         rule=AGAIN.name,
-        headline=f"The model runs once more in each step, without gradients: at most {formatting.share(share)} of the "
-        "time, if training does not need it.",
+        headline=f"The model runs a second time in each step, without gradients (at most {formatting.share(share)} to "
+        "gain, if training does not need it).",
         cost_share=share,
         kind="at-most",
         evidence=(
-            f"{formatting.seconds(share * step_s)} of every step of {formatting.seconds(step_s)}",
+            f"{formatting.seconds(share * step_s)} of each step of {formatting.seconds(step_s)}",
             *dearest_lines(lines, vitals.source),
         ),
         prescriptions=(FROM_TRAINING, SELDOM),

@@ -15,42 +15,58 @@ PER_SAMPLE: Final = """
 The model is called once for each item of a batch instead of once for all of them.
 
 What it means
-    The loop takes a batch from its loader and then hands the model one sample, or one bag of instances, after the
-    other: a step has as many forward passes as its batch has items. Each call reads all weights again and leaves a
-    graph of its own for the backward.
+    The loop takes a batch from its loader and then calls the model with one sample, or one bag of instances, at a time.
+    A step has as many forward passes as its batch has items. Each call reads all weights again and adds a graph of its
+    own to the backward.
 
 Why it costs you
-    A layer's product of 64 rows takes little longer than that of one: the weights are read once, and the call's own
-    cost is paid once. On a GPU each call launches every kernel of the model. The backward is as long a chain of small
-    pieces.
+    A layer takes hardly longer for 64 rows than for one, because it reads its weights once and is called once. On a GPU
+    each call launches every kernel of the model. The backward is a chain of the same small pieces. The cost is a bound:
+    the part of forward and backward beyond one item.
 
 What to try
-    Hand the model the whole batch. Samples of different length: pad them and mask what is padded, or sort those of a
-    length into one batch. Bags of instances: put the instances of all bags into one tensor, call the model once, and
-    take its output apart by the bags' sizes. What must be done item by item (a loss with a condition) is done on the
-    outputs.
+    Pass the whole batch to the model. Pad samples of different length and mask the padding, or put samples of the same
+    length into one batch. For bags of instances, put the instances of all bags into one tensor, call the model once,
+    and split its output by the bags' sizes. What has to be done item by item, do on the outputs.
+
+In code
+    # sick
+    outputs = torch.stack([model(bag).mean(0) for bag in bags])
+    # cured
+    sizes = [len(bag) for bag in bags]
+    outputs = torch.stack([part.mean(0) for part in model(torch.cat(bags)).split(sizes)])
 
 When to leave it
-    When one item fills the device already, or batch statistics would change what is trained (batch norm).
+    Leave it if one item keeps the device busy already, or if batch statistics (batch norm) would change the training.
 """
 LOSS: Final = """
-The loss is made piece by piece in a Python loop: over samples, pairs or boxes.
+The loss is computed piece by piece in a Python loop: over samples, pairs or boxes.
 
 What it means
-    Between forward and backward the step makes hundreds of operations on tensors, more than its batch has samples. They
+    Between forward and backward the step runs hundreds of operations on tensors, more than its batch has samples. They
     were counted in the graph of the first backward. Each handles a few numbers.
 
 Why it costs you
-    An operation on a few numbers takes some microseconds of Python and of torch's own bookkeeping, and as much again on
-    the way back, however little there is to compute. On a GPU each is a kernel to be launched.
+    An operation takes some microseconds of Python and of torch's bookkeeping, and as much again in the backward,
+    however little it computes. On a GPU each is a kernel to launch. The cost is a bound: the time of the loss and of
+    its part of the backward.
 
 What to try
-    Compute it for all samples at once: index with tensors instead of a loop variable, compare with broadcasting
-    (`z[:, None] - z[None, :]`), choose with a mask instead of `if`, sum once at the end. `torch.func.vmap` turns a
-    function of one sample into one of a batch.
+    Compute the loss for all samples at once: index with tensors instead of a loop variable, compare by broadcasting,
+    select with a mask instead of `if`, and sum once at the end. `torch.func.vmap` turns a function of one sample into
+    one of a batch.
+
+In code
+    # sick
+    loss = sum(
+        (z[i] - z[j]).pow(2).sum() for i in range(n) for j in range(n) if y[i] == y[j]
+    )
+    # cured
+    same = y[:, None] == y[None, :]
+    loss = ((z[:, None] - z[None, :]).pow(2).sum(-1) * same).sum()
 
 When to leave it
-    When the pieces are large themselves, or of sizes too different to be padded.
+    Leave it if the pieces themselves are large, or differ too much in size to be padded.
 """
 CAUSES: Final = (
     Cause("per-sample-forward", PER_SAMPLE, ("forward_share", "inputs")),
@@ -79,8 +95,8 @@ def _model(vitals: Vitals) -> Finding | None:
     more = "or more " if often >= inputs.most_per_step else ""
     return Finding(
         rule="per-sample-forward",
-        headline="The model is called once per item instead of once per batch: at most "
-        f"{formatting.share(share)} of the time.",
+        headline="The model is called once per item instead of once per batch (at most "
+        f"{formatting.share(share)} to gain).",
         cost_share=share,
         kind="at-most",
         evidence=(
@@ -96,7 +112,7 @@ def _together(inputs: InputFacts) -> Prescription:
     """What one call for the batch needs."""
     if len(inputs.shape) > 1 and inputs.shape[0] > 1:
         return Prescription(
-            text="Call the model once for all items of the batch: join them, and take the output apart by their sizes",
+            text="Call the model once for all items of the batch: concatenate them, and split the output by size",
             safety=Safety.BY_HAND,
             code="sizes = [len(item) for item in batch]\n"
             "outputs = model(torch.cat(batch)).split(sizes)  # one call; then pool each item's part",
@@ -119,19 +135,18 @@ def _loss(vitals: Vitals) -> Finding | None:
     share = loss + backward * min(pieces / operations, 1.0)
     return Finding(
         rule="loss-in-a-loop",
-        headline=f"The loss is computed piece by piece: at most {formatting.share(share)} of the time, backward "
-        "included.",
+        headline=f"The loss is computed piece by piece (at most {formatting.share(share)} to gain, backward included).",
         cost_share=share,
         kind="at-most",
         evidence=(
-            f"of every step of {formatting.seconds(step_s)}, {formatting.seconds(loss * step_s)} lie between forward "
-            f"and backward and {formatting.seconds(backward * step_s)} in the backward",
-            f"{pieces} of the {operations} operations that the backward goes through were made after the forward",
+            f"each step of {formatting.seconds(step_s)} spends {formatting.seconds(loss * step_s)} between forward and "
+            f"backward, and {formatting.seconds(backward * step_s)} in the backward",
+            f"{pieces} of the {operations} operations in the backward come from code after the forward",
             *dearest_lines((one for one in vitals.lines if one.before_backward), vitals.source),
         ),
         prescriptions=(
             Prescription(
-                text="Compute the loss for the whole batch at once: index, compare and choose with tensors",
+                text="Compute the loss for the whole batch at once: index, compare and select with tensors",
                 safety=Safety.BY_HAND,
                 code="different = targets[:, None] != targets[None, :]  # every pair at once\n"
                 "distances = torch.cdist(outputs, outputs)\n"

@@ -15,25 +15,31 @@ UNFUSED: Final = Cause(
     name="unfused-optimizer",
     needs=("optimizer_share", "optimizer_facts"),
     page="""\
-The optimizer steps its parameters one by one, or in many small kernels, where torch has one fused kernel.
+The optimizer runs many small operations where torch has one fused kernel.
 
 What it means
-    Adam, AdamW, SGD and Adagrad take `fused=True`: one kernel does for all parameters what is otherwise a dozen
-    operations on each. torch does not choose it by itself: on a CPU it loops over the parameters, on a GPU it launches
-    grouped operations. Whatever the kernels, each parameter group is stepped by itself: with hundreds of groups (one
-    for each parameter, say) nothing is fused across them.
+    With `fused=True`, Adam, AdamW, SGD and Adagrad update all parameters with one kernel instead of a dozen operations
+    for each. torch does not choose it by itself: on a CPU it loops over the parameters, on a GPU it launches grouped
+    operations. Each parameter group is stepped separately. With hundreds of groups, such as one per parameter, nothing
+    is fused across them.
 
 Why it costs you
-    Each operation reads and writes all of its tensor, and costs a dispatch of some microseconds. The price is a bound:
-    all that the optimizer takes, on a GPU that is the limit by the GPU's own clock. A trial tells how much of it goes.
+    Each operation reads and writes its whole tensor, and its dispatch takes some microseconds. The cost is a bound: all
+    the time of the optimizer, on a compute-bound GPU by the GPU's own clock. A trial shows how much of it is saved.
 
 What to try
-    `fused=True` in the optimizer's constructor; the update is the same but for rounding. With hundreds of parameter
+    Pass `fused=True` to the optimizer: the updates are the same but for rounding. If there are hundreds of parameter
     groups, first put all parameters with the same options into one group.
 
+In code
+    # sick
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    # cured
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+
 When to leave it
-    When code of yours reads or changes what a fused step keeps (sparse gradients, `differentiable=True`), or when the
-    groups really have options of their own. Plain SGD on a few tensors, one operation each, is left alone.
+    Leave it if a fused step cannot do what you need (sparse gradients, `differentiable=True`), or if the groups really
+    differ in their options. Plain SGD on a few tensors is not reported.
 """,
 )
 CAUSES: Final = (UNFUSED,)
@@ -101,7 +107,7 @@ def _together(one: OptimizerFacts) -> Prescription:
         text="Put all parameters with the same options into one group: nothing is fused across groups",
         safety=Safety.BY_HAND,
         code=f"{GROUPED}\noptimizer = torch.optim.{one.name}(groups)",
-        changes="The same updates; a scheduler then has fewer groups to turn.",
+        changes="The same updates; a scheduler then has fewer groups to change.",
     )
 
 

@@ -18,78 +18,102 @@ PADDING: Final = Cause(
     name="wasted-padding",
     needs=("forward_share", "backward_share", "inputs", "padding"),
     page="""\
-Much of every batch is padding, which the model computes like anything else.
+Much of every batch is padding, and the model computes it like anything else.
 
 What it means
     Samples of different lengths are padded to one length: to a constant (`max_length`), or to the longest sample of the
-    batch. gpu_doctor reads some batches as the loader hands them over, and counts the padding by their mask, or by the
-    run of one value in which rows end.
+    batch. gpu_doctor inspects some batches as the loader delivers them and counts the padding, by the mask or by the
+    run of one value at the end of the rows.
 
 Why it costs you
-    Layers compute every position, and attention computes every pair of positions; a mask only throws the results away.
-    The price is a bound: the part of forward and backward that falls to padding, with the square of the length where
-    the model has attention.
+    Layers compute every position, and attention computes every pair of positions; a mask only discards the results. The
+    cost is a bound: the part of forward and backward that padding takes, with the square of the length if the model has
+    attention.
 
 What to try
-    Pad to the longest sample of the batch, in `collate_fn`: `pad_sequence`, `DataCollatorWithPadding`, `padding=True`
-    rather than `padding="max_length"`. Then draw samples of like length into one batch (`group_by_length=True` in
-    transformers, a sampler of buckets), or pack several into one row. With torch.compile or `cudnn.benchmark` round the
-    length up to a multiple of 64, so that there are few shapes.
+    Pad each batch to its longest sample, in `collate_fn`: `pad_sequence`, `DataCollatorWithPadding`, or `padding=True`
+    instead of `padding="max_length"`. Then put samples of similar length into one batch (`group_by_length=True` in
+    transformers, or a bucket sampler), or pack several into one row. With torch.compile or `cudnn.benchmark`, round the
+    length up to a multiple of 64 to keep the shapes few.
+
+In code
+    # sick
+    batch = tokenizer(texts, padding="max_length", max_length=512, return_tensors="pt")
+    # cured
+    batch = tokenizer(texts, padding="longest", return_tensors="pt")
 
 When to leave it
-    When the model needs a constant length (a layer over all positions at once), or compiled shapes must not change.
-    Batches by length are drawn in another order: shuffle the batches.
+    Leave it if the model needs a constant length (a layer over all positions at once), or if compiled shapes must not
+    change. Batches of similar length come in another order: shuffle the batches.
 """,
 )
 GRADIENTS: Final = Cause(
     name="unused-gradients",
     needs=("backward_share", "model"),
     page="""\
-The backward computes gradients that no optimizer steps by.
+The backward computes gradients that no optimizer uses.
 
 What it means
-    Only a part of the model is trained (often a new head on a pretrained backbone), but the rest still has
-    `requires_grad=True`. Leaving it out of the optimizer does not freeze it: the backward goes through all of it. Or
-    two models are trained by turns, and one's loss goes through the other (a GAN's critic step through the generator,
-    whose gradients are cleared before its own step).
+    Only a part of the model is trained, often a new head on a pretrained backbone, but the rest still has
+    `requires_grad=True`. Leaving it out of the optimizer does not freeze it: the backward still goes through all of it.
+    Or two models are trained in turns and the loss of one goes through the other, as in a GAN's critic step, whose
+    gradients for the generator are cleared before the generator's own step.
 
 Why it costs you
-    For layers before the first trained one all of the backward is wasted, and their activations are kept for it. The
-    gradients are never cleared by `optimizer.zero_grad()` and add up. The price is a bound: the part of the backward's
-    multiplications that is for these gradients alone.
+    For layers before the first trained one, the whole backward is wasted, and their activations are kept for it.
+    `optimizer.zero_grad()` never clears these gradients, so they add up. The cost is a bound: the part of the
+    backward's multiplications that only these gradients need.
 
 What to try
-    `requires_grad_(False)` for what is not trained, or its forward under `torch.no_grad()`. What is trained gets the
-    same gradients as before. In a critic's step, `generator(z).detach()`, or the call under `torch.no_grad()`; in the
-    generator's, `requires_grad_(False)` on the critic and `True` again after it. Features of a frozen backbone that
-    sees the same inputs each epoch can be computed once.
+    Call `requires_grad_(False)` on what is not trained, or run it under `torch.no_grad()`. The trained part gets the
+    same gradients as before. In a critic's step, run the generator under `torch.no_grad()`. In the generator's step,
+    call `critic.requires_grad_(False)` before and `True` after. If a frozen backbone sees the same inputs in each
+    epoch, compute its features once.
+
+In code
+    # sick
+    optimizer = torch.optim.AdamW(model.head.parameters())
+    # cured
+    model.requires_grad_(False)
+    model.head.requires_grad_(True)
+    optimizer = torch.optim.AdamW(model.head.parameters())
 
 When to leave it
-    When something else reads those gradients: an update written by hand, a saliency map, clipping over all of
-    `model.parameters()` on purpose. A loop whose text mentions `.grad` is left alone.
+    Leave it if something else reads those gradients: an update written by hand, a saliency map, or clipping over all of
+    `model.parameters()` on purpose. If the cell mentions `.grad`, this cause is not reported.
 """,
 )
 TABLES: Final = Cause(
     name="dense-embedding-gradients",
     needs=("model", "inputs", "optimizer_share", "backward_share", "optimizer_facts", "step_wall_s"),
     page="""\
-A large embedding gets a gradient as large as itself in every step, though a batch touches few of its rows.
+A large embedding gets a gradient as large as itself in every step, though a batch uses few of its rows.
 
 What it means
-    `nn.Embedding` makes a dense gradient unless told otherwise: a tensor of zeros of the table's size, with numbers in
-    the rows that the batch looked up. The optimizer then reads and writes the whole table.
+    `nn.Embedding` makes a dense gradient unless told otherwise: a tensor of zeros as large as the table, with numbers
+    only in the rows that the batch looked up. The optimizer then reads and writes the whole table.
 
 Why it costs you
-    Both cost as much as the table is large, whatever the batch. The price is a bound: the optimizer's seconds by the
-    table's part of all weights, and no more than as many for writing its gradient in the backward.
+    Both take time in proportion to the table, whatever the batch is. The cost is a bound: the optimizer's time by the
+    table's part of all weights, and at most as much again for writing the gradient in the backward.
 
 What to try
-    `sparse=True` in the embedding. SGD without momentum and weight decay, and Adagrad, make the same updates from it;
-    Adam has a namesake, SparseAdam, that moves only the rows that were looked up (pytorch/pytorch#5309, #1285).
+    Pass `sparse=True` to the embedding. SGD without momentum and weight decay, and Adagrad, make the same updates from
+    a sparse gradient. Adam needs SparseAdam, which updates only the rows that were looked up (pytorch/pytorch#5309,
+    #1285).
+
+In code
+    # sick
+    users = nn.Embedding(500_000, 64)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    # cured
+    users = nn.Embedding(500_000, 64, sparse=True)
+    sparse = torch.optim.SparseAdam(users.parameters(), lr=1e-3)
+    optimizer = torch.optim.Adam(model.head.parameters(), lr=1e-3)  # all other parameters
 
 When to leave it
-    When weight decay or momentum should act on rows that were not looked up; when the table is shared with the last
-    layer (such a table is not counted). Only loops on a CPU are judged.
+    Leave it if weight decay or momentum should also act on rows that were not looked up. A table that is shared with
+    the last layer is not counted. Only loops on a CPU are judged.
 """,
 )
 FROZEN: Final = Cause(
@@ -99,28 +123,37 @@ FROZEN: Final = Cause(
 A frozen model computes in every epoch what it computed in the first one.
 
 What it means
-    No optimizer steps this model (a teacher, a backbone under a trained head), its weights stand still, and it gets the
-    same samples in each epoch: its results are the same, too. gpu_doctor follows some samples until they come again,
-    and compares the results. Augmented samples do not come again, and with dropout results differ. Frozen layers inside
-    of a trained model are not told apart.
+    No optimizer steps this model (a teacher, a backbone under a trained head), its weights do not change, and it gets
+    the same samples in each epoch, so its outputs are the same too. gpu_doctor follows some samples until they come
+    again and compares the outputs. Augmented samples do not come again, and dropout changes the outputs. Frozen layers
+    inside a trained model are not judged.
 
 Why it costs you
-    Every epoch after the first one pays for a forward whose results were there already.
+    Every epoch after the first pays for a forward whose outputs are known. The cost is a bound: the time of these
+    forwards.
 
 What to try
-    Compute its outputs once, keep them beside the samples, and index them. Of a frozen backbone keep the features, and
-    train the head on these.
+    Compute the outputs once, keep them beside the samples, and index them. If the model is a frozen backbone, keep its
+    features and train the head on them.
+
+In code
+    # sick
+    features = backbone(x[i])  # in every step
+    # cured
+    with torch.no_grad():  # once, before the first epoch
+        known = torch.cat([backbone(part) for part in x.split(256)])
+    features = known[i]  # in every step
 
 When to leave it
-    When samples are to be augmented later on, when the results of all samples fit neither into memory nor on a disk, or
-    when each sample is used about once.
+    Leave it if you will augment the samples later, if the outputs of all samples fit neither into memory nor on a disk,
+    or if each sample is used about once.
 """,
 )
 DOUBLES: Final = Cause(
     name="double-precision",
     needs=("forward_share", "backward_share", "model"),
     page="""\
-The model computes in float64, which takes twice the time and memory of float32 or far more.
+The model computes in float64, which takes twice the memory of float32 and at least twice the time.
 
 What it means
     Most parameters are float64. That is seldom intended: NumPy's arrays are float64, `torch.from_numpy` keeps that, and
@@ -128,14 +161,22 @@ What it means
 
 Why it costs you
     A number takes 8 bytes instead of 4, so memory and vector units handle half as many at a time. Many GPUs compute
-    float64 at a small fraction of their float32 rate. The price is a bound: on a CPU half of what forward and backward
-    take, on a GPU all that it is busy.
+    float64 far more slowly than float32. The cost is a bound: on a CPU half of forward and backward, on a GPU all the
+    time in which it is busy.
 
 What to try
-    float32 for the model and for the data, there once and not in the loop.
+    Use float32 for the model and for the data. Convert the data once, not in the loop.
+
+In code
+    # sick
+    model = Net().double()
+    x = torch.from_numpy(array)  # float64
+    # cured
+    model = Net()
+    x = torch.from_numpy(array.astype(numpy.float32))  # once, before the loop
 
 When to leave it
-    When the result needs 15 digits: solvers, ill-conditioned systems, checks of gradients.
+    Leave it if the result needs 15 digits: solvers, ill-conditioned systems, gradient checks.
 """,
 )
 CAUSES: Final = (PADDING, GRADIENTS, TABLES, FROZEN, DOUBLES)
@@ -154,7 +195,7 @@ UNPADS: Final = re.compile(r"pack_padded_sequence|pack_sequence|(?<!enable_)nest
 ATTENTION: Final = ("MultiheadAttention", "NonDynamicallyQuantizableLinear")
 """`nn.MultiheadAttention` and its output layer, as layers are counted."""
 BY_LENGTH: Final = Prescription(
-    text="Draw samples of like length into one batch, and shuffle the batches",
+    text="Put samples of similar length into one batch, and shuffle the batches",
     safety=Safety.BY_HAND,
     code="order = sorted(range(len(lengths)), key=lengths.__getitem__)  # lengths: of all samples\n"
     "batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]\n"
@@ -249,13 +290,13 @@ def _padding(vitals: Vitals) -> Part | None:
     what = "positions beyond each batch's longest sample take" if to_longest else "that takes"
     finding = _finding(
         PADDING,
-        f"{formatting.share(padded)} of what the model is handed is padding: {what} at most {formatting.share(cost)} "
+        f"{formatting.share(padded)} of the model's input is padding: {what} at most {formatting.share(cost)} "
         "of the time.",
         cost,
         (
             f"{one.name}: rows of {_range(one.least_length, one.most_length)} positions, of which "
             f"{_range(one.shortest, one.longest)} are real, {formatting.average(one.real / one.rows)} on average",
-            f"told by {_told(one)} in {one.batches} of {one.looked_at} inspected batches",
+            f"known from {_told(one)} in {one.batches} of {one.looked_at} inspected batches",
             f"{formatting.share(beyond)} of the positions lie beyond the longest sample of their batch; forward and "
             f"backward take {formatting.share(spent)} of the time",
         ),
@@ -302,22 +343,22 @@ def _gradients(vitals: Vitals) -> Part | None:
     cost = gpu_pace.at_most(vitals, backward * part)
     cleared = model.gradients_cleared
     cure = Prescription(
-        text="Leave the model out of the backward that this step does not train"
+        text="Keep the model that this step does not train out of the backward"
         if cleared
         else "Freeze what is not trained, before the optimizer is created",
         safety=Safety.BY_HAND,
         code=BY_TURNS if cleared else FREEZING,
-        changes="The same updates; where gradients are clipped over all of model.parameters(), the norm is then of "
-        "what is trained alone, and steps become larger.",
+        changes="The same updates. If you clip gradients over all of model.parameters(), the norm then covers only the "
+        "trained part, and steps become larger.",
     )
     finding = _finding(
         GRADIENTS,
-        f"The backward computes gradients that no optimizer uses: at most {formatting.share(cost)} of the time.",
+        f"The backward computes gradients that no optimizer uses (at most {formatting.share(cost)} to gain).",
         cost,
         (
             _which(model),
             f"the backward takes {formatting.share(backward)} of the time; {formatting.share(part)} of its "
-            "multiplications are for them alone",
+            "multiplications serve only them",
         ),
         cure,
     )
@@ -325,7 +366,7 @@ def _gradients(vitals: Vitals) -> Part | None:
 
 
 def _which(model: ModelFacts) -> str:
-    weights, largest = formatting.grouped(model.unstepped or 0), f"the largest of these is {model.unstepped_place}"
+    weights, largest = formatting.grouped(model.unstepped or 0), f"the largest is {model.unstepped_place}"
     if model.gradients_cleared:
         return f"{weights} weights get gradients that are cleared before an optimizer steps by them; {largest}"
     return f"{weights} weights get a gradient in every backward pass that no optimizer uses; {largest}"
@@ -353,14 +394,14 @@ def _tables(vitals: Vitals) -> Part | None:
     cost = (1.0 - touched) * (stepping + writing)
     finding = _finding(
         TABLES,
-        f"Each step rewrites whole embedding tables for a few rows: at most {formatting.share(cost)} of the time.",
+        f"Each step rewrites whole embedding tables for a few rows (at most {formatting.share(cost)} to gain).",
         cost,
         (
             *model.tables[:3],
             f"the model's inputs have {formatting.grouped(looked_up)} indices a step: at most "
             f"{formatting.share(touched)} of the largest table's rows",
             f"updating whole tables takes {formatting.seconds(stepping * step_s)} a step, and writing their gradients "
-            "as much again at most",
+            "at most as much again",
         ),
         _sparse(facts[0].name, model.tables[0]),
     )
@@ -410,12 +451,12 @@ def _frozen(vitals: Vitals) -> Part | None:
     cost = share * (1.0 - 1.0 / max(one.passes, 1.0))
     finding = _finding(
         FROZEN,
-        f"{one.model} is frozen and gets the same samples in every epoch: computing its outputs anew takes at most "
+        f"{one.model} is frozen and gets the same samples in every epoch: computing its outputs again takes at most "
         f"{formatting.share(cost)} of the time.",
         cost,
         (
-            f"no optimizer steps {one.model}; samples that were followed came again, with the same outputs",
-            f"its forward takes {formatting.share(share)} of the time, and went through the samples "
+            f"no optimizer steps {one.model}; the samples that were followed came again, with the same outputs",
+            f"its forward takes {formatting.share(share)} of the time, and it saw each sample "
             f"{formatting.average(one.passes)} times",
             f"outputs to keep: {formatting.size(one.output_bytes)} a sample",
         ),

@@ -27,21 +27,28 @@ CAUSES: Final = (
         Matrix products run in float32 although the GPU has tensor cores for half precision.
 
         What it means
-            The model's weights are float32 and no autocast is on. GPUs since Volta multiply half-precision matrices
+            The model's weights are float32 and autocast is off. GPUs since Volta multiply half-precision matrices
             several times as fast.
 
         Why it costs you
             Forward and backward take longer than they need to, and activations take twice the memory. From compute
-            capability 8.0 on, convolutions run in TF32 by default; then there is less to gain. How much, only a trial
-            tells.
+            capability 8.0 on, convolutions run in TF32 by default, and then there is less to gain. Nothing in this run
+            says how much, so this is a hint without a price: a trial measures it.
 
         What to try
-            Put the forward and the loss under `with torch.autocast("cuda", dtype=torch.bfloat16):` (compute capability
-            8 and later), or under float16 with a GradScaler (V100, T4). A trial shows the speed-up and both losses.
-            Where float32 has to stay, TF32 is one line and gains less.
+            Run the forward and the loss under bfloat16 autocast (compute capability 8.0 and later), or under float16
+            autocast with a GradScaler (V100, T4). A trial shows the speed-up and both losses. If float32 has to stay,
+            TF32 is one line and gains less.
+
+        In code
+            # sick
+            loss = criterion(model(inputs), targets)
+            # cured
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = criterion(model(inputs), targets)
 
         When to leave it
-            When the result needs float32 (some losses, scientific models).
+            Leave it if the result needs float32, as some losses and scientific models do.
         """,
         ("gpu_busy_share", "capability"),
     ),
@@ -51,109 +58,151 @@ CAUSES: Final = (
         Float32 matrix products run without tensor cores although the GPU has TF32.
 
         What it means
-            `torch.get_float32_matmul_precision()` is "highest", the default: matrix products of float32 tensors are
+            `torch.get_float32_matmul_precision()` is "highest", the default, so products of float32 matrices are
             computed in full float32. Convolutions may use TF32 by default, unless the code sets
             `torch.backends.cudnn.allow_tf32 = False`.
 
         Why it costs you
-            From compute capability 8.0 on, tensor cores multiply float32 matrices rounded to TF32 several times as
-            fast. What that gives this loop, only a trial tells.
+            From compute capability 8.0 on, tensor cores multiply float32 matrices that are rounded to TF32 several
+            times as fast. Nothing in this run says how much this loop gains, so this is a hint without a price: a trial
+            measures it.
 
         What to try
-            `torch.set_float32_matmul_precision("high")`, one line before training. A trial shows the speed-up and both
-            losses.
+            Set the precision to "high" once, before training. A trial shows the speed-up and both losses.
+
+        In code
+            # sick
+            torch.set_float32_matmul_precision("highest")  # the default
+            # cured
+            torch.set_float32_matmul_precision("high")
 
         When to leave it
-            When the result needs all 23 bits of the mantissa, or when bfloat16 autocast is an option: it gains more.
+            Leave it if the result needs all 23 bits of the mantissa. If bfloat16 autocast is an option, take that
+            instead: it gains more.
         """,
         ("gpu_busy_share", "capability"),
     ),
     Cause(
         "emulated-half-precision",
         """
-        Half precision is used in a way that this GPU emulates, or float16 without a gradient scaler.
+        The GPU emulates the half precision in use, or float16 runs without a gradient scaler.
 
         What it means
-            bfloat16 is native from compute capability 8.0 on; older cards emulate it in float32. And float16 cannot
-            represent numbers below 6e-8: without a GradScaler, small gradients become zero.
+            bfloat16 is native from compute capability 8.0 on; older cards emulate it in float32. And float16 has no
+            numbers below 6e-8: without a GradScaler, small gradients become zero.
 
         Why it costs you
-            Emulated products run without tensor cores, slower than float16. Gradients that underflow do not train.
+            Emulated products do not use the tensor cores. Nothing in this run says how much time that takes, so it is a
+            hint without a price. Gradients that become zero are a risk: the layers that get them stop learning.
 
         What to try
-            Before compute capability 8.0, replace `dtype=torch.bfloat16` by `dtype=torch.float16` with a
-            `torch.amp.GradScaler`; on later cards use bfloat16, which needs no scaler.
+            Before compute capability 8.0, use float16 with a `torch.amp.GradScaler`. On later cards use bfloat16, which
+            needs no scaler.
+
+        In code
+            # sick
+            with torch.autocast("cuda", dtype=torch.bfloat16):  # on a V100 or a T4
+                loss = criterion(model(inputs), targets)
+            # cured
+            scaler = torch.amp.GradScaler("cuda")  # once, before the loop
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = criterion(model(inputs), targets)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
 
         When to leave it
-            When the loop scales its loss in a way that its text does not show, or only the saved memory matters.
+            Leave it if the loop scales its loss in a way that gpu_doctor does not see, or if you use bfloat16 only to
+            save memory.
         """,
         ("step_wall_s", "gpu"),
     ),
     Cause(
         "channels-first-convolutions",
         """
-        Half-precision convolutions run on tensors stored channels first, which tensor cores take channels last.
+        Half-precision convolutions run on tensors stored channels first; tensor cores take channels last.
 
         What it means
-            Images and weights are stored N, C, H, W. Tensor cores work on N, H, W, C: cuDNN transposes before and
+            Images and weights are stored as N, C, H, W. Tensor cores work on N, H, W, C, so cuDNN transposes before and
             after, or takes a slower kernel.
 
         Why it costs you
-            Each convolution moves its data twice more. How much that is here, only a trial tells. GPU: not yet run on
-            one.
+            Each convolution may move its data twice more. Nothing in this run says how much time that takes, so this is
+            a hint without a price: a trial measures it. This rule has not run on a real GPU yet.
 
         What to try
-            `model.to(memory_format=torch.channels_last)` and the same for the inputs; the values stay the same.
+            Convert the model once and the inputs in each step. The values stay the same.
+
+        In code
+            # sick
+            outputs = model(images)
+            # cured
+            model = model.to(memory_format=torch.channels_last)  # once, before the loop
+            outputs = model(images.to(memory_format=torch.channels_last))
 
         When to leave it
-            When most of the work is in other layers, or in 1D and 3D convolutions, which this layout is not for. When
-            the model views its features in ways that need channels first: each such place copies.
+            Leave it if most of the work is in other layers, or in 1D and 3D convolutions, which have no such layout.
+            Leave it too if the model views its features in ways that need channels first: each such place copies.
         """,
         ("gpu_busy_share", "capability", "model"),
     ),
     Cause(
         "cudnn-not-tuned",
         """
-        Convolutions of one fixed shape run with the algorithm that cuDNN guesses, not with the fastest it has.
+        Convolutions of one fixed shape use the algorithm that cuDNN guesses, not the fastest one.
 
         What it means
-            `torch.backends.cudnn.benchmark` is off: cuDNN picks its algorithms by a rule of thumb. With it on, each new
-            shape is timed once with all of them.
+            `torch.backends.cudnn.benchmark` is off, so cuDNN chooses its algorithms by a heuristic. With it on, cuDNN
+            times all of them once for each new shape.
 
         Why it costs you
-            For some shapes the guess is far from the fastest, and every step pays for it.
+            For some shapes the guess is far from the fastest, and every step pays for it. Nothing in this run says how
+            far, so this is a hint without a price: a trial measures it.
 
         What to try
-            `torch.backends.cudnn.benchmark = True`, once before training.
+            Turn the benchmark on once, before training.
+
+        In code
+            # sick
+            torch.backends.cudnn.benchmark = False  # the default
+            # cured
+            torch.backends.cudnn.benchmark = True
 
         When to leave it
-            When input shapes change from batch to batch (each is timed again), or when runs must repeat bit for bit.
+            Leave it if input shapes change from batch to batch, because cuDNN times each of them, or if runs must
+            repeat bit for bit.
         """,
         ("gpu_busy_share", "inputs"),
     ),
     Cause(
         "attention",
         """
-        Attention is computed by separate operations, or in a way that its fastest kernel does not take.
+        Attention runs as separate operations, or in a way that its fastest kernel does not accept.
 
         What it means
             The model multiplies queries with keys, takes the softmax and multiplies with the values itself, as
             `nn.MultiheadAttention` does when it returns its weights. Or it calls `scaled_dot_product_attention` with
-            something that the flash kernel does not take: a mask other than `is_causal=True`, a dtype other than
-            float16 and bfloat16, a head size above 256; on a CPU, dropout.
+            something that the flash kernel does not accept: a mask other than `is_causal=True`, a dtype other than
+            float16 and bfloat16, a head size above 256, or on a CPU dropout.
 
         Why it costs you
             Separate operations write and read a matrix of tokens times tokens for each head several times, forward and
-            backward. The fused kernels never write it. How much that is here, only a trial tells. GPU: not yet run on
-            one.
+            backward. The fused kernels never write it. Nothing in this run says how much time that takes, so this is a
+            hint without a price: a trial measures it. This rule has not run on a real GPU yet.
 
         What to try
-            Replace `softmax(q @ k.mT / d**0.5) @ v` by `F.scaled_dot_product_attention(q, k, v)`, a causal mask by
-            `is_causal=True`, `attention(x, x, x)` by `attention(x, x, x, need_weights=False)`; for models of
-            transformers `attn_implementation="sdpa"`. `flex_attention` takes masks that follow a rule.
+            Call `F.scaled_dot_product_attention`, and pass a causal mask as `is_causal=True`. With
+            `nn.MultiheadAttention` pass `need_weights=False`. For models of transformers, use
+            `attn_implementation="sdpa"`. `flex_attention` accepts masks that follow a rule.
+
+        In code
+            # sick
+            y = torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, dim=-1) @ v
+            # cured
+            y = F.scaled_dot_product_attention(q, k, v)  # q, k, v: batch, heads, tokens, head size
 
         When to leave it
-            When the weights themselves are wanted, the sequences are short, or the mask follows no rule.
+            Leave it if you need the weights themselves, if the sequences are short, or if the mask follows no rule.
         """,
         ("forward_share", "backward_share"),
     ),
@@ -164,18 +213,25 @@ CAUSES: Final = (
 
         What it means
             Each operation of the model runs as a kernel of its own, which reads its inputs from memory and writes its
-            result back. `torch.compile` joins neighbouring operations into one kernel.
+            result back. `torch.compile` fuses neighbouring operations into one kernel.
 
         Why it costs you
-            Activations, normalisations and additions between the matrix products are bound by memory. How much joining
-            them saves here, only a trial tells. GPU: not yet run on one.
+            Memory bounds the activations, normalisations and additions between the matrix products. Nothing in this run
+            says how much fusing them saves, so this is a hint without a price: a trial measures it. This rule has not
+            run on a real GPU yet.
 
         What to try
-            Replace `model` by `torch.compile(model)`. The first steps compile, for seconds to minutes; a trial leaves
-            them out.
+            Compile the model. The first steps compile for seconds to minutes; a trial leaves them out.
+
+        In code
+            # sick
+            outputs = model(inputs)
+            # cured
+            compiled = torch.compile(model)  # once, before the loop
+            outputs = compiled(inputs)
 
         When to leave it
-            When the run is shorter than the compilation, or input shapes change all the time.
+            Leave it if the run is shorter than the compilation, or if input shapes change all the time.
         """,
         ("gpu_busy_share", "capability", "model", "inputs"),
     ),
@@ -229,7 +285,7 @@ WEIGHTLESS: Final = Prescription(
     "Do not ask for the attention weights", Safety.BY_HAND, code="y, _ = self.attention(x, x, x, need_weights=False)"
 )
 TAKEN: Final = Prescription(
-    "Call it so that the flash kernel takes it: half precision, heads of up to 256, no mask but `is_causal=True`",
+    "Meet the flash kernel's conditions: half precision, head sizes up to 256, no mask but `is_causal=True`",
     Safety.BY_HAND,
     code="from torch.nn.attention import SDPBackend, sdpa_kernel\n"
     "with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # raises, and warns of each reason, where it is not taken\n"
@@ -350,7 +406,7 @@ def _tf32_off(vitals: Vitals) -> Finding | None:
     switch = 'matmul precision "highest"' if by_cublas > by_cudnn else "cudnn.allow_tf32 is False"
     return _hint(
         "tf32-off",
-        f"TF32 is off on {formatting.article(card.name)}: float32 products in it are worth a trial.",
+        f"TF32 is off on {formatting.article(card.name)}: it is worth a trial for float32 products.",
         (f"{max(by_cublas, by_cudnn)} layers with float32 products, {switch}", _bounded(vitals)),
         _tf32(vitals, "Let float32 products run in TF32"),
     )

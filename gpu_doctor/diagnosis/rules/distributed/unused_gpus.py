@@ -15,47 +15,65 @@ CAUSES: Final = (
     Cause(
         "idle-gpus",
         """
-        The machine has further GPUs that this training could use, and they do nothing.
+        The machine has further GPUs that this process could use, and they do nothing.
 
         What it means
-            The process may use several GPUs. The model lies on some of them, there is no process group, and NVML sees
-            no work of anybody else on the rest.
+            The process may use several GPUs. The model is on some of them, there is no process group, and NVML sees no
+            work of other processes on the rest.
 
         Why it costs you
-            Where the GPU's own work is the bound, more GPUs share it. How much sooner that ends was not measured.
+            More GPUs can share the work if the GPU itself is the bottleneck. How much that gains was not measured, so
+            this is a hint without a price.
 
         What to try
-            One process per GPU with `DistributedDataParallel(model.to(rank))` instead of `model.to("cuda")`, started by
-            `torchrun`; in a notebook, `accelerate`'s `notebook_launcher`. Predictions have nothing to reduce: each
-            process takes its part of the data. Or use the other GPUs for another run at the same time.
+            Run one process per GPU with `DistributedDataParallel`, started by `torchrun`; in a notebook, use
+            `notebook_launcher` of `accelerate`. For predictions, give each process its part of the data: there are no
+            gradients to reduce. Or use the other GPUs for another run.
+
+        In code
+            # sick
+            model = model.to("cuda")
+            # cured
+            dist.init_process_group("nccl")  # torchrun --nproc_per_node=gpu train.py
+            rank = int(os.environ["LOCAL_RANK"])
+            model = DistributedDataParallel(model.to(rank), device_ids=[rank])
+            loader = DataLoader(dataset, sampler=DistributedSampler(dataset))
 
         When to leave it
-            When the GPU that is used waits for data or for the host: more GPUs would wait too. When the others are
-            reserved for somebody else.
+            Leave it if the GPU in use waits for data or for the host: more GPUs would wait too. Leave it if the others
+            are reserved.
         """,
         ("gpu_busy_share", "idle_gpus", "used_gpus", "world_size"),
     ),
     Cause(
         "data-parallel",
         """
-        `nn.DataParallel` copies the model to every GPU and gathers the outputs on one, in every step.
+        `nn.DataParallel` copies the model to every GPU in each step and gathers the outputs on one.
 
         What it means
-            One Python process drives all GPUs: each forward sends the model and the batch out and brings the outputs
-            back to the first GPU, which also holds the loss and the optimizer.
+            One Python process drives all GPUs. Each forward sends the model and the batch to them and brings the
+            outputs back to the first GPU, which also holds the loss and the optimizer.
 
         Why it costs you
-            While it copies, the GPUs wait; while it launches, one GPU's launches wait for another's, since one thread
-            at a time holds Python's lock. torch's own documentation advises `DistributedDataParallel` even on one
-            machine.
+            The GPUs wait during the copies. Their launches wait for each other too, because one Python process makes
+            all of them. PyTorch's documentation recommends `DistributedDataParallel` even on one machine. How much that
+            gains was not measured, so this is a hint without a price.
 
         What to try
-            `DistributedDataParallel(model.to(rank))`, one process per GPU, instead of `DataParallel(model)`: the model
-            stays where it is, only gradients travel, and they do so while the backward still computes. Predictions have
-            none: each process takes its part of the data.
+            Use `DistributedDataParallel` with one process per GPU. The model stays where it is, only gradients are
+            exchanged, and that happens while the backward still computes. For predictions, give each process its part
+            of the data.
+
+        In code
+            # sick
+            model = torch.nn.DataParallel(model).cuda()
+            # cured
+            dist.init_process_group("nccl")  # torchrun --nproc_per_node=gpu train.py
+            rank = int(os.environ["LOCAL_RANK"])
+            model = DistributedDataParallel(model.to(rank), device_ids=[rank])
 
         When to leave it
-            When a step is so long that the copies do not show, or the run is short.
+            Leave it if a step is so long that the copies do not matter, or if the run is short.
         """,
         ("gpu", "gpu_busy_share", "model"),
     ),

@@ -16,41 +16,50 @@ CAUSES: Final = (
     Cause(
         "throttled",
         """
-        The GPU made itself slower: too hot, too little power, or held back by its group.
+        The GPU runs at a lower clock because of heat, its power supply, or its group.
 
         What it means
-            NVML gives the reasons for which clocks were lowered at each reading under load. Here they name heat, the
-            power supply, or sync boost; not idling, and not the power limit that every busy card runs into.
+            For each reading under load, NVML gives the reasons for a lower clock. Here they name heat, the power supply
+            or sync boost. Idling, and the power limit that every busy card reaches, do not count.
 
         Why it costs you
-            Kernels that compute take longer by as much as the clock is lower: at most that.
+            Kernels that compute take longer by as much as the clock is lower. The cost is a bound: kernels that wait
+            for memory suffer less.
 
         What to try
-            Airflow, dust, the room; power cables and the server's power settings. On a rented machine, ask for another
-            one. `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER` shows the reasons.
+            Check airflow, dust, the room's temperature, the power cables and the server's power settings. On a rented
+            machine, ask for another one.
+
+        In code
+            $ nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER
 
         When to leave it
-            When it lasts for seconds at the start of a run and the clocks recover.
+            Leave it if it lasts for seconds at the start of a run and the clocks recover.
         """,
         ("throttled_share", "throttle_shares", "sm_clock_max_mhz", "gpu_busy_share"),
     ),
     Cause(
         "capped-clocks",
         """
-        The GPU's clocks are held below what the card can do, by a setting.
+        A setting holds the GPU's clocks below what the card can do.
 
         What it means
-            Under load the clocks stay below the card's maximum, and no heat or failing power explains it: application
-            or locked clocks are set, or the power limit was lowered.
+            Under load the clocks stay below the card's maximum, and neither heat nor the power supply is the reason.
+            Application clocks or locked clocks are set, or somebody lowered the power limit.
 
         Why it costs you
-            Kernels that compute take longer by as much as the clock is lower: at most that.
+            Kernels that compute take longer by as much as the clock is lower. The cost is a bound: kernels that wait
+            for memory suffer less.
 
         What to try
-            Reset the clocks with `nvidia-smi -rgc`, or restore the power limit; both need administrator rights.
+            Reset the clocks, or restore the power limit. Both need administrator rights.
+
+        In code
+            $ nvidia-smi -q -d CLOCK,POWER  # the limits, and the card's own
+            $ nvidia-smi -rgc && nvidia-smi -rac
 
         When to leave it
-            When the limit is intended: a power budget, less noise, or runs that are to be compared.
+            Leave it if the limit is intended: a power budget, less noise, or runs that you compare.
         """,
         ("sm_clock_mhz", "sm_clock_max_mhz", "throttled_share", "power_capped_share", "gpu_busy_share"),
     ),
@@ -85,7 +94,9 @@ def _throttled(vitals: Vitals) -> Finding | None:
     cost = min(share * max(1.0 - low / usual, 0.0), 1.0) * busy
     reasons = [f"{words} in {formatting.share(held)} of the readings under load" for words, held in shares.items()]
     heat = f"; up to {formatting.whole(vitals.temperature_c, '°C')}" if vitals.temperature_c is not None else ""
-    clocks = f"SM clock {formatting.whole(low, 'MHz')} then, {formatting.whole(usual, 'MHz')} otherwise{heat}"
+    clocks = (
+        f"SM clock {formatting.whole(low, 'MHz')} while throttled, {formatting.whole(usual, 'MHz')} otherwise{heat}"
+    )
     return Finding(
         rule="throttled",
         kind="at-most",

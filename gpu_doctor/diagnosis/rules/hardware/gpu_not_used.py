@@ -18,82 +18,108 @@ CAUSES: Final = (
     Cause(
         "model-on-cpu",
         """
-        The model trains on the CPU although torch can reach a GPU.
+        The model trains on the CPU although torch can use a GPU.
 
         What it means
-            A CUDA device is there, but the trained parameters, and with them all computing, are on the CPU.
+            torch sees a CUDA device, but the model's parameters, and with them all computing, are on the CPU.
 
         Why it costs you
-            A GPU does the matrix products of a model of any size many times as fast, and stands idle.
+            The GPU stands idle while the CPU computes. The cost is a bound, all the time in which the CPU computes: how
+            long the GPU would take was not measured.
 
         What to try
-            `model = model.to("cuda")` before the optimizer is made, and `batch.to("cuda", non_blocking=True)` for each
-            batch. How much that gains cannot be known from a run on the CPU. GPU: not yet run on one.
+            Move the model to the GPU before you create the optimizer, and move every batch. A run on the CPU cannot
+            tell how much that gains: try it. This rule has not run on a real GPU yet.
+
+        In code
+            # sick
+            model = Net()
+            loss = criterion(model(inputs), targets)
+            # cured
+            model = Net().to("cuda")  # before the optimizer is created
+            inputs, targets = inputs.to("cuda"), targets.to("cuda")
+            loss = criterion(model(inputs), targets)
 
         When to leave it
-            When the model is tiny: below some milliseconds a step the launches of a GPU take as long as the CPU's
-            computing.
+            Leave it if the model is tiny: below some milliseconds a step, launching kernels on a GPU takes as long as
+            computing on the CPU.
         """,
         ("step_wall_s", "forward_share", "backward_share", "model"),
     ),
     Cause(
         "cpu-only-torch",
         """
-        Training runs on the CPU because this torch was built without CUDA, beside an NVIDIA GPU.
+        The model computes on the CPU because this torch was built without CUDA, although there is an NVIDIA GPU.
 
         What it means
-            NVIDIA's driver answers and gives this process a GPU, but the installed torch has no code for it.
+            NVIDIA's driver works and gives this process a GPU, but the installed torch contains no CUDA code.
 
         Why it costs you
-            The CPU does all computing. How much faster the GPU would be depends on the model.
+            The CPU does all the computing. The cost is a bound, all the time in which the CPU computes: how long the
+            GPU would take was not measured.
 
         What to try
-            Install a CUDA build of torch for the driver that is there, and move model and batches to the GPU.
+            Install a torch that was built for CUDA and that your driver supports, restart the kernel, and move model
+            and batches to the GPU.
+
+        In code
+            $ python -c "import torch; print(torch.version.cuda)"  # None: built without CUDA
+            $ pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126
 
         When to leave it
-            When the model is so small that launching it on a GPU would take as long, or the GPU is kept for others.
+            Leave it if the model is so small that launching it on a GPU would take as long, or if the GPU is kept for
+            others.
         """,
         ("cards_seen", "step_wall_s"),
     ),
     Cause(
         "driver-too-old",
         """
-        Training runs on the CPU because the NVIDIA driver is too old for the CUDA that torch was built with.
+        The model computes on the CPU because the NVIDIA driver is too old for torch's CUDA version.
 
         What it means
-            The driver answers and gives this process a GPU, but serves an earlier CUDA than torch was built for, and
-            torch therefore found no device.
+            The driver works and gives this process a GPU, but it supports only an earlier CUDA version than torch was
+            built for. torch therefore finds no device.
 
         Why it costs you
-            The CPU does all computing.
+            The CPU does all the computing. The cost is a bound, all the time in which the CPU computes: how long the
+            GPU would take was not measured.
 
         What to try
-            Update the driver, or install a torch that was built for a CUDA that the driver serves.
+            Update the driver, or install a torch that was built for a CUDA version that the driver supports.
+
+        In code
+            $ nvidia-smi | grep "CUDA Version"  # the newest that the driver supports
+            $ python -c "import torch; print(torch.version.cuda)"  # what torch was built for
 
         When to leave it
-            When the model is so small that launching it on a GPU would take as long.
+            Leave it if the model is so small that launching it on a GPU would take as long.
         """,
         ("cards_seen", "driver_cuda", "step_wall_s"),
     ),
     Cause(
         "unsupported-architecture",
         """
-        This torch has no machine code for the GPU's architecture: kernels cannot run on it.
+        This torch has no machine code for the GPU's architecture, so kernels cannot run on it.
 
         What it means
-            A build of torch has machine code for some architectures. Code of another major version does not run, and
-            without a portable form (PTX) it cannot be translated either: "no kernel image is available for execution on
-            the device".
+            Each build of torch contains machine code for some architectures. Code for another major version does not
+            run, and without PTX, the portable form, the driver cannot translate it either. The error is "no kernel
+            image is available for execution on the device".
 
         Why it costs you
-            The loop fails, or stays on the CPU.
+            The loop fails, or it has to stay on the CPU.
 
         What to try
-            Install a build that has the card's architecture: a newer one for a new card, an older one for a card that
-            support was dropped for. `torch.cuda.get_arch_list()` says what this build has.
+            Install a build that supports the card: a newer one for a new card, an older one for a card that was
+            dropped. `torch.cuda.get_arch_list()` lists the architectures of this build.
+
+        In code
+            $ nvidia-smi --query-gpu=name,compute_cap --format=csv
+            $ python -c "import torch; print(torch.cuda.get_arch_list())"
 
         When to leave it
-            Never, if the GPU is to be used.
+            Do not leave it if you want to use the GPU.
         """,
         ("outcome",),
     ),
@@ -191,7 +217,7 @@ def _old_driver(vitals: Vitals) -> Finding | None:
         "driver-too-old",
         share,
         f"The NVIDIA driver is too old for torch's CUDA {setup.cuda_version}: the model computes on the CPU",
-        (f"driver {driver} serves CUDA {serves[0]}.{serves[1]}; torch {setup.torch_version}",),
+        (f"driver {driver} supports CUDA {serves[0]}.{serves[1]}; torch {setup.torch_version}",),
         Prescription("Update the NVIDIA driver (nvidia.com/drivers), then restart", Safety.BY_HAND),
         Prescription(
             f"Or install a torch built for CUDA {serves[0]} (pytorch.org/get-started/locally)", Safety.BY_HAND

@@ -1,18 +1,25 @@
 """Other processes compute on the same GPU, or hold a good part of its memory.
 
 What it means
-    NVML sees processes that this one did not start: they take turns with its kernels, or hold memory that this run
-    cannot have. Inside a container they may show only as memory that no process here holds.
+    NVML reports processes that this one did not start. Their kernels take turns with yours, or they hold memory that
+    this run cannot have. Inside a container they may show only as memory that no visible process holds.
 
 Why it costs you
-    Kernels of different processes run one after the other: what the others compute, this run waits for, at most.
+    Kernels of different processes run one after the other, so this run waits for theirs. The cost is a bound: the time
+    in which the others keep the GPU busy. Memory that others hold costs no time, but limits your batch size.
 
 What to try
-    Shut down notebooks that are no longer needed: their kernels hold the memory until they end. `!nvidia-smi` lists
-    them. Use another GPU: `CUDA_VISIBLE_DEVICES=1` instead of `0`.
+    Shut down notebooks that you no longer need: a kernel holds its memory until it ends. `nvidia-smi` lists the
+    processes. Or use another GPU.
+
+In code
+    # sick
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0"  # the GPU that others use
+    # cured
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1"  # before torch is imported
 
 When to leave it
-    When the GPU is shared on purpose and there is no other.
+    Leave it if the GPU is shared on purpose and there is no other.
 """
 
 from __future__ import annotations
@@ -47,14 +54,14 @@ def check(vitals: Vitals) -> Finding | None:
     if held is None and count is None and vitals.beside_bytes >= UNSEEN_BYTES:
         held = vitals.beside_bytes
     evidence = [f"{round(count)} other process{'es' * (count != 1)} on the GPU"] if count else []
-    evidence += [f"others hold {formatting.size(held)} of {formatting.size(total)}"] if held else []
+    evidence += [f"they hold {formatting.size(held)} of {formatting.size(total)}"] if held else []
     if util >= UTIL_PCT:
         cost = min(util / 100.0, 1.0) * (vitals.gpu_busy_share or 0.0)
-        headline = f"Others keep the same GPU busy {formatting.percent(util)} of the time (at most "
+        headline = f"Other processes keep the GPU busy {formatting.percent(util)} of the time (at most "
         headline += f"{formatting.share(cost)} to gain)."
         return Finding("shared-gpu", headline, cost, tuple(evidence), (ALONE,), kind="at-most")
     if held is None or held < HELD_SHARE * total:
         return None
-    headline = f"Others hold {formatting.share(held / total)} of the GPU's memory."
+    headline = f"Other processes hold {formatting.share(held / total)} of the GPU's memory."
     risk = "A batch that fits on an empty card may not fit here."
     return Finding("shared-gpu", headline, None, tuple(evidence), (ALONE,), risk=risk, kind="hint")

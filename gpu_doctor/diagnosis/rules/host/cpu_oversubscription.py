@@ -1,20 +1,26 @@
 """torch computes with more threads than there are free cores, so its threads wait for each other.
 
 What it means
-    Each larger operation is split over torch's threads and ends when the last of them has finished. Where more threads
-    want to run than there are cores, because torch was told so, because a container grants fewer cores than the
-    machine has, or because loader workers compute at the same time, one of them always stands in the queue.
+    torch splits each larger operation over its threads and waits for the last of them. There can be more threads than
+    cores because torch was told so, because a container grants fewer cores than the machine has, or because loader
+    workers compute at the same time. Then some thread always waits for a core.
 
 Why it costs you
-    The others spin or sleep until it comes. The cost is a bound: the part of the computing time in which a thread has
-    no core, if all threads want to run all of that time.
+    The other threads spin or sleep until the last one is done. The cost is a bound: the part of the computing time in
+    which a thread has no core if all threads want to run all the time.
 
 What to try
-    As many threads as cores, less one for every worker that computes: `torch.set_num_threads(4)` instead of 16, or
-    `OMP_NUM_THREADS` before the start. Small models are often fastest with one thread.
+    Use as many threads as cores, minus one for every worker that computes. `OMP_NUM_THREADS`, set before Python starts,
+    does the same. Small models are often fastest with one thread.
+
+In code
+    # sick
+    torch.set_num_threads(16)  # in a container with 4 cores
+    # cured
+    torch.set_num_threads(4)
 
 When to leave it
-    When the model trains on a GPU: then these threads have next to nothing to do.
+    Leave it if the model trains on a GPU: these threads then have little to do.
 """
 
 from __future__ import annotations

@@ -1,20 +1,26 @@
 """A debugging aid of torch is on: anomaly detection, the profiler, or CUDA calls that wait for each other.
 
 What it means
-    Anomaly detection writes down the Python stack of every operation and looks for NaN in every gradient. The autograd
-    profiler notes every operation. `CUDA_LAUNCH_BLOCKING=1` makes the host wait for each kernel. They find errors, and
-    are easily left on.
+    Anomaly detection records the Python stack of every operation and checks every gradient for NaN. The autograd
+    profiler records every operation. `CUDA_LAUNCH_BLOCKING=1` makes the host wait for each kernel. They help to find
+    errors, and are easily left on.
 
 Why it costs you
-    Forward and backward take longer while it is on. By how much no recording tells: what is said is how long they take
-    in all, the most that can be gained. The more layers and the smaller they are, the nearer it comes to that.
+    Forward and backward take longer while it is on. No recording tells by how much. The cost is a bound, all the time
+    of forward and backward; the smaller the operations are, the nearer the gain comes to it.
 
 What to try
-    Turn it off, run again, compare. Turn anomaly detection on again when a NaN comes, for the steps around it.
+    Turn it off, run again and compare. Turn anomaly detection on again when a NaN appears, for the steps around it.
+
+In code
+    # sick
+    torch.autograd.set_detect_anomaly(True)
+    # cured
+    torch.autograd.set_detect_anomaly(False)
 
 When to leave it
-    While you look for an error. `torch.use_deterministic_algorithms` is no matter of debugging alone and costs nothing
-    on a CPU; on a GPU it may choose slower kernels. GPU: not yet run on one.
+    Leave it while you look for an error. `torch.use_deterministic_algorithms` is not counted here: on a CPU it costs
+    nothing, on a GPU it may choose slower kernels. This rule has not run on a real GPU yet.
 """
 
 from typing import Final
@@ -55,7 +61,7 @@ def check(vitals: Vitals) -> Finding | None:
     cost = min(costs[dearest], 1.0)
     return Finding(
         rule="debug-mode-on",
-        headline=f"{NAMES[dearest]}: without it at most {formatting.share(cost)} of the time could be saved.",
+        headline=f"{NAMES[dearest]} (at most {formatting.share(cost)} to gain).",
         cost_share=cost,
         kind="at-most",
         evidence=(

@@ -24,68 +24,89 @@ CAUSES: Final = (
     Cause(
         "host-sync",
         """
-        The loop waits for the GPU every step (`.item()`, `.cpu()`, `print(loss)`), and then the GPU waits for the loop.
+        The loop waits for the GPU in each step (`.item()`, `.cpu()`, `print(loss)`); then the GPU waits for the loop.
 
         What it means
-            Reading a value from the GPU stops the host until all queued work is done. Only then can it launch the next
-            step, so the queue runs dry.
+            Reading a value from the GPU stops the host until all queued work is done. Only then can the host launch the
+            next step, so the GPU's queue is empty meanwhile.
 
         Why it costs you
-            The GPU idles from the end of the wait until the next launches reach it. The cost is that idle time, and no
-            more than the wait itself.
+            The GPU idles from the end of the wait until new launches arrive. The cost is this idle time, and never more
+            than the wait itself.
 
         What to try
-            Replace `total += loss.item()` by `total += loss.detach()` and read it every 100 steps. Predictions: keep
-            the outputs on the device and fetch them together, once or every so many batches.
+            Keep sums on the GPU and read them every 100 steps. For predictions, keep the outputs on the GPU and copy
+            them together, at the end or every hundred batches.
+
+        In code
+            # sick
+            total += loss.item()
+            # cured
+            total += loss.detach()
+            if step % 100 == 0:
+                print(total.item() / (step + 1))
 
         When to leave it
-            When the step is long against the gap: then the wait only shows where the GPU works.
+            Leave it if the step is long compared with the idle time after the wait.
         """,
         ("sync_share", "gpu_gap_share", "exposed_wait_share"),
     ),
     Cause(
         "hidden-sync",
         """
-        An ordinary-looking line (`x[mask]`, `torch.nonzero(x)`) makes the loop wait for the GPU; then the GPU idles.
+        A line such as `x[mask]` or `torch.nonzero(x)` makes the loop wait for the GPU, and then the GPU idles.
 
         What it means
             The size of `x[mask]` depends on the values of the mask. The host has to wait until the GPU has computed
-            them, as with `.item()`. Such lines are found by their expression and by how long the host stayed on them:
-            launching takes microseconds.
+            them, as with `.item()`. gpu_doctor finds such lines by their expression and by how long the host stays on
+            them: launching a kernel takes only microseconds.
 
         Why it costs you
-            The wait empties the queue, and the GPU idles until the next launches reach it. The cost is that idle time,
-            and no more than the time on these lines. GPU: not yet run on one.
+            The wait empties the GPU's queue, and the GPU idles until new launches arrive. The cost is this idle time,
+            and never more than the time on these lines. This rule has not run on a real GPU yet.
 
         What to try
-            Keep the size fixed: replace `per_token[mask].mean()` by `(per_token * mask).sum() / mask.sum()`, and
-            `x[mask]` by `torch.where(mask, x, 0)`. `repeat_interleave(..., output_size=n)` and `one_hot(x, classes)`
-            need no wait. What has to be cut out can often be cut in the dataset, on the CPU.
+            Keep the size fixed: multiply by the mask, or use `torch.where(mask, x, 0)`. `repeat_interleave(...,
+            output_size=n)` and `one_hot(x, classes)` need no wait. If you have to cut something out, do it in the
+            dataset, on the CPU.
+
+        In code
+            # sick
+            loss = per_token[mask].mean()
+            # cured
+            loss = (per_token * mask).sum() / mask.sum()
 
         When to leave it
-            When the GPU has work queued all the time: then the wait only shows where it works.
+            Leave it if the GPU always has work queued: the wait then costs nothing.
         """,
         ("gpu", "gpu_gap_share", "exposed_wait_share", "step_wall_s"),
     ),
     Cause(
         "device-round-trips",
         """
-        Inside a step tensors leave the GPU for the host and come back, and the GPU idles in between.
+        Tensors leave the GPU for the host and come back within a step, and the GPU idles meanwhile.
 
         What it means
             Something in the middle of the step runs on the CPU (`.cpu()`, NumPy, SciPy, a Python loop over values), and
             its result goes back to the GPU.
 
         Why it costs you
-            All queued work must be done before a tensor can be copied to the host. From then until the copy back and
-            the next launches arrive, the GPU has nothing to do.
+            All queued work must be done before a tensor can be copied to the host. From then until the result is back
+            and new launches arrive, the GPU has nothing to do. The cost is this time.
 
         What to try
-            Replace `torch.from_numpy(f(x.cpu().numpy())).to(device)` by `f(x)` with torch's functions: most of NumPy
-            has a namesake. Batch what must be on the CPU into one trip a step, or move it into the loader.
+            Compute with torch on the GPU: most NumPy functions have a counterpart in torch. If something has to run on
+            the CPU, do it in one trip per step, or move it into the loader.
+
+        In code
+            # sick
+            clipped = numpy.clip(x.cpu().numpy(), 0.0, 1.0)
+            x = torch.from_numpy(clipped).to(device)
+            # cured
+            x = x.clamp(0.0, 1.0)
 
         When to leave it
-            When there is no such operation on the GPU and its result is needed immediately.
+            Leave it if torch has no such operation on the GPU and the step needs the result at once.
         """,
         ("gpu_gap_share", "traffic", "run_s", "steps_per_s"),
     ),
@@ -105,7 +126,7 @@ OUTPUTS: Final = Prescription(
     "outputs = torch.cat(kept).cpu()  # after it, or every 100 batches where they would not fit",
 )
 MASKED: Final = Prescription(
-    "Keep the size fixed: mask by multiplication or torch.where instead of cutting out",
+    "Keep the size fixed: multiply by the mask or use torch.where instead of indexing",
     Safety.BY_HAND,
     code="loss = (per_token * mask).sum() / mask.sum()  # instead of per_token[mask].mean()\n"
     "x = torch.where(mask, x, 0.0)  # instead of x = x[mask]",
@@ -159,8 +180,8 @@ def _hidden(vitals: Vitals) -> Finding | None:
         headline=f"`{first}` forces a GPU sync; the GPU then sits idle {formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            f"the host stays {formatting.seconds(total(lines) * step_s)} of every step of {formatting.seconds(step_s)} "
-            "on these lines: the size of their result depends on values that the GPU has yet to compute",
+            f"the host spends {formatting.seconds(total(lines) * step_s)} of each step of {formatting.seconds(step_s)} "
+            "on these lines: the size of their result depends on values that the GPU has not computed yet",
             *dearest_lines(lines, vitals.source),
         ),
         prescriptions=(MASKED,),

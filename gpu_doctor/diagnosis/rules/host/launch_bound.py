@@ -24,44 +24,60 @@ CAUSES: Final = (
     Cause(
         "needless-accumulation",
         """
-        Gradients are accumulated over micro-batches though a larger one would fit, and one does not keep the GPU busy.
+        Gradients are accumulated over micro-batches that do not keep the GPU busy, although a larger batch fits.
 
         What it means
-            Several batches are pulled for one optimizer step while at least half of the GPU's memory stays free, and
-            the GPU is done with a step's work as soon as it is launched. One batch of each of several loaders
-            (`zip(labelled, unlabelled)`) counts as one.
+            The loop pulls several batches for one optimizer step while at least half of the GPU's memory is free, and
+            the GPU finishes a step's work as soon as it is launched. Batches from several loaders (`zip(labelled,
+            unlabelled)`) count as one.
 
         Why it costs you
-            Every micro-batch pays the launches and the Python of a forward and a backward, which one larger batch would
-            pay once. Accumulation is for batches that do not fit.
+            Every micro-batch pays for the launches and the Python of a forward and a backward. One larger batch pays
+            for them once. The cost is a bound: the host's time in the phases that launch.
 
         What to try
-            Replace `batch_size=8` with `accumulation_steps = 4` by `batch_size=32` with `accumulation_steps = 1`: the
-            same samples in every optimizer step.
+            Use one larger batch, or fewer larger micro-batches. Each optimizer step then sees the same samples.
+
+        In code
+            # sick
+            loader = DataLoader(dataset, batch_size=8)
+            accumulation_steps = 4
+            # cured
+            loader = DataLoader(dataset, batch_size=32)
+            accumulation_steps = 1
 
         When to leave it
-            When batch normalisation was tuned for the small batch, or the code must also run on a smaller card.
+            Leave it if you tuned batch normalisation for the small batch, or if the code must also run on a smaller
+            card.
         """,
         (*NEEDS, "peak_share", "loader", "batches_per_step", "memory_total_bytes"),
     ),
     Cause(
         "model-too-small",
         """
-        The model is too small for the GPU: even large batches leave it idle, and that is fine.
+        The model is too small for the GPU: even a large batch leaves it idle, and that is fine.
 
         What it means
-            The batch is large already (1024 samples, or the whole dataset), and still the GPU is done with each kernel
-            before the next one is launched.
+            The batch is large already (1024 samples or more, or the whole dataset), and the GPU still finishes each
+            kernel before the next one is launched.
 
         Why it costs you
-            It costs little: the GPU's utilisation looks low, and there is no work that could fill it.
+            It costs little. The GPU's utilisation looks low because there is no work that could fill it. The cost is a
+            bound: the host's time in the phases that launch.
 
         What to try
-            Leave it, or try the CPU: `device = "cpu"` may be as fast. Fewer launches still shorten the step:
-            `torch.compile`, CUDA graphs, or several models trained side by side.
+            Leave it, or try the CPU, which may be as fast. Fewer launches still shorten the step: `torch.compile`, CUDA
+            graphs, or several models trained side by side.
+
+        In code
+            # sick
+            device = "cuda"
+            # cured
+            device = "cpu"  # or keep the GPU and fewer launches:
+            model = torch.compile(model, mode="reduce-overhead")
 
         When to leave it
-            When the run is short anyway, or the model is about to grow.
+            Leave it if the run is short anyway, or if the model is about to grow.
         """,
         (*NEEDS, "inputs", "parameters"),
     ),
@@ -71,64 +87,87 @@ CAUSES: Final = (
         The GPU waits for the launches of many small kernels, and the model is not compiled.
 
         What it means
-            Python launches every operation of the model on its own. The GPU is done with each before the next one
-            comes. `torch.compile` joins neighbouring operations into one kernel and launches them without Python.
+            Python launches every operation of the model on its own, and the GPU finishes each before the next one
+            arrives. `torch.compile` fuses neighbouring operations into one kernel and launches them without Python.
 
         Why it costs you
-            The GPU idles between the kernels, and each of them reads and writes memory again. The cost is a bound: all
-            of the host's time in the phases that launch. GPU: not yet run on one.
+            The GPU idles between the kernels. The cost is a bound: the host's time in the phases that launch. How much
+            compiling gains depends on the model, and there is no forecast for it. This rule has not run on a real GPU
+            yet.
 
         What to try
-            Replace `model` by `torch.compile(model)`, then try a larger batch. The first steps compile, for seconds to
-            minutes; a trial leaves them out. What it gains depends on the model.
+            Compile the model, then try a larger batch. The first steps compile for seconds to minutes; a trial leaves
+            them out.
+
+        In code
+            # sick
+            outputs = model(inputs)
+            # cured
+            compiled = torch.compile(model)  # once, before the loop
+            outputs = compiled(inputs)
 
         When to leave it
-            When the run is shorter than the compilation, or input shapes change all the time.
+            Leave it if the run is shorter than the compilation, or if input shapes change all the time.
         """,
         (*NEEDS, "model", "inputs"),
     ),
     Cause(
         "small-batch",
         """
-        The batch is so small that the GPU is done before the next work is launched, and memory is free for more.
+        The batch is so small that the GPU finishes before the next work is launched, and memory is free for more.
 
         What it means
             The peak of memory is below 60 % of the card, the loop does not wait for data, and the GPU keeps up with the
             host's launches.
 
         Why it costs you
-            Every step has a fixed cost (launches, the optimizer, Python) that a larger batch shares among more samples.
-            The cost is a bound: the host's time in the phases that launch.
+            Every step has a fixed cost (launches, the optimizer, Python), and a larger batch spreads it over more
+            samples. The cost is a bound: the host's time in the phases that launch.
 
         What to try
-            Replace `DataLoader(dataset, batch_size=32)` by `batch_size=128`; in training scale the learning rate along
-            (linear scaling, Goyal et al. 2017). A trial compares the losses per sample seen.
+            Use a larger batch. When training, scale the learning rate with it (linear scaling, Goyal et al. 2017). A
+            trial compares the losses per sample seen.
+
+        In code
+            # sick
+            loader = DataLoader(dataset, batch_size=32)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            # cured
+            loader = DataLoader(dataset, batch_size=128)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.4)
 
         When to leave it
-            When the batch size was tuned for the result, or the dataset is small.
+            Leave it if you tuned the batch size for the result, or if the dataset is small.
         """,
         (*NEEDS, "peak_share", "loader"),
     ),
     Cause(
         "launch-bound",
         """
-        The loop goes from one small operation to the next: launching them takes about as long as what they compute.
+        The loop runs many small operations, and launching them takes about as long as computing them.
 
         What it means
-            The step consists of many small operations. On a GPU, each has finished before the next one is launched. On
-            a CPU, PyTorch takes about as long to reach an operation as to compute it.
+            The step consists of many small operations. On a GPU, each finishes before the next one is launched. On a
+            CPU, PyTorch takes about as long to reach an operation as to compute it.
 
         Why it costs you
-            A GPU idles between kernels; NVML's utilisation does not show it, since it counts the time in which any
+            The GPU idles between kernels. NVML's utilisation does not show it, because it counts any time in which a
             kernel ran. A CPU is busy but computes little: a batch four times as large takes far less than four times as
             long. The cost is a bound: the time of the phases that launch.
 
         What to try
-            A larger batch gives each launch more to do; `torch.compile(model, mode="reduce-overhead")` replays the
-            launches as one CUDA graph.
+            Use a larger batch, which gives each launch more to do. On a GPU, `torch.compile` with
+            `mode="reduce-overhead"` replays the launches as one CUDA graph.
+
+        In code
+            # sick
+            loader = DataLoader(dataset, batch_size=32)
+            # cured
+            loader = DataLoader(dataset, batch_size=128)
+            model = torch.compile(model, mode="reduce-overhead")  # on a GPU
 
         When to leave it
-            When the model is small on purpose, or the batch size was tuned for the result.
+            Leave it if the model is small on purpose, or if you tuned the batch size for the result.
         """,
         NEEDS,
         ("operation_s", "backward_share", "data_wait_share"),
@@ -155,7 +194,7 @@ GRAPHS: Final = Prescription(
     code='model = torch.compile(model, mode="reduce-overhead")',
 )
 LEFT: Final = Prescription(
-    "Leave it: low utilisation is fine here; or try the CPU, which may be as fast",
+    "Leave it, low utilisation is fine here; or try the CPU, which may be as fast",
     Safety.BY_HAND,
     code='device = "cpu"  # model.to(device) and batches as they come',
 )
@@ -246,7 +285,7 @@ def _small(vitals: Vitals, cost: float) -> Finding | None:
         "small-batch",
         cost,
         f"Launch-bound at batch size {size}: kernels finish before Python launches the next",
-        (f"batch size {size}, which uses {formatting.share(peak)} of the GPU's memory at its peak",),
+        (f"batch size {size} uses {formatting.share(peak)} of the GPU's memory at its peak",),
         larger,
     )
 
@@ -279,7 +318,7 @@ def _on_cpu(vitals: Vitals) -> Finding | None:
     if each_s is None or wait is None or not step_s or not backward or each_s > OPERATION_S or wait >= WAIT_SHARE:
         return None
     ahead = (vitals.forward_share or 0.0) - (vitals.no_grad_share or 0.0) + (vitals.loss_share or 0.0)
-    larger = larger_batch(vitals, text="Give each operation more to do: a larger batch")
+    larger = larger_batch(vitals, text="Use a larger batch: it gives each operation more to do")
     if ahead > FORWARD_TIMES * backward or larger is None:
         return None  # part of the forward has no backward; or all data may lie in one batch: there is no larger one
     # Operations take as long for a larger batch at best. Workers that fetch hardly faster than the loop runs stay.
@@ -288,8 +327,8 @@ def _on_cpu(vitals: Vitals) -> Finding | None:
     return Finding(
         rule="launch-bound",
         kind="at-most",
-        headline=f"The operations are small: {formatting.seconds(each_s)} each in the backward, near what PyTorch "
-        f"needs to reach one (at most {formatting.share(cost)} to gain).",
+        headline=f"The operations are small: each takes {formatting.seconds(each_s)} in the backward, about what "
+        f"PyTorch needs to reach one (at most {formatting.share(cost)} to gain).",
         cost_share=cost,
         evidence=(
             f"the backward takes {formatting.seconds(backward * step_s)} a step, {formatting.seconds(each_s)} for "

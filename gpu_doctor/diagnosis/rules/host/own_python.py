@@ -19,128 +19,191 @@ The loop's own code (logging, metrics, copies, batches made by hand) takes time 
 
 What it means
     Beside loading, forward, backward and optimizer the loop runs code of its own: in each step, between epochs, or
-    between forward and backward. The step clock says how long it takes, looks at the running loop say on which lines.
-    Copies and conversions of tensors on these lines count too: they train nothing.
+    between forward and backward. The step clock measures how long it takes, and samples of the running loop name its
+    lines. Copies and conversions of tensors on these lines count too.
 
 Why it costs you
-    The device has nothing to do meanwhile, unless a GPU still has work queued.
+    The device has nothing to do meanwhile, unless a GPU still has work queued. The cost is this time.
 
 What to try
-    Do it every n steps, move it out of the loop, or do it in one call for the whole batch instead of one for each
-    sample. What is the same in every epoch (a conversion, a sort) is done once, before the loop.
+    Run it every n steps, move it out of the loop, or handle the whole batch in one call instead of one call per sample.
+    If something is the same in every epoch (a conversion, a sort), do it once before the loop.
+
+In code
+    # sick
+    writer.add_histogram("weights", model.head.weight, step)
+    # cured
+    if step % 100 == 0:
+        writer.add_histogram("weights", model.head.weight, step)
 
 When to leave it
-    When the line is the training itself, or the figure is what you want to see. In a loop that computes without
-    modules, or changes its parameters itself, only plain Python counts: nothing tells the rest from the training.
+    Leave it if the line is part of the training. In a loop that computes without modules, or that updates its
+    parameters itself, only plain Python counts, because the rest cannot be told from the training.
 """
 SLOW_GENERATOR: Final = """
-The loop pulls its batches from a generator of yours, and trains nothing while that makes them.
+The loop pulls its batches from your generator, and trains nothing while it makes them.
 
 What it means
-    The lines lie inside of a generator, or of an iterator's `__next__`, that the loop pulls from. It runs on the same
+    The lines are in a generator, or in an iterator's `__next__`, that the loop pulls from. It runs on the training
     thread: first it makes the batch, then the loop trains on it.
 
 Why it costs you
-    Making a batch and training on the one before could happen at the same time, in two processes.
+    Making a batch and training on the one before could happen at the same time, in two processes. The cost is the time
+    that making the batches takes.
 
 What to try
-    Put the generator into a `DataLoader` as it is: with one worker it runs ahead of the training. Where batch `i` can
-    be made by itself, a Dataset lets several workers share the work. Or make a batch cheaper: vectorise, preprocess.
+    Put the generator into a `DataLoader` as it is: with one worker it runs ahead of the training. If batch `i` can be
+    made on its own, write a Dataset, and several workers share the work. Or make a batch cheaper: vectorise, or
+    preprocess once.
+
+In code
+    # sick
+    for batch in batches(): ...
+    # cured
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from batches()
+    for batch in DataLoader(Stream(), batch_size=None, num_workers=1): ...
 
 When to leave it
-    When the next batch depends on what the model just did (reinforcement learning, active learning), or when a batch
-    takes so little that handing it over from a worker would take as long.
+    Leave it if the next batch depends on what the model just did (reinforcement learning, active learning), or if
+    making a batch takes no longer than handing it over from a worker.
 """
 AUGMENTATION: Final = """
 The training thread works on each batch between the loader and the forward (augments, decodes, encodes).
 
 What it means
-    These lines run after the loader's batch has come and before the model is called.
+    These lines run after the loader has delivered the batch and before the model is called.
 
 Why it costs you
-    The training waits for it, in every step. In the loader's workers the same work is done beside the training, on
-    other cores; on a GPU, tensor operations take a fraction of the time.
+    The training waits for them in every step. The loader's workers could do the same work beside the training, on other
+    cores. The cost is the time of these lines.
 
 What to try
-    Sample by sample in Python: do it for the whole batch in one call. Then, or where that cannot be: move it into the
-    dataset's `__getitem__`, or into `collate_fn`, and let workers do it. With a GPU, do tensor operations after
+    If the code handles sample after sample in Python, handle the whole batch in one call. Then move it into the
+    dataset's `__getitem__` or into `collate_fn`, where workers run it. With a GPU, run tensor operations after
     `.to(device)`.
 
+In code
+    # sick
+    for x, y in DataLoader(dataset, batch_size=64, num_workers=2):
+        x = augment(x)
+    # cured
+    def collate(samples):  # runs in the workers
+        x, y = torch.utils.data.default_collate(samples)
+        return augment(x), y
+    loader = DataLoader(dataset, batch_size=64, num_workers=2, collate_fn=collate)
+
 When to leave it
-    When the training itself keeps all cores busy: workers then take them away from it.
+    Leave it if the training itself keeps all cores busy: workers would take them away.
 """
 IN_FORWARD: Final = """
-Plain Python runs inside of the model's forward or backward: statistics, checks, loops over values.
+Plain Python runs inside the model's forward or backward: statistics, checks, loops over values.
 
 What it means
-    In these lines of a module, a hook or an autograd function the interpreter runs, and no operator of torch computes.
-    That is measured, not read off the text: a look at the thread had to wait until it let go of Python's lock.
+    On these lines of a module, a hook or an autograd function, the Python interpreter runs and no torch operator
+    computes. This is measured, not read from the code: the sampler had to wait for Python's lock.
 
 Why it costs you
-    They run in every step, and often fetch values from the device or turn tensors into Python numbers one by one. In
-    the anatomy of a step they look like computing.
+    The lines run in every step. They often fetch values from the device, or turn tensors into Python numbers one by
+    one. In the anatomy of a step they look like computing. The cost is their time.
 
 What to try
-    Statistics: take them out, or do them every n steps, on the device and for the whole tensor at once. Checks for NaN:
-    `torch.autograd.detect_anomaly()` for a few steps. What is the same in every step is made once, in `__init__`.
+    Take statistics out, or compute them every n steps, on the device and for the whole tensor at once. To find a NaN,
+    use `torch.autograd.detect_anomaly()` for a few steps. Compute whatever is the same in every step once, in
+    `__init__`.
+
+In code
+    # sick
+    counts = [sum(v == k for v in labels.tolist()) for k in range(10)]
+    # cured
+    counts = torch.bincount(labels, minlength=10)
 
 When to leave it
-    While you are debugging the model, and the steps are few.
+    Leave it while you debug the model, for a few steps.
 """
 CHECKPOINT: Final = """
 The loop stands still while `torch.save` writes a checkpoint.
 
 What it means
-    `torch.save` copies every tensor to the host and writes it to the file before it returns. All of that time the
-    training thread does nothing else, and a GPU runs dry.
+    `torch.save` copies every tensor to the host and writes it to the file before it returns. The training thread does
+    nothing else meanwhile, and a GPU runs out of work.
 
 Why it costs you
-    A checkpoint of a model with Adam holds three times the parameters; a network disk is slow.
+    A checkpoint with Adam's state is three times as large as the parameters, and a network disk is slow. The cost is
+    the time that the calls took.
 
 What to try
-    Save less often: by the clock (every 15 minutes) and not by the step. Write to a local disk and let a background
-    process copy it. Copy the tensors to the host and save them on another thread (or use
-    `torch.distributed.checkpoint.async_save`).
+    Save by the clock, such as every 15 minutes, and not by the step. Write to a local disk and let a background process
+    copy the file. Or copy the tensors to the host and save them on another thread
+    (`torch.distributed.checkpoint.async_save`).
+
+In code
+    # sick
+    torch.save(model.state_dict(), path)  # every 100 steps
+    # cured
+    if time.monotonic() - saved_at > 900:  # every 15 minutes
+        torch.save(model.state_dict(), path)
+        saved_at = time.monotonic()
 
 When to leave it
-    When a crash would cost more than the checkpoints do, or in a run this short.
+    Leave it if a crash would cost more than the checkpoints do, or if the run is short.
 """
 GARBAGE: Final = """
-The loop calls `gc.collect()` again and again, and Python walks through all of its objects each time.
+The loop calls `gc.collect()` again and again, and each call walks through all of Python's objects.
 
 What it means
-    `gc.collect()` looks for circles among all objects of the process. torch and its friends alone make some hundred
-    thousand. Tensors do not need it: their memory is freed when the last name for them goes.
+    `gc.collect()` looks for reference cycles among all objects of the process. torch and the packages that it imports
+    alone create some hundred thousand. Tensors do not need it: their memory is freed as soon as nothing refers to them.
 
 Why it costs you
-    Each call takes as long as the process has objects, and nothing trains meanwhile.
+    Each call takes longer the more objects the process has, and nothing trains meanwhile. The cost is the time that the
+    calls took.
 
 What to try
-    Take the call out of the loop. If memory grows without it, something keeps references (often `losses.append(loss)`
-    without `.item()`): cure that. Where a library makes the call, `gc.freeze()` before the training exempts all objects
-    that are there by then.
+    Take the call out of the loop. If memory grows without it, something keeps references, often `losses.append(loss)`
+    without `.item()`: cure that. If a library makes the call, `gc.freeze()` before the training exempts all objects
+    that exist by then.
+
+In code
+    # sick
+    for batch in loader:
+        train(batch)
+        gc.collect()
+    # cured
+    for batch in loader:
+        train(batch)
 
 When to leave it
-    Once between two experiments it is fine. In a loop whose objects do form circles, every few hundred steps.
+    Leave it between two experiments. If the loop's objects do form cycles, call it every few hundred steps.
 """
 CACHE: Final = """
-The loop calls `torch.cuda.empty_cache()` in most steps and so throws away the memory that the next step needs.
+The loop calls `torch.cuda.empty_cache()` in most steps and gives away memory that the next step needs.
 
 What it means
-    torch keeps freed GPU memory for the next tensor. `empty_cache` waits for the GPU and hands that memory back to the
-    driver; the next step has to ask for it again. It makes no more memory available to torch.
+    torch keeps freed GPU memory for the next tensor. `empty_cache` waits for the GPU and returns this memory to the
+    driver, and the next step has to request it again. torch gains no memory by it.
 
 Why it costs you
-    The call itself waits until the GPU has finished, then `cudaFree` and, in the next step, `cudaMalloc` run once for
-    every block. Only the call's own seconds are billed here; the step after it is slower too.
+    The call waits until the GPU has finished. Then `cudaFree` and, in the next step, `cudaMalloc` run once for every
+    block. The cost is the time of the calls alone; the step after each call is slower too.
 
 What to try
-    Take it out of the loop. If the run is out of memory without it, the memory is fragmented: try
+    Take the call out of the loop. If the run is then out of memory, the memory is fragmented: try
     `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
 
+In code
+    # sick
+    for batch in loader:
+        train(batch)
+        torch.cuda.empty_cache()
+    # cured
+    for batch in loader:
+        train(batch)
+
 When to leave it
-    Between two phases of different shapes (training, then a large evaluation) one call can prevent fragmentation.
-    On a CPU it does nothing and costs nothing. GPU: not yet run on one.
+    Leave a single call between two phases of different shapes, such as training and a large evaluation: it can prevent
+    fragmentation. This rule has not run on a real GPU yet.
 """
 _CLOCK: Final = ("other_share", "step_wall_s")
 _CALLS: Final = ("chores", "run_s", "steps_per_s")
@@ -233,7 +296,7 @@ def _finding(
         headline=f"{formatting.share(share)} of the time {_what(vitals, cause, share, lines)}.",
         cost_share=share,
         evidence=(
-            f"{formatting.seconds(share * step_s)} of every step of {formatting.seconds(step_s)}, on average",
+            f"{formatting.seconds(share * step_s)} of each step of {formatting.seconds(step_s)}, on average",
             *dearest_lines(lines, vitals.source),
         ),
         prescriptions=cures,
@@ -243,10 +306,10 @@ def _finding(
 def _what(vitals: Vitals, cause: str, share: float, lines: Sequence[LineCost]) -> str:
     """What takes the time: one line, or code with its dearest line."""
     where = {
-        "slow-generator": "goes into batches that a generator of yours makes",
-        "augmentation-in-loop": "goes into the loader's batch before the forward",
-        "python-in-forward": "is plain Python inside of forward and backward",
-    }.get(cause, f"lies outside of {joined(('loading', *phases(vitals)))}")
+        "slow-generator": "goes into batches that your generator makes",
+        "augmentation-in-loop": "goes into changing the loader's batch before the forward",
+        "python-in-forward": "is plain Python inside forward and backward",
+    }.get(cause, f"is your own code outside {joined(('loading', *phases(vitals)))}")
     texts: dict[str, float] = {}
     for one in lines:
         if one.text:
@@ -264,7 +327,7 @@ def _by_hand(text: str, code: str) -> Prescription:
 
 
 SELDOM: Final = _by_hand(
-    "Do it every n steps, once before the loop, or for the whole batch in one call",
+    "Run it every n steps, once before the loop, or for the whole batch in one call",
     "if step % 100 == 0:\n    ...",
 )
 CHEAPER: Final = _by_hand(
@@ -272,7 +335,7 @@ CHEAPER: Final = _by_hand(
     "x = torch.from_numpy(stored[indices])  # one indexing a batch",
 )
 IN_INIT: Final = _by_hand(
-    "Take it out of the forward, do it every n steps, or make once what stays the same",
+    "Take it out of the forward, run it every n steps, or compute constants once",
     "if self.step % 100 == 0:  # in the forward\n    ...\n"
     'self.register_buffer("anchors", make_anchors())  # in __init__',
 )
@@ -282,7 +345,7 @@ def _prepared(vitals: Vitals) -> tuple[Prescription, ...]:
     """What may be done with work on the loader's batch."""
     size = vitals.loader.batch_size if vitals.loader is not None else None
     device = _by_hand(
-        "Do tensor operations after the copy to the GPU", "x = augment(x.to(device, non_blocking=True))  # on the GPU"
+        "Run tensor operations after the copy to the GPU", "x = augment(x.to(device, non_blocking=True))  # on the GPU"
     )
     workers = _by_hand(
         "Let the loader's workers do it, beside the training; for the whole batch in one call",

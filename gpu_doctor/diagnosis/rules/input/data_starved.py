@@ -36,47 +36,59 @@ CAUSES: Final = (
     Cause(
         "loader-without-workers",
         """
-        The loop fetches its own batches: the loader has no worker processes.
+        The loader has no worker processes, so the training loop fetches every batch itself.
 
         What it means
-            With `num_workers=0` the thread that trains also fetches every sample. While it fetches, nothing trains;
-            while it trains, nothing is fetched.
+            With `num_workers=0` the training thread also fetches the samples. The model does not train while a batch is
+            fetched, and no batch is fetched while the model trains.
 
         Why it costs you
-            Fetch and training take turns, so a step lasts as long as both together. Worker processes fetch the next
-            batches while this one trains; then a step lasts only as long as the slower of the two.
+            Each step takes as long as the fetch and the training together. Worker processes fetch the next batches
+            while the model trains on this one, so a step takes only as long as the slower of the two. The cost is the
+            wait that was measured.
 
         What to try
-            Give the loader as many workers as the forecast says, and verify it with a trial. A dataset that waits for a
-            disk or a network gains from more workers than there are cores; one that computes gains up to the number of
+            Use the number of workers that the forecast gives, and run a trial. A dataset that waits for a disk or a
+            network gains from more workers than there are cores. A dataset that computes gains up to the number of
             cores.
 
+        In code
+            # sick
+            loader = DataLoader(dataset, batch_size=64)
+            # cured
+            loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=True)
+
         When to leave it
-            When only one core may be used and the dataset computes; when the dataset cannot be sent to worker processes
-            (the panel then says why).
+            Leave it if the dataset computes and the process may use only one core. If the dataset cannot be sent to
+            worker processes, the panel says why.
         """,
         NEEDS,
     ),
     Cause(
         "too-few-workers",
         """
-        The loader's workers are busy all the time and still the loop waits for them.
+        The loader's workers are always busy, and the loop still waits for them.
 
         What it means
-            The workers fetch without a break, yet batches arrive more slowly than the loop trains on them.
+            The workers fetch without a break, but the loop trains on batches faster than they arrive.
 
         Why it costs you
-            The wait of every step is time in which the device has nothing to do.
+            The device has nothing to do while the loop waits. The cost is the wait that was measured.
 
         What to try
-            More workers, as many as the forecast says: a dataset that waits for a disk or a network gains from more
-            workers than there are cores. Verify it with a trial.
+            Use as many workers as the forecast gives, and run a trial. A dataset that waits for a disk or a network
+            gains from more workers than there are cores.
+
+        In code
+            # sick
+            loader = DataLoader(dataset, batch_size=64, num_workers=1)
+            # cured
+            loader = DataLoader(dataset, batch_size=64, num_workers=6, persistent_workers=True)
 
         When to leave it
-            When the fetch computes and all cores are used already: then the fetch itself must become cheaper
-            (slow-getitem). A stream (IterableDataset) that does not ask which worker it is has to be sharded first:
-            workers would repeat it. Where something in the fetch serves one worker at a time (a lock, a rate limit),
-            more of them gain nothing: a trial shows it, one run cannot (workers-wait-for-each-other).
+            If the fetch computes and all cores are in use, make the fetch cheaper instead (slow-getitem). Shard an
+            IterableDataset by worker first, or every worker delivers all items. If workers share a lock or a rate
+            limit, more of them gain nothing: a trial shows that, one run cannot (workers-wait-for-each-other).
         """,
         NEEDS,
     ),
@@ -86,115 +98,155 @@ CAUSES: Final = (
         Fetching a batch takes long, and more workers would not shorten the wait.
 
         What it means
-            Either the CPU seconds of `__getitem__` exceed what the usable cores can give, or the data lies in memory
-            and the time goes into taking samples out one by one: Python runs once a sample where one indexing could
-            take a batch.
+            Either `__getitem__` needs more CPU time than the usable cores have, or the data lies in memory and Python
+            takes the samples out one by one where a single indexing could return a whole batch.
 
         Why it costs you
-            The device waits for the fetch, step after step. More workers only take the cores from each other, or cost
-            more to hand batches over than they save.
+            The device waits for the fetch in every step. More workers would compete for the same cores, or would spend
+            more time on handing batches over than they save. The cost is the wait that was measured.
 
         What to try
-            Do less per sample: decode and resize once and store the result (a JPEG can also be decoded smaller), cache
-            what fits into memory, vectorise over the batch (`__getitems__`), move augmentation to the device. Data in
-            memory: index whole batches. The lines of the fetch, dearest first, say where to begin.
+            Do less work per sample. Decode and resize once and store the result, decode JPEGs at a smaller size, cache
+            what fits into memory, process the whole batch at once in `__getitems__`, or move augmentation to the GPU.
+            If the data is in memory, index whole batches. The evidence names the slowest lines of the fetch: begin
+            there.
+
+        In code
+            # sick
+            loader = DataLoader(TensorDataset(x, y), batch_size=256, shuffle=True)
+            # cured
+            sampler = BatchSampler(RandomSampler(dataset), batch_size=256, drop_last=False)
+            loader = DataLoader(dataset, batch_size=None, sampler=sampler)  # one indexing per batch
 
         When to leave it
-            When the work per sample is what you want to measure, or when a machine with more cores is the cheaper cure.
+            Leave it if a machine with more cores is cheaper than changing the dataset.
         """,
         NEEDS,
     ),
     Cause(
         "slow-collate",
         """
-        Putting samples together into a batch takes at least half of the fetch.
+        Collating samples into a batch takes at least half of the fetch.
 
         What it means
-            `collate_fn` (padding, stacking, tokenising a whole batch) is the expensive part of the fetch; reading the
-            samples is not.
+            Most of a fetch is spent in `collate_fn`, which pads, stacks or tokenises a whole batch. Reading the samples
+            takes less.
 
         Why it costs you
-            It runs once a batch in the process that fetches; the loop waits for it.
+            The collate runs once per batch in the process that fetches, and the loop waits for it. The cost is the wait
+            that was measured.
 
         What to try
-            Vectorise it, allocate the batch once and fill it, move tokenising out of the loop. Where torch's own
-            collate only stacks samples from memory, index whole batches instead (a BatchSampler with
-            `batch_size=None`). A collate of an installed package (a tokeniser's, a graph library's) is not yours to
-            vectorise: give it less to do.
+            Vectorise the collate, allocate the batch once and fill it, or tokenise the data before training. If torch's
+            own collate stacks samples that are in memory already, index whole batches instead: a BatchSampler with
+            `batch_size=None`. If the collate belongs to a package, such as a tokenizer's, prepare the samples so that
+            it has less to do.
+
+        In code
+            # sick
+            def collate(texts):
+                return tokenizer(texts, padding=True, return_tensors="pt")
+            # cured
+            tokens = [torch.tensor(ids) for ids in tokenizer(texts)["input_ids"]]  # once
+            def collate(samples):
+                return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
 
         When to leave it
-            When workers hide it: then the loop does not wait for it.
+            Leave it if workers hide it: the loop does not wait then, and this cause is not reported.
         """,
         (*NEEDS, "collate_s"),
     ),
     Cause(
         "slow-storage",
         """
-        Fetching waits for the storage: the data comes from a disk or a network drive, not from memory.
+        The fetch waits for a disk or a network drive.
 
         What it means
-            A fetch takes far longer than it computes, and meanwhile bytes come from the storage itself: the files are
-            not in the page cache, so every read waits for a disk or a network drive.
+            A fetch takes far longer than it computes, and its bytes come from the storage. The files are not in the
+            page cache, so every read waits for a disk or a network drive.
 
         Why it costs you
-            A read of a cold file takes 0.1 ms from an NVMe drive, 1 to 20 ms from a disk or a network drive, whatever
-            the size of the sample. One process that reads one file after the other mostly waits.
+            A cold read waits for the storage however small the sample is. A process that reads one file after the other
+            spends most of its time waiting. The cost is the wait that was measured.
 
         What to try
-            More workers than cores, where the forecast says that they gain: they wait at the same time. Then copy the
-            data to a local disk once, or store many samples in few large files (shards, an array to be mapped, a
-            database) and read them in order. What fits into memory is fast from the second epoch on by itself.
+            Copy the data to a local disk once, or pack many samples into few large files (shards, a memory-mapped
+            array, a database) and read them in order. More workers help only as long as the forecast gives a gain: then
+            they wait at the same time. Data that fits into memory is fast from the second epoch on without any change.
+
+        In code
+            # sick
+            image = np.load(f"/mnt/nfs/images/{i}.npy")  # in __getitem__: one small file per sample
+            # cured
+            images = np.load("/local/images.npy", mmap_mode="r")  # in __init__: one large file
+            image = images[i]  # in __getitem__
 
         When to leave it
-            In the first epoch over data that fits into memory: the next one reads from the page cache. When the storage
-            delivers all it can (the evidence says how much that is): more workers then only share it.
+            Leave it in the first epoch if the data fits into memory: the next epoch reads from the page cache. If the
+            storage is at its limit (the evidence gives its bandwidth), more workers only share it.
         """,
         (*NEEDS, "fetch_cpu_s", "fetch_stored_bytes"),
     ),
     Cause(
         "uneven-batches",
         """
-        A few batches take far longer to fetch than the rest, and the loop waits them out.
+        A few batches take far longer to fetch than the rest, and the loop waits for each of them.
 
         What it means
-            Most batches come quickly, some take many times as long (a cold file or shard, a slow server). Workers hand
-            batches over in order: all wait for the slow one. Without workers the loop itself waits for it.
+            Most batches come quickly, but some take many times as long: a cold file, a new shard, a slow server.
+            Workers deliver batches in order, so all of them wait for the slow one. Without workers the loop itself
+            waits for it.
 
         Why it costs you
-            When the batches fetched ahead are used up, nothing trains until the slow one is there, though the workers
-            may have time to spare.
+            Once the prefetched batches are used up, the model trains on nothing until the slow batch is there, although
+            the workers may have time to spare. The cost is the wait that was measured.
 
         What to try
-            Fetch further ahead (`prefetch_factor`), so that the batches in stock last as long as a slow one takes; find
-            out what makes the slow ones slow; have the next shard on a local disk before its first batch is due.
+            Raise `prefetch_factor`, so that the prefetched batches last as long as a slow one takes. Find out what
+            makes those batches slow. Copy the next shard to a local disk before its first batch is due.
+
+        In code
+            # sick
+            loader = DataLoader(dataset, batch_size=64, num_workers=4)  # prefetch_factor=2
+            # cured
+            loader = DataLoader(dataset, batch_size=64, num_workers=4, prefetch_factor=8)
 
         When to leave it
-            When memory is short: every batch fetched ahead lies in it. Where the slow fetches compute or wait for a
-            core, the work is the same however it is spread (slow-getitem).
+            Leave it if memory is short: every prefetched batch takes memory. If the slow fetches compute or wait for a
+            core, prefetching does not help (slow-getitem).
         """,
         (*NEEDS, "fetch_median_s", "fetch_p99_s", "consumer_s"),
     ),
     Cause(
         "workers-wait-for-each-other",
         """
-        Workers wait for each other: with more of them, each fetch takes longer, and no more batches arrive.
+        The workers wait for each other: with more workers each fetch takes longer, and no more batches arrive.
 
         What it means
-            Something in the fetch serves one worker at a time: a lock, one connection or file handle that all share, a
-            server's rate limit. Two runs with different numbers of workers show it: with more workers a fetch waits
-            longer in proportion. One run alone cannot tell this from a server that is only slow.
+            The fetch uses something that serves one worker at a time: a lock, a shared connection or file handle, a
+            server's rate limit. Two runs with different numbers of workers show it, because the time of a fetch grows
+            with their number. One run alone cannot tell this from a slow server.
 
         Why it costs you
-            The loop waits for batches at the pace of that one thing, however many workers there are. Each worker still
-            costs memory and a start.
+            Batches arrive no faster, however many workers there are, and each worker still takes memory and time to
+            start. The cost is the wait that was measured.
 
         What to try
-            Let each worker open its own file or connection, in `worker_init_fn` or at the first `__getitem__`. Shorten
-            what happens under the lock: read under it, decode outside. Ask for many samples in one request, raise the
-            rate limit, or copy the data to a local disk.
+            Open a file or connection of its own in each worker, in `worker_init_fn` or at the first `__getitem__`. Hold
+            the lock only while reading, and decode after releasing it. Request many samples at once, raise the rate
+            limit, or copy the data to a local disk.
+
+        In code
+            # sick
+            with shared_lock:
+                image = decode(archive.read(name))
+            # cured
+            if self.archive is None:  # in __getitem__: each worker opens its own
+                self.archive = zipfile.ZipFile(self.path)
+            image = decode(self.archive.read(name))
 
         When to leave it
-            When the limit is a quota that you cannot change: then use as few workers as reach it.
+            If the limit is a quota that you cannot raise, use the fewest workers that reach it.
         """,
         (*NEEDS, "fetch_cpu_s"),
     ),
@@ -224,13 +276,12 @@ SHARDS: Final = Prescription(
     "numpy.save('images.npy', images); images = numpy.load('images.npy', mmap_mode='r')  # one large file",
 )
 SAME_SPEED: Final = Prescription(
-    text="Make batches take equally long: cache what is slow, copy the next shard to a local disk before its first "
-    "batch is due",
+    text="Cache the slow samples, and copy the next shard to a local disk before its first batch is due",
     safety=Safety.BY_HAND,
 )
 WHOLE_ITEMS: Final = Prescription(text="Let the dataset return whole batches", safety=Safety.BY_HAND, code=ONE_CALL)
 CHEAPER_COLLATE: Final = Prescription(
-    text="Vectorise collate_fn if it is yours; else give it less to do: prepare (tokenise, convert) all data once",
+    text="Vectorise collate_fn; if it belongs to a package, tokenise or convert the data once, before training",
     safety=Safety.BY_HAND,
     code="def collate_fn(samples): ...  # allocate the batch once, fill it with array operations",
 )
@@ -302,10 +353,10 @@ def _workers(vitals: Vitals, loader: LoaderSetup, count: int, seen: Forecast) ->
     own_s = (vitals.consumer_s or 0.0) / (vitals.batches_per_step or 1.0)
     return Finding(
         rule="too-few-workers" if now else "loader-without-workers",
-        headline=f"{_waits(vitals)}: {few if now else 'num_workers=0 loads batches in the loop itself.'}",
+        headline=f"{_waits(vitals)}: {few if now else 'num_workers=0 loads batches in the training process.'}",
         cost_share=vitals.steady_wait_share,
         evidence=(
-            f"{_fetch_parts(vitals)}; {'training' if vitals.backward_share else 'working'} on it takes "
+            f"{_fetch_parts(vitals)}; {'training' if vitals.backward_share else 'computing'} on it takes "
             f"{formatting.seconds(own_s)}",
             f"with {formatting.count(count, 'worker')} a step would take {formatting.seconds(seen.step_s)}, limited "
             f"by {seen.why}",
@@ -323,9 +374,9 @@ def _fetching(vitals: Vitals, loader: LoaderSetup) -> Finding:
     """The fetch itself is what takes long."""
     cheap, whole = _looks_up(vitals, loader), _whole_already(vitals, loader)
     idle = vitals.workers and fetched_s(vitals) < BUSY_SHARE * (vitals.step_wall_s or 0.0)
-    why = "though its workers have time to spare" if idle else "and more workers would not shorten it"
+    why = "though its workers have time to spare" if idle else "and more workers would not help"
     if not vitals.workers:
-        why = "and whole batches would save more of it than workers" if cheap else "and workers would not shorten it"
+        why = "and whole batches would save more than workers" if cheap else "and workers would not help"
     a_sample = "" if whole else " sample by sample"
     fetches = f"Fetching{a_sample} takes {formatting.share(vitals.steady_wait_share)} of the time"
     return Finding(
@@ -341,15 +392,15 @@ def _collating(vitals: Vitals, loader: LoaderSetup) -> Finding:
     """Putting samples together is at least half of the fetch."""
     cheap = _looks_up(vitals, loader)
     collate_s = min(vitals.collate_s or 0.0, vitals.fetch_wall_s or 0.0)
-    cpu = "" if vitals.collate_cpu_s is None else f", {formatting.seconds(vitals.collate_cpu_s)} of it computing"
+    cpu = "" if vitals.collate_cpu_s is None else f", {formatting.seconds(vitals.collate_cpu_s)} of it CPU time"
     cures = (whole_batches(loader), *((WHOLE_ITEMS,) if loader.dataset_kind != "iterable" else ()))
     return Finding(
         rule="slow-collate",
-        headline=f"{_waits(vitals)}, most of it for putting batches together ({loader.collate}).",
+        headline=f"{_waits(vitals)}: collating takes most of each fetch ({loader.collate}).",
         cost_share=vitals.steady_wait_share,
         evidence=(
-            f"collate takes {formatting.seconds(collate_s)} of the {formatting.seconds(vitals.fetch_wall_s or 0.0)} it "
-            f"takes to fetch a batch{cpu}",
+            f"collating takes {formatting.seconds(collate_s)} of the {formatting.seconds(vitals.fetch_wall_s or 0.0)} "
+            f"of a fetch{cpu}",
             *_seen(vitals),
         ),
         prescriptions=cures if cheap else (CHEAPER_COLLATE,),
@@ -360,7 +411,7 @@ def _storage(vitals: Vitals) -> Finding:
     """The fetch waits for a disk or a network drive, and more workers would not help."""
     return Finding(
         rule="slow-storage",
-        headline=f"{_waits(vitals)}: the storage delivers it too slowly.",
+        headline=f"{_waits(vitals)}: the storage is too slow.",
         cost_share=vitals.steady_wait_share,
         evidence=(_fetch_parts(vitals), *_seen(vitals)),
         prescriptions=(SHARDS,),
@@ -379,11 +430,11 @@ def _uneven(vitals: Vitals, loader: LoaderSetup) -> Finding:
         "time.",
         cost_share=vitals.steady_wait_share,
         evidence=(
-            f"fetching takes {formatting.seconds(median_s)} for most batches, {formatting.seconds(slow_s)} for the "
-            "slowest in a hundred",
-            f"prefetch_factor={ahead}: the batches fetched ahead last {formatting.seconds(stock_s)}"
+            f"a fetch takes {formatting.seconds(median_s)} for most batches, {formatting.seconds(slow_s)} for the "
+            "slowest 1 %",
+            f"prefetch_factor={ahead}: the prefetched batches last {formatting.seconds(stock_s)}"
             if fetchers
-            else "num_workers=0: none is fetched ahead",
+            else "num_workers=0: no batch is prefetched",
             *_seen(vitals),
         ),
         prescriptions=(*((further,) if further else ()), SAME_SPEED, *((SHARDS,) if stored_s(vitals) else ())),
@@ -445,8 +496,7 @@ def _storage_lines(vitals: Vitals) -> tuple[str, ...]:
     pace = stored * (vitals.batches_per_step or 1.0) / vitals.step_wall_s
     return (
         f"a fetch waits {formatting.seconds(waiting_s)} of its {formatting.seconds(vitals.fetch_wall_s or 0.0)} for "
-        f"the storage: {formatting.size(stored)} of the {formatting.size(read)} that it reads come from there, not "
-        "from memory",
+        f"the storage, which delivers {formatting.size(stored)} of the {formatting.size(read)} that it reads",
         f"the storage delivers {formatting.bandwidth(pace)} to this loop",
     )
 
@@ -494,4 +544,4 @@ def _further(vitals: Vitals, loader: LoaderSetup, fetchers: float) -> Prescripti
     best = min(max(wanted, 2 * now), PREFETCH_MOST, room)
     if best <= now:
         return None
-    return on_loader(loader, "prefetch_factor", best, f"Fetch {best} batches ahead in each worker")
+    return on_loader(loader, "prefetch_factor", best, f"Prefetch {best} batches in each worker")

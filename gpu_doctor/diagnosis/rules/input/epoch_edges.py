@@ -19,46 +19,62 @@ CAUSES: Final = (
     Cause(
         "workers-restart-each-epoch",
         """
-        Worker processes are started again for every epoch, and the loop waits for them.
+        The worker processes are started again for every epoch, and the loop waits for them.
 
         What it means
-            Without `persistent_workers` each epoch starts its own processes; until their first batches are there,
-            nothing trains. So does each pass over an evaluation loader with workers, which is counted here as well.
+            Without `persistent_workers` the loader starts new processes in each epoch, and the model trains on nothing
+            until their first batches arrive. Each pass over an evaluation loader with workers does the same, and counts
+            here too.
 
         Why it costs you
-            The start of a worker (fork or spawn, imports, opening files) is paid once an epoch and worker. Short epochs
-            pay most.
+            Every epoch pays for starting each worker: fork or spawn, imports, opening files. Short epochs suffer most.
+            The cost is the time that was measured beyond the fetch of a first batch.
 
         What to try
-            `persistent_workers=True`, of the evaluation loader too: the processes stay and only begin the next epoch.
-            Where a batch takes less to fetch than starting a worker or handing over costs: `num_workers=0`.
+            Set `persistent_workers=True`, in the evaluation loader too. If fetching a batch takes less time than
+            starting workers and handing batches over, use `num_workers=0`.
+
+        In code
+            # sick
+            loader = DataLoader(dataset, num_workers=4)
+            # cured
+            loader = DataLoader(dataset, num_workers=4, persistent_workers=True)
 
         When to leave it
-            When there is one epoch; when the dataset is changed between epochs and must reach the workers again.
+            Leave it if there is only one epoch, or if you change the dataset between epochs and the workers must see
+            the change.
         """,
         NEEDS,
     ),
     Cause(
         "slow-epoch-start",
         """
-        Each epoch starts with a long wait that starting workers does not explain: shuffling, or opening the data again.
+        Each epoch begins with a long wait, and starting workers is not the reason.
 
         What it means
-            The first batch of every epoch comes much later than the others. Before it, `iter(loader)` and the sampler
-            run in the loop itself: a random permutation of all indices as a Python list, the weights of a sampler, the
-            start of a stream's `__iter__` (listing files, reading an index).
+            The first batch of every epoch comes much later than the others. Before it, the loop itself runs
+            `iter(loader)` and the sampler: a random permutation of all indices as a Python list, the weights of a
+            sampler, or the start of a stream's `__iter__` that lists files and reads an index.
 
         Why it costs you
-            Nothing trains meanwhile, and workers do not help: the sampler runs in the training process. A permutation
-            is paid in full even where the epoch is left after a few batches.
+            The model trains on nothing meanwhile. Workers do not help, because the sampler runs in the training
+            process. The permutation covers all samples even if the epoch ends after a few batches. The cost is the wait
+            that was measured beyond the fetch of a first batch.
 
         What to try
-            Longer epochs, or none: keep one iterator. Draw with replacement (`RandomSampler(data, replacement=True,
-            num_samples=...)` draws 32 indices at a time), or shuffle shards and not samples. List files once, in
-            `__init__`.
+            Draw with replacement: `RandomSampler(data, replacement=True, num_samples=...)` draws 32 indices at a time.
+            Or shuffle shards instead of samples, list the files once in `__init__`, or keep one iterator for all
+            epochs.
+
+        In code
+            # sick
+            loader = DataLoader(data, batch_size=64, shuffle=True)  # each epoch draws all indices
+            # cured
+            sampler = RandomSampler(data, replacement=True, num_samples=64 * steps_per_epoch)
+            loader = DataLoader(data, batch_size=64, sampler=sampler)
 
         When to leave it
-            When real epochs are long, and only this run had short ones.
+            Leave it if your real epochs are long and only this run had short ones.
         """,
         NEEDS,
     ),
@@ -81,9 +97,9 @@ PERMUTATION: Final = (
     "Draw indices as they are needed, not all of them at the start of each epoch (a sample may then come twice)"
 )
 WEIGHTED: Final = (
-    "Draw no more than an epoch uses: all of `num_samples` are drawn when it starts, and about {samples} are used"
+    "Draw only the samples that an epoch uses, about {samples}: all `num_samples` are drawn when it starts"
 )
-STREAM: Final = "Start the stream once: let it run forever, keep one iterator, and list and open the files before it"
+STREAM: Final = "Start the stream once: keep one iterator that never ends, and list and open the files before it"
 SAMPLER: Final = (
     "Make the sampler start faster: compute once, in its `__init__`, what its `__iter__` computes each epoch"
 )
@@ -126,7 +142,7 @@ def _restarts(vitals: Vitals, loader: LoaderSetup, late: float, again: float) ->
     whose = [*(["epoch"] if late else []), *(["evaluation pass"] if again else [])]
     return Finding(
         rule="workers-restart-each-epoch",
-        headline=f"Workers are started again each {' and '.join(whose)}: the loop waits for them "
+        headline=f"Workers are restarted for each {' and '.join(whose)}: the loop waits for them "
         f"{formatting.share(late + again)} of the time.",
         cost_share=late + again,
         evidence=(*(_epochs(vitals, loader) if late else ()), *(_passes(vitals) if again else ())),
@@ -166,7 +182,7 @@ def _cures(vitals: Vitals, loader: LoaderSetup, late: float, again: float) -> tu
         text = "Fetch in the loop itself: that is faster than starting workers and handing batches over"
         cures.insert(0, on_loader(loader, "num_workers", 0, text, alone))
     if again:
-        text = f"Keep the workers of evaluation passes ({vitals.evaluation_passes} of them){' as well' if late else ''}"
+        text = f"Keep the evaluation loader's workers{' as well' if late else ''} ({vitals.evaluation_passes} passes)"
         code = "DataLoader(..., persistent_workers=True)  # of the evaluation data"
         cures.insert(0 if again > late else len(cures), Prescription(text, Safety.BY_HAND, code=code))
     return tuple(cures)
@@ -176,7 +192,7 @@ def _slow_start(vitals: Vitals, loader: LoaderSetup, late: float) -> Finding:
     """Epochs begin late though no worker is started for them."""
     stream = loader.dataset_kind == "iterable"
     over = f" over {formatting.count(loader.dataset_len, 'sample')}" if loader.dataset_len else ""
-    drawn = () if stream or not loader.sampler else (f"the loader draws from a {loader.sampler}{over}",)
+    drawn = () if stream or not loader.sampler else (f"the loader's sampler is a {loader.sampler}{over}",)
     text, code = (STREAM, ONE_PASS) if stream else (SAMPLER, "")
     if loader.sampler == "RandomSampler":
         text, code = PERMUTATION, DRAWING
@@ -185,8 +201,7 @@ def _slow_start(vitals: Vitals, loader: LoaderSetup, late: float) -> Finding:
         text, code = WEIGHTED.format(samples=used), FEWER.format(samples=used)
     return Finding(
         rule="slow-epoch-start",
-        headline=f"Epochs start late: the loop waits {formatting.share(late)} of the time for the first batch of an "
-        "epoch.",
+        headline=f"The loop waits {formatting.share(late)} of the time for the first batch of each epoch.",
         cost_share=late,
         evidence=(
             edge_line(vitals),

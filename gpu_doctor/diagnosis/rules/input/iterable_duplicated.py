@@ -1,18 +1,28 @@
-"""Every worker of an iterable-style dataset delivers all items: the loop trains on duplicates.
+"""Every worker of an IterableDataset delivers all items, so the loop trains on duplicates.
 
 What it means
-    The workers each run `__iter__` on their own copy of the dataset. Where that does not ask `get_worker_info()` which
-    worker it is, all of them yield the same items: an epoch with n workers has every item n times.
+    Each worker runs `__iter__` on its own copy of the dataset. If `__iter__` does not ask `get_worker_info()` which
+    worker it is in, all workers yield the same items, and an epoch with n workers has every item n times.
 
 Why it costs you
-    (n - 1) of n steps repeat work, an epoch is n times as long, and the batches hold the same items one after the
-    other, which is no longer the intended training.
+    (n - 1) of n steps repeat work, and an epoch takes n times as long. The batches also hold the same items one after
+    the other, which is not the training that you intended.
 
 What to try
-    Let each worker take its share, in `__iter__`: every n-th item, or its own files.
+    Give each worker its own share in `__iter__`: every n-th item, or its own files.
+
+In code
+    # sick
+    def __iter__(self):
+        yield from self.items()
+    # cured
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        first, step = (info.id, info.num_workers) if info else (0, 1)
+        yield from itertools.islice(self.items(), first, None, step)
 
 When to leave it
-    When the repetition is intended: random augmentation so strong that no two copies are alike.
+    Leave it if the repetition is intended, for example because random augmentation makes every copy different.
 """
 
 from gpu_doctor import formatting
@@ -65,7 +75,7 @@ def check(vitals: Vitals) -> Finding | None:
                 text="Let each worker take its share (an epoch then has as many samples as the dataset)",
                 safety=Safety.BY_HAND,
                 code=SHARDED,
-                changes="Items come once an epoch, so an epoch has fewer steps.",
+                changes="Each item comes once per epoch, so an epoch has fewer steps.",
             ),
         ),
     )

@@ -1,19 +1,24 @@
-"""The shared memory in which workers hand over batches is smaller than the batches that they prefetch.
+"""The shared memory for the workers' batches is smaller than the batches that they prefetch.
 
 What it means
-    A worker puts each batch's tensors into /dev/shm. Up to workers x prefetch_factor batches lie there at once; in
-    containers it often has no more than 64 MB (docker's default).
+    A worker puts each batch's tensors into /dev/shm. Up to `num_workers * prefetch_factor` batches are there at once.
+    In a container, /dev/shm often has only 64 MB (docker's default).
 
 Why it costs you
-    When it is full, the worker is killed by a bus error ("unable to write to file </torch_...", "insufficient shared
-    memory"), and the loop ends. It happens as soon as loading is faster than training for a while.
+    When it is full, a bus error kills the worker and the loop ends. The messages are "unable to write to file
+    </torch_...>" or "insufficient shared memory". It happens as soon as loading is faster than training for a while.
 
 What to try
-    More shared memory (`docker run --shm-size=8g` or `--ipc=host`; in Kubernetes an `emptyDir` with `medium: Memory` at
-    /dev/shm); fewer workers or a smaller prefetch_factor; smaller batches in flight (uint8 instead of float32).
+    Give the container more shared memory: `docker run --shm-size=8g` or `--ipc=host`, in Kubernetes an `emptyDir` with
+    `medium: Memory` at /dev/shm. Or use fewer workers, a smaller `prefetch_factor`, or smaller batches (uint8 instead
+    of float32).
+
+In code
+    $ df -h /dev/shm
+    $ docker run --shm-size=8g IMAGE
 
 When to leave it
-    When the sharing strategy is `file_system` on a larger disk.
+    Leave it if torch's sharing strategy is `file_system` and the disk is large.
 """
 
 import re

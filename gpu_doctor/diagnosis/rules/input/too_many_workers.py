@@ -1,21 +1,27 @@
-"""Workers cost more than they save: they outnumber the cores, or handing a batch over costs more than fetching it.
+"""The workers cost more time than they save.
 
 What it means
-    Either the fetch computes, the cores are taken, and there are more workers than cores: they wait for a core, not for
-    data. Or the data lies in memory: a batch is fetched in less time than it takes to get it out of a worker process,
-    so that the loop waits though batches lie ready.
+    Either the fetch computes and there are more workers than cores, so that workers wait for a core. Or the data is in
+    memory, and taking a batch over from a worker process takes longer than fetching it.
 
 Why it costs you
-    Switching between processes, cold caches and memory for every worker; on a CPU device the training itself waits too.
-    Each tensor of a batch goes through shared memory and a socket of its own, whatever it holds.
+    The loop waits although fewer workers would deliver sooner. Each worker also takes memory, and each tensor of a
+    batch passes through shared memory and a socket, however small it is. On a CPU, workers take cores from the
+    training.
 
 What to try
-    As many workers as cores that are really usable, or fewer: the forecast says how many are enough. For data in memory
-    none at all: `num_workers=0`.
+    Use the number of workers that the forecast gives, at most one per usable core. For data in memory use
+    `num_workers=0`.
+
+In code
+    # sick
+    loader = DataLoader(TensorDataset(x, y), batch_size=64, num_workers=8)
+    # cured
+    loader = DataLoader(TensorDataset(x, y), batch_size=64, num_workers=0)
 
 When to leave it
-    When the dataset waits for a disk or a network: then more workers than cores are right. Idle workers beside a loop
-    that is bound by its model cost memory, not time.
+    Leave it if the dataset waits for a disk or a network: more workers than cores are right then. Idle workers beside a
+    compute-bound loop cost memory, not time.
 """
 
 from gpu_doctor import formatting
@@ -35,7 +41,8 @@ def check(vitals: Vitals) -> Finding | None:
     count, seen = fewer
     workers = formatting.count(now, "worker")
     queued = vitals.fetch_queued_s or 0.0
-    why, text = f"{workers} share {formatting.cores(vitals.usable_cores)}", f"Load with {count} of them"
+    why = f"{workers} share {formatting.cores(vitals.usable_cores)}"
+    text = f"Load with {formatting.count(count, 'worker')}"
     if not count:
         why, text = f"handing a batch over from {workers} takes longer than fetching it", "Fetch in the loop itself"
     known = f", {formatting.seconds(queued)} of it waiting for a core" if queued else ""
@@ -44,7 +51,7 @@ def check(vitals: Vitals) -> Finding | None:
         headline=f"The loop waits for its workers {formatting.share(wait)} of the time: {why}.",
         cost_share=wait,
         evidence=(
-            f"a batch takes a worker {formatting.seconds(vitals.fetch_wall_s or 0.0)}{known}; the loop waits "
+            f"a worker takes {formatting.seconds(vitals.fetch_wall_s or 0.0)} for a batch{known}; the loop waits "
             f"{formatting.seconds(wait * (vitals.step_wall_s or 0.0))} in each step",
             f"with num_workers={count} a step would take {formatting.seconds(seen.step_s)}",
             *stock_line(vitals),

@@ -1,20 +1,28 @@
-"""Worker processes cannot be started: what they need cannot be sent to them from a notebook or a script's top level.
+"""The loader's worker processes cannot start, because the dataset or its functions cannot be sent to them.
 
 What it means
-    Where workers are spawned (macOS, Windows, Python 3.14's forkserver on Linux), dataset and collate function travel
-    by pickle, and the worker imports their module again. A notebook's cells are no module; a lambda, an open file or a
-    lock cannot be pickled at all.
+    macOS and Windows spawn workers, and Python 3.14 on Linux uses a forkserver. There, the dataset and `collate_fn` are
+    pickled, and the worker imports the module that defines them. Classes from a notebook's cell are in no module, and
+    lambdas, open files and locks cannot be pickled.
 
 Why it costs you
-    The loader either fails with a pickling error or "exited unexpectedly", or stays without workers: then fetch and
-    training take turns.
+    Either the loader fails with a pickling error or "exited unexpectedly", or it has to stay without workers, and then
+    fetching and training take turns.
 
 What to try
-    Write the classes into a module (`%%writefile my_data.py` in a cell, then `from my_data import Rows`); open files in
-    the worker, at the first `__getitem__`; named functions instead of lambdas. On Linux `fork` avoids all of it.
+    Write the classes into a module. Open files in the worker, at the first `__getitem__`. Use named functions instead
+    of lambdas. On Linux, `multiprocessing_context="fork"` avoids all of this.
+
+In code
+    # sick
+    class Rows(Dataset): ...  # in a cell of the notebook
+    loader = DataLoader(Rows(), num_workers=4, collate_fn=lambda rows: stack(rows))
+    # cured
+    from my_data import Rows, stack  # written by a cell with %%writefile my_data.py
+    loader = DataLoader(Rows(), num_workers=4, collate_fn=stack)
 
 When to leave it
-    When the data is in memory and needs no workers.
+    Leave it if the data is in memory and needs no workers.
 """
 
 import re

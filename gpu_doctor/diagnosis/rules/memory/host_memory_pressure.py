@@ -1,19 +1,26 @@
-"""The host's memory is nearly used up, the process is swapped out, or the system has killed one to free memory.
+"""The host's memory is nearly full, the process is swapped out, or the system has killed a process.
 
 What it means
-    Hardly any memory is available any more (within the container's limit), or pages of the training process lie in
-    swap and are read back while it runs, or the system has killed a process to free memory.
+    Hardly any memory is available within the container's limit, or pages of the training process are in swap and are
+    read back while it runs, or the system has killed a process to free memory.
 
 Why it costs you
-    Swapping turns memory accesses into disk accesses. When nothing is left, the system kills a process: often a loader
-    worker ("killed by signal: Killed"), or the whole kernel without a word.
+    It is a risk and has no price. Swapping turns memory accesses into disk accesses. When nothing is left, the system
+    kills a process: often a loader worker ("killed by signal: Killed"), or the whole kernel without a message.
 
 What to try
-    Fewer workers, where these hold much of it: each has its own copy of what it writes to, and reference counts are
-    writes. Numpy arrays instead of lists of Python objects, memory-mapped files, a smaller prefetch_factor.
+    Use fewer workers if they hold much of the memory: each copies the pages that it writes to, and Python writes to an
+    object to count its references. Use NumPy arrays instead of lists of Python objects, memory-mapped files, or a
+    smaller `prefetch_factor`.
+
+In code
+    # sick
+    data = numpy.load("data.npy")
+    # cured
+    data = numpy.load("data.npy", mmap_mode="r")  # all processes share its pages
 
 When to leave it
-    When the memory is another program's that will end soon.
+    Leave it if the memory belongs to another program that will end soon.
 """
 
 import re
@@ -62,7 +69,7 @@ def check(vitals: Vitals) -> Finding | None:
         evidence.append(
             f"its {formatting.count(vitals.workers, 'worker')} may use up to {formatting.size(theirs)} of their own"
         )
-    headline = "The process is being swapped out and read back." if swapping else "The host's memory is nearly used up."
+    headline = "The process's memory is swapped out." if swapping else "The host's memory is nearly used up."
     headline = headline.replace(".", f": {formatting.size(left)} of {formatting.size(total)} is left.")
     if killed:  # what was left when a reading was taken tells less: memory may fill between two of them
         headline = f"The memory of {formatting.size(total)} ran out: the system killed a process."

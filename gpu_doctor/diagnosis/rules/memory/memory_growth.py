@@ -1,24 +1,35 @@
-"""Memory grows from step to step and will be full: something of every step is kept.
+"""Memory grows from step to step until it is full: the loop keeps something of every step.
 
 What it means
-    What torch holds on the GPU, or what the process holds on the host, rises at a steady rate that does not flatten,
-    which a cache or an allocator that warms up does.
+    The memory that torch holds on the GPU, or that the process holds on the host, rises at a steady rate. A cache or an
+    allocator that warms up would flatten.
 
 Why it costs you
-    Nothing until it is full; then the run ends, often after hours. Most often a list or a sum keeps a loss or an output
-    with the whole graph behind it: every activation of every step. Or something keeps the batches: a list, a replay
-    memory without a bound, or `itertools.cycle(loader)`, which keeps all batches of its first pass to repeat them.
+    It is a risk and has no price: it costs nothing until the memory is full. Then the run ends, often after hours. The
+    usual cause is a list or a sum that keeps a loss or an output with its whole graph, that is every activation of
+    every step. Or something keeps the batches: a list, a replay memory without a limit, or `itertools.cycle(loader)`,
+    which stores the batches of its first pass to repeat them.
 
 What to try
-    Keep numbers, not tensors: `losses.append(loss.item())`. On a GPU, where reading each step would make the loop wait,
-    `.detach()`; on a CPU that is not enough, since small tensors that live on pin the heap around them (23 kB a step
-    were measured, 35 kB with the graph). Evaluate under `torch.inference_mode()`. A loop that predicts keeps its
-    outputs on purpose; they are named only where they will not fit, and can be written to a file as they come. Instead
-    of `itertools.cycle(loader)`, a generator that begins the loader anew: it also shuffles and augments anew. A memory
-    of past samples gets a bound: `collections.deque(maxlen=...)`.
+    Keep numbers, not tensors. On a GPU, where reading a number in each step makes the loop wait, keep `loss.detach()`.
+    On a CPU that is not enough, because small tensors that stay alive pin the heap around them. Evaluate under
+    `torch.inference_mode()`. If a loop that predicts cannot hold all its outputs, write them to a file as they come.
+    Replace `itertools.cycle(loader)` by a generator that restarts the loader, which also shuffles and augments again.
+    Limit a memory of past samples: `collections.deque(maxlen=...)`.
+
+In code
+    # sick
+    losses.append(loss)
+    batches = itertools.cycle(loader)
+    # cured
+    losses.append(loss.item())
+    def forever(loader):
+        while True:
+            yield from loader
+    batches = forever(loader)
 
 When to leave it
-    When the growth is intended and ends in time, such as a cache of the dataset that fits.
+    Leave it if the growth is intended and ends in time, such as a cache of a dataset that fits.
 """
 
 import re
@@ -60,7 +71,7 @@ SNAPSHOT = (
 )
 """What shows whether the tensors of earlier steps are kept, on a CPU and on a GPU."""
 EVALUATED = Prescription(
-    "Run what is not trained on without recording gradients",
+    "Run passes that do not train without recording gradients",
     Safety.BY_HAND,
     code="with torch.inference_mode():\n    ...",
 )
@@ -76,16 +87,16 @@ CYCLE = "itertools.cycle"
 CYCLES = re.compile(r"\bcycle\(")
 """In the text of a cell whose iterator has no name."""
 ANEW = Prescription(
-    "Begin the loader anew instead of repeating kept batches",
+    "Restart the loader instead of repeating stored batches",
     Safety.BY_HAND,
     code="def forever(loader):\n    while True:\n        yield from loader\nbatches = forever(loader)",
-    changes="Each pass is shuffled and augmented anew.",
+    changes="Each pass is shuffled and augmented again.",
 )
 BOUNDED = Prescription(
-    "Keep no whole batches, or so many at most",
+    "Keep no whole batches, or limit their number",
     Safety.BY_HAND,
     code="kept = collections.deque(maxlen=1000)  # import collections",
-    changes="Older ones are forgotten.",
+    changes="The oldest are dropped.",
 )
 
 
@@ -104,7 +115,7 @@ def check(vitals: Vitals) -> Finding | None:
     named = kept[0] if kept else None
     because = f": line {named.line} keeps `{named.value}` of every step" if named is not None else ""
     if named is None and vitals.graphs_kept:
-        because = ": the graph behind every step's output is kept"
+        because = ": the loop keeps the graph of every step's output"
     graphs = kept or vitals.graphs_kept
     cures = (*((EVALUATED,) if graphs else ()), WRITTEN) if vitals.predicts else _cures(kept, vitals.on_gpu)
     return Finding(
@@ -225,7 +236,7 @@ def _cures(kept: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:
     if kept:
         return (first, EVALUATED)
     seek = Prescription(
-        "Find what is kept: lists, sums and dictionaries that outlive the step",
+        "Find the lists, sums and dictionaries that keep tensors beyond their step",
         Safety.BY_HAND,
         code=SNAPSHOT if on_gpu else COUNTED,
     )

@@ -14,46 +14,60 @@ CAUSES: Final = (
     Cause(
         "near-out-of-memory",
         """
-        The peak of memory is so near to what the GPU has that a slightly larger batch ends the run.
+        The peak of memory is so close to the GPU's limit that a slightly larger batch ends the run.
 
         What it means
-            At its peak the run needed more than 90 % of the GPU's memory: what torch had allocated, and what CUDA
-            itself and other processes hold beside it.
+            At its peak the run needed more than 90 % of the GPU's memory: what torch had allocated, plus what CUDA
+            itself and other processes hold.
 
         Why it costs you
-            Nothing yet, or some: when memory is short the allocator releases its cache and asks again, and each time
-            the GPU stands still. A longer sentence, a larger image or an evaluation with another batch size ends the
-            run.
+            It is a risk and has no price. When memory is short, the allocator releases its cache and tries again, and
+            the GPU stands still each time. A longer sentence, a larger image or an evaluation with another batch size
+            ends the run.
 
         What to try
-            Half the batch with two micro-batches a step (the same gradients, but for batch statistics),
-            `checkpoint(block, h)` instead of `block(h)`, half precision, and `torch.inference_mode()` in evaluations.
-            Predictions: that mode first, and a smaller batch, which changes nothing in them.
+            Halve the batch and accumulate two micro-batches per step: the gradients are the same except for batch
+            statistics. Or use activation checkpointing, half precision, and `torch.inference_mode()` in evaluations.
+            For predictions, use that mode first and then a smaller batch, which changes nothing in the results.
+
+        In code
+            # sick
+            h = block(h)
+            # cured
+            h = torch.utils.checkpoint.checkpoint(block, h, use_reentrant=False)
 
         When to leave it
-            When all batches have one size, evaluation was in the run, and no retry was counted: then it just fits.
+            Leave it if all batches have one size, the run included an evaluation, and no retry was counted.
         """,
         ("peak_bytes", "memory_total_bytes", "peak_share"),
     ),
     Cause(
         "fragmented-memory",
         """
-        The allocator holds far more of the GPU's memory than is in use, in pieces that are too small for new requests.
+        The allocator holds far more of the GPU's memory than is in use, in pieces too small for new requests.
 
         What it means
-            torch keeps freed memory in blocks. Where sizes change from step to step, blocks are split, and a large
-            request fits into no piece although the sum is there.
+            torch keeps freed memory in blocks. If sizes change from step to step, it splits the blocks, and a large
+            request fits into no piece although the sum would suffice.
 
         Why it costs you
-            When a request fits nowhere, the allocator gives everything back and asks the driver again: the GPU stands
-            still meanwhile, and the run may end out of memory with gigabytes unused.
+            It is a risk and has no price. When a request fits nowhere, the allocator returns everything and asks the
+            driver again, and the GPU stands still meanwhile. The run may end out of memory with gigabytes unused.
 
         What to try
-            `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, which joins free pieces. Pad or bucket inputs to few
-            sizes. Run the largest batch first.
+            Set `expandable_segments:True`, which joins free pieces. Pad or bucket the inputs to few sizes. Run the
+            largest batch first.
+
+        In code
+            # sick
+            import torch
+            # cured
+            import os
+            os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+            import torch  # after it
 
         When to leave it
-            When no allocation had to be retried and nothing else needs the memory.
+            Leave it if no allocation had to be retried and nothing else needs the memory.
         """,
         ("peak_bytes", "memory_total_bytes", "reserved_peak_bytes"),
     ),
@@ -142,7 +156,7 @@ def _fragmented(vitals: Vitals, peak: float, total: float) -> Finding | None:
         evidence=(
             f"torch has reserved {formatting.size(reserved)} of {formatting.size(total)}, of which at most "
             f"{formatting.size(peak)} was used",
-            *((f"free pieces inside of blocks in use: {formatting.size(split)}",) if split else ()),
+            *((f"free pieces inside blocks in use: {formatting.size(split)}",) if split else ()),
             *retries(vitals),
         ),
         prescriptions=(SEGMENTS, FEW_SIZES),

@@ -1,20 +1,30 @@
-"""The run ended because memory did not suffice: what was asked for, what held the rest, and what would fit.
+"""The run ended because it ran out of memory.
 
 What it means
-    An allocation failed. On a GPU that is torch's allocator (its message says what was free and what was held); on the
-    host it is the system's.
+    An allocation failed. On a GPU, torch's allocator reports what was requested, what was free and what held the rest.
+    On the host, the system refused.
 
 Why it costs you
-    The run ended before its time, and what it had learnt since the last checkpoint is gone.
+    The run ended early, and everything learned since the last checkpoint is lost.
 
 What to try
-    In a loop that predicts, `torch.inference_mode()` first, if nothing turns gradients off yet. Then a smaller batch:
-    activations grow with it, while parameters, gradients and the optimizer's state do not. Where the memory is there
-    but in pieces, expandable segments; where other processes hold it, end them; where it came after many steps that
-    fitted, look for what is kept from step to step.
+    In a loop that predicts, use `torch.inference_mode()` first. Then use a smaller batch: activations shrink with it;
+    parameters, gradients and the optimizer's state do not. If the memory is there but in pieces, use expandable
+    segments. If other processes hold it, end them. If the error came after many steps that fitted, look for what the
+    loop keeps from step to step.
+
+In code
+    # sick
+    loader = DataLoader(dataset, batch_size=128)
+    # cured
+    loader = DataLoader(dataset, batch_size=64)
+    (criterion(model(x), y) / 2).backward()
+    if (i + 1) % 2 == 0:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
 
 When to leave it
-    When you were looking for the largest batch that fits: now you know.
+    Leave it if you were looking for the largest batch that fits.
 """
 
 from __future__ import annotations
@@ -44,7 +54,7 @@ NEIGHBOURS: Final = Prescription(
     "End the other processes on the card (often a forgotten kernel): see nvidia-smi", Safety.BY_HAND
 )
 MAPPED: Final = Prescription(
-    "Read the data as it is needed instead of holding all of it (memory-mapped files)", Safety.BY_HAND
+    "Map the data from a file instead of loading all of it (memory-mapped files)", Safety.BY_HAND
 )
 _SIZE: Final = r"([\d.]+) (bytes|KiB|MiB|GiB)"
 _UNITS: Final = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -76,12 +86,12 @@ class _Said:
     def words(self) -> str:
         """All of them, as evidence."""
         figures = {
-            "asked for": self.tried,
+            "requested": self.tried,
             "free on the card": self.free,
             "in use by torch": self.allocated,
             "held by torch in blocks that did not fit": self.cached,
             "held by other processes": self.others,
-            "of the card": self.total,
+            "on the card in all": self.total,
         }
         return ", ".join(f"{formatting.size(size)} {what}" for what, size in figures.items() if size is not None)
 
@@ -111,9 +121,9 @@ def _on_gpu(vitals: Vitals) -> Finding:
         cures.append(SEGMENTS)
     if vitals.steps >= LATE_STEPS:
         grows = (vitals.device_growth_bytes_per_step or 0.0) > 0
-        kept = "a larger batch, an evaluation, or what is kept from step to step"
+        kept = "look for a larger batch, an evaluation, or something that is kept from step to step"
         what = "memory had grown all along" if grows else kept
-        evidence.append(f"it came after {vitals.steps} steps that fitted: {what}")
+        evidence.append(f"{vitals.steps} steps fitted before: {what}")
     fixed = _fixed_bytes(vitals)
     never = fixed is not None and said.total is not None and fixed > said.total
     if never and fixed is not None:

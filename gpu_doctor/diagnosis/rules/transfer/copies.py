@@ -23,22 +23,31 @@ CAUSES: Final = (
     Cause(
         "many-small-transfers",
         """
-        Each step sends many small tensors to the GPU one by one; the calls cost more than the bytes.
+        Each step copies many small tensors to the GPU, and the calls take more time than the bytes.
 
         What it means
             A batch arrives in eight or more pieces of a few kilobytes (fields of a dictionary, masks, positions), or
-            the loop makes constants on the host and moves them over.
+            the loop creates constants on the host and copies them over.
 
         Why it costs you
-            Each copy costs the host several microseconds, and from pageable memory a wait, however few bytes it moves.
-            Pinning does not change that.
+            Each copy takes the host several microseconds, and a copy from pageable memory also makes it wait, however
+            few bytes it moves. Pinning does not change that. The cost is the time of the copies in which the GPU had
+            nothing else to do.
 
         What to try
-            Pack the pieces into one tensor in the collate and split it on the GPU: views cost nothing. Replace
-            `torch.arange(n).to(device)` by `torch.arange(n, device=device)`, once, before the loop.
+            Pack the pieces into one tensor in the collate and split it on the GPU: a split is a view and costs nothing.
+            Create constants on the GPU, once, before the loop.
+
+        In code
+            # sick
+            ids, mask, labels = (batch[key].to(device) for key in ("ids", "mask", "labels"))
+            positions = torch.arange(ids.shape[1]).to(device)
+            # cured
+            ids, mask, labels = batch["packed"].to(device).unbind()  # stacked in the collate
+            positions = torch.arange(ids.shape[1], device=device)
 
         When to leave it
-            When the GPU has other work queued meanwhile.
+            Leave it if the GPU has other work queued during the copies.
         """,
         (*NEEDS, "traffic", "transfer_share", "caught_up_share"),
     ),
@@ -48,63 +57,81 @@ CAUSES: Final = (
         Batches are copied to the GPU from pageable memory, and the GPU waits for the copies.
 
         What it means
-            The batch lies in ordinary memory. The driver first copies it into a pinned buffer, and the host stands
-            still until that is done; such a copy cannot overlap with anything.
+            The batch is in ordinary memory. The driver first copies it into a pinned buffer, and the host waits
+            meanwhile. Such a copy does not overlap with computing.
 
         Why it costs you
-            The GPU reads pinned memory itself, and with `non_blocking=True` the host goes on. The cost is the time in
-            which the GPU did nothing but copy. GPU: not yet run on one.
+            From pinned memory the GPU reads by itself, and with `non_blocking=True` the host goes on. The cost is the
+            time in which the GPU did nothing but copy. This rule has not run on a real GPU yet.
 
         What to try
-            Replace `DataLoader(dataset)` and `batch.to(device)` by `DataLoader(dataset, pin_memory=True)` and
-            `batch.to(device, non_blocking=True)`. Pinning takes time too: a loader with workers pins in a thread of its
-            own, one without pins in the loop. Copies that still show can be made on a stream of their own, one batch
-            ahead.
+            Set `pin_memory=True` in the loader and copy with `non_blocking=True`. Pinning takes time too: a loader with
+            workers pins in a thread of its own, a loader without workers pins in the loop. If the copies still show,
+            make them on a stream of their own, one batch ahead.
+
+        In code
+            # sick
+            loader = DataLoader(dataset, num_workers=4)
+            batch = batch.to(device)
+            # cured
+            loader = DataLoader(dataset, num_workers=4, pin_memory=True)
+            batch = batch.to(device, non_blocking=True)
 
         When to leave it
-            When host memory is scarce: pinned pages cannot be swapped.
+            Leave it if host memory is scarce: the system cannot swap pinned pages.
         """,
         (*NEEDS, "pageable_share", "loader"),
     ),
     Cause(
         "blocking-transfer",
         """
-        Batches lie in pinned memory, but the loop waits for each copy: `non_blocking=True` is missing.
+        Batches are in pinned memory, but the loop waits for each copy: `non_blocking=True` is missing.
 
         What it means
-            `.to(device)` waits until the copy is done, and before that until all work queued on the GPU is done.
-            Pinning makes the copy faster; only `non_blocking=True` lets the host go on.
+            `.to(device)` returns only when the copy is done, and the copy starts only when all work queued before it is
+            done. Pinning makes the copy faster, but only `non_blocking=True` lets the host go on.
 
         Why it costs you
-            The host cannot launch the next step while it waits. When the copy is done the GPU's queue is empty, and it
-            idles until the next launches arrive.
+            While the host waits it cannot launch the next step. When the copy is done, the GPU's queue is empty, and
+            the GPU idles until new launches arrive. The cost is the time of the copies and this idle time.
 
         What to try
-            Replace `batch.to(device)` by `batch.to(device, non_blocking=True)`.
+            Pass `non_blocking=True` to `.to(device)`.
+
+        In code
+            # sick
+            batch = batch.to(device)
+            # cured
+            batch = batch.to(device, non_blocking=True)
 
         When to leave it
-            When the loop overwrites the pinned buffer right after the copy: the GPU would get the new values.
+            Leave it if the loop overwrites the pinned buffer right after the copy: the GPU would read the new values.
         """,
         (*NEEDS, "traffic", "transfer_share", "gpu_gap_share"),
     ),
     Cause(
         "slow-link",
         """
-        The GPU waits for copies, and its PCIe link has fewer lanes or a lower generation than card and slot allow.
+        The GPU waits for copies, and its PCIe link is narrower or slower than card and slot allow.
 
         What it means
-            Even while the GPU works, the link is narrower or slower than card and slot together could make it. A slot
-            of an older generation than the card is no fault of the link: only another machine changes that.
+            Even while the GPU works, the link has fewer lanes or a lower generation than card and slot support
+            together. A slot of an older generation than the card is not reported: only another machine would change
+            that.
 
         Why it costs you
-            Copies take longer by the ratio of the bandwidths. Only the part that the GPU waits for is counted.
+            Copies take longer by the ratio of the two bandwidths. The cost is a bound: the part of the copies that the
+            GPU waits for, times what the full link would save.
 
         What to try
-            Another riser or slot, or the slot's setting in the BIOS; on a rented machine, another one. Meanwhile send
-            fewer bytes: `x.to(device).float().div_(255)` instead of `x.float().div_(255).to(device)`.
+            Use another riser or slot, or change the slot's setting in the BIOS. On a rented machine, ask for another
+            one. Meanwhile send fewer bytes: send uint8 and convert on the GPU.
+
+        In code
+            $ nvidia-smi -q | grep -A 8 "GPU Link Info"  # generation and width: current and maximum
 
         When to leave it
-            When the GPU computes while data is copied: the link is fast enough then.
+            Leave it if the GPU computes while data is copied: the link is fast enough then.
         """,
         (*NEEDS, "pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max"),
     ),
@@ -115,19 +142,24 @@ CAUSES: Final = (
 
         What it means
             Data often travels in a wide form: images as float32 instead of uint8 (4 times the bytes), classes as
-            one-hot vectors instead of indices, padding that nobody needs.
+            one-hot vectors instead of indices, padding that nothing uses.
 
         Why it costs you
-            The copy is in the same queue as the kernels, unless the loop copies on a stream of its own: while it runs,
-            nothing is computed.
+            The copy is in the same queue as the kernels, unless the loop copies on a stream of its own. While it runs,
+            the GPU computes nothing. The cost is this time.
 
         What to try
-            Replace `x.float().div_(255).to(device)` by `x.to(device).float().div_(255)`: send uint8 or indices and
-            convert on the GPU. Crop and resize before the copy. Keep a small dataset on the GPU. Copy the next batch on
-            a stream of its own while the GPU computes.
+            Send uint8 or indices and convert on the GPU. Crop and resize before the copy. Keep a small dataset on the
+            GPU. Copy the next batch on a stream of its own while the GPU computes.
+
+        In code
+            # sick
+            x = x.float().div_(255).to(device)
+            # cured
+            x = x.to(device).float().div_(255)  # x is uint8: a quarter of the bytes
 
         When to leave it
-            When the copies are a small part of a step that waits for something else.
+            Leave it if the copies are a small part of a step that waits for something else.
         """,
         (*NEEDS, "traffic"),
     ),
@@ -167,7 +199,7 @@ AHEAD: Final = Prescription(
 SEATED: Final = Prescription(
     "Seat the card in a full-width slot; check link speed and power saving (ASPM) in the BIOS",
     Safety.BY_HAND,
-    code="!nvidia-smi -q -d PERFORMANCE | grep -i -A3 pcie",
+    code='!nvidia-smi -q | grep -A 8 "GPU Link Info"',
 )
 
 
@@ -226,7 +258,7 @@ def _pageable(vitals: Vitals, exposed: float) -> Finding:
         code="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
     ).expecting(forecast(vitals, {"pin_memory": True}))
     if not vitals.workers:
-        text = "Pin the loader's batches in a worker's thread: without workers the loop pins each batch itself"
+        text = "Pin the loader's batches, with a worker: without workers the loop pins each batch itself"
         pinned = replace(pinned, text=text, code=pinned.code.replace("...", "num_workers=1"))
     cost = gpu_pace.at_most(vitals, exposed)
     return Finding(
@@ -255,11 +287,11 @@ def _blocking(vitals: Vitals, cost: float) -> Finding:
         cost_share=cost,
         evidence=(
             f"{waits} copies from pinned memory without non_blocking=True",
-            f"they hold the host up for {formatting.seconds(held_s)} a step; {_copied(vitals)}",
+            f"the host waits {formatting.seconds(held_s)} a step for them; {_copied(vitals)}",
         ),
         prescriptions=(
             Prescription(
-                text="Copy without waiting",
+                text="Copy with non_blocking=True",
                 safety=Safety.SAFE,
                 settings={"non_blocking": True},
                 code="batch = batch.to(device, non_blocking=True)",
@@ -281,8 +313,8 @@ def _slow_link(vitals: Vitals, exposed: float) -> Finding | None:
     return Finding(
         rule="slow-link",
         kind="at-most",
-        headline=f"The GPU's link is slow: PCIe gen {gen} x{width}, while card and slot can do gen {best_gen} "
-        f"x{best_width}; that takes at most {formatting.share(cost)} of the time.",
+        headline=f"The GPU's link runs at PCIe gen {gen} x{width} instead of gen {best_gen} x{best_width}: at most "
+        f"{formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
             f"the GPU waits for copies {formatting.share(exposed)} of the time; {_copied(vitals)}",
@@ -296,12 +328,11 @@ def _heavy(vitals: Vitals, exposed: float) -> Finding:
     traffic, nbytes = vitals.traffic, vitals.transfer_bytes_per_step or 0.0
     wide = traffic.wide_bytes / traffic.to_device_bytes if traffic is not None and traffic.to_device_bytes else 0.0
     cost = gpu_pace.at_most(vitals, exposed)
-    link = (f"they take {vitals.link_name}",) if vitals.link_bytes_per_s is not None else ()
+    link = (f"the copies go over {vitals.link_name}",) if vitals.link_bytes_per_s is not None else ()
     return Finding(
         rule="heavy-transfer",
         kind="lost",
-        headline=f"{formatting.size(nbytes)} a step are copied to the GPU, which waits for them "
-        f"{formatting.share(cost)} of the time.",
+        headline=f"The GPU waits {formatting.share(cost)} of the time for copies: {formatting.size(nbytes)} a step.",
         cost_share=cost,
         evidence=(f"{_copied(vitals)}, {formatting.share(wide)} of the bytes in large float tensors", *link),
         prescriptions=(NARROW, AHEAD) if wide >= MOSTLY else (AHEAD,),

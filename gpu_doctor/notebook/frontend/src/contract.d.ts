@@ -243,12 +243,14 @@ export interface Advice {
   page: Paragraph[];
 }
 
-/** A part of a rule's page. */
+/** A part of the page of a cause. */
 export interface Paragraph {
   /** Empty for the first. */
   title: string;
-  /** What stands between backticks is code. */
+  /** Text between backticks is code. */
   text: string;
+  /** All of `text` is code: it is shown as it is. */
+  code: boolean;
 }
 
 /** Where a mean step goes. */

@@ -62,7 +62,8 @@ export function advicePart(advice, { words }, held, panel, where) {
  * @param {import("./contract").Paragraph[]} page
  */
 function pagePart(page) {
-  return h("div", { class: "gd-page" }, page.map((one) => [one.title ? h("b", {}, one.title) : null, h("p", {}, worded(one.text))]));
+  return h("div", { class: "gd-page" }, page.map((one) => [one.title ? h("b", {}, one.title) : null,
+    one.code ? h("pre", {}, one.text) : h("p", {}, worded(one.text))]));
 }
 
 /**

@@ -20,7 +20,7 @@ def card(loop: Loop, serves: float = 11040) -> Any:
 def test_sick() -> None:
     found = surely(RULE, card(Loop(setup=BUILD)))
     assert found.kind == "at-most" and found.first and found.cost_share == pytest.approx(1.0, abs=0.01)
-    assert "470.82.01 serves CUDA 11.4" in found.evidence[0] and "CUDA 11" in found.prescriptions[1].text
+    assert "470.82.01 supports CUDA 11.4" in found.evidence[0] and "CUDA 11" in found.prescriptions[1].text
 
 
 def test_well() -> None:

@@ -67,4 +67,4 @@ def test_passes_now_and_then_are_not() -> None:
     fed = replace(recording, setup=replace(recording.setup, loaders=LOADERS))
     assert "epoch % 2" in sick(RULE, fed).prescriptions[0].code
     cure = sick(RULE, recording).prescriptions[0]
-    assert "epoch % 2" in cure.code and "evaluation: do it less often" in cure.text
+    assert "epoch % 2" in cure.code and "evaluation, run it less often" in cure.text

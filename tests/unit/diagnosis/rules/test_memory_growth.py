@@ -158,7 +158,7 @@ def test_graphs_that_outlive_their_steps_need_no_near_limit(source: str) -> None
         return far.but(setup={"kept_graphs": KeptGraphs(40, alive)})
 
     found = surely(RULE, held(grown, kept(40), available=400 * GIB))
-    named = "line 4 keeps `loss`" if source is KEEPS else "the graph behind every step's output is kept"
+    named = "line 4 keeps `loss`" if source is KEEPS else "keeps the graph of every step's output"
     assert named in found.headline and "all 40 steps" in found.evidence[1]
     assert asked(RULE, held(grown, kept(5), available=400 * GIB)) is None, "a list that is cleared each epoch"
     assert asked(RULE, held(grown, far, available=400 * GIB)) is None, "nobody looked"

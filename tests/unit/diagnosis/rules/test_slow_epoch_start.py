@@ -61,7 +61,7 @@ def test_a_weighted_draw_is_cut_to_what_an_epoch_uses() -> None:
     left = {"sampler": "WeightedRandomSampler", "dataset_len": 300_000, "batches": 9375}
     (cure,) = sick(RULE, SHUFFLING.but(steps_per_epoch=20, loader=left)).prescriptions
     said = re.search(r"num_samples=(\d+)\)", cure.code)
-    assert said is not None and 640 <= int(said[1]) <= 1000 and f"about {said[1]} are used" in cure.text
+    assert said is not None and 640 <= int(said[1]) <= 1000 and f"about {said[1]}:" in cure.text
 
 
 def test_a_weighted_draw_of_which_two_epochs_were_seen_is_not_cut_short() -> None:

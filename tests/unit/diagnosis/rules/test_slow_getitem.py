@@ -66,7 +66,7 @@ def test_the_code_is_for_the_loader_at_hand() -> None:
     assert "BatchSampler(loader.sampler, batch_size=128, drop_last=True)" in cure.code
     assert "__getitem__" not in cure.text
     own = sick(RULE, IN_MEMORY).prescriptions[0]
-    assert "`__getitem__` is then given the list" in own.text
+    assert "`__getitem__` then gets the list" in own.text
     theirs = sick(RULE, IN_MEMORY.but(loader={"batch_size": None, "sampler": "SequentialSampler"})).prescriptions[0]
     assert theirs.code.startswith("sampler = loader.batch_sampler\n")
 

@@ -70,7 +70,7 @@ def test_evaluation_passes_start_workers_too() -> None:
     assert found.cost_share == pytest.approx(alone.cost_share + kept, abs=0.01)
     assert "evaluation pass" in found.headline and any("5 evaluation passes" in one for one in found.evidence)
     knob, by_hand = found.prescriptions[:2]
-    assert by_hand.safety.value == "by-hand" and "(5 of them)" in by_hand.text
+    assert by_hand.safety.value == "by-hand" and "(5 passes)" in by_hand.text
     assert by_hand.predicted_speedup is None, "no forecast: try it"
     # A trial of the knob turns the training loader alone: its figure is as before.
     assert knob.settings == {"persistent_workers": True}
@@ -83,7 +83,7 @@ def test_one_epoch_with_many_evaluations_restarts_as_well() -> None:
     one_epoch = Loop(workers=2, fetch=5.0, fetch_cpu=4.0, evaluation=5.0)
     found = sick(RULE, evaluating(one_epoch))
     assert [bool(one.settings) for one in found.prescriptions] == [False]
-    assert "started again each evaluation pass:" in found.headline
+    assert "restarted for each evaluation pass:" in found.headline
 
 
 def test_evaluation_workers_that_stay_or_cost_their_batch_alone_are_left() -> None:
