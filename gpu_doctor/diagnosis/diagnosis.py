@@ -131,7 +131,7 @@ def _asked(rule: Rule, vitals: Vitals, quiet: Collection[str], few: bool) -> tup
         return [], silent
     try:
         found = rule.finds(vitals)
-    except Exception as error:  # one rule that fails must not take the others' findings away
+    except (Exception, SystemExit) as error:  # one rule that fails must not take the others' findings away
         return [], [*silent, *(Silence(name, failed(error)) for name, why in lacking.items() if not why)]
     return [one for one in found if one.rule not in hushes and (not few or one.rule in ends)], silent
 

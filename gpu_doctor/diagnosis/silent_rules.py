@@ -109,7 +109,7 @@ def no_gpu(setup: Setup) -> str:
     return "the loop does not train on the GPU" if setup.devices else NO_GPU
 
 
-def failed(error: Exception) -> str:
+def failed(error: BaseException) -> str:
     """The reason of a rule that raised."""
     return FAILED + " ".join(formatting.raised(error).split())[:200]
 

@@ -29,7 +29,8 @@ MOST_LINES: Final = 4096
 SHOWN_LINES: Final = 120
 SHOWN_AROUND: Final = 5
 KEPT_LOCK: Final = 0.9
-"""Of a switch interval: a look that had to wait so long met a thread that did not let Python's lock go by itself.
+"""Of a switch interval: a look that came so much later than the promptest one met a thread that did not let Python's
+lock go by itself. To wake a thread takes a machine some time, too, which the promptest look tells.
 Torch's operators do when they begin: looks at loops of them came that late in 1 of 50, looks at plain Python in 99 of
 100."""
 _TRAINS: Final = (FORWARD, NO_GRAD, LOSS, BACKWARD, OPTIMIZER)
@@ -56,6 +57,8 @@ class LineSampler:
         """A look fell into a later step than the first, which is warm-up: what was seen there is forgotten."""
         self.looks = 0
         """How often the running loop was looked at."""
+        self._promptest_s = float("inf")
+        """The least that a look was late, without waiting for a core."""
         self._early: dict[Place, float] = {}
         """Seconds by line, before the loop began."""
         self._before: int | None = None
@@ -67,18 +70,20 @@ class LineSampler:
         """One look: what the thread is doing there, the step clock finds out when it comes to that time.
 
         Args:
-            late_s: seconds by which it comes later than it was due.
+            late_s: seconds by which it comes later than it was due; 0 where it was not due at a certain time.
         """
         begin, before = self._clock(), self._before
         self._before = begin
-        if before is None:
-            return
         stack = stack_of(self._recorder.thread)
         frame = stack[0] if stack else None
         place = self._places.awaited(frame) or self._places.of(frame)
         end = self._clock()
-        waited_s = late_s - self._kernel.queued_s()  # for a core: that says nothing about Python's lock
-        kept = waited_s >= KEPT_LOCK * sys.getswitchinterval()
+        waited_s = max(late_s - self._kernel.queued_s(), 0.0)  # for a core: that says nothing about Python's lock
+        if late_s:
+            self._promptest_s = min(self._promptest_s, waited_s)
+        if before is None:
+            return
+        kept = waited_s - self._promptest_s >= KEPT_LOCK * sys.getswitchinterval()
         aside = kept or self._kernel.sleeps(self._recorder.thread)
         found = None if place is None else _Look(place, aside, self._places.generators(frame))
         # A thread that has to let the lock go stands still until ours runs. Where it stands then tells nothing of the

@@ -37,6 +37,8 @@ class Shapes:
         self.dtype = self.device = ""
         self.channels_last = False
         self._steps = self._cut = 0
+        self._whole = self._whole_forwards = 0
+        """Steps that were looked at from their begin, and their forwards: a window may open in the middle of a step."""
         self._timed: list[tuple[tuple[int, ...], bool, float]] = []
         """Shape, whether it was new, seconds: of steps with one forward."""
         self._open: list[tuple[tuple[int, ...], bool]] = []
@@ -68,6 +70,8 @@ class Shapes:
         """A step has ended; `seconds` None = it was not timed as a whole."""
         given, self._open = self._open, []
         self._steps += 1
+        if seconds is not None:
+            self._whole, self._whole_forwards = self._whole + 1, self._whole_forwards + len(given)
         if seconds is not None and len(given) == 1 and self._steps > WARM_STEPS and len(self._timed) < MOST_STEPS:
             self._timed.append((*given[0], seconds))
 
@@ -106,7 +110,8 @@ class Shapes:
 
     def facts(self, most: int = 0) -> InputFacts:
         """All of it, by now; `most` forwards of a step were looked at."""
-        steps = self._steps + self._cut
+        # Of a step with very many forwards only the first ones were looked at, and its end not.
+        told = (self._whole_forwards, self._whole) if self._whole else (self.looked_at, self._steps + self._cut)
         return InputFacts(
             looked_at=self.looked_at,
             shapes=len(self.counts),
@@ -117,7 +122,7 @@ class Shapes:
             new_shape_steps=self.new_steps,
             new_shape_s=self.new_shape_s(),
             new_late=sum(at >= self.looked_at / 2 for at in self._new_at),
-            per_step=self.looked_at / steps if steps else None,
+            per_step=told[0] / told[1] if told[1] else None,
             most_per_step=most,
             indices=self.indices,
         )

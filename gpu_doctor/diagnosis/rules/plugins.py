@@ -99,6 +99,6 @@ def _checked(check: Callable[[Vitals], Found], name: str) -> Callable[[Vitals], 
             raise ValueError(f"cost_share is {share!r}, and nothing prices a hint: None")
         if finding.kind != "hint" and (share is None or not math.isfinite(share) or not 0.0 <= share <= 1.0):
             raise ValueError(f"cost_share is {share!r}, not a share from 0 to 1")
-        return dataclasses.replace(finding, rule=name)
+        return dataclasses.replace(finding, rule=name, first=False)
 
     return checked

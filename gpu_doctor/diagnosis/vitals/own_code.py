@@ -42,8 +42,9 @@ def outside_lines(vitals: Vitals) -> list[LineCost]:
 
 
 def passes_lines(vitals: Vitals) -> list[LineCost]:
-    """The user's lines that run Python inside of forward and backward, while no operator of torch computes."""
-    return [one for one in vitals.lines_in("forward", "backward") if one.outside_torch and not one.in_torch]
+    """The user's lines that run Python inside of the phases that compute, while no operator of torch does."""
+    lines = vitals.lines_in("forward", "backward", "optimizer", "evaluation")
+    return [one for one in lines if one.outside_torch and not one.in_torch]
 
 
 def within_share(vitals: Vitals) -> float:

@@ -318,6 +318,8 @@ def _on_cpu(vitals: Vitals) -> Finding | None:
     if each_s is None or wait is None or not step_s or not backward or each_s > OPERATION_S or wait >= WAIT_SHARE:
         return None
     ahead = (vitals.forward_share or 0.0) - (vitals.no_grad_share or 0.0) + (vitals.loss_share or 0.0)
+    if (vitals.optimizer_share or 0.0) > vitals.passes_share:
+        return None  # the optimizer is a state of its own
     larger = larger_batch(vitals, text="Use a larger batch: it gives each operation more to do")
     if ahead > FORWARD_TIMES * backward or larger is None:
         return None  # part of the forward has no backward; or all data may lie in one batch: there is no larger one

@@ -308,7 +308,7 @@ def _what(vitals: Vitals, cause: str, share: float, lines: Sequence[LineCost]) -
     where = {
         "slow-generator": "goes into batches that your generator makes",
         "augmentation-in-loop": "goes into changing the loader's batch before the forward",
-        "python-in-forward": "is plain Python inside forward and backward",
+        "python-in-forward": f"is plain Python inside {joined(list(dict.fromkeys(one.phase for one in lines)))}",
     }.get(cause, f"is your own code outside {joined(('loading', *phases(vitals)))}")
     texts: dict[str, float] = {}
     for one in lines:
