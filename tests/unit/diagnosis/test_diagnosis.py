@@ -148,7 +148,7 @@ def test_what_takes_a_tenth_of_the_run_before_its_first_step_is_a_note(share: fl
     late = dataclasses.replace(recording.steps, start_s=recording.steps.start_s + share * lasted_s)
     read = dataclasses.replace(line("rows = read(path)", share), phase="before")
     found = diagnose(dataclasses.replace(recording, steps=late, duration_s=lasted_s, around=(read,)))
-    assert any("Before the first step" in one and "read(path)" in one for one in found.notes) is told
+    assert any("before the first step" in one and "read(path)" in one for one in found.notes) is told
     assert not found.findings, "it is no part of a step"
 
 
