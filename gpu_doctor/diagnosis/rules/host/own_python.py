@@ -305,10 +305,11 @@ def _finding(
 
 def _what(vitals: Vitals, cause: str, share: float, lines: Sequence[LineCost]) -> str:
     """What takes the time: one line, or code with its dearest line."""
+    computing = list(dict.fromkeys(one.phase for one in lines)) or ["forward"]
     where = {
         "slow-generator": "goes into batches that your generator makes",
         "augmentation-in-loop": "goes into changing the loader's batch before the forward",
-        "python-in-forward": f"is plain Python inside {joined(list(dict.fromkeys(one.phase for one in lines)))}",
+        "python-in-forward": f"is plain Python inside {joined(computing)}",
     }.get(cause, f"is your own code outside {joined(('loading', *phases(vitals)))}")
     texts: dict[str, float] = {}
     for one in lines:

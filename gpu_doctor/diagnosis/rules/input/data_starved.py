@@ -353,7 +353,7 @@ def _workers(vitals: Vitals, loader: LoaderSetup, count: int, seen: Forecast) ->
     own_s = (vitals.consumer_s or 0.0) / (vitals.batches_per_step or 1.0)
     return Finding(
         rule="too-few-workers" if now else "loader-without-workers",
-        headline=f"{_waits(vitals)}: {few if now else 'num_workers=0 loads batches in the training process.'}",
+        headline=f"{_waits(vitals)}: {few if now else 'num_workers=0 loads each batch between two steps.'}",
         cost_share=vitals.steady_wait_share,
         evidence=(
             f"{_fetch_parts(vitals)}; {'training' if vitals.backward_share else 'computing'} on it takes "
