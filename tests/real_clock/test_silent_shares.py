@@ -18,6 +18,7 @@ import torch
 import gpu_doctor
 from gpu_doctor.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.alone
 ROUGHLY = 0.25
 """Two runs of one program on a machine with neighbours differ by so much in a share."""
 
