@@ -9,6 +9,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.evidence import chore_line, dearest_lines, joined, phases
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals import own_code
+from gpu_doctor.diagnosis.vitals.debugging import aids_on
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
@@ -279,7 +280,12 @@ def _outside(vitals: Vitals) -> Iterator[Finding]:
 
 
 def _in_passes(vitals: Vitals) -> Iterator[Finding]:
-    """Python inside of forward and backward; on a GPU only where its queue runs dry."""
+    """Python inside of the phases that compute; on a GPU only where its queue runs dry.
+
+    A debugging aid runs Python at each operation: then these seconds are its own.
+    """
+    if aids_on(vitals):
+        return
     share = own_code.passes_share(vitals)
     if vitals.on_gpu:
         share = min(share, vitals.launching_share or 0.0) if vitals.gpu_outruns_host else 0.0

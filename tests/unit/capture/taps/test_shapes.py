@@ -95,3 +95,12 @@ def test_forwards_of_a_step_are_counted_and_cut_where_there_are_too_many() -> No
     facts = many.facts(most=40)
     assert (facts.per_step, facts.most_per_step) == (40.0, 40)
     assert math.isnan(facts.new_shape_s), "no step of it was timed"
+
+
+def test_a_step_that_was_looked_at_from_its_middle_is_no_whole_one() -> None:
+    shapes = Shapes()
+    for forwards, seconds in ((32, 1.0), (5, None), (32, 1.0), (7, None)):
+        for _ in range(forwards):
+            shapes.add(torch.empty(1, 4))
+        shapes.step(seconds)
+    assert shapes.facts().per_step == 32.0

@@ -18,14 +18,14 @@ KEEPING = Loop(forward=12.0, lines=(COMPUTES, KEPT))
 """12 of 18 ms are forwards, two thirds of them statistics."""
 
 
-@pytest.mark.parametrize("phase", ["forward", "backward"])
+@pytest.mark.parametrize("phase", ["forward", "backward", "optimizer", "evaluation"])
 def test_sick(phase: str) -> None:
     lines = tuple(replace(one, phase=phase) for one in KEEPING.lines)
     loop = KEEPING.but(forward=4.0, backward=4.0, lines=lines).but(**{phase: 12.0})
     found = sick(RULE, loop)
     assert found.cost_share == pytest.approx(0.4, abs=0.05)
     assert "self.seen.append" in found.headline and not any("self.w" in one for one in found.evidence)
-    assert named(loop) == [RULE] and diagnose(loop.recording()).bottleneck == "host"
+    assert named(loop)[0] == RULE and diagnose(loop.recording()).bottleneck == "host"
 
 
 def test_well() -> None:
@@ -33,6 +33,10 @@ def test_well() -> None:
     assert asked(RULE, KEEPING.but(lines=(COMPUTES, replace(KEPT, share=0.02)))) is None
     assert asked(RULE, KEEPING.but(lines=(COMPUTES, replace(KEPT, in_torch=True)))) is None, "torch's own Python"
     assert diagnose(KEEPING.but(lines=(COMPUTES,)).recording()).bottleneck == "compute"
+
+
+def test_what_a_debugging_aid_runs_is_its_own() -> None:
+    assert asked(RULE, KEEPING.but(setup={"flags": {"anomaly_mode": True}})) is None
 
 
 def test_two_looks_tell_nothing() -> None:
