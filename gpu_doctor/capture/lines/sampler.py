@@ -33,6 +33,9 @@ KEPT_LOCK: Final = 0.9
 lock go by itself. To wake a thread takes a machine some time, too, which the promptest look tells.
 Torch's operators do when they begin: looks at loops of them came that late in 1 of 50, looks at plain Python in 99 of
 100."""
+FUTEX: Final = (b"202", b"98")
+"""Number of the system call by which threads wait for each other, on x86-64 and on 64-bit ARM (98 is `getrusage` on the
+first, which waits for nothing)."""
 _TRAINS: Final = (FORWARD, NO_GRAD, LOSS, BACKWARD, OPTIMIZER)
 
 
@@ -78,12 +81,12 @@ class LineSampler:
         frame = stack[0] if stack else None
         place = self._places.awaited(frame) or self._places.of(frame)
         end = self._clock()
-        waited_s = max(late_s - self._kernel.queued_s(), 0.0)  # for a core: that says nothing about Python's lock
-        if late_s:
-            self._promptest_s = min(self._promptest_s, waited_s)
+        queued_s = self._kernel.queued_s()  # for a core: that says nothing about Python's lock
+        if late_s and not queued_s:
+            self._promptest_s = min(self._promptest_s, late_s)
         if before is None:
             return
-        kept = waited_s - self._promptest_s >= KEPT_LOCK * sys.getswitchinterval()
+        kept = late_s - queued_s - self._promptest_s >= KEPT_LOCK * sys.getswitchinterval()
         aside = kept or self._kernel.sleeps(self._recorder.thread)
         found = None if place is None else _Look(place, aside, self._places.generators(frame))
         # A thread that has to let the lock go stands still until ours runs. Where it stands then tells nothing of the
@@ -176,14 +179,25 @@ class _Kernel:
         return 0.0
 
     def sleeps(self, thread: int) -> bool:
-        """Whether a thread waits for something else than Python's lock: reading gives the lock away, and wakes it."""
+        """Whether a thread sleeps, or waits for a device, a file or a connection.
+
+        Who waits for another thread is left out: torch's operators wait so for the threads that compute with them. What
+        waits for Python's lock does not count either: reading gives the lock away, and wakes it.
+        """
         if thread not in self._native:
             found = (one.native_id for one in threading.enumerate() if one.ident == thread)
             self._native[thread] = next(found, None)
         with contextlib.suppress(OSError):
             text = self._read(f"/proc/self/task/{self._native[thread]}/stat")
-            return text[text.rfind(b")") + 2 :][:1] in (b"S", b"D")
+            asleep = text[text.rfind(b")") + 2 :][:1] in (b"S", b"D")
+            return asleep and self._call(self._native[thread]) not in FUTEX
         return False
+
+    def _call(self, native: int | None) -> bytes:
+        """Number of the system call in which a thread is; empty where that may not be read."""
+        with contextlib.suppress(OSError):
+            return self._read(f"/proc/self/task/{native}/syscall").split()[:1][0]
+        return b""
 
     def _read(self, path: str) -> bytes:
         if path not in self._files:

@@ -57,7 +57,8 @@ def test_no_operator_of_torch_ran(
     """In switch intervals: so much later than it was due a look came."""
     now = [0]
     recorder = begun(Recorder(clock=lambda: now[0]))
-    monkeypatch.setattr(module._Kernel, "queued_s", lambda _: queued_s * sys.getswitchinterval())
+    queued = iter((0.0, queued_s))
+    monkeypatch.setattr(module._Kernel, "queued_s", lambda _: next(queued) * sys.getswitchinterval())
     monkeypatch.setattr(module._Kernel, "sleeps", lambda *_: sleeps)
     sampler = LineSampler(recorder)
     for late in (1e-9, late_s * sys.getswitchinterval()):
