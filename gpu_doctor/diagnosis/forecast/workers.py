@@ -17,6 +17,9 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 BEST: Final = 0
 WORST: Final = 1
+THREADED: Final = 1.2
+"""Cores that the loop's own work uses, from which on it computes with several threads. An operator that does waits for
+the slowest of them: at worst, while a worker computes on the core of one, it takes twice as long."""
 START_MOST_S: Final = {"fork": 0.03, "forkserver": 3.0, "spawn": 3.0}
 """A bound where the run started no workers: starting one takes an epoch's begin this at most (a fork copies page
 tables, the others import torch again). It only widens a band."""
@@ -63,6 +66,10 @@ def _steady_s(s: Stages, workers: int, end: int) -> tuple[float, str]:
         f"the CPU work of loading and of the loop on {formatting.cores(s.cores[BEST])}": (s.fetch_cpu + s.host_cpu)
         / s.cores[end],
     }
+    threads = s.host_cpu / s.host[WORST] if s.host[WORST] > 0 else 0.0
+    if end == WORST and threads > THREADED and threads + fetchers > s.cores[end]:
+        slowed = s.host[WORST] + min(s.fetch_cpu, s.host[WORST])
+        took["the loop's threads, which share their cores with workers"] = slowed + s.handover[end]
     readers = max(s.workers, 1) * s.loaders
     if fetchers > readers:
         took["what workers wait for, which serves no more of them at once"] = s.alone[end] / readers

@@ -123,6 +123,16 @@ def test_on_a_busy_machine_other_programs_may_keep_their_cores() -> None:
     assert beside.low < 1.0 < alone.low and beside.high == pytest.approx(alone.high)
 
 
+def test_threads_of_the_training_may_wait_for_a_core_that_a_worker_computes_on() -> None:
+    loop = Loop(wait=4.0, fetch=4.0, fetch_cpu=4.0, forward=2.0, backward=2.0, cores=2.0)
+    for cpu_ms, pays in ((4.5, True), (9.0, False)):
+        busy = loop.but(consumer_cpu=cpu_ms, setup={"torch_threads": 2})
+        found = forecast(busy.vitals(), {"num_workers": 1})
+        assert found is not None and found.pays is pays
+    sleeping = forecast(busy.but(fetch_cpu=0.1).vitals(), {"num_workers": 1})
+    assert sleeping is not None and sleeping.pays
+
+
 def test_queueing_for_a_core_is_no_part_of_a_fetch() -> None:
     """Eight workers on two cores: each fetch takes 80 ms, 20 of it on a core. Two workers do as well."""
     eight = Loop(wait=0.5, workers=8, fetch=80.0, fetch_cpu=19.0, consumer_cpu=1.0, cores=2.0)
