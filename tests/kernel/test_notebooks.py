@@ -23,14 +23,15 @@ SAID: Final = {
     "06_lightning_accelerate_transformers": "loader-without-workers",
     "07_treat_and_sweep": "loader-without-workers",
 }
-"""By notebook, the dearest finding of its first doctored cell, or the bottleneck where there is none to be cured.
+"""By notebook, the first finding or risk of its first doctored cell, or the bottleneck where there is none to be cured.
 
 On a CPU of several cores: its text says what differs elsewhere. The last doctored cell is cured of that finding.
 """
 PROBE: Final = """
 import gpu_doctor as _doctor, json as _json
 _found = _doctor.last_case().diagnosis
-print(_json.dumps([_one.rule for _one in _found.findings] or [_found.bottleneck]))
+_told = [*_found.findings, *(_one for _one in _found.hints if _one.risk)]
+print(_json.dumps([_one.rule for _one in _told] or [_found.bottleneck]))
 """
 
 
