@@ -19,8 +19,8 @@ import gpu_doctor
 from gpu_doctor.diagnosis import Diagnosis
 
 pytestmark = pytest.mark.alone
-ROUGHLY = 0.25
-"""Two runs of one program on a machine with neighbours differ by so much in a share."""
+ROUGHLY = 0.35
+"""Some 20 looks fall into a short run: of a half, two standard errors are 22 points, and two runs differ as well."""
 
 
 @pytest.fixture(autouse=True)
