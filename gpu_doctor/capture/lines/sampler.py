@@ -30,9 +30,8 @@ SHOWN_LINES: Final = 120
 SHOWN_AROUND: Final = 5
 KEPT_LOCK: Final = 0.9
 """Of a switch interval: a look that came so much later than the promptest one met a thread that did not let Python's
-lock go by itself. To wake a thread takes a machine some time, too, which the promptest look tells.
-Torch's operators do when they begin: looks at loops of them came that late in 1 of 50, looks at plain Python in 99 of
-100."""
+lock go by itself, as torch's operators do when they begin. The promptest look tells how long the machine takes to wake
+a thread."""
 FUTEX: Final = (b"202", b"98")
 """Number of the system call by which threads wait for each other, on x86-64 and on 64-bit ARM (98 is `getrusage` on the
 first, which waits for nothing)."""

@@ -70,6 +70,20 @@ def test_no_operator_of_torch_ran(
     assert (look.begin_ns < now[0]) is kept, "where the thread had to stand still, only what was due counts"
 
 
+def test_the_time_in_which_a_machine_wakes_a_thread_is_no_wait_for_pythons_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0]
+    recorder = begun(Recorder(clock=lambda: now[0]))
+    monkeypatch.setattr(module._Kernel, "queued_s", lambda _: 0.0)
+    monkeypatch.setattr(module._Kernel, "sleeps", lambda *_: False)
+    sampler = LineSampler(recorder)
+    for intervals in (1.0, 1.2, 2.2):
+        now[0] += 10**9
+        sampler.look(intervals * sys.getswitchinterval())
+    assert [one.seen[0].outside_torch for one in recorder.log.looks] == [False, True]
+
+
 def test_a_generator_in_which_the_loop_itself_stands_is_not_pulled_from() -> None:
     sampler = LineSampler(Recorder())
     made, step = Place("<cell>", 3, "batches", False), Place("<cell>", 7, "train", False)

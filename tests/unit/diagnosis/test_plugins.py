@@ -76,10 +76,16 @@ def test_it_is_dropped_below_the_bar_and_silent_where_its_vital_was_not_measured
     assert reason(told, "acme-rules.needs-batches/needs-batches") == "batch bytes was not measured"
 
 
+def test_it_cannot_stand_before_everything_else(offer: Offer) -> None:
+    offer(check=lambda vitals: Finding("a", "Small.", 0.06, first=True))
+    assert diagnose(LOGGING.recording()).findings[0].rule == "slow-python"
+
+
 @pytest.mark.parametrize(
     ("check", "said"),
     [
         (lambda vitals: 1 / 0, "failed: ZeroDivisionError"),
+        (lambda vitals: sys.exit(3), "failed: SystemExit"),
         (lambda vitals: "slow", "not a Finding"),
         (found(1.4), "not a share from 0 to 1"),
         (found(float("nan")), "not a share from 0 to 1"),

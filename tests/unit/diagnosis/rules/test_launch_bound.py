@@ -90,6 +90,7 @@ def test_a_cpu_that_goes_from_operation_to_operation() -> None:
         TINY.but(setup={}),  # nobody counted the operations
         TINY.but(loader={"dataset_len": 1000}),  # no more data for a larger batch
         TINY.but(has_loader=False),
+        TINY.but(optimizer=6.0),  # the optimizer is a state of its own
         TINY.but(setup={**SETUP, "optimizers": ("Adam", "Adam")}),  # several losses
         TINY.but(forward=9.0),  # a frozen part
         TINY.but(loss=1.2, setup={**SETUP, "graph_operations": 500, "loss_operations": 450}),  # a loss of pieces
