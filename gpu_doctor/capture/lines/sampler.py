@@ -79,6 +79,11 @@ class LineSampler:
         stack = stack_of(self._recorder.thread)
         frame = stack[0] if stack else None
         place = self._places.awaited(frame) or self._places.of(frame)
+        pulled = self._places.generators(frame) if place is not None else ()
+        early = None if self._recorder.started() else self._places.before_loop(frame)
+        # The kernel is asked below, which gives Python's lock away: until then no frame, and none of what the user's
+        # code lets go, may be held.
+        del stack, frame
         end = self._clock()
         queued_s = self._kernel.queued_s()  # for a core: that says nothing about Python's lock
         if late_s and not queued_s:
@@ -87,15 +92,15 @@ class LineSampler:
             return
         kept = late_s - queued_s - self._promptest_s >= KEPT_LOCK * sys.getswitchinterval()
         aside = kept or self._kernel.sleeps(self._recorder.thread)
-        found = None if place is None else _Look(place, aside, self._places.generators(frame))
+        found = None if place is None else _Look(place, aside, pulled)
         # A thread that has to let the lock go stands still until ours runs. Where it stands then tells nothing of the
         # phase in which the look was due, if that has ended.
         since = begin - round(late_s * 1e9) if kept else begin
         look = Look(since, end, (found, (begin - before) * 1e-9))
         if self._recorder.started():
             self._recorder.log.looks.append(look)
-        elif (place := self._places.before_loop(frame)) is not None:
-            self._early[place] = self._early.get(place, 0.0) + look.seen[1]
+        elif early is not None:
+            self._early[early] = self._early.get(early, 0.0) + look.seen[1]
 
     def placed(self, one: Seen) -> None:
         """It is known where the loop was at a look; phase -1: it went on to another phase meanwhile."""

@@ -208,7 +208,7 @@ def test_what_lies_before_the_backward_is_known_and_what_of_it_is_no_computing(s
     linecache.cache[file] = (len(STEP), None, STEP.splitlines(keepends=True), file)
     net = torch.nn.Linear(8, 8)
     names = {"net": net, "opt": torch.optim.SGD(net.parameters(), lr=0.01), "x": torch.rand(4, 8), "unit": unit}
-    names["big"] = torch.rand(300_000, 1, 8)
+    names["big"] = torch.rand(round(40e6 * unit), 1, 8)  # computes about as long as a unit
     exec(compile(STEP, file, "exec"), names)
     recording = gpu_doctor.case(f"for _ in range({steps}):\n    loss, score = train_step(x)\n", names).run()
     slept = {one.text: one.before_backward for one in recording.lines if "sleep" in one.text and one.outside_torch}
