@@ -182,6 +182,10 @@ def test_a_run_with_workers_leaves_nothing_in_shared_memory() -> None:
             del batch
             scope.recorder.close()
             assert seen, "where batches lie while the loop has them"
+            # What a worker still held as it ended, torch's own manager of shared memory removes when it hears of that.
+            until = time.monotonic() + 5.0
+            while entries(workers) and time.monotonic() < until:
+                time.sleep(0.02)
             assert not entries(workers)
     finally:
         torch.multiprocessing.set_sharing_strategy(before)
