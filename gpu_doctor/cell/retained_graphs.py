@@ -90,7 +90,8 @@ def _backwards(cell: CellSource) -> Iterator[ast.expr]:
     """On what the cell calls backward: `loss` of `loss.backward()`, `(loss / 2).backward()` and the like."""
     for call in calls_of(cell.tree or ast.Module([], []), "backward"):
         value = call.args[0] if call.args else getattr(call.func, "value", call.func)
-        value = value.args[0] if name_of(value) == "scale" and getattr(value, "args", None) else value
+        if isinstance(value, ast.Call) and name_of(value) == "scale" and value.args:
+            value = value.args[0]
         yield value.left if isinstance(value, ast.BinOp) else value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,7 +35,6 @@ def tap(scope: TapScope) -> None:
         found = scope.models.holding(owned)
         recorder.meet(*found)
         facts.update(models.described(found, owned))
-        scope.flags["model_names"] = _names_of(owned, scope.namespace or {})
         facts["model"] = functools.partial(unstepped.told, model_facts(found, scope.namespace))
         mode.met(found)
         return found
@@ -85,13 +84,6 @@ def tap(scope: TapScope) -> None:
     scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker, mode))
     recorder.on_step.append(looker.turn)
     scope.at_end(end)
-
-
-def _names_of(parameters: list[torch.Tensor], namespace: Mapping[str, object]) -> tuple[str, ...]:
-    """Names under which the code finds modules that own some of these parameters."""
-    ids = {id(one) for one in parameters}
-    modules = [(name, one) for name, one in list(namespace.items()) if issubclass(type(one), torch.nn.Module)]
-    return tuple(name for name, one in modules if any(id(p) in ids for p in one.parameters()))  # type: ignore[attr-defined]
 
 
 def _evaluating(looker: Looker, mode: EvaluationMode, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -85,7 +85,7 @@ def test_a_line_that_may_keep_graphs_is_named_only_where_they_were_seen_to_be_ke
     assert "line" not in surely(RULE, held(GIB + 2 * GIB * RAMP, let_go, available=GIB)).headline
 
 
-NOTHING_TRAINED = {"optimizers": (), "flags": {"model_names": ("model",)}}
+NOTHING_TRAINED = {"optimizers": ()}
 
 
 EXPORT = "outs = []\nwith torch.inference_mode():\n    for x in loader:\n        outs.append(model(x))\n"
