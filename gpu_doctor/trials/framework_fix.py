@@ -63,7 +63,7 @@ def _slots(cells: Cells, kind: Class, made: Made, settings: Settings) -> dict[Sl
     found: dict[Slot, str] = {}
     for name, text in given.items():
         optional = ONLY_IF_GIVEN.get(name) == text or (name in WORKERS_ONLY and WORKERS_ONLY[name] == text)
-        one = slot(cells, made, name)
+        one = slot(made, name)
         if optional and one.kind != REPLACE:
             continue
         if one.kind == HIDDEN:
@@ -141,7 +141,7 @@ def framework_copies(cells: Cells) -> Edits | None:
             continue
         if not copies.argument:
             raise NothingToPaste(copies.advice)
-        one = slot(cells, made[0], copies.argument)
+        one = slot(made[0], copies.argument)
         if len(made) > 1 or one.kind != ADD:
             said = f"{one.site.place} sets {copies.argument}: add {copies.code.strip('{}')} to it."
             raise NothingToPaste(formatting.sentence(said))

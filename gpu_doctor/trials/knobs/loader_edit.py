@@ -110,7 +110,7 @@ class LoaderLines:
         Raises:
             NotPlaced: if the loader has one, or its call is not found.
         """
-        found = slot(self.cells, self._makers(self.setup.training_loader)[0], "worker_init_fn")
+        found = slot(self._makers(self.setup.training_loader)[0], "worker_init_fn")
         if found.kind != ADD:
             said = f"{found.site.place} passes a worker_init_fn already: set the workers' threads in it."
             raise NotPlaced(formatting.sentence(said))
@@ -129,8 +129,8 @@ class LoaderLines:
         every = list(self.cells.made_by(is_loader, LOADER))
         shared: dict[str, list[str]] = {}
         for name, value in settings.items():
-            mine = slot(self.cells, made, name)
-            slots = (slot(self.cells, one, name) for one in every)
+            mine = slot(made, name)
+            slots = (slot(one, name) for one in every)
             same = sum(one.site.call is mine.site.call and one.name == mine.name for one in slots)
             if same > 1 or any(isinstance(one, REPEATED) for one in mine.site.cell.ancestors(mine.site.call)):
                 shared.setdefault(mine.site.place, []).append(f"{name}={value}")
@@ -142,17 +142,17 @@ class LoaderLines:
         given = {name: repr(value) for name, value in settings.items()}
         if settings.get("num_workers") == 0:
             for name, nothing in WORKERS_ONLY.items():
-                one = slot(self.cells, made, name)
+                one = slot(made, name)
                 if name not in given and one.kind == REPLACE:
                     given[name] = nothing
         for name, text in given.items():
             made_of = made
-            if name == "batch_size" and given_to(self.cells, made, "batch_sampler") is not None:
+            if name == "batch_size" and given_to(made, "batch_sampler") is not None:
                 sampler = batch_sampler_of(self.cells, made)
                 if sampler is None:
                     raise NotPlaced("The batches come from a batch_sampler whose call was not found.")
                 made_of = sampler
-            one = slot(self.cells, made_of, name)
+            one = slot(made_of, name)
             if one.kind == HIDDEN:
                 said = f"{one.site.place} passes {name} in a way that cannot be read here."
                 raise NotPlaced(formatting.sentence(said))

@@ -172,7 +172,8 @@ def _let_pass(lines: LoopLines, loop: Loop, batch: ast.expr) -> None:
     name = type(held).__name__
     own = getattr(type(held), "to", None) if held is not None else None
     if own is None:
-        without = [one for one, (_, node) in lines.cells.classes.items() if _moves_by_itself(node)]
+        classes = (node for cell in lines.cells.cells for node in cell.walk(ast.ClassDef))
+        without = [node.name for node in classes if _moves_by_itself(node)]
         name = without[0] if without and isinstance(batch, ast.Name) and batch.id == _whole_batch(loop) else ""
     elif _takes(own, "non_blocking"):
         return
