@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dis
 import inspect
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -13,20 +14,30 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
+import torch
+
 from gpu_doctor.capture.lines.stacks import LOOKED_THROUGH, outwards
 
 _PULLED: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 _EVENT_LOOP: Final = str(Path("asyncio", "base_events.py"))
 _NEXT: Final = ("__next__", "__anext__")
-_OURS: Final = str(Path(__file__).resolve().parents[2])
-_TAPS: Final = str(Path(__file__).resolve().parents[1])
+
+
+def _inside(folder: Path | str) -> str:
+    """The beginning of every path inside a folder, and of no other: `gpu_doctor_demo.py` lies beside `gpu_doctor`."""
+    return f"{Path(folder)}{os.sep}"
+
+
+_OURS: Final = _inside(Path(__file__).resolve().parents[2])
+_TAPS: Final = _inside(Path(__file__).resolve().parents[1])
 """Wrappers of ours stand between the user's frames; others of our frames run the user's code, which ends there."""
-_LOOKS: Final = str(Path(__file__).resolve().parent)
+_LOOKS: Final = _inside(Path(__file__).resolve().parent)
 _LIBRARIES: Final = tuple(
-    {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_OURS}
+    {_inside(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_OURS}
 )
-_TORCH: Final = "/torch/"
-_TENSOR: Final = "/torch/_tensor.py"
+_INSTALLED: Final = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+_TORCH: Final = _inside(Path(torch.__file__).parent)
+_TENSOR: Final = f"{_TORCH}_tensor.py"
 _PYTHONIC: Final = ("__iter__", "__len__", "__contains__", "__array__", "__reversed__", "__format__", "__repr__")
 """Functions of torch's tensor that take one apart for Python: a loop over elements is its line's Python, no compute."""
 
@@ -62,7 +73,7 @@ class Places:
             if self._is_user(name, one):
                 line = one.f_lineno or self._led_to(one)
                 return Place(name, line, one.f_code.co_name, in_torch)
-            in_torch = in_torch or (_TORCH in name and not _takes_apart(name, one.f_code.co_name))
+            in_torch = in_torch or (name.startswith(_TORCH) and not _takes_apart(name, one.f_code.co_name))
         return None
 
     def before_loop(self, frame: FrameType | None) -> Place | None:
@@ -143,7 +154,7 @@ def _target(instruction: dis.Instruction) -> int | None:
 
 def installed(file: str) -> bool:
     """Whether a file is the standard library's, an installed package's or ours: no code of the user."""
-    return file.startswith(_LIBRARIES) or "site-packages" in file or "dist-packages" in file
+    return file.startswith(_LIBRARIES) or any(one in file for one in _INSTALLED)
 
 
 def _written_by_a_library(frame: FrameType) -> bool:
@@ -157,7 +168,7 @@ def _written_by_a_library(frame: FrameType) -> bool:
 
 
 def _takes_apart(file: str, function: str) -> bool:
-    return function in _PYTHONIC and file.endswith(_TENSOR)
+    return function in _PYTHONIC and file == _TENSOR
 
 
 def _is_ours(file: str) -> bool:
