@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from gpu_doctor import formatting
+from gpu_doctor.capture.lines.pace import Pace
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.lines.switch_interval import punctual
 from gpu_doctor.machine import Probe, ProbeScope, Reader
@@ -32,27 +33,6 @@ MOST_FINALIZING_S: Final = 30.0
 """The end of a run waits so long for finalizers of the user's objects that run on the thread. torch's takes up to 5 s
 for each worker where a loader's iterator is in a cycle of references."""
 _JITTER: Final = 0.2
-
-
-class Pace:
-    """When something is done again: once a period, and later where that takes too much of the thread's core."""
-
-    def __init__(self, period_s: float, longest_s: float, first_s: float, share: float) -> None:
-        """Args: period_s, longest_s: the shortest, and the longest. first_s, share: it may take, of the run so far."""
-        self._period_s, self._longest_s, self._first_s, self._share = period_s, longest_s, first_s, share
-        self._spent_s = 0.0
-
-    def after(self, cost_s: float, run_s: float, least_s: float = 0.0) -> float:
-        """Seconds until the next one.
-
-        Args:
-            cost_s: CPU seconds that this one took.
-            run_s: seconds since the run began.
-            least_s: a longer period.
-        """
-        self._spent_s += cost_s
-        late_s = (self._spent_s - self._first_s) / self._share - run_s
-        return min(max(self._period_s, least_s, late_s), self._longest_s)
 
 
 def look_pace() -> Pace:

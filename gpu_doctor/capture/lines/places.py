@@ -62,17 +62,21 @@ class Places:
         self._lineless: dict[tuple[CodeType, int], int] = {}
 
     def of(self, frame: FrameType | None) -> Place | None:
-        """The innermost user frame's place; None if there is none above the floor."""
+        """The place of the innermost frame that is the user's; None if there is none above the floor.
+
+        Where an event loop waits, it is the line of the user's that waits in it.
+        """
         in_torch, floor = False, self._floor
         if frame is not None and _is_ours(frame.f_code.co_filename):
             return None  # the time is ours
         for one in outwards(frame):
-            name = one.f_code.co_filename
-            if one.f_code is floor or (name.startswith(_OURS) and not name.startswith(_TAPS)):
+            code, name = one.f_code, one.f_code.co_filename
+            if code is floor or (name.startswith(_OURS) and not name.startswith(_TAPS)):
                 break
             if self._is_user(name, one):
-                line = one.f_lineno or self._led_to(one)
-                return Place(name, line, one.f_code.co_name, in_torch)
+                return Place(name, one.f_lineno or self._led_to(one), code.co_name, in_torch)
+            if code.co_name == "run_forever" and name.endswith(_EVENT_LOOP) and (place := self._awaited(one)):
+                return place
             in_torch = in_torch or (name.startswith(_TORCH) and not _takes_apart(name, one.f_code.co_name))
         return None
 
@@ -86,18 +90,14 @@ class Places:
                 return None
         return None
 
-    def awaited(self, frame: FrameType | None) -> Place | None:
-        """The user's line that waits in the event loop that a stack runs; None where a line of the user's runs."""
-        for one in outwards(frame):
-            if self._is_user(one.f_code.co_filename, one):
-                return None
-            if one.f_code.co_name == "run_forever" and one.f_code.co_filename.endswith(_EVENT_LOOP):
-                with contextlib.suppress(RuntimeError, TypeError):  # tasks came or went meanwhile
-                    for task in asyncio.all_tasks(one.f_locals["self"]):
-                        places = [self.of(frame) for frame in _suspended(task.get_coro())]
-                        found = [place for place in places if place is not None]
-                        if found:
-                            return found[-1]
+    def _awaited(self, event_loop: FrameType) -> Place | None:
+        """The user's line that waits in an event loop that runs, by the frame of its `run_forever`."""
+        with contextlib.suppress(RuntimeError, TypeError):  # tasks came or went meanwhile
+            for task in asyncio.all_tasks(event_loop.f_locals["self"]):
+                places = [self.of(frame) for frame in _suspended(task.get_coro())]
+                found = [place for place in places if place is not None]
+                if found:
+                    return found[-1]
         return None
 
     def generators(self, frame: FrameType | None) -> tuple[Place, ...]:

@@ -112,14 +112,14 @@ def test_a_line_that_waits_in_an_event_loop_is_the_coroutines() -> None:
         frame: FrameType | None = sys._getframe()
         while frame is not None and frame.f_code.co_name != "run_forever":
             frame = frame.f_back
-        found.append(Places().awaited(frame))
-        found.append(Places().awaited(sys._getframe()))
+        found.append(Places().of(frame))
+        found.append(Places().of(sys._getframe()))
         await task
 
     asyncio.run(looking())
     waits, runs = found
     assert waits is not None and waits.file == HERE and waits.function in ("train", "looking")
-    assert runs is None, "a line of the user's runs"
+    assert runs is not None and runs.function == "looking", "a line of the user's runs"
 
 
 def test_where_gpu_doctor_works_the_time_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:

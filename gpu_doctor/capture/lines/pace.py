@@ -1,0 +1,24 @@
+"""How often one of our threads does something, and what it may take."""
+
+from __future__ import annotations
+
+
+class Pace:
+    """When something is done again: once a period, and later where that takes too much of the thread's core."""
+
+    def __init__(self, period_s: float, longest_s: float, first_s: float, share: float) -> None:
+        """Args: period_s, longest_s: the shortest, and the longest. first_s, share: it may take, of the run so far."""
+        self._period_s, self._longest_s, self._first_s, self._share = period_s, longest_s, first_s, share
+        self._spent_s = 0.0
+
+    def after(self, cost_s: float, run_s: float, least_s: float = 0.0) -> float:
+        """Seconds until the next one.
+
+        Args:
+            cost_s: CPU seconds that this one took.
+            run_s: seconds since the run began.
+            least_s: a longer period.
+        """
+        self._spent_s += cost_s
+        late_s = (self._spent_s - self._first_s) / self._share - run_s
+        return min(max(self._period_s, least_s, late_s), self._longest_s)
