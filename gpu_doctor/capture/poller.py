@@ -18,9 +18,9 @@ from contextlib import ExitStack
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.capture.lines.pace import Pace
+from gpu_doctor.capture.lines.pace import JITTER, Pace
 from gpu_doctor.capture.lines.stacks import stack_of
-from gpu_doctor.capture.lines.switch_interval import punctual
+from gpu_doctor.capture.lines.switch_interval import INTERVAL, punctual
 from gpu_doctor.machine import Probe, ProbeScope, Reader
 from gpu_doctor.recording import Metric
 
@@ -32,7 +32,6 @@ LAST_READING_AFTER_S: Final = 0.1
 MOST_FINALIZING_S: Final = 30.0
 """The end of a run waits so long for finalizers of the user's objects that run on the thread. torch's takes up to 5 s
 for each worker where a loader's iterator is in a cycle of references."""
-_JITTER: Final = 0.2
 
 
 def look_pace() -> Pace:
@@ -102,6 +101,8 @@ class Poller:
         """Starts the thread; the probes are opened and first read at once, on it."""
         if self._thread is not None:
             return
+        if self._sampler is not None:
+            INTERVAL.shorten(self)
         self._thread = threading.Thread(target=self._run, name="gpu_doctor-poller", daemon=True)
         self._thread.start()
 
@@ -115,6 +116,7 @@ class Poller:
             timeout: seconds to wait at most for a reading.
         """
         thread = self._thread
+        INTERVAL.put_back(self)
         if thread is None or os.getpid() != self._pid:  # in a forked child the thread and its event mean nothing
             return
         if not self._over:
@@ -189,7 +191,7 @@ class Poller:
             run_s = now - self._began_s
             period_s = self._look_pace.after(self._count_cpu(), run_s, run_s / LOOKS)
             # A fixed period would beat with a loop of the same period and see the same line each time.
-            self._next_look_s = self._clock() + period_s * self._random.uniform(1 - _JITTER, 1 + _JITTER)
+            self._next_look_s = self._clock() + period_s * self._random.uniform(1 - JITTER, 1 + JITTER)
         now = self._clock()
         if now >= self._next_reading_s:
             self._read()

@@ -56,8 +56,8 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
         recorder.facts.update(usable_cores=usable_cores(), os_cores=os_cores(), driver_version=driver_version())
         recorder.facts.update(physical_cores=physical_cores(), cpu=cpu_name(), host=here())
         with listening(recorder, namespace):
-            poller.start()
             try:
+                poller.start()
                 yield
             finally:
                 recorder.over.set()

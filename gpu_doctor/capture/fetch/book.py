@@ -17,26 +17,20 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from gpu_doctor.capture.describe.batches import byte_count, tensor_count
-from gpu_doctor.capture.fetch.meter import FLOOR, Meter, metered
+from gpu_doctor.capture.fetch.meter import Meter, metered
 from gpu_doctor.capture.fetch.prefetch_queue import Edges, Stock
 from gpu_doctor.capture.fetch.sums import Sums
-from gpu_doctor.capture.fetch.tally import LINES_BYTES, MOST_SLOTS, SLOW_OWN_FETCH_S, TALLY_BYTES, SlotFile, Tally
+from gpu_doctor.capture.fetch.tally import MOST_SLOTS, SLOW_OWN_FETCH_S, TALLY_BYTES, SlotFile, Tally
 from gpu_doctor.capture.fetch.worker_init import WorkerInit
-from gpu_doctor.capture.lines.fetch_costs import line_costs, with_fetches
-from gpu_doctor.capture.lines.fetch_sampler import FetchLines
-from gpu_doctor.capture.lines.switch_interval import foreign_threads
+from gpu_doctor.capture.lines.fetch_costs import line_costs
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import Fetch, LineCost
 
-OWN_PERIOD_S: Final = 0.025
-"""Mean seconds between looks at fetches in the training process, at least."""
-PATIENCE_S: Final = 1.0
-"""So long the run's end waits for a thread of ours that looks."""
 _staying: weakref.WeakKeyDictionary[Any, tuple[SlotFile, int]] = weakref.WeakKeyDictionary()
 """Iterators whose persistent workers have our meter from an earlier run -> their file and first slot."""
 
@@ -61,14 +55,11 @@ class FetchBook:
     def __enter__(self) -> FetchBook:
         parts = self._recorder.parts
         before: Callable[[], tuple[LineCost, ...]] = parts.get("lines", tuple)
-        parts["lines"] = lambda: self._with_own(before()) + self.lines()
+        parts["lines"] = lambda: before() + self.lines()
         return self
 
     def __exit__(self, *raised: object) -> None:
         self.meter.counters.close()
-        for tally in self._own.values():
-            if tally.lines is not None:
-                tally.lines.stop(PATIENCE_S)
         self._recorder.freeze("lines")
         if any(file.tally(slot).failed for key in self._slots for file, slot in self._worker_slots(key)):
             self._recorder.note("gpu_doctor stopped timing fetches in a worker because of an error of its own.")
@@ -105,10 +96,6 @@ class FetchBook:
         tally = self._own.get(key)
         if tally is None:
             tally = self._own[key] = Tally(bytearray(TALLY_BYTES), slow_s=SLOW_OWN_FETCH_S)
-        setup = self._recorder.loaders.get(key)
-        if setup is not None and not setup.num_workers and tally.lines is None:
-            tally.lines = FetchLines(memoryview(bytearray(LINES_BYTES)), FLOOR, foreign_threads(), OWN_PERIOD_S)
-            self._recorder.own_cpu_s.append(lambda lines=tally.lines: lines.cpu_s)  # type: ignore[misc]
         return tally
 
     def stock(self, key: str) -> Stock | None:
@@ -227,17 +214,6 @@ class FetchBook:
             )
         return tuple(found)
 
-    def _with_own(self, lines: tuple[LineCost, ...]) -> tuple[LineCost, ...]:
-        """The poller's line costs, with those of this process' own fetches in the place of what it says of them."""
-        training = {key for key, setup in self._recorder.loaders.copy().items() if setup.role == "training"}
-        tallies = [tally for key, tally in self._own.copy().items() if key in training]
-        pages = [(tally.lines.page, tally.sums) for tally in tallies if tally.lines is not None]
-        if not pages:
-            return lines
-        steps = self._recorder.table.steps()
-        wait_s, wall_s = float(np.nansum(steps.data_wait_s)), float(np.nansum(steps.wall_s))
-        return with_fetches(lines, line_costs(pages, in_worker=False), wait_s, wall_s)
-
     def lines(self) -> tuple[LineCost, ...]:
         """The dear lines inside the workers of the loader that is trained from (of the busiest one until it is known).
 
@@ -247,11 +223,10 @@ class FetchBook:
         keys = [key for key in self._slots.copy() if key in known and known[key].role == "training"]
         return line_costs(
             (
-                (file.page(slot), file.tally(slot).sums)
+                (file.page(slot), file.tally(slot).sums.wall_s)
                 for key in keys or self._busiest()
                 for file, slot in self._worker_slots(key)
             ),
-            in_worker=True,
         )
 
     def _busiest(self) -> list[str]:

@@ -28,16 +28,9 @@ UNDER: Final = "gpu_doctor_under"
 """On a wrapper of ours, what lies under it."""
 
 
-LOOKED_AT_S: Final = 5e-4
-"""Shorter fetches of the training process have no looks of their own: each takes Python's lock from the loop for some
-0.1 ms, 13 us a step of 0.37 ms. Their lines are known from the looks at the whole loop."""
-
-
 class Meter:
     """Where the fetches of a process go now."""
 
-    shortest_s = LOOKED_AT_S
-    """Fetches from this mean length on are looked at."""
     skips = False
     """Whether most quick fetches are kept back, their walls alone, until the next other one."""
 
@@ -66,22 +59,16 @@ class Meter:
         if tally is None or get_ident() != self._thread():
             return None
         self.tally = None
-        if tally.lines is not None and tally.mean_s >= self.shortest_s:
-            tally.lines.start()
-            tally.lines.begin()
         return tally
 
     def give_back(self, tally: Tally) -> None:
         """The fetch has ended."""
         self.tally = tally
-        if tally.lines is not None:
-            tally.lines.end()
 
 
 class WorkerMeter(Meter):
     """The meter of a worker process: all fetches of its main thread go into its slot while the run goes on."""
 
-    shortest_s = 0.0
     skips = True
 
     def __init__(self, file: SlotFile, slot: int) -> None:
@@ -98,10 +85,6 @@ class WorkerMeter(Meter):
             self._renew(generation)
         return super().take()
 
-    def give_back(self, tally: Tally) -> None:
-        """Looks go on: whether a fetch runs, they see by themselves."""
-        self.tally = tally
-
     def end(self) -> None:
         """The worker ends: nothing of ours is to be seen of it."""
         with contextlib.suppress(Exception):
@@ -116,7 +99,9 @@ class WorkerMeter(Meter):
         self.tally = None
         if generation:
             self.tally = self._file.tally(self._slot)
-            self.tally.lines = FetchLines(self._file.page(self._slot), FLOOR)
+            self.tally.lines = FetchLines(
+                self._file.page(self._slot), FLOOR, lambda: self._file.generation == generation
+            )
             self.tally.lines.start()
 
 
@@ -169,7 +154,7 @@ class _Fetch:
 class _Metering:
     """The meter around the fetches of one class of fetchers, and what it keeps back of plain ones."""
 
-    __slots__ = ("_cpu_clock", "_meter", "_owner", "lines", "most", "own", "walls")
+    __slots__ = ("_cpu_clock", "_meter", "_owner", "most", "own", "walls")
 
     def __init__(self, meter: Meter, cpu_clock: Callable[[], float]) -> None:
         self._meter, self._cpu_clock = meter, cpu_clock
@@ -180,9 +165,7 @@ class _Metering:
         self.own: Any = None
         """by this fetcher,"""
         self._owner: Tally | None = None
-        """which go here at the next other one,"""
-        self.lines: Any = None
-        """and whose lines are looked at here."""
+        """which go here at the next other one."""
         if meter.skips:
             meter.kept_back.append(lambda: self.put(meter.tally))
 
@@ -218,7 +201,7 @@ class _Metering:
         tally.add(wall_s, one.weight, cpu_s, one.collate_s, one.collate_cpu_s)
         meter.give_back(tally)
         if meter.skips and tally.lines is not None:
-            self.most, self.own, self._owner, self.lines = tally.left, one.fetcher, tally, tally.lines
+            self.most, self.own, self._owner = tally.left, one.fetcher, tally
         if one.before is not None:
             counts = [now - then for now, then in zip(meter.counters.read(), one.before, strict=True)]
             tally.tell(wall_s, counts, COLD * one.cost_s)
@@ -240,7 +223,7 @@ def metered(
     def fetch(self: Any, index: Any) -> Any:
         __tracebackhide__ = True
         limit = kept.most
-        if len(walls) < limit and self is kept.own and not (kept.lines.asleep or meter.plain):
+        if len(walls) < limit and self is kept.own and not meter.plain:
             # Of most quick fetches of a worker the wall alone is read, without a call: cold, each costs microseconds.
             kept.most, meter.plain = -1, True
             wall_s = clock()

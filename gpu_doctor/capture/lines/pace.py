@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+JITTER: Final = 0.2
+"""Part of a period by which single ones differ from it."""
+
 
 class Pace:
     """When something is done again: once a period, and later where that takes too much of the thread's core."""

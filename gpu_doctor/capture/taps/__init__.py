@@ -22,7 +22,6 @@ from gpu_doctor.capture.taps import (
     gpu_clock,
     graph_replay,
     optimizer,
-    switch_interval,
     sync,
     trained_model,
     transfer,
@@ -32,7 +31,6 @@ from gpu_doctor.capture.taps.tap import Tap, TapScope
 
 _HERE: Final = str(Path(__file__).parents[1])
 TAPS: tuple[tuple[str, Tap], ...] = (
-    ("switch interval", switch_interval.tap),
     ("environment", environment.tap),
     ("gpu clock", gpu_clock.tap),
     ("device wait", device_wait.tap),
