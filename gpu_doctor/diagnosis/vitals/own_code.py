@@ -68,8 +68,13 @@ def mixed(vitals: Vitals) -> bool:
 
 
 def disturbed(vitals: Vitals, share: float) -> bool:
-    """Whether watching took so much of the loop that a share of it cannot be told from that."""
-    return share < DISTURBED * (vitals.overhead_share or 0.0)
+    """Whether watching took so much of the loop that a share of it cannot be told from that.
+
+    What our own threads take lies beside the loop, and a busy machine makes it dearer: it counts only where nobody told
+    it apart.
+    """
+    taken = vitals.overhead_share if vitals.ours_share is None else vitals.ours_share
+    return share < DISTURBED * (taken or 0.0)
 
 
 def _in_the_loss(vitals: Vitals) -> list[LineCost]:

@@ -385,7 +385,7 @@ def in_worker(
     finally:
         file.remove()
         if meter.tally is not None and meter.tally.lines is not None:
-            meter.tally.lines.stop(1.0)
+            meter.tally.lines.stop()
 
 
 def test_a_plain_fetch_of_a_worker_calls_nothing_of_ours() -> None:
