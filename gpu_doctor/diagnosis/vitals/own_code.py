@@ -13,6 +13,9 @@ DISTURBED: Final = 4.0
 """What watching itself costs lies in the same gaps, and cools the caches of a loop as short as that: own code that is
 not so many times as long cannot be told from it."""
 
+MISSED: Final = 0.3
+"""Of what watching takes of a loop, so much at most is not in `ours_share` (benchmarks/overhead.py compares the two)."""
+
 
 def outside_share(vitals: Vitals) -> float:
     """Share of the wall-clock that the loop's own code takes outside of every phase and of the loss, 0..1.
@@ -70,10 +73,9 @@ def mixed(vitals: Vitals) -> bool:
 def disturbed(vitals: Vitals, share: float) -> bool:
     """Whether watching took so much of the loop that a share of it cannot be told from that.
 
-    What our own threads take lies beside the loop, and a busy machine makes it dearer: it counts only where nobody told
-    it apart.
+    What is known to be ours is in no phase. Where nobody told it apart, what our threads took beside the loop counts.
     """
-    taken = vitals.overhead_share if vitals.ours_share is None else vitals.ours_share
+    taken = vitals.overhead_share if vitals.ours_share is None else MISSED * vitals.ours_share
     return share < DISTURBED * (taken or 0.0)
 
 
