@@ -36,12 +36,12 @@ for each worker where a loader's iterator is in a cycle of references."""
 
 def look_pace() -> Pace:
     """Of looks at the training thread's stack."""
-    return Pace(period_s=0.02, longest_s=0.5, first_s=0.015, share=0.0015)
+    return Pace(period_s=0.02, longest_s=0.5, first_s=0.015, share=0.001)
 
 
 def reading_pace() -> Pace:
     """Of readings of the probes: however dear they are, a plot should move now and then."""
-    return Pace(period_s=0.5, longest_s=5.0, first_s=0.01, share=0.001)
+    return Pace(period_s=0.5, longest_s=5.0, first_s=0.008, share=0.0008)
 
 
 class _OpenProbe:
