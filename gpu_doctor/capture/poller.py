@@ -36,7 +36,7 @@ for each worker where a loader's iterator is in a cycle of references."""
 
 def look_pace() -> Pace:
     """Of looks at the training thread's stack."""
-    return Pace(period_s=0.02, longest_s=0.5, first_s=0.015, share=0.001)
+    return Pace(period_s=0.02, longest_s=0.5, first_s=0.015, share=0.001, dearest_s=1e-3)
 
 
 def reading_pace() -> Pace:
