@@ -73,11 +73,8 @@ class FetchLines:
             self._wake.release()
 
     def _run(self) -> None:
-        pace, idle, began = (
-            Pace(period_s=0.025, longest_s=IDLE_PERIOD_S, first_s=0.015, share=0.004, dearest_s=1e-3),
-            0,
-            self._clock(),
-        )
+        pace = Pace(period_s=0.025, longest_s=IDLE_PERIOD_S, first_s=0.015, share=0.004, dearest_s=1e-3)
+        idle, began = 0, self._clock()
         punctual()
         INTERVAL.shorten(self)
         try:

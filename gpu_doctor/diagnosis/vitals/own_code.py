@@ -14,7 +14,7 @@ DISTURBED: Final = 4.0
 not so many times as long cannot be told from it."""
 
 MISSED: Final = 0.3
-"""Of what watching takes of a loop, so much at most is not in `ours_share` (benchmarks/overhead.py compares the two)."""
+"""Of what watching takes of a loop, such a part at most is not in `ours_share` (`benchmarks/overhead.py`)."""
 
 
 def outside_share(vitals: Vitals) -> float:
