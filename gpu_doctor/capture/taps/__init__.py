@@ -14,9 +14,7 @@ from gpu_doctor.capture.taps import (
     clipping,
     costly_calls,
     dataloader,
-    debug_modes,
     device_wait,
-    distributed,
     environment,
     frozen,
     gpu_clock,
@@ -47,8 +45,6 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("sync", sync.tap),
     ("CUDA graphs", graph_replay.tap),
     ("costly calls", costly_calls.tap),
-    ("distributed", distributed.tap),
-    ("debug modes", debug_modes.tap),
 )
 """Name -> what puts it up in a TapScope."""
 
