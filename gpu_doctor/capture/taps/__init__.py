@@ -12,6 +12,7 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import (
     backward,
     clipping,
+    compilations,
     costly_calls,
     dataloader,
     device_wait,
@@ -37,6 +38,7 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("dataloader", dataloader.tap),
     ("transfer", transfer.tap),
     ("backward", backward.tap),
+    ("compilations", compilations.tap),
     ("trained model", trained_model.tap),
     ("frozen", frozen.tap),
     ("optimizer", optimizer.tap),
