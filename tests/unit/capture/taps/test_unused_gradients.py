@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from gpu_doctor.capture.describe.backward_products import backward_products
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
 from gpu_doctor.capture.taps.tap import TapScope
-from gpu_doctor.capture.taps.unused_gradients import Unstepped
+from gpu_doctor.capture.taps.unused_gradients import Unstepped, walked
 from gpu_doctor.recording.setup import ModelFacts
 
 
@@ -48,8 +46,7 @@ def test_a_backbone_that_was_left_out_of_the_optimizer() -> None:
     model = net()
     facts = found(train, model=model, optimizer=sgd(model[2]))
     assert (facts.unstepped, facts.unstepped_place) == (128, "0.weight")
-    # The first layer's input gets no gradient: of 3 products with the backbone and 2 with the head, 3 go and 1.
-    assert facts.spared_shares == pytest.approx((208 / 224, 208 / 224))
+    assert 0.6 < facts.spared_share < 1.0, "all but the sum, and the head's weight"
 
 
 @pytest.mark.parametrize("how", ["fused", "foreach"])
@@ -78,7 +75,7 @@ def test_an_error_while_looking_does_not_reach_the_loop(monkeypatch: pytest.Monk
 
 def test_what_lies_behind_a_trained_layer_needs_its_inputs_gradient() -> None:
     model = net()
-    assert found(train, model=model, optimizer=sgd(model[0])).spared_shares == pytest.approx((80 / 224, 80 / 224))
+    assert 0.2 < found(train, model=model, optimizer=sgd(model[0])).spared_share < 0.6
 
 
 def test_a_model_that_is_trained_or_frozen() -> None:
@@ -95,7 +92,7 @@ def test_a_backbone_of_its_own() -> None:
     backbone, head = nn.Sequential(nn.Linear(8, 8, bias=False)), nn.Linear(8, 2, bias=False)
     facts = found(loop, backbone=backbone, head=head, optimizer=sgd(head))
     assert facts.unstepped == 64
-    assert facts.spared_shares == pytest.approx((80 / 96, 80 / 96))
+    assert 0.3 < facts.spared_share < 0.9
 
 
 def test_gradients_of_an_earlier_cell_are_no_news() -> None:
@@ -131,15 +128,12 @@ def test_a_critics_loss_that_goes_through_the_maker(by_module: bool) -> None:
     world = two()
     facts = found(gan, **world, sick=True, clear=world["maker"].zero_grad if by_module else None)
     assert facts.unstepped == 2 * 72 and facts.gradients_cleared and facts.unstepped_place == "0.weight"
-    # By rows of 4: three critic steps make 3 products with the maker's layers and 2 with the critic's for nothing but
-    # the critic's weight; the maker's step needs all of its own.
-    wasted, needed = 3 * (3 * 64 + 8), 3 * 8 + 3 * 64 + 8
-    assert facts.spared_shares == pytest.approx((wasted / (wasted + needed),) * 2)
+    assert 0.3 < facts.spared_share < 0.75, "three of four backwards go through the maker for nothing"
 
 
 def test_a_critic_that_is_given_detached_samples() -> None:
     facts = found(gan, **two(), sick=False)
-    assert facts.unstepped == 0 and not facts.gradients_cleared and facts.spared_shares == (0.0, 0.0)
+    assert facts.unstepped == 0 and not facts.gradients_cleared and facts.spared_share == 0.0
 
 
 def test_gradients_that_two_losses_add_up_are_used() -> None:
@@ -204,7 +198,7 @@ def test_a_teacher_beside_the_student() -> None:
     teacher, student = net(), nn.Linear(8, 2, bias=False)
     facts = found(loop, teacher=teacher, student=student, optimizer=sgd(student))
     assert facts.unstepped == 144 and not facts.gradients_cleared
-    assert facts.spared_shares == pytest.approx((224 / 240, 224 / 240))
+    assert 0.5 < facts.spared_share < 0.9, "all but the loss and the student"
 
 
 def test_an_optimizer_that_steps_seldom_owns_its_parameters_too() -> None:
@@ -253,19 +247,17 @@ def test_nothing_of_the_model_is_held_when_a_short_run_is_over() -> None:
     assert kept() is None and recorder.facts["model"] is not None
 
 
-def test_tables_make_no_products() -> None:
-    model = nn.Sequential(nn.Embedding(100, 8), nn.Linear(8, 2, bias=False))
-    loss = model(torch.zeros(4, dtype=torch.long)).sum()
-    told = backward_products(loss, lambda leaf: 8 if leaf is model[0].weight else 16)
-    assert told.serving == {16: 64, 8: 64}
+def test_an_operation_serves_each_of_its_inputs_in_part() -> None:
+    first, last = nn.Linear(8, 8, bias=False), nn.Linear(8, 2, bias=False)
+    bits = {id(first.weight): 8, id(last.weight): 16}
+    told = walked(last(first(torch.rand(4, 8))).sum(), lambda leaf: bits[id(leaf)])
+    # The sum serves both, each weight's transpose it alone; the last product the last weight, and what is before it.
+    assert dict(told.serving) == {8 | 16: 1.0, 16: 1.0 + 0.5, 8: 0.5 + 1.0 + 1.0}
+    assert {bit: len(refs) for bit, refs in told.leaves.items()} == {8: 1, 16: 1}
 
 
-def test_convolutions_are_counted_by_their_pixels() -> None:
-    """Against the products that torch's own counter finds in the same backward."""
-    for layer in (nn.Conv2d(4, 6, 3, 2, 1, bias=False), nn.ConvTranspose2d(4, 6, 4, 2, 1, bias=False)):
-        x = torch.rand(2, 4, 9, 9)
-        loss = layer(x).sum()
-        told = backward_products(loss, lambda leaf: 8)
-        with FlopCounterMode(display=False) as counter:
-            loss.backward()
-        assert 2 * told.serving[8] == counter.get_total_flops()
+def test_of_each_optimizer_the_smallest_gradient_alone_is_held() -> None:
+    model = nn.Linear(8, 8)
+    told = walked(model(torch.rand(4, 8)).sum(), lambda leaf: 8)
+    (held,) = told.waiting.values()
+    assert held[0]() is model.bias
