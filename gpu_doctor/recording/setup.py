@@ -83,7 +83,7 @@ class ModelFacts:
     unstepped_place: str = ""
     """The largest of these parameters, such as `layer4.0.conv1.weight`."""
     spared_share: float = 0.0
-    """Part of the backward's operations that would go if they were frozen, 0..1."""
+    """Part of the backward that would go if they were frozen, by the sizes of all gradients, 0..1."""
     gradients_cleared: bool = False
     """Some of these parameters are stepped, but not by these gradients: they were cleared before."""
 

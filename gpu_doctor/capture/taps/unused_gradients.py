@@ -8,6 +8,7 @@ stand in their place.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import weakref
 from collections import defaultdict
@@ -20,7 +21,7 @@ from torch import nn
 
 from gpu_doctor.capture.describe.backward_graph import MOST_OPERATIONS
 from gpu_doctor.capture.describe.models import size_of
-from gpu_doctor.capture.describe.nodes import LEAF, behind, name_of
+from gpu_doctor.capture.describe.nodes import LEAF, behind, name_of, shape_of
 from gpu_doctor.capture.events import OURS
 from gpu_doctor.capture.taps.tap import Listeners, TapScope
 from gpu_doctor.recording.setup import ModelFacts
@@ -41,11 +42,12 @@ FIRST: Final = 8
 
 @dataclass
 class Backward:
-    """One backward: whom its operations serve, and what has become of the gradients."""
+    """One backward: whom the gradients serve that it computes, and what has become of those of parameters."""
 
     serving: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    """Operations by whom they serve, the bits of the parameters or-ed. One counts for each of its inputs in part: a
-    product with a weight serves the weight with one half, and what lies before it with the other."""
+    """Numbers in all gradients, those between two operations too, by whom they serve: the bits of parameters, or-ed.
+    Those that one operation makes count alike for each of its inputs: the gradient of a weight takes as long as that of
+    what the weight is multiplied with, whichever is larger."""
     leaves: dict[int, list[weakref.ref[torch.Tensor]]] = field(default_factory=lambda: defaultdict(list))
     waiting: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor | None, int]] = field(default_factory=dict)
     """By bit, the smallest parameter, its gradient (which is held) and its optimizer's steps after the backward."""
@@ -93,15 +95,23 @@ def walked(results: Any, bit_of: Callable[[torch.Tensor], int]) -> Backward:
             masks[node] = bit_of(node.variable)
             found.leaves[masks[node]].append(weakref.ref(node.variable))
             continue
-        served = [masks[one] for one, _ in node.next_functions if one is not None]
-        masks[node] = functools.reduce(operator.or_, served, 0)
-        for mask in served:
-            found.serving[mask] += 1.0 / len(served)
+        edges = [(one, number) for one, number in node.next_functions if one is not None]
+        masks[node] = functools.reduce(operator.or_, (masks[one] for one, _ in edges), 0)
+        if len(edges) == 1 and name_of(edges[0][0]) == LEAF:  # a parameter's transpose or cast
+            continue
+        numbers = sum(_numbers(one, number) for one, number in edges)
+        for one, _ in edges:
+            found.serving[masks[one]] += numbers / len(edges)
     for bit, refs in found.leaves.items():
         alive = [one for ref in refs if (one := ref()) is not None]
         if bit >= FIRST and alive:
             found.waiting[bit] = weakref.ref(min(alive, key=lambda one: size_of(one)[0])), None, 0
     return found
+
+
+def _numbers(node: Any, number: int) -> int:
+    """Numbers in the gradient that an operation, or a leaf, is handed."""
+    return size_of(node.variable)[0] if name_of(node) == LEAF else math.prod(shape_of(node, number))
 
 
 class Unstepped:

@@ -247,12 +247,13 @@ def test_nothing_of_the_model_is_held_when_a_short_run_is_over() -> None:
     assert kept() is None and recorder.facts["model"] is not None
 
 
-def test_an_operation_serves_each_of_its_inputs_in_part() -> None:
+def test_what_an_operation_computes_counts_alike_for_each_of_its_inputs() -> None:
     first, last = nn.Linear(8, 8, bias=False), nn.Linear(8, 2, bias=False)
     bits = {id(first.weight): 8, id(last.weight): 16}
     told = walked(last(first(torch.rand(4, 8))).sum(), lambda leaf: bits[id(leaf)])
-    # The sum serves both, each weight's transpose it alone; the last product the last weight, and what is before it.
-    assert dict(told.serving) == {8 | 16: 1.0, 16: 1.0 + 0.5, 8: 0.5 + 1.0 + 1.0}
+    # The sum's gradient serves both; the last product makes its weight's and its input's, the first its weight's.
+    product = (2 * 8 + 4 * 8) / 2
+    assert dict(told.serving) == {8 | 16: 4 * 2, 16: product, 8: product + 8 * 8}
     assert {bit: len(refs) for bit, refs in told.leaves.items()} == {8: 1, 16: 1}
 
 
