@@ -40,7 +40,7 @@ class Chore:
     """A costly call that the loop makes besides training, heard at its seam on the training thread."""
 
     kind: str
-    """`checkpoint` (torch.save), `empty-cache`, `collect-garbage`, `data-parallel`."""
+    """`checkpoint` (torch.save), `empty-cache`, `collect-garbage`."""
     calls: int
     wall_s: float
     """Host seconds of all calls within the run, nested calls of the same kind once."""

@@ -30,7 +30,8 @@ STILL: Final = 1.5
 """Passes since a remembered row came last, at most: new samples may have taken the place of the first ones."""
 ALIKE: Final = 1e-4
 ALIKE_HALF: Final = 2e-2
-"""Results may differ by so much of the largest one: batches of another size are summed up in another order."""
+"""Results may differ by so much of the largest one that is remembered: batches of another size are summed up in another
+order."""
 
 Rows = list[torch.Tensor]
 """Some numbers of each row, one tensor an input."""
@@ -50,7 +51,8 @@ class Returning:
 
     def __init__(self) -> None:
         """No row is remembered yet."""
-        self.calls = 0
+        self.calls = self.sure = 0
+        """Calls so far, with those that were skipped, and after which of them no row is counted; 0 = all are."""
         self.differs = False
         """A row came again with another result."""
         self._rows: dict[bytes, _Row] = {}
@@ -68,21 +70,23 @@ class Returning:
         """
         names = _names(inputs)
         self.calls += 1
-        learns = not self._last and len(self._rows) < KEPT
-        if not learns and self._rows.keys().isdisjoint(names):
-            return
-        results = output.float().numpy()
-        self._scale = max(self._scale, float(np.abs(results).max(initial=0.0)))
         alike = self._scale * (ALIKE_HALF if output.element_size() < 4 else ALIKE)
+        for at, name in enumerate(names):
+            known = self._rows.get(name)
+            if known is not None and known.step != step:
+                known.step, known.times, self._last = step, known.times + (not self.sure), self.calls
+                other = np.abs(known.output - output[at].float().numpy()) > alike
+                self.differs = self.differs or bool(other.any())
+        if not self._last and len(self._rows) < KEPT:
+            self._learn(step, names, output.float().numpy())
+
+    def _learn(self, step: int, names: list[bytes], results: npt.NDArray[Any]) -> None:
+        """Remembers rows that are one of a kind in their batch: blank ones tell nothing."""
+        self._scale = max(self._scale, float(np.abs(results).max(initial=0.0)))
         once = Counter(names)
         for name, result in zip(names, results, strict=True):
-            known = self._rows.get(name)
-            if known is None:
-                if learns and once[name] == 1 and len(self._rows) < KEPT:  # blank rows are many in a batch
-                    self._rows[name] = _Row(step, result)
-            elif known.step != step:
-                known.step, known.times, self._last = step, known.times + 1, self.calls
-                self.differs = self.differs or not np.all(np.abs(known.output - result) <= alike)
+            if once[name] == 1 and len(self._rows) < KEPT:
+                self._rows.setdefault(name, _Row(step, result))
 
     @property
     def passes(self) -> float:
@@ -90,9 +94,9 @@ class Returning:
         times = sorted(one.times for one in list(self._rows.values()))  # the training thread may add some
         if self.differs or len(times) < FEWEST:
             return 1.0
-        least, mean = times[int(RARE * len(times))], sum(times) / len(times)
-        evenly = least >= max(2.0, EVENLY * times[-1] - 1.0)
-        return mean if evenly and (self.calls - self._last) * mean <= STILL * self.calls else 1.0
+        evenly = times[int(RARE * len(times))] >= max(2.0, EVENLY * times[-1] - 1.0)
+        passes = sum(times) / len(times) * self.calls / (self.sure or self.calls)
+        return passes if evenly and (self.calls - self._last) * passes <= STILL * self.calls else 1.0
 
 
 def rows_of(one: torch.Tensor, most: int) -> torch.Tensor | None:

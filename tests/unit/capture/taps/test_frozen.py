@@ -113,6 +113,15 @@ def rolled_out(times: int) -> Iterator[torch.Tensor]:
                 yield fresh[at]
 
 
+def test_samples_of_which_each_epoch_leaves_some_out() -> None:
+    found = train(teacher(), (X[at] for _ in range(8) for at in torch.randperm(32)[:30].split(5)))
+    assert found is not None and found[0].passes == pytest.approx(7.5, rel=0.1)
+
+
+def test_samples_that_are_drawn_with_replacement() -> None:
+    assert train(teacher(), (X[torch.randint(32, (4,))] for _ in range(64))) == ()
+
+
 def test_samples_that_come_for_a_while_only() -> None:
     assert train(teacher(), rolled_out(12)) == ()
 
