@@ -88,7 +88,7 @@ def _scaling(
         if isinstance(scaled, torch.Tensor):
             unscaled[:] = [(weakref.ref(scaled), outputs.detach())]
 
-    return recorder.fence.around(original, begins, ends, anyone=False)
+    return recorder.fence.around(original, begins, ends, training_thread_only=True)
 
 
 def _backward(
@@ -211,7 +211,7 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
         log.mark(BACKED)
         log.note((BACKED, log.clock(), None))
 
-    return recorder.fence.around(original, begins, ends, anyone=False)
+    return recorder.fence.around(original, begins, ends, training_thread_only=True)
 
 
 def _all_parameters(tensors: Sequence[Any], found: Sequence[nn.Module]) -> bool:

@@ -26,7 +26,7 @@ _PARTS: Final = (
 def tap(scope: TapScope) -> None:
     """Wrappers on the parts of clipping."""
     recorder = scope.recorder
-    around = functools.partial(recorder.fence.around_in_graphs, anyone=False)
+    around = functools.partial(recorder.fence.around_in_graphs, training_thread_only=True)
 
     def begins(*args: Any, **kwargs: Any) -> bool:
         recorder.event(PHASE, BACKWARD)

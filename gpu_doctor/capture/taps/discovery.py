@@ -273,4 +273,6 @@ def _handed_over(scope: TapScope, following: NextCall, original: Callable[..., A
         following.off()
         return True
 
-    return scope.recorder.fence.around_in_graphs(original, begins, lambda token, result: following.wait(), anyone=False)
+    return scope.recorder.fence.around_in_graphs(
+        original, begins, lambda token, result: following.wait(), training_thread_only=True
+    )

@@ -55,5 +55,5 @@ class Listening:
 def tap(scope: TapScope) -> None:
     """Fact `world` of the setup."""
     state = Listening(scope)
-    scope.tells("world", state.told, state.end)
+    scope.add_fact("world", state.told, state.end)
     scope.optimized.append(state.look)

@@ -50,7 +50,7 @@ class EvaluationMode:
             return
         self._off()
         self._patches = Patches()
-        around = functools.partial(self._recorder.fence.around_in_graphs, anyone=False)
+        around = functools.partial(self._recorder.fence.around_in_graphs, training_thread_only=True)
         self._patches.wrap(nn.Module, "train", lambda train: around(train, self._trains(known), lambda *_: None))
         self._backed.append(self._off)
         if not torch.is_grad_enabled():

@@ -205,4 +205,4 @@ def tap(scope: TapScope) -> None:
     frozen = Frozen(scope)
     scope.optimized.append(frozen.optimized)
     failed = "Whether a frozen model's samples came again could not be read"
-    scope.tells("frozen", frozen.facts, frozen.end, failed)
+    scope.add_fact("frozen", frozen.facts, frozen.end, failed)

@@ -222,7 +222,7 @@ class Looker:
             for watch in self.pending:
                 watch.used = True
 
-        return self.recorder.fence.around(original, begins, lambda token, result: None, anyone=False)
+        return self.recorder.fence.around(original, begins, lambda token, result: None, training_thread_only=True)
 
     # ---- facts --------------------------------------------------------------------------------------------------
 

@@ -238,7 +238,7 @@ class Steps:
             self._scope.made.tell(self._recorder.note, "A new optimizer could not be read", optimizer, stay=True)
 
         around = self._recorder.fence.around_in_graphs
-        return around(original, begins, ends, lambda optimizer, error: None, anyone=False)
+        return around(original, begins, ends, lambda optimizer, error: None, training_thread_only=True)
 
     def clearing(self, original: Callable[..., None]) -> Callable[..., None]:
         """`zero_grad` of a module: where no optimizer steps, it is the begin of a step."""
@@ -251,7 +251,7 @@ class Steps:
         def ends(token: bool, result: Any) -> None:
             self._log.note((DONE, self._log.clock(), None))
 
-        return self._recorder.fence.around(original, begins, ends, anyone=False)
+        return self._recorder.fence.around(original, begins, ends, training_thread_only=True)
 
 
 def tap(scope: TapScope) -> None:

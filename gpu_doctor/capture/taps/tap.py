@@ -120,19 +120,26 @@ class TapScope:
 
         self.ends.callback(ended)
 
-    def tells(
-        self, name: str, told: Callable[[], Any], end: Callable[[], None] = lambda: None, failed: str = ""
+    def add_fact(
+        self, name: str, read: Callable[[], Any], finish: Callable[[], None] = lambda: None, error_message: str = ""
     ) -> None:
-        """A fact of the setup: asked for while the run goes on, and once more at its end, after `end`."""
+        """Adds a fact of the setup.
+
+        Args:
+            name: its field of `Setup`.
+            read: returns it, while the run goes on and once more when the run is over.
+            finish: is called before it is read for the last time.
+            error_message: begins the note that is left where either of them raises at the end.
+        """
         facts = self.recorder.facts
-        facts[name] = told
+        facts[name] = read
 
         def freeze() -> None:
             facts[name] = None
-            end()
-            facts[name] = told()
+            finish()
+            facts[name] = read()
 
-        self.at_end(freeze, failed or f"The {name.replace('_', ' ')} could not be read")
+        self.at_end(freeze, error_message or f"The {name.replace('_', ' ')} could not be read")
 
     def forget(self) -> None:
         """Nobody listens any more: what listens holds the model and, through the scope, itself."""

@@ -78,10 +78,10 @@ def tap(scope: TapScope) -> None:
         mode.end()
         unstepped.end()
 
-    scope.tells("inputs", looker.inputs)
-    scope.tells("idle_inputs", looker.idle_inputs)
-    scope.tells("evaluation", looker.evaluation)
-    scope.tells("kept_graphs", looker.kept_graphs)
+    scope.add_fact("inputs", looker.inputs)
+    scope.add_fact("idle_inputs", looker.idle_inputs)
+    scope.add_fact("evaluation", looker.evaluation)
+    scope.add_fact("kept_graphs", looker.kept_graphs)
     scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker, mode))
     recorder.on_step.append(looker.turn)
     scope.at_end(end)
@@ -100,4 +100,4 @@ def _evaluating(looker: Looker, mode: EvaluationMode, original: Callable[..., An
         return module
 
     around = looker.recorder.fence.around_in_graphs
-    return around(original, begins, lambda module, result: mode.on(module), anyone=False)
+    return around(original, begins, lambda module, result: mode.on(module), training_thread_only=True)

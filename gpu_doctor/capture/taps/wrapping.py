@@ -30,7 +30,7 @@ _PASSES_ON: Final = tuple(name for one in FRAMEWORKS if one.optimizer_passes_on 
 def tap(scope: TapScope) -> None:
     """Wrappers on the `step` of optimizers that wrap others; none where there is no such thing."""
     recorder = scope.recorder
-    around = functools.partial(recorder.fence.around_in_graphs, anyone=False)
+    around = functools.partial(recorder.fence.around_in_graphs, training_thread_only=True)
     inside: list[bool] = []
     """Of each step of a wrapping one that runs: whether the wrapped one has stepped."""
     known: set[type] = set()
