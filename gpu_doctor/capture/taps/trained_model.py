@@ -11,7 +11,6 @@ from torch import nn
 
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.model_facts import model_facts, optimizer_facts
-from gpu_doctor.capture.taps.evaluation_mode import EvaluationMode
 from gpu_doctor.capture.taps.inputs import Looker
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.capture.taps.unused_gradients import Unstepped
@@ -21,7 +20,7 @@ from gpu_doctor.recording.setup import OptimizerFacts
 def tap(scope: TapScope) -> None:
     """Facts of model, optimizers, `inputs`, `evaluation` and `kept_graphs` of the setup."""
     recorder = scope.recorder
-    facts, looker, mode = recorder.facts, Looker(scope), EvaluationMode(scope)
+    facts, looker = recorder.facts, Looker(scope)
     met: list[OptimizerFacts] = []
     unstepped = Unstepped(scope)
     described: set[int] = set()
@@ -37,7 +36,6 @@ def tap(scope: TapScope) -> None:
         facts.update(models.described(found, owned))
         scope.flags["model_names"] = _names_of(owned, scope.namespace or {})
         facts["model"] = functools.partial(unstepped.told, model_facts(found, scope.namespace))
-        mode.met(found)
         return found
 
     def first_step(optimizer: torch.optim.Optimizer) -> None:
@@ -75,14 +73,13 @@ def tap(scope: TapScope) -> None:
         if callable(facts.get("model")):  # who keeps the recorder must not keep what the code names
             facts["model"] = facts["model"]()
         looker.end()
-        mode.end()
         unstepped.end()
 
     scope.add_fact("inputs", looker.inputs)
     scope.add_fact("idle_inputs", looker.idle_inputs)
     scope.add_fact("evaluation", looker.evaluation)
     scope.add_fact("kept_graphs", looker.kept_graphs)
-    scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker, mode))
+    scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker))
     recorder.on_step.append(looker.turn)
     scope.at_end(end)
 
@@ -94,10 +91,9 @@ def _names_of(parameters: list[torch.Tensor], namespace: Mapping[str, object]) -
     return tuple(name for name, one in modules if any(id(p) in ids for p in one.parameters()))  # type: ignore[attr-defined]
 
 
-def _evaluating(looker: Looker, mode: EvaluationMode, original: Callable[..., Any]) -> Callable[..., Any]:
-    def begins(module: nn.Module) -> nn.Module:
+def _evaluating(looker: Looker, original: Callable[..., Any]) -> Callable[..., Any]:
+    def begins(module: nn.Module) -> None:
         looker.evaluates()
-        return module
 
     around = looker.recorder.fence.around_in_graphs
-    return around(original, begins, lambda module, result: mode.on(module), training_thread_only=True)
+    return around(original, begins, lambda token, result: None, training_thread_only=True)
