@@ -14,6 +14,7 @@ import torch
 from gpu_doctor.capture.describe.names import named
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.evaluations import Evaluations
 from gpu_doctor.capture.taps.found_models import FoundModels
 from gpu_doctor.capture.taps.parameters import Parameters
 
@@ -67,10 +68,11 @@ class TapScope:
     """Called when a loader is first iterated."""
     optimized: Listeners = field(default_factory=Listeners)
     """Called with an optimizer before its first step."""
-    listeners: dict[int, Any] = field(default_factory=dict)
-    """`forward.Listener`s on the outermost modules, by their id."""
     models: FoundModels = field(default_factory=FoundModels)
-    """The outermost modules that are known, by names or because they were called."""
+    """The outermost modules that are known, by names or because they were called, with their listeners."""
+    called: Listeners = field(default_factory=Listeners)
+    """Called with an outermost module before its first call."""
+    evaluations: Evaluations = field(default_factory=Evaluations)
     found: Listeners = field(default_factory=Listeners)
     """Called when a call has shown further modules, after optimizers were met: the facts of the model are to be read
     anew."""
@@ -79,7 +81,7 @@ class TapScope:
     optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
     """Those alive that were made or met in this run."""
     owned: Parameters = field(default_factory=Parameters)
-    """Of every optimizer met so far."""
+    """Parameters of every optimizer met so far, or of a loop that updates them by hand."""
     heard: Listeners = field(default_factory=Listeners)
     """Called after every forward of an outermost module, while somebody looks: module, whether it is trained, its
     arguments, named arguments and output. Empty most of the time."""
@@ -143,9 +145,9 @@ class TapScope:
 
     def forget(self) -> None:
         """Nobody listens any more: what listens holds the model and, through the scope, itself."""
-        told = (self.pulled, self.optimized, self.found, self.made, self.heard, self.stepped, self.differentiated)
-        for ones in (*told, self.replayed, self.backed):
-            ones.clear()
+        seldom = (self.pulled, self.optimized, self.called, self.found, self.made)
+        for listeners in (*seldom, self.heard, self.stepped, self.differentiated, self.replayed, self.backed):
+            listeners.clear()
 
 
 Tap: TypeAlias = Callable[[TapScope], None]
