@@ -19,7 +19,6 @@ from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.next_call import NextCall
 from gpu_doctor.capture.taps.compilations import around_compiling
 from gpu_doctor.capture.taps.listener import Listener, hear_directly
-from gpu_doctor.capture.taps.optimizer import hear_module_zero_grad
 from gpu_doctor.capture.taps.parameters import Parameters
 from gpu_doctor.capture.taps.tap import TapScope
 
@@ -56,8 +55,6 @@ class Discovery:
         """Listeners on what was called since something is looked for."""
         self._aside = False
         """The stand-in is off while something is compiled."""
-        self._by_hand = False
-        """The loop updates its parameters itself."""
 
     # ---- found by names ---------------------------------------------------------------------------------------------
 
@@ -86,9 +83,6 @@ class Discovery:
 
     def learned(self, leaves: list[torch.Tensor]) -> list[nn.Module]:
         """The loop updates these itself; returns the modules known that hold some."""
-        if not self._by_hand:
-            self._by_hand = True
-            hear_module_zero_grad(self._scope)
         self._trains(self, "the loop", leaves)
         return self._models.holding(leaves)
 

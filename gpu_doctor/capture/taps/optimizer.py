@@ -221,23 +221,18 @@ class Steps:
         around = self._recorder.fence.around_in_graphs
         return around(original, begins, ends, lambda optimizer, error: None, training_thread_only=True)
 
+    def clearing(self, original: Callable[..., None]) -> Callable[..., None]:
+        """`zero_grad` of a module: where no optimizer steps, it is the begin of a step."""
 
-def hear_module_zero_grad(scope: TapScope) -> None:
-    """Hears `zero_grad` of modules from now on: where no optimizer steps, it is the begin of a step."""
-    log = scope.recorder.log
+        def begins(module: Any, /, *args: Any, **kwargs: Any) -> bool:
+            self._log.mark(ZERO)
+            self._recorder.event(ZERO)
+            return True
 
-    def begins(module: Any, /, *args: Any, **kwargs: Any) -> bool:
-        log.mark(ZERO)
-        scope.recorder.event(ZERO)
-        return True
+        def ends(token: bool, result: Any) -> None:
+            self._log.note((DONE, self._log.clock(), None))
 
-    def ends(token: bool, result: Any) -> None:
-        log.note((DONE, log.clock(), None))
-
-    around = scope.recorder.fence.around
-    scope.patches.wrap(
-        torch.nn.Module, "zero_grad", lambda original: around(original, begins, ends, training_thread_only=True)
-    )
+        return self._recorder.fence.around(original, begins, ends, training_thread_only=True)
 
 
 def tap(scope: TapScope) -> None:
@@ -252,6 +247,7 @@ def tap(scope: TapScope) -> None:
         scope.patches.hook(f"optimizer step {kind} hook", functools.partial(_silence, handle))
     scope.patches.wrap(torch.optim.Optimizer, "__init__", steps.making)
     scope.patches.wrap(torch.optim.Optimizer, "zero_grad", steps.zeroing)
+    scope.patches.wrap(torch.nn.Module, "zero_grad", steps.clearing)
     foreign.hear(scope, steps.begins, steps.ended, steps.zeroing)
 
 
