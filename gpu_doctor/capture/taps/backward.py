@@ -20,7 +20,7 @@ from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.backward_graph import backward_graph
 from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps import compilations
+from gpu_doctor.capture.taps import compilations, compiler_tables
 from gpu_doctor.capture.taps.compiler import leave_us_out
 from gpu_doctor.capture.taps.copies import replicating as _replicating
 from gpu_doctor.capture.taps.discovery import discover
@@ -31,6 +31,7 @@ from gpu_doctor.capture.taps.tap import TapScope
 def tap(scope: TapScope) -> None:
     """Listeners on the outermost modules and around `torch.autograd.backward` and `grad`."""
     recorder = scope.recorder
+    scope.at_end(compiler_tables.watched(), "The compiler's tables could not be read")
     found = discover(scope)
     learned: list[weakref.ref[torch.Tensor]] = []
     """What the first backward gave gradients to, where no optimizer has stepped before it."""
