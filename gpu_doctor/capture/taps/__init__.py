@@ -25,7 +25,6 @@ from gpu_doctor.capture.taps import (
     sync,
     trained_model,
     transfer,
-    wrapping,
 )
 from gpu_doctor.capture.taps.tap import Tap, TapScope
 
@@ -43,7 +42,6 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("frozen", frozen.tap),
     ("optimizer", optimizer.tap),
     ("clipping", clipping.tap),
-    ("wrapping", wrapping.tap),
     ("sync", sync.tap),
     ("CUDA graphs", graph_replay.tap),
     ("costly calls", costly_calls.tap),

@@ -138,8 +138,8 @@ def tap(scope: TapScope) -> None:
     known, handed = recorder.loaders, state.deliveries.of
     recorder.parts["fetches"] = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
     scope.at_end(lambda: recorder.freeze("fetches"))
-    scope.tells("padding", state.padded, state.give_roles)
-    scope.tells("kept_batches", state.kept)
+    scope.add_fact("padding", state.padded, state.give_roles)
+    scope.add_fact("kept_batches", state.kept)
     scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
     recorder.on_step.append(state.give_roles)

@@ -42,7 +42,7 @@ def tap(scope: TapScope) -> None:
     if not scope.accelerated:
         return
     recorder, waits = scope.recorder, Waits(scope.recorder)
-    around = functools.partial(recorder.fence.around_in_graphs, anyone=False)
+    around = functools.partial(recorder.fence.around_in_graphs, training_thread_only=True)
     recorder.step_clock.sync_measured = True
 
     def begins(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> torch.Tensor | None:

@@ -88,7 +88,7 @@ def tap(scope: TapScope) -> None:
                 return None
             return begins(tensor, asked(args, kwargs), not _non_blocking(args, kwargs))
 
-        return Seam(original, around(original, before, ends, raised, anyone=False))
+        return Seam(original, around(original, before, ends, raised, training_thread_only=True))
 
     def copies_in(original: Callable[..., Any]) -> Seam:
         """Of `copy_`, which returns what it was called on."""
@@ -101,7 +101,7 @@ def tap(scope: TapScope) -> None:
                 return None
             return begins(source, tensor.device.type, not _non_blocking(args, kwargs))
 
-        return Seam(original, around(original, before, ends, raised, anyone=False))
+        return Seam(original, around(original, before, ends, raised, training_thread_only=True))
 
     def pulling(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def answered(token: bool, batch: Any) -> None:
