@@ -161,7 +161,7 @@ def test_without_locks_no_file_is_taken_to_be_unused(folder: Path, monkeypatch: 
     (path,) = left(folder)
     scratch.sweep()
     assert path.exists()
-    file.remove()
+    file.remove(unmap=True)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no /dev/shm here")
