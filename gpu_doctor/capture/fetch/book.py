@@ -18,21 +18,15 @@ from typing import Any, Final
 import numpy as np
 
 from gpu_doctor.capture.describe.batches import byte_count, tensor_count
-from gpu_doctor.capture.fetch.meter import FLOOR, Meter, meter_class
+from gpu_doctor.capture.fetch.meter import Meter, meter_class
 from gpu_doctor.capture.fetch.prefetch_queue import Edges, Stock
 from gpu_doctor.capture.fetch.tally import MOST_SLOTS, SLOT_BYTES, SlotFile, Sums, Tally
 from gpu_doctor.capture.fetch.worker_init import WorkerInit
-from gpu_doctor.capture.lines.fetch_costs import line_costs, with_fetches
-from gpu_doctor.capture.lines.fetch_sampler import FetchLines
-from gpu_doctor.capture.lines.switch_interval import foreign_threads
+from gpu_doctor.capture.lines.fetch_costs import line_costs
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import Fetch, LineCost
 
-OWN_PERIOD_S: Final = 0.025
-"""Mean seconds between looks at fetches in the training process, at least."""
-PATIENCE_S: Final = 1.0
-"""So long the run's end waits for a thread of ours that looks."""
 MOST_SIZES: Final = 64
 _staying: weakref.WeakKeyDictionary[Any, tuple[SlotFile, int]] = weakref.WeakKeyDictionary()
 """Iterators whose persistent workers have our meter from an earlier run -> their file and first slot."""
@@ -59,18 +53,15 @@ class FetchBook:
         self._next_slot = 0
         self._file: SlotFile | None = None
         lines: Callable[[], tuple[LineCost, ...]] = recorder.parts.get("lines", tuple)
-        recorder.parts["lines"] = lambda: self._with_own(lines()) + self.lines()
+        recorder.parts["lines"] = lambda: lines() + self.lines()
 
     def close(self) -> None:
-        """The run is over: keeps what was measured, and leaves no thread and no file."""
+        """The run is over: keeps what was measured, and leaves no file."""
         with contextlib.ExitStack() as ends:  # each is done, whatever the others raise
             if self._file is not None:
                 stays = any(file is self._file for file, _ in _staying.values())
                 ends.callback(self._file.remove, unmap=not stays)
             ends.callback(self._end_generation)
-            for tally in self._own.values():
-                if tally.lines is not None:
-                    ends.callback(tally.lines.stop, PATIENCE_S)
             ends.callback(self.meter.counters.close)
             closed = {key: [file.copy(slot) for file, slot in self._places(key)] for key in self._slots}
             self._closed = closed
@@ -90,13 +81,7 @@ class FetchBook:
         if type(fetcher) not in self._kinds:
             self._kinds.add(type(fetcher))
             meter_class(self._patches, type(fetcher), self.meter)
-        tally = self._own.get(key)
-        if tally is None:
-            tally = Tally(bytearray(SLOT_BYTES))
-            tally.lines = lines = FetchLines(tally.page, FLOOR, foreign_threads(), OWN_PERIOD_S)
-            self._recorder.own_cpu_s.append(lambda: lines.cpu_s)
-            self._own[key] = tally
-        return tally
+        return self._own.setdefault(key, Tally(bytearray(SLOT_BYTES)))
 
     def stock(self, key: str) -> Stock | None:
         """What lies ready where a loader's workers fetch; None for a loader without workers, or without a name."""
@@ -202,16 +187,6 @@ class FetchBook:
             ready_after=ready_after,
             **({} if edges is None else {name: getattr(edges, name) for name in Edges.__slots__}),
         )
-
-    def _with_own(self, lines: tuple[LineCost, ...]) -> tuple[LineCost, ...]:
-        """The poller's line costs, with those of this process' own fetches in the place of what it says of them."""
-        training = {key for key, setup in self._recorder.loaders.copy().items() if setup.role == "training"}
-        pages = [(tally.page, tally.sums) for key, tally in self._own.copy().items() if key in training]
-        if not pages:
-            return lines
-        steps = self._recorder.table.steps()
-        wait_s, wall_s = float(np.nansum(steps.data_wait_s)), float(np.nansum(steps.wall_s))
-        return with_fetches(lines, line_costs(pages, in_worker=False), wait_s, wall_s)
 
     def lines(self) -> tuple[LineCost, ...]:
         """The dear lines inside the workers of the loader that is trained from (of the busiest one until it is known).

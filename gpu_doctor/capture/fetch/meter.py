@@ -1,4 +1,4 @@
-"""The meter around a fetch: clocks, the kernel's counters, the collate, and looks at the lines.
+"""The meter around a fetch: clocks, the kernel's counters, the collate, and in workers looks at the lines.
 
 A fetch is metered in full or not at all. Metering measures what it takes itself, and the `Tally` leaves out as many
 fetches as keep that below its share of the fetch time.
@@ -20,9 +20,6 @@ from gpu_doctor.capture.patching import Patches
 
 UNDER: Final = "gpu_doctor_under"
 """On a wrapper of ours, what lies under it."""
-LOOKED_AT_S: Final = 5e-4
-"""Shorter fetches of the training process have no looks of their own: each takes Python's lock from the loop for some
-0.1 ms, 13 us a step of 0.37 ms. Their lines are known from the looks at the whole loop."""
 
 
 class Meter:
@@ -47,22 +44,13 @@ class Meter:
         """Takes the fetches; None = they are not metered."""
         self.clock = clock
         self.cost_ns = 0
-        """What metering has taken since the loop asked."""
+        """What metering has taken since `off`."""
         self.counters = ThreadCounters()
         self._thread, self._on_error = thread, on_error
 
-    def on(self, tally: Tally) -> None:
-        """The loop is about to ask for a batch that this process fetches."""
-        self.tally = tally
-        if tally.lines is not None and tally.mean_s >= LOOKED_AT_S:
-            tally.lines.start()
-            tally.lines.begin()
-
-    def off(self, tally: Tally) -> int:
-        """The loop has its batch, or there is none; returns what metering has taken since `on`, in ns."""
+    def off(self) -> int:
+        """Meters no more; returns what metering has taken since it was asked last, in ns."""
         cost_ns, self.tally, self.cost_ns = self.cost_ns, None, 0
-        if tally.lines is not None:
-            tally.lines.end()
         return cost_ns
 
     def begins(self, fetcher: Any) -> MeteredFetch | None:
@@ -106,7 +94,7 @@ class WorkerMeter(Meter):
         super().__init__(lambda: here, on_error=self._fail)
         self._file, self._slot = file, slot
         self._generation = 0.0
-        self._slots_tally: Tally | None = None
+        self._lines: FetchLines | None = None
         self._fetching = self._broken = False
 
     def begins(self, fetcher: Any) -> MeteredFetch | None:
@@ -132,20 +120,23 @@ class WorkerMeter(Meter):
 
     def _renew(self, generation: float) -> None:
         self._generation = generation
-        if self._slots_tally is not None and self._slots_tally.lines is not None:
-            self._slots_tally.lines.stop()
-        self.tally = self._slots_tally = None
+        self._stop_looking()
+        self.tally = None
         if generation:
-            self.tally = self._slots_tally = self._file.tally(self._slot)
-            self.tally.lines = FetchLines(self.tally.page, FLOOR)
-            self.tally.lines.start()
-            self.tally.lines.begin()
+            self.tally = self._file.tally(self._slot)
+            self._lines = FetchLines(self.tally.page, FLOOR)
+            self._lines.start()
+            self._lines.begin()
 
     def _fail(self, error: Exception) -> None:
         self._broken = True
         self._file.tally(self._slot).fail()  # the training process leaves a note
-        if self._slots_tally is not None and self._slots_tally.lines is not None:
-            self._slots_tally.lines.stop()
+        self._stop_looking()
+
+    def _stop_looking(self) -> None:
+        lines, self._lines = self._lines, None
+        if lines is not None:
+            lines.stop()
 
 
 class MeteredFetch:

@@ -11,12 +11,9 @@ import mmap
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gpu_doctor.capture.fetch import scratch
-
-if TYPE_CHECKING:
-    from gpu_doctor.capture.lines.fetch_sampler import FetchLines
 
 RECENT: Final = 60
 """Wall seconds of so many recent fetches are kept per process, for the spread."""
@@ -69,10 +66,6 @@ class Tally:
         """As `Sums`, then the recent walls."""
         self.page = whole[TALLY_BYTES:]
         """The text of the dear lines."""
-        self.lines: FetchLines | None = None
-        """Looks at the lines of these fetches."""
-        self.mean_s = 0.0
-        """Mean wall seconds of a fetch so far."""
         self.left = 0
         """Fetches to come that are not metered."""
         self._weight = 1
@@ -98,7 +91,7 @@ class Tally:
         for at, value in enumerate((wall_s, *clocks, *counts, stored_s), 1):
             cells[at] += weight * value
         cells[0] += weight  # last: a reader that comes in between is one fetch late
-        self.mean_s = mean_s = cells[1] / cells[0]
+        mean_s = cells[1] / cells[0]
         self._cost_s += (0.1 if self._cost_s else 1.0) * (cost_s - self._cost_s)
         if self._metered >= FIRST_FETCHES:
             skipped = min(int(self._cost_s / (COST_SHARE * mean_s)) if mean_s > 0.0 else MOST_SKIPPED, MOST_SKIPPED)

@@ -233,7 +233,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                     note((EXHAUSTED, clock(), None))
                     recorder.check_end()
                 if source.tally is not None:
-                    meter.on(source.tally)
+                    meter.tally = source.tally
                 elif source.stock is not None:
                     source.stock.look(self, first=not source.taken)
         except Exception as error:
@@ -252,7 +252,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         try:
             own_ns = 0
             if source.tally is not None:
-                own_ns = meter.off(source.tally)
+                own_ns = meter.off()
             taken = source.taken
             samples = source.full if 0 < taken < source.whole else source.samples(batch)
             source.taken = taken + 1
@@ -290,7 +290,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
 
     def failed(source: LoaderSource, error: BaseException) -> None:
         if source.tally is not None:
-            meter.off(source.tally)
+            meter.off()
         now = clock()
         source.ended(error, (now - source.asked_ns) * 1e-9)
         if get_ident() == log.thread:
