@@ -95,7 +95,7 @@ def _waits(node: ast.Call | ast.Subscript, masks: set[str]) -> bool:
     named = {one.arg for one in node.keywords}
     torchs = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)
     owner = node.func.value.id if torchs else ""  # type: ignore[attr-defined]
-    if owner not in ("torch", "F", "functional"):  # a method is heard when it waits (see the tap `device_calls`)
+    if owner not in ("torch", "F", "functional"):  # a method is heard when it waits (see the tap `sync`)
         return name == "repeat_interleave" and given > 0 and _varies(node.args[0]) and "output_size" not in named
     if name == "repeat_interleave":
         return given > 1 and _varies(node.args[1]) and "output_size" not in named
