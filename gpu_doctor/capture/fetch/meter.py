@@ -63,17 +63,23 @@ class Meter:
         if tally.left > 0:
             tally.left -= 1
         else:
-            fetch.begin(fetcher, self)
+            try:
+                fetch.begin(fetcher, self)
+            except BaseException:
+                fetch.patches.restore()
+                raise
         return fetch
 
     def ends(self, fetch: MeteredFetch) -> None:
         """The fetch has returned."""
-        if fetch.metered:
-            self.cost_ns += fetch.end(self)
-        self.tally = fetch.tally
+        try:
+            if fetch.metered:
+                self.cost_ns += fetch.end(self)
+        finally:
+            self.leave(fetch)
 
-    def raised(self, fetch: MeteredFetch) -> None:
-        """The fetch has raised: it does not count."""
+    def leave(self, fetch: MeteredFetch) -> None:
+        """The fetch is over: all is as before it. One that has raised does not count."""
         fetch.patches.restore()
         self.tally = fetch.tally
 
@@ -108,15 +114,10 @@ class WorkerMeter(Meter):
         self._fetching = fetch is not None
         return fetch
 
-    def ends(self, fetch: MeteredFetch) -> None:
-        """Looks go on: whether a fetch runs, they see by themselves."""
+    def leave(self, fetch: MeteredFetch) -> None:
+        """The fetch is over. Looks go on: whether a fetch runs, they see by themselves."""
         self._fetching = False
-        super().ends(fetch)
-
-    def raised(self, fetch: MeteredFetch) -> None:
-        """The fetch has raised: it does not count."""
-        self._fetching = False
-        super().raised(fetch)
+        super().leave(fetch)
 
     def _renew(self, generation: float) -> None:
         self._generation = generation
@@ -216,7 +217,7 @@ def metered(original: Callable[[Any, Any], Any], meter: Meter) -> Callable[[Any,
             batch = original(self, index)
         except BaseException:
             try:
-                meter.raised(token)
+                meter.leave(token)
             except Exception as error:
                 meter.broke(error)
             raise
