@@ -235,7 +235,7 @@ class KeptBatches:
 
 @dataclass(frozen=True)
 class EvaluationFacts:
-    """Forwards of outermost modules in evaluation mode, those that were looked at."""
+    """Forwards in evaluation mode of modules that are trained, or of a loop that trains none."""
 
     forwards: int = 0
     with_gradients: int = 0

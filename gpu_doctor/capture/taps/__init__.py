@@ -15,16 +15,13 @@ from gpu_doctor.capture.taps import (
     compilations,
     costly_calls,
     dataloader,
-    device_wait,
+    device_calls,
     environment,
     frozen,
     gpu_clock,
     graph_replay,
     optimizer,
-    sync,
     trained_model,
-    transfer,
-    wrapping,
 )
 from gpu_doctor.capture.taps.tap import Tap, TapScope
 
@@ -32,17 +29,14 @@ _HERE: Final = str(Path(__file__).parents[1])
 TAPS: tuple[tuple[str, Tap], ...] = (
     ("environment", environment.tap),
     ("gpu clock", gpu_clock.tap),
-    ("device wait", device_wait.tap),
     ("dataloader", dataloader.tap),
-    ("transfer", transfer.tap),
+    ("device calls", device_calls.tap),
     ("backward", backward.tap),
     ("compilations", compilations.tap),
     ("trained model", trained_model.tap),
     ("frozen", frozen.tap),
     ("optimizer", optimizer.tap),
     ("clipping", clipping.tap),
-    ("wrapping", wrapping.tap),
-    ("sync", sync.tap),
     ("CUDA graphs", graph_replay.tap),
     ("costly calls", costly_calls.tap),
 )

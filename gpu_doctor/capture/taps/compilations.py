@@ -110,4 +110,4 @@ def tap(scope: TapScope) -> None:
     """Fact `compilations` of the setup."""
     records = CompileRecords(scope.recorder)
     scope.recorder.on_step.append(records.gather)
-    scope.tells("compilations", records.found, lambda: scope.recorder.on_step.remove(records.gather))
+    scope.add_fact("compilations", records.found, lambda: scope.recorder.on_step.remove(records.gather))

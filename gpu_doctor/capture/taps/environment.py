@@ -103,7 +103,7 @@ class Group:
         self._facts = scope.recorder.facts
         self._killed_before = cgroup.oom_kills()
         self._world = World(shm_free_bytes=float((shm_bytes() or (_NAN,))[0]))
-        scope.tells("world", self.world, self.end)
+        scope.add_fact("world", self.world, self.end)
 
     def world(self) -> World:
         """What is known so far."""

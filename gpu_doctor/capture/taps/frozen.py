@@ -148,7 +148,7 @@ class Frozen:
         log = self._recorder.log
         begin = log.clock()
         if one is None:
-            listener = self._scope.listeners.get(id(module))
+            listener = self._scope.models.get(module)
             full = len(self._models) >= MOST_MODELS or self._steps > self._late
             if listener is None or full or not listener.parameters:
                 return
