@@ -15,19 +15,6 @@ if TYPE_CHECKING:
     from gpu_doctor.capture.describe.models import compiles_itself as compiles_itself
     from gpu_doctor.capture.describe.names import named as named
 
-__all__ = [
-    "FORKED_THREADS",
-    "MULTIPROCESSING_CONTEXT",
-    "AnyLoader",
-    "batch_size_of",
-    "compiles_itself",
-    "loaders",
-    "models",
-    "named",
-    "refusal",
-    "written_batch",
-]
-
 # Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
 _FACE: Final = {
     "AnyLoader": "loaders",
@@ -39,6 +26,7 @@ _FACE: Final = {
     "refusal": "loader_limits",
     "written_batch": "loaders",
 }
+__all__ = ["loaders", "models", *_FACE]
 
 
 def __getattr__(name: str) -> Any:
