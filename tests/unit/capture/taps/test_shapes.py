@@ -133,4 +133,4 @@ def test_a_view_may_ask_while_further_modules_are_met() -> None:
     looker.trained = set()
     looker.idle_inputs = Growing({0: played((1, 0.1), (1, 0.1))})
     found = looker.idle()
-    assert found is not None and found.looked_at == 2
+    assert found is not None and found.looked_at == 10
