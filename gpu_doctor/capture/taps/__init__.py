@@ -12,11 +12,10 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import (
     backward,
     clipping,
+    compilations,
     costly_calls,
     dataloader,
-    debug_modes,
     device_calls,
-    distributed,
     environment,
     frozen,
     gpu_clock,
@@ -24,7 +23,6 @@ from gpu_doctor.capture.taps import (
     optimizer,
     switch_interval,
     trained_model,
-    wrapping,
 )
 from gpu_doctor.capture.taps.tap import Tap, TapScope
 
@@ -36,15 +34,13 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("dataloader", dataloader.tap),
     ("device calls", device_calls.tap),
     ("backward", backward.tap),
+    ("compilations", compilations.tap),
     ("trained model", trained_model.tap),
     ("frozen", frozen.tap),
     ("optimizer", optimizer.tap),
     ("clipping", clipping.tap),
-    ("wrapping", wrapping.tap),
     ("CUDA graphs", graph_replay.tap),
     ("costly calls", costly_calls.tap),
-    ("distributed", distributed.tap),
-    ("debug modes", debug_modes.tap),
 )
 """Name -> what puts it up in a TapScope."""
 

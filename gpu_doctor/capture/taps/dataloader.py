@@ -157,8 +157,8 @@ def tap(scope: TapScope) -> None:
         recorder.freeze("fetches")
 
     scope.at_end(over)
-    scope.tells("padding", state.padded, state.give_roles)
-    scope.tells("kept_batches", state.kept)
+    scope.add_fact("padding", state.padded, state.give_roles)
+    scope.add_fact("kept_batches", state.kept)
     scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
     recorder.on_step.append(state.give_roles)
