@@ -128,9 +128,8 @@ def tap(scope: TapScope) -> None:
     recorder.step_clock.sync_measured = True
     recorder.waits = _waiting(recorder)  # by torch's own functions: the wait of a trial is none of the loop's
     scope.at_end(functools.partial(setattr, recorder, "waits", None))
-    around = functools.partial(
-        recorder.fence.around_in_graphs, after=calls.ends, failed=calls.raised, training_thread_only=True
-    )
+    fenced = functools.partial(recorder.fence.around_in_graphs, training_thread_only=True)
+    around = functools.partial(fenced, after=calls.ends, failed=calls.raised)
 
     def to(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Call | None:
         return calls.copies(tensor, _asked(args, kwargs), not _non_blocking(args, kwargs))
