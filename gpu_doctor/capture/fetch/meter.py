@@ -178,9 +178,9 @@ class MeteredFetch:
         cpu_s = meter.cpu_clock() - self._cpu_s
         self.patches.restore()
         counts = [now - then for now, then in zip(meter.counters.read(), self._before, strict=True)]
-        cost_ns = self._cost_ns + meter.clock() - ended
-        self.tally.add(wall_s, (cpu_s, self._collate_s, self._collate_cpu_s), counts, cost_ns * 1e-9)
-        return cost_ns
+        clocks = cpu_s, self._collate_s, self._collate_cpu_s
+        self.tally.add(wall_s, clocks, counts, (self._cost_ns + meter.clock() - ended) * 1e-9)
+        return self._cost_ns + meter.clock() - ended
 
     def _timed(self, cpu_clock: Callable[[], float], collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def collate_timed(data: Any) -> Any:
