@@ -125,7 +125,8 @@ class WorkerMeter(Meter):
         self.tally = None
         if generation:
             self.tally = self._file.tally(self._slot)
-            self._lines = FetchLines(self.tally.page, FLOOR, lambda: self._file.generation == generation)
+            file = self._file
+            self._lines = FetchLines(self.tally.page, FLOOR, lambda: file.generation == generation)
             self._lines.start()
 
     def _fail(self, error: Exception) -> None:
@@ -178,9 +179,9 @@ class MeteredFetch:
         cpu_s = meter.cpu_clock() - self._cpu_s
         self.patches.restore()
         counts = [now - then for now, then in zip(meter.counters.read(), self._before, strict=True)]
-        clocks = cpu_s, self._collate_s, self._collate_cpu_s
-        self.tally.add(wall_s, clocks, counts, (self._cost_ns + meter.clock() - ended) * 1e-9)
-        return self._cost_ns + meter.clock() - ended
+        cost_ns = self._cost_ns + meter.clock() - ended
+        self.tally.add(wall_s, (cpu_s, self._collate_s, self._collate_cpu_s), counts, cost_ns * 1e-9)
+        return cost_ns
 
     def _timed(self, cpu_clock: Callable[[], float], collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def collate_timed(data: Any) -> Any:

@@ -85,7 +85,6 @@ class FetchLines:
                 wait_s = pace.after(time.thread_time() - cpu_s, self._clock() - began, idle_s)
                 # A fixed period would beat with a fetch of the same period and see the same line each time.
                 self._wake.acquire(True, wait_s * self._random.uniform(1 - JITTER, 1 + JITTER))
-            self.write()
         except Exception:  # errors here must not reach the user's worker; only line timings are lost
             pass
         finally:
@@ -108,7 +107,8 @@ class FetchLines:
         self._whole_s += seconds
         if place is not None and (place in self._seen or len(self._seen) < MOST_LINES):
             self._seen[place] = self._seen.get(place, 0.0) + seconds
-        if self._whole_s >= min(self._written_s * REWRITE, self._written_s + REWRITE_S):
+        grown = self._whole_s >= min(self._written_s * REWRITE, self._written_s + REWRITE_S)
+        if grown and not self._over and self._goes_on():  # else the page is another's
             self.write()
         return True
 

@@ -196,6 +196,15 @@ def test_the_thread_ends_with_the_run_and_the_switch_interval_is_as_before(ends:
     assert sys.getswitchinterval() == before
 
 
+def test_a_page_that_serves_another_run_is_not_written() -> None:
+    mine, goes_on = Mine(), [True]
+    lines = FetchLines(mine.page, sys._getframe().f_code, lambda: goes_on[0], clock=lambda: mine.now_s)
+    for passes_s, goes_on[0] in ((0.0, True), (1.0, True), (1.0, False)):
+        mine.now_s += passes_s
+        assert lines.look()
+    assert read_page(mine.page)[0] == 1.0
+
+
 def test_shares_are_of_the_fetch_time_of_all_workers() -> None:
     busy, idle = (memoryview(bytearray(LINES_BYTES)) for _ in range(2))
     write_page(busy, 1.0, {Place("a.py", 3, "f", False): 0.5, Place("a.py", 4, "f", True): 0.25})
