@@ -12,11 +12,10 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import (
     backward,
     clipping,
+    compilations,
     costly_calls,
     dataloader,
-    debug_modes,
     device_wait,
-    distributed,
     environment,
     frozen,
     gpu_clock,
@@ -38,6 +37,7 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("dataloader", dataloader.tap),
     ("transfer", transfer.tap),
     ("backward", backward.tap),
+    ("compilations", compilations.tap),
     ("trained model", trained_model.tap),
     ("frozen", frozen.tap),
     ("optimizer", optimizer.tap),
@@ -45,8 +45,6 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("sync", sync.tap),
     ("CUDA graphs", graph_replay.tap),
     ("costly calls", costly_calls.tap),
-    ("distributed", distributed.tap),
-    ("debug modes", debug_modes.tap),
 )
 """Name -> what puts it up in a TapScope."""
 

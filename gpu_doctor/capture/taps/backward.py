@@ -20,7 +20,7 @@ from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.backward_graph import backward_graph
 from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps import compilations, compiler_tables
+from gpu_doctor.capture.taps import compiler_tables
 from gpu_doctor.capture.taps.compiler import leave_us_out
 from gpu_doctor.capture.taps.copies import replicating as _replicating
 from gpu_doctor.capture.taps.discovery import discover
@@ -46,11 +46,8 @@ def tap(scope: TapScope) -> None:
         recorder.searched_s += (recorder.clock() - begin) * 1e-9
         return unowned
 
-    compiled = compilations.CompileBook(recorder)
-    recorder.facts["compilations"] = compiled.found
-
     # torch keeps what stands at `torch.compile` where it imports the compiler meanwhile: nothing of the run is in it.
-    compiles: list[Callable[[], None]] = [functools.partial(compilations.hear, scope, compiled), found.compiles]
+    compiles: list[Callable[[], None]] = [found.compiles]
     leave_us_out(recorder.fence, scope.patches, functools.partial(_each, compiles))
     recorder.step_clock.alone = alone
     recorder.read_losses = _read_losses

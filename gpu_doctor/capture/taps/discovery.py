@@ -17,7 +17,7 @@ from torch import nn
 
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.next_call import NextCall
-from gpu_doctor.capture.taps.compilations import around_compiling
+from gpu_doctor.capture.taps.compiler import around_compiling
 from gpu_doctor.capture.taps.listener import Listener, hear_directly
 from gpu_doctor.capture.taps.parameters import Parameters
 from gpu_doctor.capture.taps.tap import TapScope
