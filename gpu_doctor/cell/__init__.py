@@ -6,7 +6,6 @@ syntax tree.
 
 from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
-from gpu_doctor.cell.literals import Place
 from gpu_doctor.cell.loop import Edits, LoopLines, NothingToPaste, NotPlaced
 from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, is_among, reaches
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
@@ -25,13 +24,11 @@ __all__ = [
     "LoopLines",
     "NotPlaced",
     "NothingToPaste",
-    "Place",
     "Reach",
     "called_names",
     "hushed",
     "is_among",
     "kept_graphs",
-    "literals",
     "reaches",
     "waiting_lines",
 ]

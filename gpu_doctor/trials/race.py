@@ -21,7 +21,6 @@ from gpu_doctor.trials import arguments, knobs, run
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.compare.effect import AS_PASTED, Effect, compare
 from gpu_doctor.trials.interrupts import uninterrupted
-from gpu_doctor.trials.knobs.cell_variables import check
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.loss_reasons import unusable
 from gpu_doctor.trials.rounds import MOST_PAIRS, Rounds
@@ -161,7 +160,6 @@ def entered(case: Runner, settings: Settings, found: Setup | None = None, refuse
         if refused:
             raise Refused(refused)
         knobs.allow(entry.settings, found or case.found or Setup())
-        check(entry.settings, case.source)
     except Refused as reason:
         entry.refusal, entry.going = str(reason), False
     return entry

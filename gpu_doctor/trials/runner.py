@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import weakref
@@ -158,11 +159,11 @@ class Runner:
             if self.on_begin is not None:
                 self.on_begin(recorder, role)
             run, turned = (self._execute, settings) if not text else (self._of(text), {})
-            execute, found = cell_code.side(run, self.namespace, turned, self.found)
+            execute = functools.partial(run, self.namespace)
             execute = self.anew.before(execute) if borrowed else execute
             # Of a trial; without a snapshot nothing is put back, and what is kept goes with the side.
             kept = ((self._files and self._files()) or KeptFiles()) if borrowed else None
-            how: dict[str, Any] = {"settings": turned, "found": found, "met": self._met}
+            how: dict[str, Any] = {"settings": turned, "found": self.found, "met": self._met}
             return trial.run(execute, recorder, self.namespace, borrowed=kept, budget=budget, **how)
         finally:
             self.anew.take_back()
@@ -260,7 +261,7 @@ class Runner:
         Raises:
             Refused: if a name is no knob, or a value none that it has.
         """
-        return cell_code.lines_to_paste(self._meant(settings), self.found, self.source)
+        return cell_code.lines_to_paste(self._meant(settings), self.found)
 
     def fix(self, settings: Settings, history: Sequence[str] | None = None) -> Fix:
         """The change of the user's own cells that gives them some settings: see `cell_code.fix_of`."""

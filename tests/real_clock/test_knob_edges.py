@@ -334,10 +334,10 @@ def test_a_number_of_numpys_or_torchs_own_is_pythons_own_in_settings_and_in_code
         "num_workers": np.int64(2),
         "pin_memory": np.True_,
         "batch_size": torch.tensor(8),
-        "vary.lr": np.float64(0.5),
+        "rate": np.float64(0.5),
     }
     settings = knobs.as_settings(given)
-    assert settings == {"num_workers": 2, "pin_memory": True, "batch_size": 8, "vary.lr": 0.5}
+    assert settings == {"num_workers": 2, "pin_memory": True, "batch_size": 8, "rate": 0.5}
     assert [type(value) for value in settings.values()] == [int, bool, int, float]
     cell = "loader = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)\n"
     cell += "for (x,) in loader:\n    model(x).backward()\n"

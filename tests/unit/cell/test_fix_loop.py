@@ -359,11 +359,3 @@ def test_the_cells_own_switches_are_changed_where_they_stand() -> None:
     assert fix.complete and setup.torch_threads == 2 and setup.flags["cudnn_benchmark"] is True
     assert 'set_float32_matmul_precision("high")' in cell and cell.count("cudnn.benchmark") == 1
     assert cell.startswith("torch.backends.cudnn.allow_tf32 = True\n")
-
-
-def test_a_cell_variable() -> None:
-    cell = "size: int = 16  # rows\nlr = 1e-1\nloader = DataLoader(ds, size)\n" + LOOP
-    fix, after = fixed([cell], {"vary.size": 8, "vary.lr": 0.5})
-    assert fix.complete and after[0].startswith("size: int = 8  # rows\nlr = 0.5\nloader")
-    loader = ran(after)[1].setup.training_loader
-    assert loader is not None and loader.batch_size == 8
