@@ -159,7 +159,7 @@ class Runner:
             if self.on_begin is not None:
                 self.on_begin(recorder, role)
             run, turned = (self._execute, settings) if not text else (self._of(text), {})
-            execute = functools.partial(run, self.namespace)
+            execute: Callable[[], Any] = functools.partial(run, self.namespace)
             execute = self.anew.before(execute) if borrowed else execute
             # Of a trial; without a snapshot nothing is put back, and what is kept goes with the side.
             kept = ((self._files and self._files()) or KeptFiles()) if borrowed else None

@@ -18,7 +18,6 @@ from gpu_doctor.trials.knobs import (
     channels_last,
     cudnn_benchmark,
     fused_optimizer,
-    non_blocking,
     num_workers,
     persistent_workers,
     pin_memory,
@@ -44,7 +43,7 @@ __all__ = [
 ]
 
 _SHELF: Final = (
-    *(num_workers, batch_size, amp, pin_memory, persistent_workers, prefetch_factor, non_blocking),
+    *(num_workers, batch_size, amp, pin_memory, persistent_workers, prefetch_factor),
     *(channels_last, compiling, fused_optimizer, tf32, cudnn_benchmark, threads, worker_threads),
 )
 """Every knob's file, in the order in which they are shown and turned: workers before what acts on workers only."""
