@@ -30,7 +30,6 @@ WANTED: Final[dict[str, Any]] = {
     "amp": "bf16",
     "prefetch_factor": 4,
     "persistent_workers": True,
-    "worker_threads": 1,
     "channels_last": True,
     "fused_optimizer": True,
     "threads": 2,
@@ -39,7 +38,7 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
     "a batch sampler of one's own": {"batch_size": "batch_sampler (Halves) decides the batch size"},
     "a stream that does not shard": {
         "num_workers": "every worker would deliver all items again",
-        **dict.fromkeys(("prefetch_factor", "persistent_workers", "worker_threads"), "set num_workers above 0 first"),
+        **dict.fromkeys(("prefetch_factor", "persistent_workers"), "set num_workers above 0 first"),
     },
     "LBFGS": {"fused_optimizer": "no fused update for LBFGS"},
 }
@@ -226,7 +225,6 @@ NEVER: Final = "ran = []\n" + PLAIN + LOADER + "ran.append(1)\n" + LOOP
         ({"num_workers": 257}, "from 0 to 256"),
         ({"num_workers": 10**20}, "from 0 to 256"),
         ({"threads": 100_000}, "from 1 to 256"),
-        ({"worker_threads": 100_000}, "from 0 to 256"),
         ({"batch_size": 10**12}, "from 1 to 2147483647"),
         pytest.param(
             {"amp": "fp16"},

@@ -24,7 +24,6 @@ from gpu_doctor.trials.knobs import (
     prefetch_factor,
     tf32,
     threads,
-    worker_threads,
 )
 from gpu_doctor.trials.knobs import compile as compiling
 from gpu_doctor.trials.knobs.knob import Choice, Knob, KnobTable, Refused, TrialScope
@@ -44,7 +43,7 @@ __all__ = [
 
 _SHELF: Final = (
     *(num_workers, batch_size, amp, pin_memory, persistent_workers, prefetch_factor),
-    *(channels_last, compiling, fused_optimizer, tf32, cudnn_benchmark, threads, worker_threads),
+    *(channels_last, compiling, fused_optimizer, tf32, cudnn_benchmark, threads),
 )
 """Every knob's file, in the order in which they are shown and turned: workers before what acts on workers only."""
 KNOBS: Final[KnobTable] = {one.KNOB.name: one.KNOB for one in _SHELF}
