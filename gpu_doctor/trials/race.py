@@ -35,8 +35,6 @@ class Entry:
     settings: dict[str, Any]
     bases: list[Recording] = field(default_factory=list)
     candidates: list[Recording] = field(default_factory=list)
-    alone: list[Recording] = field(default_factory=list)
-    """A baseline that was nudged, where the losses of the two sides differ."""
     going: bool = True
     """Another pair of it is wanted."""
     refusal: str = ""
@@ -62,11 +60,11 @@ class Entry:
     @property
     def effect(self) -> Effect | None:
         """What its pairs say so far; None before the first."""
-        made = len(self.bases) + len(self.candidates) + len(self.alone)
+        made = len(self.bases) + len(self.candidates)
         if not self.bases or not self.candidates:
             return None
         if self._judged is None or self._judged[0] != made:
-            self._judged = made, compare(self.bases, self.candidates, alone=self.alone)
+            self._judged = made, compare(self.bases, self.candidates)
         return self._judged[1]
 
 
@@ -172,8 +170,8 @@ def _raced(case: Runner, entries: list[Entry], against: Settings, steps: int, se
         for entry in entries:
             entry.aside = aside
             once = functools.partial(case.once, text=entry.text) if entry.text else case.once
-            made = {"bases": entry.bases, "candidates": entry.candidates, "alone": entry.alone}
-            sides[id(entry)] = aside.rounds(once=once, nudged=case.nudged, **made)
+            made = {"bases": entry.bases, "candidates": entry.candidates}
+            sides[id(entry)] = aside.rounds(once=once, **made)
         for number in range(1, pairs + 1):
             for entry in [one for one in entries if one.going]:
                 if case.stopped or not entry.going:  # dropped in this very round

@@ -19,8 +19,6 @@ from gpu_doctor.trials import cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.anew import Anew
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.knobs.knob import TrialScope
-from gpu_doctor.trials.nudged import Nudge, nudged
 from gpu_doctor.trials.pasted import Pasted, pasted
 from gpu_doctor.trials.printed_aside import unwritten
 from gpu_doctor.trials.results import Plan, Sweep
@@ -178,10 +176,6 @@ class Runner:
 
     def _changed_plainly(self, text: str) -> Callable[..., Any]:
         return cell_code.plain_execute(text, f"{self.name} with the change")
-
-    def nudged(self, nudge: Nudge) -> AbstractContextManager[None]:
-        """Around one run: its trained weights are nudged at their first use."""
-        return nudged(TrialScope(self.namespace, self.found or Setup(), self.source), nudge)
 
     @property
     def found(self) -> Setup | None:

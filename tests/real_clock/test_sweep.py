@@ -142,8 +142,8 @@ def test_only_what_is_clearly_worse_is_dropped() -> None:
 def test_settings_whose_losses_break_drop_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [entry(0, 0.030), entry(2, 0.0150), entry(4, 0.0100)]
 
-    def breaking(bases: Any, candidates: Any, alone: Any = ()) -> Effect:
-        found = compare(bases, candidates, alone=alone)
+    def breaking(bases: Any, candidates: Any) -> Effect:
+        found = compare(bases, candidates)
         return dataclasses.replace(found, **BROKEN) if found.settings["num_workers"] == 4 else found
 
     monkeypatch.setattr(race, "compare", breaking)

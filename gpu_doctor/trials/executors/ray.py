@@ -97,8 +97,8 @@ class RoundsOut:
         return taken + self.places[id(entry)][1] <= 1.0 + ROUNDING
 
     def _send(self, entry: race.Entry) -> None:
-        nudges, made = not entry.alone, len(entry.candidates)
-        given = (self.luggage, self.key, dict(self.against), entry.settings, self.steps, self.seconds, nudges, made)
+        made = len(entry.candidates)
+        given = (self.luggage, self.key, dict(self.against), entry.settings, self.steps, self.seconds, made)
         task, _ = self.places[id(entry)]
         self.out[task.remote(*given)] = (entry, time.monotonic())
 
@@ -108,9 +108,7 @@ class RoundsOut:
         entry.seconds += time.monotonic() - sent
         try:
             back = Returned(**self.ray.get(one))
-            bases, candidates, alone = (
-                [of_bytes(file) for file in side] for side in (back.bases, back.candidates, back.alone)
-            )
+            bases, candidates = ([of_bytes(file) for file in side] for side in (back.bases, back.candidates))
         except Exception as error:
             memory = isinstance(error, self.ray.exceptions.OutOfMemoryError)
             entry.failed_as = "out-of-memory" if memory else "failed"
@@ -118,7 +116,6 @@ class RoundsOut:
             return
         entry.bases += bases
         entry.candidates += candidates
-        entry.alone += alone
         entry.refusal, entry.failure = back.refusal, back.failure
         whole = len(bases) == len(candidates) == 1
         good = whole and all(map(went_well, (*bases, *candidates)))

@@ -90,7 +90,7 @@ class Racing:
             *(3.0, 2.8, 3.2, "faster"),
             outcome="budget-reached",
             loss_drift=float("inf") if self.breaks and len(self.batches) == 1 else 0.0,
-            loss_verdict="not-finite" if self.breaks and len(self.batches) == 1 else "equal",
+            loss_verdict="not-finite" if self.breaks and len(self.batches) == 1 else "same",
         )
         given_up = "stopped: another is clearly faster"
         others = [
