@@ -368,14 +368,6 @@ def unrestorable(names: Sequence[str], most: int = 6) -> str:
     return f"a trial cannot put back: {', '.join(clean(one, 80) for one in names[:most])}{more}"
 
 
-def from_start(names: Sequence[str]) -> str:
-    """`it began at the start of its data, yours stayed where it was`, of one or several variables."""
-    *head, last = [f"`{clean(one, 80)}`" for one in names]
-    if not head:
-        return f"{last} began at the start of its data, yours stayed where it was"
-    return f"{', '.join(head)} and {last} began at the start of their data, yours stayed where they were"
-
-
 def not_copied(names: Sequence[str], most: int = 3) -> str:
     """`large data is not copied: train (an array of 2.0 GB); ...`; of many names, the first few."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -75,7 +75,7 @@ def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float 
             found = search.run()
     except SnapshotTooLarge as too_large:
         return Largest(None, reason=str(too_large))
-    return replace(found, notes=formatting.left_behind(search.written, aside.left))
+    return replace(found, notes=formatting.left_behind(search.written, aside.lost))
 
 
 class _Search:

@@ -223,7 +223,7 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
     settings, bases, candidates, aside = entry.settings, entry.bases, entry.candidates, entry.aside
     if entry.refusal:
         return _kept(case, Effect(settings, against, outcome="refused", reason=entry.refusal))
-    notes, left, from_start = (aside.notes, aside.lost, aside.anew.from_start) if aside is not None else ((), (), ())
+    notes, left = (aside.notes, aside.lost) if aside is not None else ((), ())
     written = tuple(dict.fromkeys(path for one in bases for path in one.written or ()))
     if entry.failure:
         failed = Effect(settings, against, outcome=entry.failed_as, reason=entry.failure, seconds=entry.seconds)
@@ -234,13 +234,12 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
         if bases and not case.stopped:
             outcome, reason = bases[-1].outcome, run.baseline_ended(bases[-1])
         none = Effect(settings, against, outcome=outcome, reason=reason, seconds=entry.seconds)
-        return _kept(case, replace(none, written=written, not_restored=left, from_start=from_start))
+        return _kept(case, replace(none, written=written, not_restored=left))
     case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
     if case.diagnosis is None or "num_workers" in settings:  # another number of workers tells what one cannot
         newest = next((one for one in reversed(case.recordings) if len(one.steps)), bases[-1])
         case.diagnosis = judged(newest, [side for pair in case.trials for side in pair])[0]
     effect = _beside(measured, _predicted(case, entry, against))
-    effect = replace(effect, from_start=from_start)
     outcome = "stopped" if entry.stopped else effect.outcome
     reason, verified = effect.reason or entry.dropped, AS_PASTED if entry.text else ""
     found = replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=left)

@@ -113,7 +113,6 @@ class Behind:
         """Sentences on that, and on what the trials left behind."""
         written = (path for one in effects for path in one.written)
         left = [clause for one in effects for clause in one.not_restored]
-        left += [formatting.from_start(one.from_start) for one in effects if one.from_start]
         return formatting.left_behind((*self.written, *written), (*self.left, *left))
 
 

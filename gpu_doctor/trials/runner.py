@@ -17,7 +17,6 @@ from gpu_doctor.diagnosis import Diagnosis, judged
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.trials import cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
-from gpu_doctor.trials.anew import Anew
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.pasted import Pasted, pasted
 from gpu_doctor.trials.printed_aside import unwritten
@@ -40,8 +39,6 @@ class Aside:
 
     case: Runner
     snapshot: Snapshot
-    anew: Anew
-    """Iterators of which each side gets its own."""
     notes: tuple[str, ...] = ()
     """Sentences on what could not be put back; there at the end."""
 
@@ -49,11 +46,6 @@ class Aside:
     def lost(self) -> tuple[str, ...]:
         """Clauses on what could not be put back."""
         return not_restored(self.snapshot.unrestorable, self.notes)
-
-    @property
-    def left(self) -> tuple[str, ...]:
-        """The same, and a clause on what began at the start of its data."""
-        return (*self.lost, *self.anew.said)
 
     def rounds(self, **more: Any) -> Rounds:
         """Sides that run the case's code; `more`: see `Rounds`."""
@@ -122,8 +114,8 @@ class Runner:
         self._met: list[weakref.ref[Any]] = []
         self._entered: int | None = None
         """Of the cells of the notebook, how many had been run when the code ran last: a later one has no part in it."""
-        self.anew = Anew()
-        """Iterators of which each side of the trial that goes on, or of the last one, gets its own."""
+        self.made: dict[str, int] = {}
+        """Names of the namespace that the newest run bound, with the ids of their values."""
         self._files: weakref.ref[KeptFiles] | None = None
         """Of the trial that is going on: they go with its snapshot."""
         self.stopped = False
@@ -149,6 +141,7 @@ class Runner:
         """
         text = text if role == "candidate" else ""
         borrowed, self._entered = role != "run", len(cell_code.entered(self.namespace))
+        before = {} if borrowed else {name: id(one) for name, one in self.namespace.items()}
         limits: dict[str, Any] = {"max_steps": max_steps, "max_s": None if borrowed else max_s}
         recorder = Recorder(settings=settings, name=self.name, source=text or self.source, **limits)
         budget = SideBudget(recorder, max_s, max_steps) if borrowed and max_s is not None else None
@@ -158,13 +151,13 @@ class Runner:
                 self.on_begin(recorder, role)
             run, turned = (self._execute, settings) if not text else (self._of(text), {})
             execute: Callable[[], Any] = functools.partial(run, self.namespace)
-            execute = self.anew.before(execute) if borrowed else execute
             # Of a trial; without a snapshot nothing is put back, and what is kept goes with the side.
             kept = ((self._files and self._files()) or KeptFiles()) if borrowed else None
             how: dict[str, Any] = {"settings": turned, "found": self.found, "met": self._met}
             return trial.run(execute, recorder, self.namespace, borrowed=kept, budget=budget, **how)
         finally:
-            self.anew.take_back()
+            if not borrowed:
+                self.made = {name: id(one) for name, one in self.namespace.items() if before.get(name) != id(one)}
             self._current, self._budget, self._met = None, None, recorder.met or self._met
 
     def _of(self, text: str) -> Callable[..., Any]:
@@ -225,9 +218,8 @@ class Runner:
             SnapshotTooLarge: if what must be put back does not fit into memory.
             KeyboardInterrupt: if it is interrupted, after everything was put back.
         """
-        self.anew, files = Anew.of(self), KeptFiles()
-        how: dict[str, Any] = {"to_host": to_host, "iterators": self.anew.stuck, "files": files}
-        aside = Aside(self, Snapshot.take(self.namespace, extra=self.roots(), **how), self.anew)
+        files = KeptFiles()
+        aside = Aside(self, Snapshot.take(self.namespace, self.roots(), to_host=to_host, files=files))
         self._files = weakref.ref(files)
         try:
             with self.quietly():
@@ -245,7 +237,7 @@ class Runner:
         recording = replace(kept[0], notes=(*kept[0].notes, *aside.notes))
         self.trials.append((recording, recording))
         self.diagnosis = self.diagnosis or judged(recording)[0]
-        return recording, aside.left
+        return recording, aside.lost
 
     # ---- the code with settings written in ------------------------------------------------------------------------
 

@@ -89,8 +89,6 @@ class Effect:
     """Files that the cell wrote or deleted during the trial, put back since: `runs/x.pt`, `old.pt (deleted)`."""
     not_restored: tuple[str, ...] = ()
     """What the trial could not put back, a clause each: `a trial cannot put back: it (generator)`."""
-    from_start: tuple[str, ...] = ()
-    """Iterators of earlier cells that each side got anew, by variable: they began at the start of their data."""
     predicted_low: float | None = None
     """Ends between which the forecast of `predicted_speedup` lay; None where it had none."""
     predicted_high: float | None = None
@@ -165,7 +163,6 @@ class Effect:
         said = [self.way] if self.way else []
         said += [f"measured on {self.device}"] if self.elsewhere else []
         said += [*([formatting.written(self.written)] if self.written else []), *self.not_restored]
-        said += [formatting.from_start(self.from_start)] if self.from_start else []
         if self.busy is not None and self.busy >= BUSY_FROM:
             said.append(f"measured on a busy machine: other programs used {formatting.share(self.busy)} of the cores")
         if self.cold_pairs and self.reason != ALL_COLD:

@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import gpu_doctor
 from gpu_doctor.machine.host import usable_cores
 from gpu_doctor.recording import DeviceSetup
-from gpu_doctor.trials import race
 from gpu_doctor.trials.cell_reads import reached
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.executors import InKernel, width_for
@@ -210,26 +209,6 @@ def test_a_round_gives_recordings_of_both_sides_and_touches_nothing_here() -> No
     assert [one.steps.samples[0] for one in (*bases, *candidates)] == [4, 8]
     assert bases[0].losses.value[0] != 0
     assert torch.equal(weight, space["model"].weight) and sys.modules["__main__"] is main
-
-
-def test_what_the_copy_cannot_put_back_is_said_of_its_run_alone() -> None:
-    """The kernel's own state is not touched by a trial elsewhere: nothing of it is lost."""
-    case = gpu_doctor.case("next(ticket)" + LOOP, namespace(ticket=zip([1, 2, 3])))
-    back = one_round(pack(case, cloudpickle.CloudPickler), "c", {}, {"batch_size": 8}, 6, 10.0)
-    [base], [candidate] = ([of_bytes(one) for one in back[side]] for side in ("bases", "candidates"))
-    assert any("cluster's machine" in one and "ticket (zip)" in one for one in candidate.notes)
-    effect = race.concluded(case, race.Entry({"batch_size": 8}, [base], [candidate]), {})
-    assert effect.not_restored == ()
-    assert next(case.namespace["ticket"]) == (1,)
-
-
-def test_an_iterator_that_tells_where_it_is_goes_on_there_on_each_side() -> None:
-    case = gpu_doctor.case("first = next(ticket); assert first == 2, first" + LOOP, namespace(ticket=iter([1, 2, 3])))
-    next(case.namespace["ticket"])
-    back = one_round(pack(case, cloudpickle.CloudPickler), "d", {}, {"batch_size": 8}, 6, 10.0)
-    [base], [candidate] = ([of_bytes(one) for one in back[side]] for side in ("bases", "candidates"))
-    assert base.outcome == candidate.outcome == "budget-reached", (base.reason, candidate.reason)
-    assert next(case.namespace["ticket"]) == 2
 
 
 def test_files_that_it_wrote_there_are_said_to_lie_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
