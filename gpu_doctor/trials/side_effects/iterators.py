@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import types
-from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -25,7 +24,7 @@ _WORDS: Final = (
 class MakesNames(Coded, Protocol):
     """A case that knows which names its own run made."""
 
-    made: Mapping[str, int]
+    made: dict[str, int]
     """Names of the namespace that the newest run bound, with the ids of their values."""
 
 

@@ -4,8 +4,8 @@ Workers that live on have random numbers and caches that nobody can put back, an
 be served by others than the first. A loader that is iterated in the trial for the first time gives its staying iterator
 away until the side is over.
 
-The iterators that a side makes end with it. One that a trainer keeps would be found by the garbage collector, which takes
-its queues apart first: its workers then never hear that they may end, and torch waits 5 s for each.
+The iterators that a side makes end with it. One that a trainer keeps would be found by the garbage collector, which
+takes its queues apart first: its workers then never hear that they may end, and torch waits 5 s for each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpu_doctor.capture import Patches
 
 @contextmanager
 def parked(notes: list[str]) -> Iterator[None]:
-    """While the context lasts, a loader's iterator of persistent workers from before is not used; those made end with it.
+    """A loader's iterator of persistent workers from before is not used in the context; those made there end with it.
 
     Args:
         notes: gets a sentence for what could not be put back.

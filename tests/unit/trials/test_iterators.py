@@ -143,7 +143,7 @@ def test_an_iterator_that_a_trainer_keeps_ends_with_its_side() -> None:
     loader = DataLoader(TensorDataset(torch.zeros(8)), num_workers=1, multiprocessing_context="fork")
     trainer = SimpleNamespace()
     trainer.itself = trainer
-    theirs = iter(loader)
+    theirs: Any = iter(loader)
     with parked([]):
         trainer.batches = iter(loader)
         next(trainer.batches)
