@@ -119,7 +119,8 @@ class Runner:
         self._files: weakref.ref[KeptFiles] | None = None
         """Of the trial that is going on: they go with its snapshot."""
         self.stopped = False
-        """Stop was asked for since the last trial or treatment began."""
+        """Stop was asked for since the last trial, treatment or sweep of a person began."""
+        self._requests = 0
 
     @contextmanager
     def quietly(self) -> Iterator[None]:
@@ -181,6 +182,17 @@ class Runner:
         bases = [base for base, _ in self.trials]
         plain = [one for one in self.recordings if not one.settings] or [one for one in bases if not one.settings]
         return plain[-1] if plain else None
+
+    @contextmanager
+    def requested(self) -> Iterator[None]:
+        """Around what a person asks for: a Stop of before is forgotten, one of a treatment holds for all its trials."""
+        if not self._requests:
+            self.stopped = False
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
 
     def stop(self) -> None:
         """Ends the run or trial that is going on; may be called on any thread."""

@@ -221,7 +221,7 @@ def test_an_interrupt_passes_on_and_leaves_the_sweep_so_far() -> None:
     with pytest.raises(KeyboardInterrupt):
         case.sweep({"num_workers": [0, 2, 4]}, steps=5, seconds=10)
     (found,) = case.sweeps
-    assert found.stopped and [one.settings["num_workers"] for one in found.effects] == [0, 2, 4]
+    assert found.stopped and [one.settings["num_workers"] for one in found.effects] == [0, 2]
     assert found.effects[0].speedup is not None and found.effects[1].speedup is None
     assert case.effects == list(found.effects)
     assert space["seen"] == []

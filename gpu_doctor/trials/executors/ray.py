@@ -237,19 +237,12 @@ class RayExecutor:
     @property
     def width(self) -> int:
         """How many trials run at once, of a loop that nothing is known of; at least 1."""
-        return self._width_for(None)
-
-    def width_for(self, case: Runner) -> int:
-        """How many trials of a case run at once, each with the workers that it has as written; at least 1."""
-        return self._width_for(case.found)
-
-    def _width_for(self, found: Setup | None) -> int:
         if self._width is not None:
             return self._width
         try:
             self._connect()
             machines = self._machines()
-            return max(self._request(({},), found, machines).room(machines), 1)
+            return max(self._request(({},), None, machines).room(machines), 1)
         except Exception:  # `trials` says what is wrong with the cluster
             return 1
 
@@ -268,7 +261,7 @@ class RayExecutor:
         What cannot travel, and a request that no machine of the cluster can meet, are refusals; a machine or task that
         goes away, or does not answer in time, is a failure with the reason.
         """
-        against = race.begun(case, against, steps, seconds, pairs)
+        against = race.begun(against, steps, seconds, pairs)
         found = case.found
         elsewhere = found is not None and not found.on_gpu and self._gpus(found) > 0
         refused = beforehand(case).refusal

@@ -21,7 +21,7 @@ from gpu_doctor.machine.host import usable_cores
 from gpu_doctor.recording import DeviceSetup
 from gpu_doctor.trials.cell_reads import reached
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.executors import InKernel, width_for
+from gpu_doctor.trials.executors import InKernel
 from gpu_doctor.trials.executors.parcel import Parcel, Unpackable, as_bytes, of_bytes, pack, unpack
 from gpu_doctor.trials.executors.remote import acting_as_main, one_round
 from gpu_doctor.trials.executors.resources import Request
@@ -365,11 +365,7 @@ def test_the_largest_machine_is_one_that_has_the_rest_of_what_is_asked_for() -> 
 
 def test_how_many_run_at_once_is_told_by_what_a_case_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     executor = executor_on(Cluster(CPU=12), monkeypatch)
-    case = gpu_doctor.case("for x, y in loader: pass", {})
-    assert executor.width == width_for(executor, case) == 3
-    case.recordings.append(Loop(workers=2).recording())
-    assert width_for(executor, case) == 2
-    assert width_for(InKernel(), case) == 1
+    assert executor.width == 3
 
 
 def test_a_gpu_that_no_machine_has_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:

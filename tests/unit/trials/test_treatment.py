@@ -17,10 +17,10 @@ import gpu_doctor
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import Settings, SettingValue, Setup, describe
+from gpu_doctor.recording import Settings, Setup, describe
 from gpu_doctor.report.plan import plan_html, plan_text
 from gpu_doctor.trials import loss_reasons
-from gpu_doctor.trials.candidates import Move, Tried, moves
+from gpu_doctor.trials.candidates import Move, moves
 from gpu_doctor.trials.compare.effect import BY_SETTINGS, Effect
 from gpu_doctor.trials.executors import InKernel
 from gpu_doctor.trials.results import Plan, training_changes
@@ -203,25 +203,6 @@ def test_a_gain_under_three_percent_or_in_doubt_is_not_kept() -> None:
         assert plan.speedup == 1.0
 
 
-def test_a_gain_that_was_left_open_is_tried_once_more_for_longer() -> None:
-    steps: list[int] = []
-
-    class Open(Scripted):
-        def trial(self, settings: Settings, **given: Any) -> Effect:
-            steps.append(given["steps"])
-            return super().trial(settings, **given)
-
-    def says(settings: Settings, against: Settings) -> tuple[float, str]:
-        return (1.08, "inconclusive") if len(steps) == 1 else (1.08, "faster")
-
-    plan = Open(WORLDS["an optimizer"], says).treat(3, steps=50)
-    assert steps == [50, 150, 50] and [one.verdict for one in plan.effects] == ["inconclusive", "faster", "faster"]
-    assert plan.settings == plan.effects[1].settings == plan.effects[0].settings and plan.settings
-    steps.clear()
-    last = Open(WORLDS["an optimizer"], says).treat(1, steps=50)
-    assert steps == [50] and last.settings == {}, "no more trials than were asked for"
-
-
 def test_a_loss_that_breaks_is_no_cure() -> None:
     class Breaks(Scripted):
         def trial(self, settings: Settings, **given: Any) -> Effect:
@@ -291,27 +272,24 @@ def test_every_step_that_is_kept_says_what_became_of_its_losses() -> None:
     assert plan_text(same).count("loss the same in every step") == len(same.waterfall) - 1
 
 
-def test_steps_whose_losses_differ_only_all_together_fall_back_to_the_first() -> None:
-    class Together(Differing):
-        def trial(self, settings: Settings, **given: Any) -> Effect:
-            self.losses["loss_verdict"] = "same" if given["against"] or len(settings) == 1 else "different"
-            return super().trial(settings, **given)
-
-    world = dataclasses.replace(WORLDS["an optimizer"], trains=12, parallel=0.9)
-    plan = Together(world, 1).treat(4, steps=50)
-    assert set(plan.effects[-2].settings) == {"fused_optimizer", "threads"}
-    assert plan.settings == plan.waterfall[1].settings == plan.effects[-1].settings and len(plan.settings) == 1
-    assert "was not confirmed" in plan.notes[0] and "but its loss differs from step 1 on" in plan.notes[0]
-
-
-def test_no_trial_is_made_twice_and_a_knob_that_fails_twice_is_left() -> None:
-    case = Scripted(SLOW_SERVER, lambda settings, against: (0.9, "slower"))
-    plan = case.treat(20, steps=50)
+def test_no_trial_is_made_twice() -> None:
+    plan = Scripted(SLOW_SERVER, lambda settings, against: (0.9, "slower")).treat(20, steps=50)
     asked = [tuple(sorted(effect.settings.items())) for effect in plan.effects]
-    assert len(asked) == len(set(asked))
-    assert sum("num_workers" in effect.settings for effect in plan.effects) == 2
-    first, second = (int(effect.settings["num_workers"]) for effect in plan.effects if "num_workers" in effect.settings)
-    assert second < first, "beyond a number that lost others lose more"
+    assert asked and len(asked) == len(set(asked)) and plan.settings == {}
+
+
+def test_a_stop_between_two_trials_of_a_treatment_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = case_of(DECODING)
+
+    def stopping(*given: Any) -> Iterator[Move]:
+        if case.effects:
+            case.stop()
+        return moves(*given)
+
+    monkeypatch.setattr("gpu_doctor.trials.treat.moves", stopping)
+    plan = case.treat(8, steps=50)
+    assert [one.outcome for one in plan.effects[1:]] == ["stopped"] and not plan.verified
+    assert case.trial({"num_workers": 1}, steps=50, pairs=1).outcome != "stopped", "the next request forgets it"
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
@@ -332,35 +310,6 @@ def test_what_changes_the_training_is_tried_only_when_ticked() -> None:
 def test_what_is_kept_and_changes_the_training_is_said_in_the_plan() -> None:
     said = training_changes({"num_workers": 2, "batch_size": 64})
     assert len(said) == 1 and said[0].startswith("batch_size changes the training: ") and "learning rate" in said[0]
-
-
-def test_workers_are_tried_with_staying_over_short_epochs_and_without_in_one_long_epoch() -> None:
-    def first(world: World) -> dict[str, SettingValue]:
-        case = case_of(world)
-        return next(moves(diagnose(case.recordings[0]), {Safety.SAFE}, {}, [])).settings
-
-    assert first(SLOW_SERVER)["persistent_workers"] is True
-    assert "persistent_workers" not in first(dataclasses.replace(SLOW_SERVER, epoch=1000))
-
-
-def test_numbers_of_workers_close_in_on_what_did_not_lose() -> None:
-    case = case_of(SLOW_SERVER)
-    found = diagnose(case.recordings[0])
-    first = next(moves(found, {Safety.SAFE}, {}, []))
-    lost = Tried(first.settings, tuple(first.settings), False, lost=True)
-    second = next(one for one in moves(found, {Safety.SAFE}, {}, [lost]) if "num_workers" in one.settings)
-    assert int(second.settings["num_workers"]) < int(first.settings["num_workers"])
-    doubtful = Tried({"num_workers": 2}, ("num_workers",), False)
-    third = next(one for one in moves(found, {Safety.SAFE}, {}, [doubtful]) if "num_workers" in one.settings)
-    assert third.settings == first.settings, "what was in doubt on a busy machine does not bar what lies beyond"
-    going = Tried(first.settings, tuple(first.settings), None)
-    beside = next(one for one in moves(found, {Safety.SAFE}, {}, [going]) if "num_workers" in one.settings)
-    assert beside.settings != first.settings
-
-
-def test_a_finding_that_costs_nothing_yet_is_no_move() -> None:
-    found = diagnose(Loop(wait=0.0).recording())
-    assert [one for one in moves(found, {Safety.SAFE}, {}, []) if one.expected and one.expected < 1.03] == []
 
 
 def test_a_loader_that_refuses_is_not_asked() -> None:
