@@ -17,7 +17,7 @@ import gpu_doctor
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.rules.rule import Safety
-from gpu_doctor.recording import Settings, Setup, describe
+from gpu_doctor.recording import Settings, SettingValue, Setup, describe
 from gpu_doctor.report.plan import plan_html, plan_text
 from gpu_doctor.trials import loss_reasons
 from gpu_doctor.trials.candidates import Move, moves
@@ -310,6 +310,15 @@ def test_what_changes_the_training_is_tried_only_when_ticked() -> None:
 def test_what_is_kept_and_changes_the_training_is_said_in_the_plan() -> None:
     said = training_changes({"num_workers": 2, "batch_size": 64})
     assert len(said) == 1 and said[0].startswith("batch_size changes the training: ") and "learning rate" in said[0]
+
+
+def test_workers_are_tried_with_staying_over_short_epochs_and_without_in_one_long_epoch() -> None:
+    def first(world: World) -> dict[str, SettingValue]:
+        case = case_of(world)
+        return next(moves(diagnose(case.recordings[0]), {Safety.SAFE}, {}, [])).settings
+
+    assert first(SLOW_SERVER)["persistent_workers"] is True
+    assert "persistent_workers" not in first(dataclasses.replace(SLOW_SERVER, epoch=1000))
 
 
 def test_a_loader_that_refuses_is_not_asked() -> None:
