@@ -44,12 +44,10 @@ Event: TypeAlias = tuple[int, int, Any]
     RESTART,
     PAUSED,
     MARK,
-    EVALUATES,
-    EVALUATED,
     REPLAY,
     REPLAYED,
     CALL,
-) = range(34)
+) = range(32)
 """What each stands for, and its argument:
 
 NEXT: the loop asks a loader; the `Source`. NEXT_BLIND: as NEXT, while no gradients are recorded.
@@ -69,7 +67,6 @@ CPU: CPU ns of the process by now. CLEARS: the loop sets gradients to zero itsel
 RESTART: another thread turned out to be the training thread.
 PAUSED: a trial waited for the device between two steps, which is neither's time; since when, and its CPU ns.
 MARK: a mark was put into the device's queue; `(code of its event, Put, own ns)`, see `device_marks.py`.
-EVALUATES: a trained model was put into evaluation mode, and no gradients are recorded. EVALUATED: it is put back.
 REPLAY, REPLAYED: marks alone carry these: a captured graph is launched again, has been launched.
 """
 CODES: Final = CALL + 8

@@ -281,8 +281,6 @@ class StepClock:
             events.RESTART: self._restart,
             events.PAUSED: self._paused,
             events.MARK: self._marked,
-            events.EVALUATES: self._evaluates,
-            events.EVALUATED: self._evaluated,
         }
         for flags in range(CODES - CALL):
             table[CALL + flags] = self._forward(bool(flags & 1), bool(flags & 2), bool(flags & 4))
@@ -662,17 +660,6 @@ class StepClock:
             self._cut(True)
         elif phases[-1] == LOSS:
             self._no_loss = self._span, self._span.ns[LOSS]
-
-    def _evaluates(self, now: int, arg: None) -> None:
-        """Whatever part of the model is called now; not in the middle of a step, where a target may be made."""
-        if self.trains and self._phases == [OTHER] and not self._span.evaluation:
-            self._cut(True)
-
-    def _evaluated(self, now: int, arg: None) -> None:
-        if self._span.evaluation:
-            if self._phases[-1] == LOSS:
-                self._phases[-1] = OTHER
-            self._train_again()
 
     def _not_a_loss(self) -> None:
         """What came after the last forward was no loss: nothing was differentiated before the next forward or batch.
