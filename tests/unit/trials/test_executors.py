@@ -135,6 +135,14 @@ def test_the_random_numbers_travel() -> None:
     assert (torch.rand(2).tolist(), random.random(), np.random.rand()) == here
 
 
+def test_a_switch_that_the_torch_here_lacks_stays_there_as_it_is() -> None:
+    arrived = travelled("1 + 1", namespace())
+    del arrived.process["switches"]["torch's matmul precision"]
+    before = torch.get_float32_matmul_precision()
+    arrived.enter()
+    assert torch.get_float32_matmul_precision() == before
+
+
 def test_a_function_is_code_too() -> None:
     def train() -> int:
         return len(space["loader"])
