@@ -31,7 +31,7 @@ def outside_share(vitals: Vitals) -> float:
 
 def _idle_beside(vitals: Vitals) -> float:
     """Share in which a GPU may idle that no wait, copy or compiler explains: behind a full queue own code is hidden."""
-    explained = vitals.exposed_share + vitals.tripped_share + idle.sync_share(vitals)
+    explained = vitals.exposed_share + vitals.tripped_share + idle.announced_sync_share(vitals)
     explained += idle.recompiling_share(vitals) + idle.behind_copies_share(vitals)
     return max(vitals.gpu_idle_at_most - explained, 0.0)
 
@@ -39,7 +39,6 @@ def _idle_beside(vitals: Vitals) -> float:
 def outside_lines(vitals: Vitals) -> list[LineCost]:
     """The lines of that code: all outside of the phases, and between forward and backward those that run Python."""
     calls = {(one.file, one.line) for one in vitals.chores or ()}
-    calls |= {(one.file, one.line) for one in idle.hidden_syncs_outside(vitals)}
     lines = [one for one in vitals.outside_lines if one.outside_torch or not mixed(vitals)]
     return [one for one in (*lines, *_in_the_loss(vitals)) if (one.file, one.line) not in calls]
 
