@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from gpu_doctor import formatting
-from gpu_doctor.capture.cost import Governor, event_cost_ns, too_dear
+from gpu_doctor.capture.cost import event_cost_ns, too_dear
 from gpu_doctor.capture.events import DUE, DUE_NS, FIRST_DUE, PAUSED, RESTART, Event, Log
 from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.gpu.marks import MarkReader
@@ -49,6 +49,8 @@ FEWEST_EVENTS: Final = 2
 """A step has no fewer: so many steps before a budget ends, the log is folded after so many times as many events."""
 BEAT_S: Final = 0.5
 LONGEST_BEAT_S: Final = 5.0
+BEAT_SHARE: Final = 0.01
+"""Part of the training thread that drawing may take: after a beat that took t, the next comes t / 0.01 later."""
 
 
 class RunEnded(BaseException):
@@ -138,8 +140,6 @@ class Recorder:
         self._closed_s: float | None = None
         self._noted = self._folded_ns = self._paused_ns = 0
         """Events so far, what folding them has cost, and how long a trial waited for the device between two steps."""
-        self.governor = Governor(self.tapped_s, self.elapsed_s)
-        """Shares out what watching may cost: asked by our own threads."""
         self._next_due(self._began, FIRST_DUE)
 
     @property
@@ -322,8 +322,7 @@ class Recorder:
             begin = self.clock()
             self.beat()
             took_s = (self.clock() - begin) * 1e-9
-            allowed = self.governor.allowed("beat", took_s / BEAT_S)
-            self._next_beat = now + round(1e9 * max(BEAT_S, min(took_s / allowed, LONGEST_BEAT_S)))
+            self._next_beat = now + round(1e9 * max(BEAT_S, min(took_s / BEAT_SHARE, LONGEST_BEAT_S)))
 
     def _next_due(self, now: int, due: int) -> None:
         """When the log is folded next: at once where somebody counts single steps, before a budget can be overrun."""

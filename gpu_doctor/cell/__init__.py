@@ -11,7 +11,6 @@ from gpu_doctor.cell.loop import Edits, LoopLines, NothingToPaste, NotPlaced
 from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, is_among, reaches
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
 from gpu_doctor.cell.source import CellSource, Edit
-from gpu_doctor.cell.waiting import waiting_lines
 
 __all__ = [
     "SENDS",
@@ -33,5 +32,4 @@ __all__ = [
     "kept_graphs",
     "literals",
     "reaches",
-    "waiting_lines",
 ]

@@ -15,34 +15,28 @@ from gpu_doctor.capture.taps import (
     compilations,
     costly_calls,
     dataloader,
-    device_wait,
+    device_calls,
     environment,
     frozen,
     gpu_clock,
     graph_replay,
     optimizer,
-    switch_interval,
-    sync,
     trained_model,
-    transfer,
 )
 from gpu_doctor.capture.taps.tap import Tap, TapScope
 
 _HERE: Final = str(Path(__file__).parents[1])
 TAPS: tuple[tuple[str, Tap], ...] = (
-    ("switch interval", switch_interval.tap),
     ("environment", environment.tap),
     ("gpu clock", gpu_clock.tap),
-    ("device wait", device_wait.tap),
     ("dataloader", dataloader.tap),
-    ("transfer", transfer.tap),
+    ("device calls", device_calls.tap),
     ("backward", backward.tap),
     ("compilations", compilations.tap),
     ("trained model", trained_model.tap),
     ("frozen", frozen.tap),
     ("optimizer", optimizer.tap),
     ("clipping", clipping.tap),
-    ("sync", sync.tap),
     ("CUDA graphs", graph_replay.tap),
     ("costly calls", costly_calls.tap),
 )

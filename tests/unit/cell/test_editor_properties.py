@@ -17,7 +17,6 @@ from gpu_doctor.cell.arguments import HIDDEN, set_arguments, slot
 from gpu_doctor.cell.calls import Cells
 from gpu_doctor.cell.constructors import loader_makers
 from gpu_doctor.cell.switches import at_top
-from gpu_doctor.recording import LineCost
 from tests.support.properties import examples
 from tests.support.properties import hypothesis_is_set_up as hypothesis_is_set_up
 
@@ -91,8 +90,6 @@ def cells(draw: st.DrawFn) -> str:
 
 def asked(text: str) -> None:
     """Every question that there is about a text."""
-    costs = [LineCost("<cell>", at, "f", line.strip(), "forward", 0.1) for at, line in enumerate(text.splitlines(), 1)]
-    room.waiting_lines(text, costs)
     room.kept_graphs(text), room.hushed(text, {"slow-python"})
     source = CellSource(text)
     room.reaches(source, {}), room.called_names(source)
