@@ -14,17 +14,13 @@ from gpu_doctor.cell.dataflow import batch_names, graphless, trained
 from gpu_doctor.cell.source import CellSource, Edit
 from gpu_doctor.cell.syntax import LOOPS, Loop, blocks, dotted
 
-__all__ = ["Edits", "LoopLines", "NotPlaced", "NothingToPaste", "block_of", "names_in", "statement_of"]
+__all__ = ["Edits", "LoopLines", "NotPlaced", "block_of", "names_in", "statement_of"]
 
 Edits: TypeAlias = "list[tuple[CellSource, Edit]]"
 
 
 class NotPlaced(Exception):
     """Where a change belongs cannot be told from the text; the message is the reason, in one sentence."""
-
-
-class NothingToPaste(NotPlaced):
-    """The same, where the message says all that is to be done: no line of its own would do it."""
 
 
 class LoopLines:
