@@ -21,11 +21,12 @@ from gpu_doctor import formatting
 from gpu_doctor.capture.cost import Governor, event_cost_ns, too_dear
 from gpu_doctor.capture.events import DUE, DUE_NS, FIRST_DUE, PAUSED, RESTART, Event, Log
 from gpu_doctor.capture.fence import Fence
+from gpu_doctor.capture.found import Place, Seen
 from gpu_doctor.capture.gpu.marks import MarkReader
 from gpu_doctor.capture.gpu.windows import DeviceWindows
 from gpu_doctor.capture.kept_losses import KeptLosses
 from gpu_doctor.capture.readings import Readings
-from gpu_doctor.capture.step_clock import STARTS, Place, Seen, StepClock
+from gpu_doctor.capture.step_clock import STARTS, StepClock
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.recording import (
     Cursor,
@@ -275,7 +276,7 @@ class Recorder:
         self._noted += len(events)
         clock.fold(events, self.log.looks)
         count = clock.step_count - len(clock.steps)
-        steps, losses, copies, looks = clock.found()
+        steps, losses, copies, looks, roles = clock.found()
         for number, step in enumerate(steps, count):
             row = self.table.append(step.values)
             if self.marks is not None and step.marks is not None:
@@ -288,8 +289,11 @@ class Recorder:
         if clock.device.spent and self.marks is not None:
             spent, clock.device.spent = clock.device.spent, []
             self.marks.clock.free(*spent)
-        for at, loss in losses:
-            self._losses.keep(at, loss)
+        for at, number in losses:
+            self._losses.keep(at, number)
+        for key, role in roles:
+            if key in self.loaders:
+                self.loaders[key] = dataclasses.replace(self.loaders[key], role=role)
         if self.copied is not None:
             for copy in copies:
                 self.copied(*copy)
@@ -345,9 +349,10 @@ class Recorder:
             self.windows, self.log.marker = None, None
             self.step_clock.device.stopped()
 
-    def loss_kept(self) -> None:
-        """The loss of the open step was noted; says which one is to be kept next."""
+    def keep_loss(self, loss: Any) -> int | None:
+        """Takes the detached loss of a backward that begins, None = it has none; returns what its event carries."""
         self.log.loss_at = self._losses.next_after(self.log.steps)
+        return None if loss is None else self._losses.offer(loss)
 
     def fold_each_step(self, each: bool = True) -> bool:
         """Every step is folded when it ends, or not any more: somebody counts what lies between two of them.
@@ -384,6 +389,7 @@ class Recorder:
         try:
             self._take(self.log.taken())
             self.step_clock.asked_no_more()
+            self._take([])
         except Exception as error:
             self._give_up(error)
 

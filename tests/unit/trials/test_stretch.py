@@ -216,7 +216,7 @@ def test_what_the_device_has_not_done_when_the_cell_ends_is_read_when_the_losses
     device = SimulatedDevice()
     recorder = device.recorder()
     wait, device.synchronize = device.synchronize, lambda: 0  # type: ignore[method-assign]
-    recorder._losses.keep(0, "loss")
+    recorder._losses.keep(0, recorder._losses.offer("loss"))
 
     def read(losses: list[object]) -> list[float]:
         wait()
