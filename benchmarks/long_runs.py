@@ -194,7 +194,7 @@ def long_run(steps: int, mixed_steps: int, parts: int = 20, leaping: bool = Fals
         news = recorder.news(cursor)
         cursor = news.cursor
         seen_steps = float(news.steps.count.sum()) + (0.0 if news.reset else seen_steps)
-        recorder.add(driver.metric, recorder.elapsed_s(), float(number))
+        recorder.readings.add(driver.metric, recorder.elapsed_s(), float(number))
         rss.append(resident_mb())
     stride = recorder.table.stride
     mixed_us = driver.run(mixed_steps, LATE_WAIT, mixed=True)

@@ -180,7 +180,7 @@ class SimulatedDevice:
         found = Recorder(clock=lambda: self.now, sync_measured=True, **options)
         found.facts.update(device="cuda:0", usable_cores=CORES, os_cores=int(CORES))
         if self.virtual:
-            found._event_ns = EVENT_NS  # not what this machine took for one, which is busy or not
+            found.cost.event_ns = EVENT_NS  # not what this machine took for one, which is busy or not
         take: Callable[[list[Any]], None] = found._take
 
         def taken(events: list[Any]) -> None:

@@ -66,7 +66,7 @@ class LineSampler:
         self._before: int | None = None
         self._places = Places()
         self._kernel = _Kernel()
-        recorder.looked = self.placed
+        recorder.listeners.hear_looks(self.placed)
 
     def look(self, late_s: float = 0.0) -> None:
         """One look: what the thread is doing there, the step clock finds out when it comes to that time.

@@ -117,12 +117,12 @@ def tap(scope: TapScope) -> None:
     state = Listening(scope, book)
     known, handed = recorder.loaders, state.deliveries.of
     recorder.parts["fetches"] = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
-    scope.at_end(lambda: recorder.freeze("fetches"))
+    scope.at_end(lambda: recorder.parts.freeze("fetches"))
     scope.tells("padding", state.padded)
     scope.tells("kept_batches", state.kept)
     scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
-    recorder.own_cpu_s.append(lambda: 1e-9 * sum(one.spent_ns for one in state.looks.copy().values()))
+    recorder.cost.add_thread(lambda: 1e-9 * sum(one.spent_ns for one in state.looks.copy().values()))
 
 
 def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
