@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,8 +22,8 @@ class KeptLosses:
     """The losses that are kept: one writer, the training thread."""
 
     def __init__(self) -> None:
-        self._offered: dict[int, Any] = {}
-        """By their numbers, the losses of backwards whose step has not ended."""
+        self._offered: deque[tuple[int, Any]] = deque(maxlen=MOST_LOSSES)
+        """The losses of backwards whose step has not ended, by rising numbers."""
         self._number = 0
         self._kept: list[tuple[int, Any]] = []
         self._every = SPARSE_LOSSES
@@ -31,18 +32,16 @@ class KeptLosses:
     def offer(self, loss: Any) -> int:
         """Takes the detached loss of a backward that begins; returns its number."""
         self._number += 1
-        if len(self._offered) >= MOST_LOSSES:  # a step that does not end has had a backward for each
-            self._offered = dict([*self._offered.items()][MOST_LOSSES // 2 :])
-        self._offered[self._number] = loss
+        self._offered.append((self._number, loss))
         return self._number
 
     def keep(self, step: int, number: int) -> None:
         """The loss of this number is its step's: those of earlier backwards are no step's any more."""
         offered = self._offered
-        self._offered = {one: loss for one, loss in offered.items() if one > number}
-        if number not in offered:
-            return
-        self._kept.append((step, offered[number]))
+        while offered and offered[0][0] <= number:
+            found, loss = offered.popleft()
+            if found == number:
+                self._kept.append((step, loss))
         if len(self._kept) >= MOST_LOSSES:
             self._kept[DENSE_LOSSES:] = self._kept[DENSE_LOSSES::2]
             self._every *= 2
