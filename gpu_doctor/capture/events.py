@@ -74,6 +74,11 @@ EVALUATES: a trained model was put into evaluation mode, and no gradients are re
 REPLAY, REPLAYED: marks alone carry these: a captured graph is launched again, has been launched.
 """
 CODES: Final = CALL + 8
+STARTS: Final = (
+    *(NEXT, NEXT_BLIND, OPENING, GRADIENT, STEP, RESTART),
+    *range(CALL, CODES),
+)
+"""The loop begins with one of these: whatever the cell did before is no part of a step."""
 DUE: Final = 512
 """Events that are folded at once. Fewer than 700, at which Python looks for garbage in what was made last. To fold
 every 80 events cost 17 us a step more; to fold 4000 at once saved nothing more."""

@@ -128,10 +128,10 @@ def test_who_counts_what_lies_between_steps_goes_on_to_hear_of_each(counted: boo
     recorder = device.recorder(max_steps=STEPS)
     recorder.device_waits.wait_by(lambda: device.synchronize() >= 0)
     if counted:
-        recorder.fold_each_step()
+        recorder.plan.fold_each_step()
     Stretch(recorder)
     COPIES.play(device, recorder)
-    assert recorder.fold_each_step() == counted
+    assert recorder.plan.fold_each_step() == counted
 
 
 @dataclasses.dataclass
