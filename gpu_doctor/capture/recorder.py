@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from gpu_doctor.capture.cost import Governor
 from gpu_doctor.capture.device_waits import DeviceWaits
 from gpu_doctor.capture.events import DUE, FIRST_DUE, RESTART, STARTS, Event, Log
 from gpu_doctor.capture.fence import Fence
-from gpu_doctor.capture.fields import Fields
+from gpu_doctor.capture.fields import WRITTEN_AT_CLOSE, Fields
 from gpu_doctor.capture.fold_plan import FoldPlan
 from gpu_doctor.capture.gpu.marks import MarkReader
 from gpu_doctor.capture.gpu.windows import DeviceWindows
@@ -33,22 +33,7 @@ from gpu_doctor.capture.own_cost import OwnCost
 from gpu_doctor.capture.readings import AllReadings
 from gpu_doctor.capture.step_clock import StepClock
 from gpu_doctor.capture.step_table import StepTable
-from gpu_doctor.recording import (
-    Cursor,
-    LoaderSetup,
-    Losses,
-    News,
-    Recording,
-    Settings,
-    Setup,
-    readings_since,
-)
-
-WRITTEN_HERE: Final = (
-    *("steps", "settings", "setup", "outcome", "reason", "series", "losses", "notes", "name", "source", "started_at"),
-    *("duration_s", "overhead_s"),
-)
-"""Fields of a recording that nobody else fills."""
+from gpu_doctor.recording import Cursor, LoaderSetup, Losses, News, Recording, Settings, Setup, readings_since
 
 
 class RunEnded(BaseException):
@@ -101,7 +86,7 @@ class Recorder:
         """Says which steps are marked on the device."""
         self.facts = Fields(Setup, ("loaders",))
         """What the taps find of the setup."""
-        self.parts = Fields(Recording, WRITTEN_HERE)
+        self.parts = Fields(Recording, WRITTEN_AT_CLOSE)
         """What others add to the recording; some of it is added up by several taps (chores, traffic, lines)."""
         self.loaders: dict[str, LoaderSetup] = {}
         self.met: list[weakref.ref[Any]] = []
@@ -114,7 +99,7 @@ class Recorder:
         self.retired = False
         self.started_at = time.time()
         self.readings = AllReadings(self._began)
-        self._losses = KeptLosses()
+        self.losses = KeptLosses()
         self._closed_s: float | None = None
         self.governor = Governor(self.tapped_s, self.elapsed_s)
         """Shares out what watching may cost: asked by our own threads."""
@@ -195,10 +180,6 @@ class Recorder:
         """All of ours comes off by itself: nothing is left to undo."""
         self._undo.clear()
 
-    def read_losses_by(self, read: Callable[[list[Any]], list[float]]) -> None:
-        """`read` reads the losses that were kept; it may wait for a device."""
-        self._losses.read_by(read)
-
     def note(self, text: str) -> None:
         """One sentence for the footer, once."""
         if text not in self.notes:
@@ -263,7 +244,7 @@ class Recorder:
             spent, clock.device.spent = clock.device.spent, []
             self.marks.clock.free(*spent)
         for at, number in found.losses:
-            self._losses.keep(at, number)
+            self.losses.keep(at, number)
         for key, role in found.roles:
             if key in self.loaders:
                 self.loaders[key] = dataclasses.replace(self.loaders[key], role=role)
@@ -302,8 +283,8 @@ class Recorder:
 
     def keep_loss(self, loss: Any) -> int | None:
         """Takes the detached loss of a backward that begins, None = it has none; returns what its event carries."""
-        self.log.loss_at = self._losses.next_after(self.log.steps)
-        return None if loss is None else self._losses.offer(loss)
+        self.log.loss_at = self.losses.next_after(self.log.steps)
+        return None if loss is None else self.losses.offer(loss)
 
     def loop_over(self) -> None:
         """All taps are about to come off: what was noted is folded, and what is known of its end is settled."""
@@ -362,7 +343,7 @@ class Recorder:
         self.readings.finish()
         self._closed_s = self.elapsed_s()
         # To read them waits for the steps that they belong to: after it their marks are passed.
-        losses = self._losses.read(self.table.steps(), self.note)
+        losses = self.losses.read(self.table.steps(), self.note)
         with contextlib.suppress(Exception):
             if self.marks is not None:
                 self.marks.finish()

@@ -573,8 +573,6 @@ class StepClock(PhaseClock):
         if not self.open.spans:
             self._cut(False)
 
-    # ---- the begin --------------------------------------------------------------------------------------------------
-
     def _starting(self, code: int) -> Handler:
         real = self._real[code]
 

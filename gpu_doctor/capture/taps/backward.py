@@ -40,7 +40,7 @@ def tap(scope: TapScope) -> None:
     # torch keeps what stands at `torch.compile` where it imports the compiler meanwhile: nothing of the run is in it.
     compiles: list[Callable[[], None]] = [functools.partial(compilations.hear, scope, compiled), found.compiles]
     leave_us_out(recorder.fence, scope.patches, functools.partial(_each, compiles))
-    recorder.read_losses_by(_read_losses)
+    recorder.losses.read_by(_read_losses)
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
     scope.patches.wrap(torch.amp.GradScaler, "scale", functools.partial(_scaling, recorder, unscaled))
     make = functools.partial(_backward, recorder, by_hand, unscaled, scope.differentiated, scope.backed)
