@@ -44,12 +44,10 @@ Event: TypeAlias = tuple[int, int, Any]
     RESTART,
     PAUSED,
     MARK,
-    EVALUATES,
-    EVALUATED,
     REPLAY,
     REPLAYED,
     CALL,
-) = range(34)
+) = range(32)
 """What each stands for, and its argument: a number, a key, or a tuple of them; no object that anybody changes.
 
 NEXT: the loop asks a loader; the iterator's number and the loader's key, see `sources.Pulled`. NEXT_BLIND: as NEXT,
@@ -70,7 +68,6 @@ changes its parameters itself; false = an optimizer owns it.
 RESTART: another thread turned out to be the training thread.
 PAUSED: a trial waited for the device between two steps, which is neither's time; since when, and its CPU ns.
 MARK: a mark was put into the device's queue; `(code of its event, Put, own ns)`, see `device_marks.py`.
-EVALUATES: a trained model was put into evaluation mode, and no gradients are recorded. EVALUATED: it is put back.
 REPLAY, REPLAYED: marks alone carry these: a captured graph is launched again, has been launched.
 """
 CODES: Final = CALL + 8

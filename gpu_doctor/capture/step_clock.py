@@ -133,8 +133,6 @@ class StepClock(PhaseClock):
             events.RESTART: self._restart,
             events.PAUSED: self._paused,
             events.MARK: self._marked,
-            events.EVALUATES: self._evaluates,
-            events.EVALUATED: self._evaluated,
         }
         for flags in range(CODES - CALL):
             table[CALL + flags] = self._forward(bool(flags & 1), bool(flags & 2), bool(flags & 4))
@@ -434,17 +432,6 @@ class StepClock(PhaseClock):
             self._cut(True)
         elif phases[-1] == LOSS:
             self._no_loss = self.open.span, self.open.span.ns[LOSS]
-
-    def _evaluates(self, now: int, arg: None) -> None:
-        """Whatever part of the model is called now; not in the middle of a step, where a target may be made."""
-        if self.trains and self._phases == [OTHER] and not self.open.span.evaluation:
-            self._cut(True)
-
-    def _evaluated(self, now: int, arg: None) -> None:
-        if self.open.span.evaluation:
-            if self._phases[-1] == LOSS:
-                self._phases[-1] = OTHER
-            self._train_again()
 
     def _settle_unused(self) -> None:
         """Nothing asked for the gradients of the forwards since the step: an evaluation without `no_grad`."""
