@@ -73,8 +73,8 @@ def arrays_accumulated(t: Truth) -> None:
 def arrays_with_evaluation(t: Truth) -> None:
     """The same with an `estimate_loss` every 4 steps, in the manner of nanoGPT.
 
-    The evaluation lasts from `model.eval()` to `model.train()`: what is drawn in between is the evaluation's, and what
-    is drawn for the training after it is `other`.
+    The evaluation lasts from its first forward to the training's next event. So what is drawn before that forward is
+    `other`, as much as is drawn for the training before that event.
     """
     model = net(t)
     optimizer = sgd(model)

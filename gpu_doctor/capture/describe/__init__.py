@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from gpu_doctor.capture.describe.forked import FORKED_THREADS as FORKED_THREADS
     from gpu_doctor.capture.describe.loader_limits import MULTIPROCESSING_CONTEXT as MULTIPROCESSING_CONTEXT
     from gpu_doctor.capture.describe.loader_limits import refusal as refusal
     from gpu_doctor.capture.describe.loaders import AnyLoader as AnyLoader
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from gpu_doctor.capture.describe.names import named as named
 
 __all__ = [
-    "FORKED_THREADS",
     "MULTIPROCESSING_CONTEXT",
     "AnyLoader",
     "batch_size_of",
@@ -31,7 +29,6 @@ __all__ = [
 # Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
 _FACE: Final = {
     "AnyLoader": "loaders",
-    "FORKED_THREADS": "forked",
     "MULTIPROCESSING_CONTEXT": "loader_limits",
     "batch_size_of": "loaders",
     "compiles_itself": "models",
