@@ -110,8 +110,8 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
             if not recorder.over.is_set():  # what is closed at the run's end may have ended long before
                 meter.step_ended()
 
-        recorder.on_step.append(ended)
-        recorder.fold_each_step()
+        recorder.listeners.hear_steps(ended)
+        recorder.plan.fold_each_step()
 
     with case.aside() as aside:
         try:

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.backward_graph import backward_graph
 from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import compiler_tables
+from gpu_doctor.capture.taps.by_hand import ByHand
 from gpu_doctor.capture.taps.compiler import leave_us_out
 from gpu_doctor.capture.taps.copies import replicating as _replicating
 from gpu_doctor.capture.taps.discovery import discover
@@ -33,29 +33,16 @@ def tap(scope: TapScope) -> None:
     recorder = scope.recorder
     scope.at_end(compiler_tables.watched(), "The compiler's tables could not be read")
     found = discover(scope)
-    learned: list[weakref.ref[torch.Tensor]] = []
-    """What the first backward gave gradients to, where no optimizer has stepped before it."""
-
-    def alone() -> bool:
-        """Whether no optimizer that is known owns what gets gradients; then the loop itself updates it."""
-        begin = recorder.clock()
-        learning = [leaf for ref in learned if (leaf := ref()) is not None]
-        unowned = scope.owners().isdisjoint(id(leaf) for leaf in learning)
-        if unowned and learning:
-            recorder.facts.update(models.described(found.learned(learning), learning))
-        recorder.searched_s += (recorder.clock() - begin) * 1e-9
-        return unowned
-
+    by_hand = ByHand(scope, found)
     # torch keeps what stands at `torch.compile` where it imports the compiler meanwhile: nothing of the run is in it.
     compiles: list[Callable[[], None]] = [found.compiles]
     leave_us_out(recorder.fence, scope.patches, functools.partial(_each, compiles))
-    recorder.step_clock.alone = alone
-    recorder.read_losses = _read_losses
+    recorder.losses.read_by(_read_losses)
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
     scope.patches.wrap(torch.amp.GradScaler, "scale", functools.partial(_scaling, recorder, unscaled))
-    make = functools.partial(_backward, scope, learned, unscaled)
+    make = functools.partial(_backward, scope, by_hand, unscaled)
     scope.patches.wrap(torch.autograd, "backward", make)
-    scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, scope))
+    scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, scope, by_hand))
     scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, scope))
     replicating = functools.partial(_replicating, recorder.fence)
     if scope.accelerated:
@@ -63,7 +50,6 @@ def tap(scope: TapScope) -> None:
 
     def end() -> None:
         compiles.clear()
-        recorder.step_clock.alone = None
         unscaled.clear()
 
     scope.at_end(end)
@@ -91,7 +77,7 @@ def _scaling(
 
 def _backward(
     scope: TapScope,
-    learned: list[weakref.ref[torch.Tensor]],
+    by_hand: ByHand,
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]],
     original: Callable[..., Any],
 ) -> Callable[..., Any]:
@@ -150,16 +136,23 @@ def _backward(
                 except Exception as error:
                     broke(error)
 
-    def kept(tensors: Any) -> Any:
-        """The loss that is to be kept; of the first backward of a loop without an optimizer, what it learns from."""
-        if not (log.trains or learned) and recorder.step_clock.alone is not None:
-            graph = backward_graph(tensors, recorder.forward_number)
-            learned.extend(weakref.ref(one) for one in graph.leaves)
-            recorder.facts.update(graph_operations=graph.operations)
-            recorder.facts.update(loss_operations=graph.newer, attention_calls=graph.attention)
-            recorder.facts.update(graph_packed=graph.packed)
-        recorder.loss_kept()
-        return _loss(tensors, unscaled)
+    def kept(tensors: Any) -> int | None:
+        """The number of the loss, which is to be kept; at the first backwards, what they learn from is looked at."""
+        if not log.trains and by_hand.due():
+            begin = clock()
+            look(tensors)
+            recorder.cost.searched(begin)
+        return recorder.keep_loss(_loss(tensors, unscaled))
+
+    def look(tensors: Any) -> None:
+        if by_hand.begun:
+            by_hand.goes_on()
+            return
+        graph = backward_graph(tensors, recorder.forward_number)
+        recorder.facts.update(graph_operations=graph.operations)
+        recorder.facts.update(loss_operations=graph.newer, attention_calls=graph.attention)
+        recorder.facts.update(graph_packed=graph.packed)
+        by_hand.begins(graph.leaves)
 
     return backward
 
@@ -179,7 +172,7 @@ def _loss(tensors: Any, unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Te
     return _kept(loss) if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None
 
 
-def _gradient(scope: TapScope, original: Callable[..., Any]) -> Callable[..., Any]:
+def _gradient(scope: TapScope, by_hand: ByHand, original: Callable[..., Any]) -> Callable[..., Any]:
     """As `_backward`, without a loss: what is differentiated may be an energy or a penalty.
 
     Where no optimizer steps, gradients of all of a model's parameters are learned from (`torch.func.grad`).
@@ -202,6 +195,8 @@ def _gradient(scope: TapScope, original: Callable[..., Any]) -> Callable[..., An
             return None
         scope.evaluations.backwards += 1
         learning = not log.trains and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
+        if learning and not by_hand.begun:
+            by_hand.begins([])
         recorder.event(GRADIENT if learning else DIFFERENTIATE)
         log.mark(GRADIENT)
         return True

@@ -109,5 +109,5 @@ def _guard(reason: str) -> str:
 def tap(scope: TapScope) -> None:
     """Fact `compilations` of the setup."""
     records = CompileRecords(scope.recorder)
-    scope.recorder.on_step.append(records.gather)
-    scope.add_fact("compilations", records.found, lambda: scope.recorder.on_step.remove(records.gather))
+    scope.recorder.listeners.hear_steps(records.gather)
+    scope.add_fact("compilations", records.found, lambda: scope.recorder.listeners.hear_no_steps(records.gather))

@@ -159,7 +159,8 @@ def _saved(book: CallBook, begin: int, target: Any) -> None:
 def tap(scope: TapScope) -> None:
     """Patches the seams that are there; a module that is imported later is found when an optimizer first steps."""
     fence, book = scope.recorder.fence, CallBook(scope.recorder)
-    scope.recorder.parts["chores"], scope.recorder.costly = book.chores, book.add
+    scope.recorder.parts["chores"] = book.chores
+    scope.recorder.listeners.hear_calls(book.add)
     patched: set[str] = set()
 
     def patch(_: Any = None) -> None:

@@ -6,7 +6,6 @@ wrappers); the iterator keeps its native type. The fetch itself is metered where
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from gpu_doctor.capture.events import (
     OURS,
 )
 from gpu_doctor.capture.fetch.book import FetchBook
+from gpu_doctor.capture.sources import Pulled
 from gpu_doctor.capture.taps.batch_looks import BatchLooks
 from gpu_doctor.capture.taps.deliveries import Deliveries
 from gpu_doctor.capture.taps.sources import LoaderSource
@@ -45,12 +45,9 @@ class Listening:
     def __init__(self, scope: TapScope, book: FetchBook) -> None:
         self.scope, self.recorder, self.book = scope, scope.recorder, book
         self.sources: dict[int, LoaderSource] = {}
-        self._newest: list[LoaderSource] = []
-        """Those whose iterator is alive, and a few besides."""
-        self.deliveries = Deliveries(self.sources)
+        self.deliveries = Deliveries(self.sources, self.recorder.step_clock.sources.passes)
         self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
         """By loader's id, for a class with an `__eq__` of its own has no hash."""
-        self.counted: dict[str, list[int]] = {}
         self.looks: dict[str, BatchLooks] = {}
         self.alike: dict[str, list[weakref.ref[Any]]] = {}
         self.own_ns = 0
@@ -91,7 +88,7 @@ class Listening:
 
     def source_of(self, iterator: Any) -> LoaderSource:
         """The source of an iterator that did not come through `DataLoader.__iter__`: it was made before the run."""
-        source = self._put(LoaderSource(iterator, "", None))
+        source = self.deliveries.put(LoaderSource(iterator, "", None))
         source.looks = self._looks_at("")
         return source
 
@@ -107,14 +104,13 @@ class Listening:
 
         Such a one is still heard, by its batches alone.
         """
-        counted, learned = self.counted.setdefault(key, [0]), self.role_of(key) == "training"
         try:
-            source = LoaderSource(iterator, key, loader, counted, learned)
+            source = LoaderSource(iterator, key, loader)
         except TypeError:
             return None
         source.tally, source.stock = self.book.own(key, iterator), self.book.stock(key)
         source.looks = self._looks_at(key)
-        return self._put(source)
+        return self.deliveries.put(source)
 
     def padded(self) -> tuple[Padding, ...] | None:
         """What is padded in the batches that are trained on."""
@@ -129,21 +125,6 @@ class Listening:
     def _trained_on(self) -> BatchLooks | None:
         return next((one for key, one in self.looks.copy().items() if self.role_of(key) == "training"), None)
 
-    def _put(self, source: LoaderSource) -> LoaderSource:
-        self.give_roles()
-        self._newest = [one for one in self._newest if one.ref() is not None and one.iterator != source.iterator]
-        self._newest.append(source)
-        return self.deliveries.put(source)
-
-    def give_roles(self, _: int = 0) -> None:
-        """Writes down what the step clock has learned about the loaders: trained from, or evaluated."""
-        for source in self._newest:
-            setup = self.recorder.loaders.get(source.key)
-            if setup is not None and setup.role != "training":
-                role = "training" if source.learned else "evaluation" if source.evaluation else setup.role
-                if role != setup.role:
-                    self.recorder.loaders[source.key] = dataclasses.replace(setup, role=role)
-
 
 def tap(scope: TapScope) -> None:
     """Wrappers on `DataLoader.__iter__` and on the iterators' `__next__`."""
@@ -154,15 +135,14 @@ def tap(scope: TapScope) -> None:
 
     def over() -> None:
         book.close()
-        recorder.freeze("fetches")
+        recorder.parts.freeze("fetches")
 
     scope.at_end(over)
-    scope.add_fact("padding", state.padded, state.give_roles)
+    scope.add_fact("padding", state.padded)
     scope.add_fact("kept_batches", state.kept)
     scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
-    recorder.on_step.append(state.give_roles)
-    recorder.own_cpu_s.append(lambda: 1e-9 * state.own_ns)
+    recorder.cost.add_thread(lambda: 1e-9 * state.own_ns)
 
 
 def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -171,11 +151,9 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
     def begins(loader: Any) -> Any:
         if get_ident() != log.thread and not recorder.adopt():
             return None
-        recorder.fold()  # what this loader is used for is known by its batches so far
-        role = state.role_of(state.known(loader) or "")
         if log.marker is not None:
             log.mark(OPENING)
-        log.note((OPENING, clock(), not torch.is_grad_enabled() or role == "evaluation"))
+        log.note((OPENING, clock(), (not torch.is_grad_enabled(), state.known(loader) or None)))
         state.scope.pulled.tell(recorder.note, "The search for models failed")
         state.scope.pulled.clear()
         key = state.key_of(loader)
@@ -188,18 +166,18 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         source = state.opened(loader, key, iterator)
         if source is not None and starting is not None:
             source.edges = starting.edges
-        opened(now, None if source is None else (source, state.role_of(key)))
+        opened(now, None if source is None else source.pulled)
 
     def raised(token: Any, error: BaseException) -> None:
         if token[2] is not None:
             token[2].end(is_made=False)
         opened(clock(), None)
 
-    def opened(now: int, found: tuple[LoaderSource, str] | None) -> None:
+    def opened(now: int, pulled: Pulled | None) -> None:
         if get_ident() == log.thread:
             if log.marker is not None:
                 log.mark(OPENED)
-            log.note((OPENED, now, found))
+            log.note((OPENED, now, pulled))
 
     return recorder.fence.around(original, begins, made, raised)
 
@@ -226,7 +204,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                     log.cpu_due_ns = now + CPU_EVERY_NS
                     note((CPU, now, log.cpu_clock()))
                 log.steps += 1
-                note((NEXT if grad_enabled() else NEXT_BLIND, now, source))
+                note((NEXT if grad_enabled() else NEXT_BLIND, now, source.pulled))
                 if now >= log.due_ns or len(events) >= log.due:
                     recorder.fold(now)
                 if log.ending:

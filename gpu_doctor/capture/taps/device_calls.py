@@ -124,10 +124,12 @@ def tap(scope: TapScope) -> None:
     if not scope.accelerated:
         return
     recorder, calls, book = scope.recorder, DeviceCalls(scope.recorder), traffic.CopyBook()
-    recorder.parts["traffic"], recorder.copied = book, book.heard
+    recorder.parts["traffic"] = book
+    recorder.listeners.hear_copies(book.heard)
     recorder.step_clock.sync_measured = True
-    recorder.waits = _waiting(recorder)  # by torch's own functions: the wait of a trial is none of the loop's
-    scope.at_end(functools.partial(setattr, recorder, "waits", None))
+    # By torch's own functions: the wait of a trial is none of the loop's.
+    recorder.device_waits.wait_by(_waiting(recorder))
+    scope.at_end(functools.partial(recorder.device_waits.wait_by, None))
     fenced = functools.partial(recorder.fence.around_in_graphs, training_thread_only=True)
     around = functools.partial(fenced, after=calls.ends, failed=calls.raised)
 

@@ -74,7 +74,7 @@ class AidChecks:
         """Checks the next backward, and one after each fold."""
         self._scope, self._checks, self._on = scope, 0, Counter[str]()
         self.next()
-        scope.recorder.on_step.append(self.next)
+        scope.recorder.listeners.hear_steps(self.next)
 
     def next(self, _: int = 0) -> None:
         """The next backward is checked."""
@@ -89,7 +89,7 @@ class AidChecks:
 
     def end(self) -> None:
         """The run is over."""
-        self._scope.recorder.on_step.remove(self.next)
+        self._scope.recorder.listeners.hear_no_steps(self.next)
 
 
 class Group:

@@ -22,7 +22,7 @@ def meet(listener: Listener, module: nn.Module, learns: bool) -> Any:
     if not listener.calls:
         begin = recorder.clock()
         listener.scope.called.tell(recorder.note, "The model could not be read", module, stay=True)
-        recorder.searched_s += (recorder.log.ours(begin) - begin) * 1e-9
+        recorder.cost.searched(begin)
     if listener.trained and "autocast" not in facts:
         device = facts.get("device", "cpu")
         facts["autocast"] = _autocast(device)

@@ -91,12 +91,12 @@ class Steps:
         self._known[key] = weakref.ref(optimizer, lambda _: self._known.pop(key, None))
         self._scope.know(optimizer)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        if recorder.searches >= MOST_MET and all(p in self._scope.owned for p in parameters):
+        if recorder.cost.searches >= MOST_MET and all(p in self._scope.owned for p in parameters):
             recorder.meet(optimizer)
             return
         self._scope.optimized.tell(recorder.note, "The optimizer's model could not be read", optimizer, stay=True)
-        recorder.searched_s += (self._log.ours(begin) - begin) * 1e-9
-        recorder.searches += 1
+        recorder.cost.searched(begin)
+        recorder.cost.searches += 1
 
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         """A step begins; returns its arguments where they are changed."""

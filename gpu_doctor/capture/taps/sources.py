@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from itertools import count
+from typing import Any, Final
 
 import torch
 
 from gpu_doctor.capture.describe.batches import holds_several, sample_count
 from gpu_doctor.capture.fetch.prefetch_queue import Edges, Stock
 from gpu_doctor.capture.fetch.tally import Tally
-from gpu_doctor.capture.spans import Source
+from gpu_doctor.capture.sources import Pulled
 from gpu_doctor.capture.taps.batch_looks import BatchLooks
 
+_numbers: Final = count(1)
 
-class LoaderSource(Source):
+
+class LoaderSource:
     """What is known of an iterator over a loader besides what the step clock makes of it."""
 
     __slots__ = (
         *("asked_ns", "batch_size", "edges", "full", "iterator", "key", "looks", "ref", "stock", "taken", "tally"),
-        *("total", "whole"),
+        *("pulled", "total", "whole"),
     )
 
-    def __init__(
-        self, iterator: Any, key: str, loader: Any, delivered: list[int] | None = None, learned: bool = False
-    ) -> None:
-        super().__init__(delivered, learned)
+    def __init__(self, iterator: Any, key: str, loader: Any) -> None:
+        self.pulled: Pulled = next(_numbers), key or None
+        """The iterator's number and its loader's key, as events carry them."""
         self.ref = weakref.ref(iterator)
         self.iterator = id(iterator)
         self.key = key

@@ -39,7 +39,7 @@ def tap(scope: TapScope) -> None:
     def first_step(optimizer: torch.optim.Optimizer) -> None:
         recorder.meet(optimizer)
         looker.begin()
-        if recorder.searches >= MOST_DESCRIBED:
+        if recorder.cost.searches >= MOST_DESCRIBED:
             parameters = (p for group in optimizer.param_groups for p in group["params"])
             recorder.meet(*scope.models.holding(parameters))
             return
@@ -51,7 +51,7 @@ def tap(scope: TapScope) -> None:
         unstepped.met(found, optimizer)
 
     def shown() -> None:
-        if "optimizers" in facts and recorder.searches < MOST_DESCRIBED:
+        if "optimizers" in facts and recorder.cost.searches < MOST_DESCRIBED:
             unstepped.shown(describe())
 
     def first_call(module: nn.Module) -> None:
@@ -76,7 +76,7 @@ def tap(scope: TapScope) -> None:
     scope.called.append(first_call)
 
     def end() -> None:
-        recorder.on_step.remove(looker.turn)
+        recorder.listeners.hear_no_steps(looker.turn)
         scope.evaluations.settle()
         if callable(facts.get("model")):  # who keeps the recorder must not keep what the code names
             facts["model"] = facts["model"]()
@@ -87,5 +87,5 @@ def tap(scope: TapScope) -> None:
     scope.add_fact("idle_inputs", looker.idle)
     scope.add_fact("evaluation", evaluation)
     scope.add_fact("kept_graphs", looker.kept_graphs)
-    recorder.on_step.append(looker.turn)
+    recorder.listeners.hear_steps(looker.turn)
     scope.at_end(end)

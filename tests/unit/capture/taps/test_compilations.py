@@ -131,7 +131,7 @@ def test_more_compilations_than_torch_keeps_records_of() -> None:
         net = Scheduled()
         net.compile(backend="eager")
         recorder = Recorder(max_steps=1000)  # every step is folded soon
-        recorder.fold_each_step()
+        recorder.plan.fold_each_step()
         found = trained(net, epochs=6, recorder=recorder).setup.compilations
     finally:
         torch._dynamo.utils.set_compilation_metrics_limit(64)

@@ -269,7 +269,7 @@ def test_what_of_ours_raises_reaches_no_loop(owner: Any, name: str, monkeypatch:
     monkeypatch.setattr(owner, name, fails)
     recorder = Recorder()
     with on(tap, recorder) as scope:
-        recorder.unhear.append(scope.patches.restore)
+        recorder.undo_by(scope.patches.restore)
         assert [len(x) for x, _ in batches(20)] == [8, 8, 4]
     assert not patching.active()
     assert len(recorder.notes) == 1

@@ -81,5 +81,5 @@ def test_nobody_checks_when_the_run_is_over() -> None:
     recorder = Recorder()
     with taps.listening(recorder, {}):
         pass
-    assert not [one for one in recorder.on_step if isinstance(getattr(one, "__self__", None), AidChecks)]
+    assert not [one for one in recorder.listeners.of_steps if isinstance(getattr(one, "__self__", None), AidChecks)]
     assert "anomaly_share" not in recorder.close().setup.flags

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.taps.device_calls import METHODS, tap
+from tests.support.iterators import iterator
 from tests.support.one_tap import on, standing
 from tests.support.simulated_cuda import SimulatedCuda
 from tests.support.simulated_device import Noted, SimulatedDevice
@@ -65,7 +65,7 @@ def cuda() -> Iterator[SimulatedCuda]:
 def recorder(cuda: SimulatedCuda) -> Recorder:
     """Of a loop that has its first batch; the device has work."""
     found = cuda.device.recorder()
-    Noted(found).pull(Source())
+    Noted(found).pull(iterator())
     cuda.launch(WORK_MS, cost_ms=0.0)
     return found
 
@@ -155,7 +155,7 @@ def test_before_the_loop_nothing_is_timed(cuda: SimulatedCuda) -> None:
     with on(tap, recorder, accelerated=True):
         cuda.launch(WORK_MS)
         torch.ones(1, device="cuda").item()
-        Noted(recorder).pull(Source())
+        Noted(recorder).pull(iterator())
     assert waits(recorder) == (0, 0)
 
 
