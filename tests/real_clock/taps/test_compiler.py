@@ -135,9 +135,14 @@ def test_the_compiler_looks_once_through_the_folders_that_it_leaves_out(monkeypa
 
     rules = torch._dynamo.trace_rules
     made: list[int] = []
-    again = rules._recompile_re
+    original = rules._recompile_re
+
+    def counted() -> None:
+        made.append(len(rules.SKIP_DIRS))
+        original()
+
     monkeypatch.setattr(rules, "SKIP_DIRS", [*rules.SKIP_DIRS])
-    monkeypatch.setattr(rules, "_recompile_re", lambda: (made.append(len(rules.SKIP_DIRS)), again()))
+    monkeypatch.setattr(rules, "_recompile_re", counted)
     monkeypatch.setattr(compiler, "_known", [])
     before = len(rules.SKIP_DIRS)
     with listening(Recorder(), {}, accelerated=False):
