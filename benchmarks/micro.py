@@ -116,15 +116,14 @@ def closing(only: str) -> None:
     for cell in cells:
         if only not in cell.name:
             continue
-        ms = _apart(_closed, cell)
-        if ms is None:
+        took = _apart(_closed, cell)
+        if took is None:
             print(f"{cell.name} did not end", flush=True)
             continue
-        found.append((*ms, cell.name))
+        found.append((*took, cell.name))
     for wall_ms, cpu_ms, name in sorted(found, reverse=True)[:20]:
         print(f"{name:<40}{wall_ms:>9.1f} ms, of CPU {cpu_ms:>7.1f} ms")
-    for number, what in enumerate(("on the wall", "of CPU")):
-        ms = [one[number] for one in found]
+    for what, ms in (("on the wall", [wall for wall, _, _ in found]), ("of CPU", [cpu for _, cpu, _ in found])):
         late = sum(one > CLOSING_AIM_MS for one in ms)
         print(
             f"{len(ms)} programs, ms {what}: median {statistics.median(ms):.1f}, worst {max(ms):.1f}, "
@@ -132,7 +131,7 @@ def closing(only: str) -> None:
         )
 
 
-def _apart(measure: Callable[[Any], tuple[float, ...]], what: Any) -> tuple[float, ...] | None:
+def _apart(measure: Callable[[Any], tuple[float, float]], what: Any) -> tuple[float, float] | None:
     """What a forked process measures, None if it does not end."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
@@ -145,8 +144,11 @@ def _apart(measure: Callable[[Any], tuple[float, ...]], what: Any) -> tuple[floa
     process = context.Process(target=measured)
     process.start()
     theirs.close()
+    found: tuple[float, float] | None = None
     try:
-        return ours.recv() if ours.poll(PATIENCE_S) else None
+        if ours.poll(PATIENCE_S):
+            found = ours.recv()
+        return found
     except EOFError:
         return None
     finally:
@@ -281,7 +283,7 @@ def snapshot() -> None:
         del kept
 
 
-PARTS = {"start": start, "closing": closing, "stop": stop, "snapshot": snapshot}
+PARTS: dict[str, Callable[..., None]] = {"start": start, "closing": closing, "stop": stop, "snapshot": snapshot}
 
 
 def main() -> None:
