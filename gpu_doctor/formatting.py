@@ -30,6 +30,7 @@ PHASE_LABELS: Final[Mapping[str, str]] = {
     "sync": "sync",
     "evaluation": "evaluation",
     "other": "other",
+    "ours": "gpu_doctor",
 }
 """Phase -> what bars, tables and legends call it."""
 

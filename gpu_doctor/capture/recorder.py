@@ -85,7 +85,9 @@ class Recorder:
         self.table = StepTable()
         self.log = Log(clock)
         self._began = clock()
-        self.step_clock = StepClock(self._began, sync_measured)
+        self._event_ns = event_cost_ns() if clock is time.perf_counter_ns else 0.0
+        """What noting an event takes of the training thread; nothing on a clock that stands still meanwhile."""
+        self.step_clock = StepClock(self._began, sync_measured, round(self._event_ns))
         self.fence = Fence(self._give_up, self.log)
         self.max_steps = max_steps
         self.deadline_ns = None if max_s is None else self._began + round(max_s * 1e9)
@@ -136,7 +138,6 @@ class Recorder:
         self._closed_s: float | None = None
         self._noted = self._folded_ns = self._paused_ns = 0
         """Events so far, what folding them has cost, and how long a trial waited for the device between two steps."""
-        self._event_ns = event_cost_ns()
         self.governor = Governor(self.tapped_s, self.elapsed_s)
         """Shares out what watching may cost: asked by our own threads."""
         self._next_due(self._began, FIRST_DUE)

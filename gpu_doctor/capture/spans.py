@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from operator import add
 from typing import Any, Final
 
-from gpu_doctor.recording.steps import PHASE_COUNT
+from gpu_doctor.recording.steps import OURS, PHASE_COUNT
 
 _NAN: Final = float("nan")
 _UNREAD: Final = (_NAN,) * 10
@@ -87,11 +87,12 @@ def row(
     """
     samples = edge = 0.0
     forward_samples = _NAN
-    batches = transfers = nbytes = pageable = syncs = closures = evaluated = 0
+    batches = transfers = nbytes = pageable = syncs = closures = evaluated = ours = 0
     ns: Sequence[int] = _NOTHING
     for span in spans:
         if span.evaluation:
-            evaluated += sum(span.ns)
+            evaluated += sum(span.ns) - span.ns[OURS]
+            ours += span.ns[OURS]
             continue
         ns = list(map(add, ns, span.ns)) if ns is not _NOTHING else span.ns
         if span.batches:
@@ -106,7 +107,7 @@ def row(
             pageable += span.pageable
         syncs += span.syncs
         closures += span.closures
-    wait, transfer, forward, backward, optimizer, synced, evaluation, loss, no_grad, _ = ns
+    wait, transfer, forward, backward, optimizer, synced, evaluation, loss, no_grad, _, own = ns
     return [
         begin * 1e-9,
         (end - begin) * 1e-9,
@@ -121,6 +122,7 @@ def row(
         optimizer * 1e-9,
         synced * 1e-9 if sync else _NAN,
         (evaluation + evaluated) * 1e-9,
+        (own + ours) * 1e-9,
         loss * 1e-9,
         no_grad * 1e-9,
         edge * 1e-9,

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from gpu_doctor.capture import events
 from gpu_doctor.capture.device_marks import DeviceMarks
 from gpu_doctor.capture.events import CALL, CODES, Event
+from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.gpu.marks import Marked
 from gpu_doctor.capture.held import Batch, Held
 from gpu_doctor.capture.spans import Source, Span, row, summed, together
@@ -30,6 +31,7 @@ from gpu_doctor.recording.steps import (
     NO_GRAD,
     OPTIMIZER,
     OTHER,
+    OURS,
     SYNC,
     TRAINING,
     TRANSFER,
@@ -91,9 +93,15 @@ class Place(NamedTuple):
 class StepClock:
     """All that later events need to know of earlier ones. Times are integer ns of the host clock."""
 
-    def __init__(self, began: int, sync_measured: bool = False) -> None:
-        """Args: began: when the run began. sync_measured: waits for a device are noted, else `sync_s` is NaN."""
-        self.began, self.sync_measured = began, sync_measured
+    def __init__(self, began: int, sync_measured: bool = False, event_ns: int = 0) -> None:
+        """Begins a run's clock.
+
+        Args:
+            began: when the run began.
+            sync_measured: waits for a device are noted, else `sync_s` is NaN.
+            event_ns: what noting an event takes of the training thread, which is no phase's.
+        """
+        self.began, self.sync_measured, self.event_ns = began, sync_measured, event_ns
         self.alone: Callable[[], bool] | None = None
         """Looks for the models of a loop without an optimizer; whether no optimizer owns what gets gradients."""
         self.started = self.any_optimizer = False
@@ -199,11 +207,14 @@ class StepClock:
             noted: events, in their order, that follow those of the last call.
             looks: of the line sampler, in their order; those that the events reach are taken out.
         """
-        phases, handle, span, mark = self._phases, self._handle, self._span, self._mark
+        phases, handle, span, mark, event_ns = self._phases, self._handle, self._span, self._mark, self.event_ns
         for code, now, arg in noted:
             if looks and looks[0].begin_ns < now:
                 self._place_looks(looks, now, _own_since(code, arg, now))
-            span.ns[phases[-1]] += now - mark
+            took = now - mark
+            own = event_ns if took > event_ns else took
+            span.ns[phases[-1]] += took - own
+            span.ns[OURS] += own
             self._mark = mark = now
             handle[code](now, arg)
             span = self._span
@@ -862,14 +873,17 @@ class StepClock:
         sums[3] += nbytes
 
     def _ours(self, now: int, since: int) -> None:
-        """What ran since `since` was no part of what the loop did there."""
-        self._span.ns[self._phases[-1]] -= now - since
-        self._span.ns[OTHER] += now - since
+        """What ran since `since` was our own work."""
+        more = max(now - since - self.event_ns, 0)  # `fold` has taken an event's part out already
+        self._span.ns[self._phases[-1]] -= more
+        self._span.ns[OURS] += more
 
     def _paused(self, now: int, arg: tuple[int, int]) -> None:
         """The step that has just begun begins when the wait is over, with its CPU time."""
         since, cpu_ns = arg
-        self._span.ns[self._phases[-1]] -= now - since
+        own = min(self.event_ns, now - since)  # so much of it `fold` has billed to us
+        self._span.ns[OURS] -= own
+        self._span.ns[self._phases[-1]] -= now - since - own
         self._span.begin += now - since
         self._begin += now - since
         if self._cpu_mark is not None:
@@ -879,7 +893,10 @@ class StepClock:
         """The CPU clock of the process, in ns, as of now: the next step that ends has what it used until here."""
         self._cpu = cpu_ns
 
-    def _marked(self, now: int, arg: tuple[int, Any, int]) -> None:
+    def _marked(self, now: int, arg: tuple[int, Put, int]) -> None:
+        spent = max(arg[1].spent_ns - self.event_ns, 0)
+        self._span.ns[self._phases[-1]] -= spent  # the rest of it is billed there with the next event
+        self._span.ns[OURS] += spent
         self.device.put(self._span, *arg)
 
     # ---- the begin --------------------------------------------------------------------------------------------------

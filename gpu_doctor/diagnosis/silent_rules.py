@@ -49,7 +49,7 @@ _STEP: Final = "no step was timed"
 _FETCH: Final = "the fetch of a batch was not timed"
 _ANYWHERE: Final = {
     **dict.fromkeys(("loader", "workers"), "the loop uses no DataLoader"),
-    **dict.fromkeys(("step_wall_s", "run_s", "steps_per_s", "other_share"), _STEP),
+    **dict.fromkeys(("step_wall_s", "run_s", "steps_per_s", "other_share", "ours_share"), _STEP),
     **dict.fromkeys(("exposed_wait_share", "data_wait_share", "consumer_s"), "the wait for data was not timed"),
     **dict.fromkeys(("exposed_transfer_share", "transfer_share"), "copies to the device were not timed"),
     **dict.fromkeys(("forward_share", "no_grad_share"), "no forward pass was seen"),

@@ -58,7 +58,7 @@ def classified(vitals: Vitals) -> str:
         parts = {
             "input": vitals.data_wait_share or 0.0,
             "transfer": vitals.transfer_share or 0.0,
-            "host": max(vitals.outside_share - vitals.once_share - (vitals.overhead_share or 0.0), 0.0),
+            "host": max(vitals.outside_share - vitals.once_share, 0.0),
             "compute": _compute(vitals),
         }
     if not vitals.on_gpu and mixed(vitals):  # its training cannot be heard: what is not plain Python is taken for it

@@ -28,7 +28,7 @@ Settings: TypeAlias = Mapping[str, SettingValue]
 
 OUTCOMES: Final = ("completed", "budget-reached", "interrupted", "stopped", "out-of-memory", "failed", "refused")
 _LATER: Final = (
-    *("syncs", "exposed_wait_s", "exposed_transfer_s", "no_grad_s", "closures"),
+    *("syncs", "exposed_wait_s", "exposed_transfer_s", "no_grad_s", "closures", "ours_s"),
     *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s", "gpu_caught_up_s", "gpu_since_s", "gpu_since_steps"),
 )
 """Columns of the steps that files of this schema may lack: they were not measured then."""

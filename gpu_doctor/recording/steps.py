@@ -19,6 +19,7 @@ __all__ = [
     "NO_GRAD",
     "OPTIMIZER",
     "OTHER",
+    "OURS",
     "PHASES",
     "PHASE_COUNT",
     "PHASE_NAMES",
@@ -37,11 +38,12 @@ Column: TypeAlias = npt.NDArray[np.float64]
 PHASES: Final = ("data_wait", "transfer", "forward", "backward", "optimizer", "sync", "evaluation")
 """The measured phases of a step, in the order in which every plot, bar and table shows them. `other` is derived."""
 
-DATA_WAIT, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SYNC, EVALUATION, LOSS, NO_GRAD, OTHER = range(10)
+DATA_WAIT, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SYNC, EVALUATION, LOSS, NO_GRAD, OTHER, OURS = range(11)
 """The first seven stand in the order of `PHASES`. LOSS is the part of `other` between forward and backward,
-NO_GRAD that of `forward` in which a model in training mode records no gradients."""
+NO_GRAD that of `forward` in which a model in training mode records no gradients. OURS is what gpu_doctor itself
+takes of the training thread: no phase of the loop."""
 
-PHASE_NAMES: Final = (*PHASES, "other", "forward", "other")
+PHASE_NAMES: Final = (*PHASES, "other", "forward", "other", "ours")
 """Code -> the phase's public name."""
 PHASE_COUNT: Final = len(PHASE_NAMES)
 
@@ -77,6 +79,10 @@ class Steps:
     sync_s: Column
     """Seconds in which the host waited for the device; NaN where no device can be waited for."""
     evaluation_s: Column
+    ours_s: Column
+    """Seconds that gpu_doctor itself took of the training thread, in no phase and not in `other`: writing events down
+    (their number times what one costs, measured once in a process), turning them into steps, finding models, marking
+    the device."""
     loss_s: Column
     """Part of `other`: between the end of the last forward and the begin of backward (functional losses, metrics)."""
     no_grad_s: Column
@@ -137,8 +143,8 @@ class Steps:
 
     @property
     def other_s(self) -> Column:
-        """Host seconds in none of the measured phases; the only derived part, so that 100 % is accounted for."""
-        measured = np.zeros(len(self))
+        """Host seconds in no measured phase and not our own; the only derived part, so that 100 % is accounted for."""
+        measured = np.nan_to_num(self.ours_s)
         for phase in PHASES:
             measured = measured + np.nan_to_num(getattr(self, f"{phase}_s"))
         return np.maximum(self.wall_s - measured, 0.0)

@@ -23,6 +23,7 @@ PHASE_COLOURS: Final[Mapping[str, str]] = {
     "sync": "#F0E442",
     "evaluation": "#009E73",
     "other": "#999999",
+    "ours": "#D4D4D4",
 }
 """One colour per phase everywhere (Okabe and Ito 2008: told apart by colour-blind eyes)."""
 
@@ -55,6 +56,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
     "sync": "<path d='M3 0V6' stroke-width='1'/>",
     "evaluation": "<path d='M0 3H6M3 0V6' stroke-width='.8'/>",
     "other": "<path d='M0 0L6 6M0 6L6 0' stroke-width='.5'/>",
+    "ours": "<circle cx='3' cy='3' r='.6' fill='#000' stroke='none'/>",
 }
 
 

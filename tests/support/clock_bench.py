@@ -33,10 +33,10 @@ MS = 1_000_000
 class Bench:
     """A step clock with a clock that only moves when told to, and the moves of a loop in milliseconds."""
 
-    def __init__(self, sync_measured: bool = False) -> None:
+    def __init__(self, sync_measured: bool = False, event_ns: int = 0) -> None:
         self.now = 0
         self.table = StepTable()
-        self.clock = StepClock(0, sync_measured)
+        self.clock = StepClock(0, sync_measured, event_ns)
         self.ends: list[int] = []
 
     def spend(self, ms: float) -> None:
@@ -105,6 +105,7 @@ def sums(steps: Steps) -> dict[str, float]:
     """Milliseconds per phase that are not zero."""
     found = {phase: float(np.nansum(getattr(steps, f"{phase}_s"))) * 1e3 for phase in PHASES}
     found["other"] = float(steps.other_s.sum()) * 1e3
+    found["ours"] = float(np.nansum(steps.ours_s)) * 1e3
     return {phase: round(ms, 6) for phase, ms in found.items() if round(ms, 6)}
 
 

@@ -65,6 +65,8 @@ class Put(NamedTuple):
     """None where none could be put: a graph was being captured, or the clock has failed."""
     at_ns: int
     """Host clock right before it was put: the device cannot have passed it earlier."""
+    spent_ns: int = 0
+    """What putting it, and asking how far the device is, took of the host."""
     idle: bool = False
     """The compute stream was asked, and had nothing left to do."""
     aside: bool = False
@@ -116,8 +118,9 @@ class QuietClock:
             mark = self._asked(self._device.mark, current)
             if not aside:
                 self._recent.append((mark, at))
-        self.spent_ns += self._host() - begin
-        return Put(mark, at, idle, aside, passed)
+        spent = self._host() - begin
+        self.spent_ns += spent
+        return Put(mark, at, spent, idle, aside, passed)
 
     def _reached(self, now: int) -> tuple[bool, Any]:
         """Whether the compute stream is empty, and the newest mark that an idle device has passed, if it was passed."""

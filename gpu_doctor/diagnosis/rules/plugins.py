@@ -27,7 +27,7 @@ VERSION: Final = 1
 OPEN_VITALS: Final = (
     *("steps", "measured_steps", "warmup_steps", "samples", "samples_per_s", "steps_per_s", "step_wall_s", "epochs"),
     *("data_wait_share", "exposed_wait_share", "transfer_share", "forward_share", "backward_share"),
-    *("optimizer_share", "sync_share", "evaluation_share", "other_share", "loss_share", "edge_share"),
+    *("optimizer_share", "sync_share", "evaluation_share", "ours_share", "other_share", "loss_share", "edge_share"),
     *("fetch_wall_s", "fetch_cpu_s", "collate_s", "batch_bytes", "batch_tensors", "workers"),
     *("consumer_s", "consumer_cpu_s", "syncs_per_step", "usable_cores", "setup", "on_gpu", "source", "lines"),
 )

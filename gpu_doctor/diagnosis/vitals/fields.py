@@ -58,7 +58,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     run_s: float | None = None
     """Host seconds of all steps, warm-up included."""
 
-    # where the host's wall-clock went (host clock, 0..1; they sum to 1 with other_share, and are of host_step_s)
+    # where the host's wall-clock went (host clock, 0..1; with ours_share and other_share they sum to 1, of host_step_s)
     data_wait_share: float | None = None
     transfer_share: float | None = None
     forward_share: float | None = None
@@ -66,6 +66,8 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     optimizer_share: float | None = None
     sync_share: float | None = None
     evaluation_share: float | None = None
+    ours_share: float | None = None
+    """What gpu_doctor itself took of the training thread, in no phase; see `Steps.ours_s`."""
     other_share: float | None = None
     loss_share: float | None = None
     """Part of other_share: between forward and backward."""
@@ -146,6 +148,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     """Functions that torch.compile compiled more than once, dearest first; None = nobody listened."""
 
     overhead_share: float | None = None
+    """What watching cost in all over the run's wall-clock: `ours_share`, and the CPU time of gpu_doctor's threads."""
     final_loss: float | None = None
     loader: LoaderSetup | None = None
     """The training loader, None if the loop pulls from none."""

@@ -204,12 +204,14 @@ def _total(column: Column) -> float | None:
 def _shares(rest: Steps) -> dict[str, float | None]:
     """Each phase over the wall-clock of the rows in which it was measured; `other` is what is left of 1."""
     shares = {phase: ratio(getattr(rest, f"{phase}_s"), rest.wall_s) for phase in PHASES}
-    total = sum(share or 0.0 for share in shares.values())
+    ours = ratio(rest.ours_s, rest.wall_s)
+    total = sum(share or 0.0 for share in (*shares.values(), ours))
     whole = max(total, 1.0)  # a damaged recording must not show 2586 %
     found = {f"{phase}_share": None if share is None else share / whole for phase, share in shares.items()}
     # The loop waits for the old workers' end in the step that starts the new ones: all that this step waits is edge.
     at_edge = (rest.edge_s > 0) & (rest.count == 1) & (rest.batches <= 1)
     return found | {
+        "ours_share": None if ours is None else ours / whole,
         "other_share": max(1.0 - total, 0.0),
         "other_once_share": min(_once_s(rest) / max(float(rest.wall_s.sum()), 1e-12), max(1.0 - total, 0.0)),
         "loss_share": ratio(rest.loss_s, rest.wall_s),

@@ -17,11 +17,11 @@ not so many times as long cannot be told from it."""
 def outside_share(vitals: Vitals) -> float:
     """Share of the wall-clock that the loop's own code takes outside of every phase and of the loss, 0..1.
 
-    What gpu_doctor itself took there is left out, as are costly calls (they have rules) and what stood still once.
+    Costly calls are left out (they have rules), and what stood still once.
     """
     share = total(outside_lines(vitals))
     if not mixed(vitals):
-        taken = vitals.chores_between_share + vitals.once_share + (vitals.overhead_share or 0.0)
+        taken = vitals.chores_between_share + vitals.once_share
         share = max(vitals.outside_share - taken, 0.0) + total(_in_the_loss(vitals))
     return min(share, _idle_beside(vitals)) if vitals.on_gpu else share
 

@@ -18,6 +18,7 @@ from gpu_doctor.capture.events import (
     NEXT,
     OPENED,
     OPENING,
+    OURS,
     PAUSED,
     PHASE,
     STEP,
@@ -694,3 +695,54 @@ def test_a_step_that_does_not_end_is_held_in_bounded_spans_and_all_of_its_time_i
     assert told["data_wait"] == 1 + 5 * MOST_SPANS and told["evaluation"] == 10 * 12
     assert told["forward"] == 2 * (5 * MOST_SPANS + 2)
     assert steps.samples[1] == 8 * 5 * MOST_SPANS and steps.batches[1] == 5 * MOST_SPANS
+
+
+def test_our_own_time_is_in_no_phase() -> None:
+    bench = Bench(event_ns=MS // 10)
+    loader = Source()
+    for _ in range(3):
+        bench.pull(loader)
+        bench.train()
+        begin = bench.now
+        bench.spend(2)
+        bench.note(OURS, begin)
+        bench.spend(0.05)
+    bench.exhaust(loader)
+    steps = bench.close()
+    assert float(steps.wall_s.sum()) == pytest.approx(3 * 12.8e-3)
+    found = sums(steps)
+    assert sum(found.values()) == pytest.approx(3 * 12.8)
+    assert found["ours"] == pytest.approx(3 * (2 + 5 * 0.1 + 0.05)), "an event takes no more than there is"
+    assert (found["forward"], found["backward"]) == (pytest.approx(3 * 1.9), pytest.approx(3 * 2.9))
+
+
+def test_our_own_time_in_an_evaluation_is_no_evaluation() -> None:
+    bench, training, held_out = Bench(event_ns=MS // 10), Source(), Source()
+    for _ in range(2):
+        bench.pull(training)
+        bench.train()
+        bench.pull(held_out, grad=False)
+        begin = bench.now
+        bench.spend(1)
+        bench.note(OURS, begin)
+        bench.forward(training=False, grad=False)
+        bench.exhaust(held_out)
+    found = sums(bench.close())
+    assert found["ours"] > 2 * 1.0
+    assert found["evaluation"] == pytest.approx(2 * (1 + 2 - 2 * 0.1), abs=1e-6)
+
+
+def test_a_wait_between_two_steps_leaves_no_time_of_ours_behind() -> None:
+    bench, loader = Bench(event_ns=MS // 10), Source()
+    for _ in range(2):
+        bench.pull(loader)
+        bench.train()
+    bench.note(NEXT, loader)
+    before = bench.now
+    bench.spend(50)
+    bench.note(PAUSED, (before, 0))
+    bench.note(BATCH, 8)
+    bench.train()
+    steps = bench.close()
+    assert sum(sums(steps).values()) == pytest.approx(1e3 * float(steps.wall_s.sum()))
+    assert float(steps.wall_s[-1]) < 0.02 and (steps.ours_s >= 0).all()

@@ -23,7 +23,7 @@ def parsed(svg: str) -> ElementTree.Element:
 
 
 def test_every_phase_has_a_colour_of_its_own() -> None:
-    assert list(PHASE_COLOURS) == [*PHASES, "other"]
+    assert list(PHASE_COLOURS) == [*PHASES, "other", "ours"]
     assert len(set(PHASE_COLOURS.values())) == len(PHASE_COLOURS)
 
 
