@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from gpu_doctor import formatting
 from gpu_doctor.capture.events import BACKED, GRADIENT, Log
 from gpu_doctor.capture.fence import Fence
 
@@ -23,10 +22,6 @@ LEAST_SHARE: Final = 0.002
 """What the threads are left in any case, so that plots move and lines are seen: two milliseconds of a second."""
 WINDOW_S: Final = 0.5
 """The taps' cost is looked at over so long: of a loop that has just begun, not of what the cell did before."""
-SEARCHED_SHARE: Final = 0.1
-"""Looking for models is done at the begin of a loop, as a rule: it is said where it does not end with that."""
-WORTH_SAYING_S: Final = 1.0
-"""Of a shorter loop the first steps, which cost more, are too large a part, and nobody waits for it."""
 _BLEND: Final = 0.3
 ROUNDS: Final = 9
 """Events whose cost is measured at a run's begin, one by one;"""
@@ -81,24 +76,6 @@ class Governor:
         if total <= room:
             return room - (total - self._wanted[who])
         return room * self._wanted[who] / total
-
-
-def too_dear(tapped_s: float, loop_s: float, steps: int, searched_s: float = 0.0) -> str:
-    """A sentence where the taps alone cost more than the budget, which nothing can be done about; else empty.
-
-    Args:
-        tapped_s: what they cost.
-        loop_s: wall-clock of all steps.
-        steps: how many there were.
-        searched_s: what looking for the models of new optimizers took, of the same wall-clock.
-    """
-    if loop_s >= WORTH_SAYING_S and searched_s > SEARCHED_SHARE * loop_s:
-        spent = formatting.share(searched_s / loop_s)
-        return f"gpu_doctor spent {spent} of this loop finding the models of its optimizers."
-    if steps < 1 or loop_s < WORTH_SAYING_S or tapped_s <= BUDGET_SHARE * loop_s:
-        return ""
-    took = formatting.seconds(loop_s / steps)
-    return f"Recording takes about {formatting.share(tapped_s / loop_s)} of this loop: its steps take only {took}."
 
 
 @functools.lru_cache(maxsize=1)

@@ -257,10 +257,10 @@ class Controller:
 
 
 def _followed(panel: Dashboard, recorder: Recorder, role: str) -> None:
-    recorder.own_cpu_s.append(_since(lambda: panel.cpu_s))
+    recorder.cost.add_thread(_since(lambda: panel.cpu_s))
     panel.follow(recorder, role)
     if "google.colab" in sys.modules:  # there only messages of the main thread reach the page at once
-        recorder.beat = panel.beat
+        recorder.listeners.hear_beats(panel.beat)
 
 
 def _budget(options: argparse.Namespace) -> dict[str, Any]:

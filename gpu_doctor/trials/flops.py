@@ -173,7 +173,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
             if not recorder.over.is_set():  # what is closed at the run's end may have ended long before
                 meter.step_ended()
 
-        recorder.on_step.append(ended)
+        recorder.listeners.hear_steps(ended)
         recorder.fold_each_step()
 
     with case.aside() as aside:

@@ -45,8 +45,8 @@ class Stretch:
         self._steps: int | None = None
         """How many had ended by the last wait; None = all of the run, where its loop ended by itself."""
         self._ended = False
-        recorder.on_step.append(self._steps_ended)
-        recorder.on_budget = lambda: self._end(recorder.step_count)
+        recorder.listeners.hear_steps(self._steps_ended)
+        recorder.listeners.hear_budget(lambda: self._end(recorder.step_count))
 
     def loop_over(self) -> None:
         """The code has come to its end: its last step may have ended without another ask."""
@@ -75,7 +75,7 @@ class Stretch:
             self._after_marks()
         if self._settled or recorder.over.is_set() or recorder.ending:
             return
-        if recorder.waits is None:
+        if not recorder.device_waits.possible:
             self._settled = True
             return
         if self._folded_each is None:
@@ -109,7 +109,7 @@ class Stretch:
 
     def _begin(self) -> None:
         recorder = self._recorder
-        if recorder.pause_for_device():
+        if recorder.device_waits.pause():
             self._first, self._began_s = recorder.step_count, recorder.elapsed_s()
         else:  # it trains on the CPU, or its device cannot be waited for: nothing is tried again
             self._first, self._settled = None, True
@@ -119,5 +119,5 @@ class Stretch:
         if self._first is None or self._ended:
             return
         self._left_s = recorder.elapsed_s()
-        if recorder.wait_for_device():
+        if recorder.device_waits.wait():
             self._steps, self._ended, self._ended_s = steps, True, recorder.elapsed_s()

@@ -69,7 +69,7 @@ class FetchBook:
         for tally in self._own.values():
             if tally.lines is not None:
                 tally.lines.stop(PATIENCE_S)
-        self._recorder.freeze("lines")
+        self._recorder.parts.freeze("lines")
         if any(file.tally(slot).failed for key in self._slots for file, slot in self._worker_slots(key)):
             self._recorder.note("gpu_doctor stopped timing fetches in a worker because of an error of its own.")
         for file in {file for places in self._slots.values() for file, _, _ in places}:
@@ -108,7 +108,7 @@ class FetchBook:
         setup = self._recorder.loaders.get(key)
         if setup is not None and not setup.num_workers and tally.lines is None:
             tally.lines = FetchLines(memoryview(bytearray(LINES_BYTES)), FLOOR, foreign_threads(), OWN_PERIOD_S)
-            self._recorder.own_cpu_s.append(lambda lines=tally.lines: lines.cpu_s)  # type: ignore[misc]
+            self._recorder.cost.add_thread(lambda lines=tally.lines: lines.cpu_s)  # type: ignore[misc]
         return tally
 
     def stock(self, key: str) -> Stock | None:

@@ -18,10 +18,10 @@ import threading
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from gpu_doctor.capture.found import Look, Seen
 from gpu_doctor.capture.lines.places import Place, Places
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.step_clock import Look, Seen
 from gpu_doctor.recording import AFTER, BEFORE, LineCost
 from gpu_doctor.recording.steps import BACKWARD, FORWARD, LOSS, NO_GRAD, OPTIMIZER, PHASE_NAMES
 
@@ -66,7 +66,7 @@ class LineSampler:
         self._before: int | None = None
         self._places = Places()
         self._kernel = _Kernel()
-        recorder.looked = self.placed
+        recorder.listeners.hear_looks(self.placed)
 
     def look(self, late_s: float = 0.0) -> None:
         """One look: what the thread is doing there, the step clock finds out when it comes to that time.

@@ -68,7 +68,7 @@ def listening(
         accelerated = environment.accelerated()
     with Patches() as patches, ExitStack() as ends:
         scope = TapScope(recorder, patches, namespace, accelerated, ends=ends)
-        recorder.unhear.append(patches.restore)
+        recorder.undo_by(patches.restore)
         ends.callback(_retire, scope)
         for name, tap in TAPS:
             try:
@@ -81,7 +81,7 @@ def listening(
             _take_out_ours(error)
             raise
         finally:
-            recorder.unhear.clear()
+            recorder.undone()
             recorder.loop_over()
             scope.forget()  # a circle would outlive `del model`
     for note in patches.notes:

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.backward_graph import backward_graph
 from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import compilations
+from gpu_doctor.capture.taps.by_hand import ByHand
 from gpu_doctor.capture.taps.compiler import leave_us_out
 from gpu_doctor.capture.taps.copies import replicating as _replicating
 from gpu_doctor.capture.taps.discovery import discover
@@ -33,39 +33,25 @@ def tap(scope: TapScope) -> None:
     recorder = scope.recorder
     found = discover(scope)
     listeners = scope.listeners
-    learned: list[weakref.ref[torch.Tensor]] = []
-    """What the first backward gave gradients to, where no optimizer has stepped before it."""
-
-    def alone() -> bool:
-        """Whether no optimizer that is known owns what gets gradients; then the loop itself updates it."""
-        begin = recorder.clock()
-        learning = [leaf for ref in learned if (leaf := ref()) is not None]
-        unowned = scope.owners().isdisjoint(id(leaf) for leaf in learning)
-        if unowned and learning:
-            recorder.facts.update(models.described(found.learned(learning), learning))
-        recorder.searched_s += (recorder.clock() - begin) * 1e-9
-        return unowned
-
+    by_hand = ByHand(scope, found)
     compiled = compilations.CompileBook(recorder)
     recorder.facts["compilations"] = compiled.found
 
     # torch keeps what stands at `torch.compile` where it imports the compiler meanwhile: nothing of the run is in it.
     compiles: list[Callable[[], None]] = [functools.partial(compilations.hear, scope, compiled), found.compiles]
     leave_us_out(recorder.fence, scope.patches, functools.partial(_each, compiles))
-    recorder.step_clock.alone = alone
-    recorder.read_losses = _read_losses
+    recorder.read_losses_by(_read_losses)
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
     scope.patches.wrap(torch.amp.GradScaler, "scale", functools.partial(_scaling, recorder, unscaled))
-    make = functools.partial(_backward, recorder, learned, unscaled, scope.differentiated, scope.backed)
+    make = functools.partial(_backward, recorder, by_hand, unscaled, scope.differentiated, scope.backed)
     scope.patches.wrap(torch.autograd, "backward", make)
-    scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder, listeners))
+    scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder, by_hand, listeners))
     scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, recorder, listeners))
     replicating = functools.partial(_replicating, recorder.fence)
     scope.patches.wrap(nn.Module, "_replicate_for_data_parallel", replicating)
 
     def end() -> None:
         compiles.clear()
-        recorder.step_clock.alone = None
         unscaled.clear()
 
     scope.at_end(end)
@@ -93,7 +79,7 @@ def _scaling(
 
 def _backward(
     recorder: Recorder,
-    learned: list[weakref.ref[torch.Tensor]],
+    by_hand: ByHand,
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]],
     differentiated: Listeners,
     backed: Listeners,
@@ -152,16 +138,23 @@ def _backward(
                 except Exception as error:
                     broke(error)
 
-    def kept(tensors: Any) -> Any:
-        """The loss that is to be kept; of the first backward of a loop without an optimizer, what it learns from."""
-        if not (log.trains or learned) and recorder.step_clock.alone is not None:
-            graph = backward_graph(tensors, recorder.forward_number)
-            learned.extend(weakref.ref(one) for one in graph.leaves)
-            recorder.facts.update(graph_operations=graph.operations)
-            recorder.facts.update(loss_operations=graph.newer, attention_calls=graph.attention)
-            recorder.facts.update(graph_packed=graph.packed)
-        recorder.loss_kept()
-        return _loss(tensors, unscaled)
+    def kept(tensors: Any) -> int | None:
+        """The number of the loss, which is to be kept; at the first backwards, what they learn from is looked at."""
+        if not log.trains and by_hand.due():
+            begin = clock()
+            look(tensors)
+            recorder.cost.searched(begin)
+        return recorder.keep_loss(_loss(tensors, unscaled))
+
+    def look(tensors: Any) -> None:
+        if by_hand.begun:
+            by_hand.goes_on()
+            return
+        graph = backward_graph(tensors, recorder.forward_number)
+        recorder.facts.update(graph_operations=graph.operations)
+        recorder.facts.update(loss_operations=graph.newer, attention_calls=graph.attention)
+        recorder.facts.update(graph_packed=graph.packed)
+        by_hand.begins(graph.leaves)
 
     return backward
 
@@ -181,7 +174,9 @@ def _loss(tensors: Any, unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Te
     return _kept(loss) if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None
 
 
-def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Callable[..., Any]) -> Callable[..., Any]:
+def _gradient(
+    recorder: Recorder, by_hand: ByHand, listeners: dict[int, Listener], original: Callable[..., Any]
+) -> Callable[..., Any]:
     """As `_backward`, without a loss: what is differentiated may be an energy or a penalty.
 
     Where no optimizer steps, gradients of all of a model's parameters are learned from (`torch.func.grad`).
@@ -203,6 +198,8 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
         if not recorder.started():
             return None
         learning = not log.trains and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
+        if learning and not by_hand.begun:
+            by_hand.begins([])
         recorder.event(GRADIENT if learning else DIFFERENTIATE)
         log.mark(GRADIENT)
         return True

@@ -67,7 +67,7 @@ class CallBook:
         self._recorder.event(COSTLY, (kind, _users_place(sys._getframe(1)), spent, nbytes))
 
     def heard(self, calls: Mapping[tuple[str, Place], Sequence[float]]) -> None:
-        """The calls of a step that has ended; see `Recorder.costly`."""
+        """The calls of a step that has ended; see `Span.calls`."""
         for (kind, place), sums in calls.items():
             key = kind, place
             if key not in self._counted and len(self._counted) >= MOST_PLACES:
@@ -88,7 +88,7 @@ def book_of(scope: TapScope) -> CallBook:
     book = scope.recorder.parts.get("chores")
     if not isinstance(book, CallBook):
         book = scope.recorder.parts["chores"] = CallBook(scope.recorder)
-        scope.recorder.costly = book.heard
+        scope.recorder.listeners.hear_calls(book.heard)
     return book
 
 

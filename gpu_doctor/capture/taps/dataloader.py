@@ -6,7 +6,6 @@ wrappers); the iterator keeps its native type. The fetch itself is metered where
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
@@ -33,12 +32,9 @@ class Listening:
     def __init__(self, scope: TapScope, book: FetchBook) -> None:
         self.scope, self.recorder, self.book = scope, scope.recorder, book
         self.sources: dict[int, LoaderSource] = {}
-        self._newest: list[LoaderSource] = []
-        """Those whose iterator is alive, and a few besides."""
-        self.deliveries = Deliveries(self.sources)
+        self.deliveries = Deliveries(self.sources, self.recorder.step_clock.sources.passes)
         self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
         """By loader's id, for a class with an `__eq__` of its own has no hash."""
-        self.counted: dict[str, list[int]] = {}
         self.looks: dict[str, BatchLooks] = {}
         self.alike: dict[str, list[weakref.ref[Any]]] = {}
 
@@ -77,7 +73,7 @@ class Listening:
 
     def source_of(self, iterator: Any) -> LoaderSource:
         """The source of an iterator that did not come through `DataLoader.__iter__`: it was made before the run."""
-        source = self._put(LoaderSource(iterator, "", None))
+        source = self.deliveries.put(LoaderSource(iterator, "", None))
         source.looks = self._looks_at("")
         return source
 
@@ -93,12 +89,11 @@ class Listening:
 
         Such a one is still heard, by its batches alone.
         """
-        counted, learned = self.counted.setdefault(key, [0]), self.role_of(key) == "training"
         own, stock = self.book.own(key), self.book.stock(key)
         try:
-            source = LoaderSource(iterator, key, loader, counted, own, stock, learned)
+            source = LoaderSource(iterator, key, loader, own, stock)
             source.looks = self._looks_at(key)
-            return self._put(source)
+            return self.deliveries.put(source)
         except TypeError:
             return None
 
@@ -115,21 +110,6 @@ class Listening:
     def _trained_on(self) -> BatchLooks | None:
         return next((one for key, one in self.looks.copy().items() if self.role_of(key) == "training"), None)
 
-    def _put(self, source: LoaderSource) -> LoaderSource:
-        self.give_roles()
-        self._newest = [one for one in self._newest if one.ref() is not None and one.iterator != source.iterator]
-        self._newest.append(source)
-        return self.deliveries.put(source)
-
-    def give_roles(self, _: int = 0) -> None:
-        """Writes down what the step clock has learned about the loaders: trained from, or evaluated."""
-        for source in self._newest:
-            setup = self.recorder.loaders.get(source.key)
-            if setup is not None and setup.role != "training":
-                role = "training" if source.learned else "evaluation" if source.evaluation else setup.role
-                if role != setup.role:
-                    self.recorder.loaders[source.key] = dataclasses.replace(setup, role=role)
-
 
 def tap(scope: TapScope) -> None:
     """Wrappers on `DataLoader.__iter__` and on the iterators' `__next__`."""
@@ -137,13 +117,12 @@ def tap(scope: TapScope) -> None:
     state = Listening(scope, book)
     known, handed = recorder.loaders, state.deliveries.of
     recorder.parts["fetches"] = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
-    scope.at_end(lambda: recorder.freeze("fetches"))
-    scope.tells("padding", state.padded, state.give_roles)
+    scope.at_end(lambda: recorder.parts.freeze("fetches"))
+    scope.tells("padding", state.padded)
     scope.tells("kept_batches", state.kept)
     scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
-    recorder.on_step.append(state.give_roles)
-    recorder.own_cpu_s.append(lambda: 1e-9 * sum(one.spent_ns for one in state.looks.copy().values()))
+    recorder.cost.add_thread(lambda: 1e-9 * sum(one.spent_ns for one in state.looks.copy().values()))
 
 
 def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -152,11 +131,9 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
     def begins(loader: Any) -> Any:
         if get_ident() != log.thread and not recorder.adopt():
             return None
-        recorder.fold()  # what this loader is used for is known by its batches so far
-        role = state.role_of(state.known(loader) or "")
         if log.marker is not None:
             log.mark(OPENING)
-        log.note((OPENING, clock(), not torch.is_grad_enabled() or role == "evaluation"))
+        log.note((OPENING, clock(), (not torch.is_grad_enabled(), state.known(loader) or None)))
         state.scope.pulled.tell(recorder.note, "The search for models failed")
         state.scope.pulled.clear()
         key = state.key_of(loader)
@@ -172,7 +149,7 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         if get_ident() == log.thread:
             if log.marker is not None:
                 log.mark(OPENED)
-            log.note((OPENED, now, None if source is None else (source, state.role_of(key))))
+            log.note((OPENED, now, None if source is None else source.pulled))
 
     def raised(token: Any, error: BaseException) -> None:
         token[2].__exit__(type(error), error, error.__traceback__)
@@ -206,7 +183,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                     log.cpu_due_ns = now + CPU_EVERY_NS
                     note((CPU, now, log.cpu_clock()))
                 log.steps += 1
-                note((NEXT if grad_enabled() else NEXT_BLIND, now, source))
+                note((NEXT if grad_enabled() else NEXT_BLIND, now, source.pulled))
                 if now >= log.due_ns or len(events) >= log.due:
                     recorder.fold(now)
                 if log.ending:

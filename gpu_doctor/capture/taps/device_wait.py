@@ -30,7 +30,7 @@ def tap(scope: TapScope) -> None:
         return bool(cards) or setup.device.startswith("mps")
 
     def forget() -> None:
-        recorder.waits = None
+        recorder.device_waits.wait_by(None)
 
-    recorder.waits = waits
+    recorder.device_waits.wait_by(waits)
     scope.at_end(forget)

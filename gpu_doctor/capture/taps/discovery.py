@@ -122,7 +122,7 @@ class Discovery:
                 self._shown.append(listener)
             self._scope.found.tell(self._recorder.note, "The model could not be read", stay=True)
         self._settle()
-        self._recorder.searched_s += (self._recorder.log.ours(begin) - begin) * 1e-9
+        self._recorder.cost.searched(begin)
         if len(self._shown) <= MOST_PARTS:
             return bool(self._sought)
         for listener in self._shown:
@@ -248,16 +248,16 @@ class Discovery:
 def discover(scope: TapScope) -> Discovery:
     """Listens to the models of a run, those known now and those that show up."""
     found, recorder = Discovery(scope), scope.recorder
-    recorder.unhear.append(found.next.end)
+    recorder.undo_by(found.next.end)
     scope.patches.wrap(torch, "compile", functools.partial(_handed_over, scope, found.next))
     found.begin()
     scope.pulled.append(found.named)
     scope.made.append(found.made)
     scope.optimized.append(found.optimized)
-    recorder.on_step.append(found.rest)
+    recorder.listeners.hear_steps(found.rest)
 
     def end() -> None:
-        recorder.on_step.remove(found.rest)
+        recorder.listeners.hear_no_steps(found.rest)
         found.end()
 
     scope.at_end(end)

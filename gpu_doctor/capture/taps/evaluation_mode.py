@@ -30,7 +30,7 @@ class EvaluationMode:
         """On from `eval()` until the model is trained again."""
         self._evaluates = False
         """No gradients have been recorded since."""
-        self._recorder.unhear.append(self._off)
+        self._recorder.undo_by(self._off)
 
     def met(self, models: Iterable[nn.Module]) -> None:
         """These are trained: outermost modules, which may be wrappers of what the loop calls `model`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from gpu_doctor.capture.taps.listener import Listener
 
 
-def meet(listener: Listener, module: nn.Module, facts: dict[str, Any], learns: bool) -> Any:
+def meet(listener: Listener, module: nn.Module, facts: MutableMapping[str, Any], learns: bool) -> Any:
     """Writes down what a call tells of its module; returns a hook that looks inside of this one, if one was put."""
     listener.heard = listener.heard or learns
     if "models" not in facts:  # where an optimizer steps, what it owns is described then

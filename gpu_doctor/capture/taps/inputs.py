@@ -69,7 +69,7 @@ class Looker:
     def __init__(self, scope: TapScope) -> None:
         """What is called after forwards and optimizer steps of the scope holds ours while a window is open."""
         self.recorder, self.stepped, self._hearing = scope.recorder, scope.stepped, scope.heard
-        self.recorder.unhear.append(self.settle)
+        self.recorder.undo_by(self.settle)
         self.on = False
         self.next_step = 0
         """The step at whose end, or soon after, the next window opens."""

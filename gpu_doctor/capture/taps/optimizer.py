@@ -106,8 +106,8 @@ class Steps:
             recorder.meet(optimizer)
             return
         self._scope.optimized.tell(recorder.note, "The optimizer's model could not be read", optimizer, stay=True)
-        recorder.searched_s += (self._log.ours(begin) - begin) * 1e-9
-        recorder.searches += 1
+        recorder.cost.searched(begin)
+        recorder.cost.searches += 1
 
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         """A step begins; returns its arguments where they are changed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from itertools import count
 from typing import Any, Final
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from gpu_doctor.capture.describe.batches import holds_several, sample_count
 from gpu_doctor.capture.fetch.prefetch_queue import Edges, Stock
 from gpu_doctor.capture.fetch.tally import Tally
-from gpu_doctor.capture.spans import Source
+from gpu_doctor.capture.sources import Pulled
 from gpu_doctor.capture.taps.batch_looks import BatchLooks
 
 LONG_FETCH_S: Final = 2e-3
@@ -23,12 +24,15 @@ STOCK_SKIPPED: Final = 4
 """Where workers fetch there is nothing to meter here: their stock is looked at, at one ask in five."""
 
 
-class LoaderSource(Source):
+_numbers: Final = count(1)
+
+
+class LoaderSource:
     """What is known of an iterator over a loader besides what the step clock makes of it."""
 
     __slots__ = (
         *("asked_ns", "batch_size", "edges", "fetcher", "full", "iterator", "key", "looked", "ref", "stock", "taken"),
-        *("looks", "tally", "total", "unmetered", "whole"),
+        *("looks", "pulled", "tally", "total", "unmetered", "whole"),
     )
 
     def __init__(
@@ -36,12 +40,11 @@ class LoaderSource(Source):
         iterator: Any,
         key: str,
         loader: Any,
-        delivered: list[int] | None = None,
         tally: Tally | None = None,
         stock: Stock | None = None,
-        learned: bool = False,
     ) -> None:
-        super().__init__(delivered, learned)
+        self.pulled: Pulled = next(_numbers), key or None
+        """The iterator's number and its loader's key, as events carry them."""
         self.ref = weakref.ref(iterator)
         self.iterator = id(iterator)
         self.key = key

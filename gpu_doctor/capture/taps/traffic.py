@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from gpu_doctor.capture.events import CAME, COPIED, COPYING
-from gpu_doctor.capture.step_clock import Place
+from gpu_doctor.capture.found import Place
 from gpu_doctor.recording.setup import Traffic
 
 SMALL_BYTES: Final = 64 * 1024

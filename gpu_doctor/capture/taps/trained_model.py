@@ -70,7 +70,7 @@ def tap(scope: TapScope) -> None:
     scope.found.append(shown)
 
     def end() -> None:
-        recorder.on_step.remove(looker.turn)
+        recorder.listeners.hear_no_steps(looker.turn)
         predicts()
         if callable(facts.get("model")):  # who keeps the recorder must not keep what the code names
             facts["model"] = facts["model"]()
@@ -83,7 +83,7 @@ def tap(scope: TapScope) -> None:
     scope.tells("evaluation", looker.evaluation)
     scope.tells("kept_graphs", looker.kept_graphs)
     scope.patches.wrap(nn.Module, "eval", functools.partial(_evaluating, looker, mode))
-    recorder.on_step.append(looker.turn)
+    recorder.listeners.hear_steps(looker.turn)
     scope.at_end(end)
 
 

@@ -36,7 +36,8 @@ def tap(scope: TapScope) -> None:
     if not scope.accelerated:
         return
     recorder, book = scope.recorder, traffic.CopyBook()
-    recorder.parts["traffic"], recorder.copied = book, book.heard
+    recorder.parts["traffic"] = book
+    recorder.listeners.hear_copies(book.heard)
     log, around, event = recorder.log, recorder.fence.around_in_graphs, recorder.event
     inside = False
 

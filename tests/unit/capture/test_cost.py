@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.capture.cost import BUDGET_SHARE, LEAST_SHARE, Governor, too_dear
+from gpu_doctor.capture.cost import BUDGET_SHARE, LEAST_SHARE, Governor
+from gpu_doctor.capture.events import Log
+from gpu_doctor.capture.own_cost import OwnCost
 from gpu_doctor.capture.poller import LONGEST_PERIOD_S, Poller
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.notebook import live_view as view
@@ -175,7 +177,7 @@ def test_a_beat_on_the_training_thread_slows_down_too() -> None:
         beats.append(now[0])
         now[0] += 20_000_000
 
-    recorder.beat = beat
+    recorder.listeners.hear_beats(beat)
     for _ in range(600):
         now[0] += 100_000_000
         recorder._steps_ended(now[0])
@@ -188,7 +190,7 @@ def stepping(step_ns: int, steps: int = 12_000) -> Recorder:
     """A run of so many steps of so long, on a virtual clock."""
     now = [0]
     recorder = Recorder(clock=lambda: now[0])
-    recorder._event_ns = 1000.0  # what they cost here is not the question
+    recorder.cost.event_ns = 1000.0  # what they cost here is not the question
     told = Noted(recorder)
     for _ in range(steps):
         told.ask()
@@ -218,20 +220,29 @@ def test_of_a_loop_that_is_over_in_a_moment_it_says_nothing() -> None:
     assert stepping(100_000, steps=200).close().notes == ()
 
 
+def account(searched_s: float = 0.0, searches: int = 0) -> OwnCost:
+    """What a run has cost that has looked for models so long, of so many optimizers."""
+    cost = OwnCost(Log(lambda: 0))
+    cost.searched_s, cost.searches = searched_s, searches
+    return cost
+
+
 def test_a_run_without_steps_says_nothing() -> None:
     assert Recorder(clock=lambda: 0).close().notes == ()
-    assert too_dear(1.0, 0.0, 0) == ""
+    assert account().too_dear(1.0, 0.0, 0) == ""
 
 
 def test_the_sentence_names_longer_steps_in_milliseconds() -> None:
-    assert "take only 1.50 ms" in too_dear(0.03, 1.5, 1000)
+    assert "take only 1.50 ms" in account().too_dear(0.03, 1.5, 1000)
 
 
 def test_what_looking_for_models_takes_is_said_where_it_is_much() -> None:
-    assert too_dear(0.001, 2.0, 1000, 0.1) == ""
-    assert "25 % of this loop finding the models" in too_dear(0.001, 2.0, 1000, 0.5)
+    assert account(searched_s=0.1, searches=20).too_dear(0.001, 2.0, 1000) == ""
+    assert account(searched_s=0.5, searches=8).too_dear(0.001, 2.0, 1000) == ""
+    told = account(searched_s=0.5, searches=20).too_dear(0.001, 2.0, 1000)
+    assert "25 % of this loop finding the models" in told
     recorder = stepping(5_000_000, steps=500)
-    recorder.searched_s, recorder.searches = 1.0, 20
+    recorder.cost.searched_s, recorder.cost.searches = 1.0, 20
     recording = recorder.close()
     assert len(recording.notes) == 1 and recording.overhead_s > 1.0
 

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from gpu_doctor.capture import events as ev
+from gpu_doctor.capture.found import Look, Seen
 from gpu_doctor.capture.lines import sampler as module
 from gpu_doctor.capture.lines.places import Place
 from gpu_doctor.capture.lines.sampler import LineSampler, _Look
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.spans import Source
-from gpu_doctor.capture.step_clock import Look, Seen, StepClock
+from gpu_doctor.capture.step_clock import StepClock
 from gpu_doctor.recording.steps import BACKWARD, FORWARD, LOSS, OTHER
+from tests.support.iterators import iterator
 from tests.support.told_loop import begun
 
 FORWARDS = ev.call_code(training=True, grad=True, trained=True)
@@ -32,7 +33,7 @@ def folded(*events: tuple[int, Any], looks: tuple[int, ...]) -> list[tuple[int, 
 
 
 def test_what_follows_a_forward_is_a_loss_only_if_a_backward_comes() -> None:
-    source = Source()
+    source = iterator()
     begin = ((ev.NEXT, source), (ev.BATCH, 8.0), (FORWARDS, None), (ev.CALLED, None))
     ends = ((ev.STEP, 1), (ev.STEPPED, 1), (ev.NEXT, source))
     trained = folded(*begin, (ev.GRADIENT, None), (ev.BACKED, None), *ends, looks=(2, 4))

@@ -19,6 +19,7 @@ from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
 from gpu_doctor.recording.steps import FORWARD, PHASE_NAMES, SYNC
+from tests.support.iterators import only_evaluated
 from tests.support.one_tap import on
 from tests.support.simulated_device import Noted
 from tests.support.told_loop import begun, billed_ns, open_spans
@@ -134,7 +135,7 @@ def test_a_look_has_the_phase_that_the_time_is_billed_to(bench: Bench, name: str
 
 @pytest.mark.parametrize("name", CALLS)
 def test_an_evaluation_keeps_its_waits_and_copies(bench: Bench, name: str) -> None:
-    bench.told.source.evaluation = True
+    only_evaluated(bench.recorder.step_clock.sources, bench.told.source)
     bench.told.pull()
     CALLS[name][0]()
     assert bench.seen() == {"evaluation": 10}

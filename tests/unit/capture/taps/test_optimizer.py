@@ -185,4 +185,4 @@ def test_what_meeting_takes_is_not_the_optimizers(zeroed: bool) -> None:
         optimizer.step()
     steps = recorder.close().steps
     assert steps.optimizer_s.sum() < 0.1 and steps.wall_s.sum() > 1.0
-    assert recorder.searched_s == pytest.approx(1.0, rel=0.1)
+    assert recorder.cost.searched_s == pytest.approx(1.0, rel=0.1)

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.taps import transfer
 from gpu_doctor.capture.taps.sync import METHODS, tap
+from tests.support.iterators import iterator
 from tests.support.one_tap import on, standing
 from tests.support.simulated_cuda import SimulatedCuda
 from tests.support.simulated_device import Noted, SimulatedDevice
@@ -66,7 +66,7 @@ def cuda() -> Iterator[SimulatedCuda]:
 def recorder(cuda: SimulatedCuda) -> Recorder:
     """Of a loop that has its first batch; the device has work."""
     found = cuda.device.recorder()
-    Noted(found).pull(Source())
+    Noted(found).pull(iterator())
     cuda.launch(WORK_MS, cost_ms=0.0)
     return found
 
@@ -156,7 +156,7 @@ def test_before_the_loop_nothing_is_timed(cuda: SimulatedCuda) -> None:
     with on(tap, recorder, accelerated=True):
         cuda.launch(WORK_MS)
         torch.ones(1, device="cuda").item()
-        Noted(recorder).pull(Source())
+        Noted(recorder).pull(iterator())
     assert waits(recorder) == (0, 0)
 
 

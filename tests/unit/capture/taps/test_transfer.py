@@ -12,11 +12,11 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor.capture.events import COPIED, COPYING, MARK
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.taps import sync
 from gpu_doctor.capture.taps.transfer import tap
 from gpu_doctor.recording import Steps
 from gpu_doctor.recording.setup import Traffic
+from tests.support.iterators import iterator
 from tests.support.one_tap import batches, on, standing
 from tests.support.simulated_cuda import SimulatedCuda
 from tests.support.simulated_device import Noted, SimulatedDevice
@@ -39,7 +39,7 @@ def cuda() -> Iterator[SimulatedCuda]:
 def recorder(cuda: SimulatedCuda) -> Recorder:
     """Of a loop that has its first batch."""
     found = cuda.device.recorder()
-    Noted(found).pull(Source())
+    Noted(found).pull(iterator())
     return found
 
 
@@ -48,7 +48,7 @@ def evaluates(recorder: Recorder) -> None:
     loop = Noted(recorder)
     loop.step()
     loop.stepped()
-    loop.pull(Source(), grad=False)
+    loop.pull(iterator(), grad=False)
 
 
 def row(recorder: Recorder) -> Steps:
@@ -245,7 +245,7 @@ def test_a_label_copied_after_a_metric_of_its_shape_is_no_round_trip(recorder: R
 def test_what_came_back_before_the_last_batch_is_forgotten(recorder: Recorder) -> None:
     with both(recorder):
         there(4).cpu()
-        Noted(recorder).pull(Source())
+        Noted(recorder).pull(iterator())
         torch.ones(4).to("cuda")
     assert counted(recorder).round_trips == 0
 
@@ -279,7 +279,7 @@ def test_a_copy_is_marked_on_the_device_where_steps_are(cuda: SimulatedCuda) -> 
     device = cuda.device
     recorder = device.recorder()
     loop = Noted(recorder, device)
-    loop.pull(Source())
+    loop.pull(iterator())
     recorder.log.due, recorder.log.due_ns = 1 << 20, 1 << 62  # nothing is folded meanwhile
     with on(tap, recorder, accelerated=True):
         before = len(device.marks)
