@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from gpu_doctor.capture import events
 from gpu_doctor.capture.device_marks import DeviceMarks
-from gpu_doctor.capture.events import CALL, CODES, Event
+from gpu_doctor.capture.events import CALL, CODES, OWN, Event
 from gpu_doctor.capture.found import Copied, Found, Look, Place, Seen, Step
 from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.held import Batch, Held
@@ -57,14 +57,14 @@ class StepClock:
         Args:
             began: when the run began.
             sync_measured: waits for a device are noted, else `sync_s` is NaN.
-            event_ns: what noting an event takes of the training thread, which is no phase's.
+            event_ns: what an event takes of the training thread besides what it says itself (`events.OWN`).
         """
         self.began, self.sync_measured, self.event_ns = began, sync_measured, event_ns
         self.started = self.any_optimizer = False
         self.trains = False
         """An optimizer has stepped, or batches that something was learned from turned out to be steps of their own."""
-        self.step_count = 0
-        """Steps that have ended."""
+        self.step_count = self.own_ns = 0
+        """Steps that have ended, and all that was our own work so far."""
         self.device = DeviceMarks()
         self.sources = Sources()
         self.evaluation_edge_ns = 0
@@ -143,16 +143,24 @@ class StepClock:
             looks: of the line sampler, in their order; those that the events reach are taken out.
         """
         phases, handle, mark, event_ns, step = self._phases, self._handle, self._mark, self.event_ns, self.open
+        total = 0
         for code, now, arg in noted:
+            own = 0
+            if code >= OWN:
+                own, code = divmod(code, OWN)
             if looks and looks[0].begin_ns < now:
-                self._place_looks(looks, now, _own_since(code, arg, now))
+                self._place_looks(looks, now, _own_since(code, arg, now - own))
             took = now - mark
-            own = event_ns if took > event_ns else took
+            own += event_ns
+            if own > took:
+                own = took
+            total += own
             ns = step.span.ns
             ns[phases[-1]] += took - own
             ns[OURS] += own
             self._mark = mark = now
             handle[code](now, arg)
+        self.own_ns += total
 
     def found(self) -> Found:
         """What was found since it was last asked; the lists of these names are empty then."""
@@ -758,12 +766,14 @@ class StepClock:
         more = max(now - since - self.event_ns, 0)  # `fold` has taken an event's part out already
         self.open.span.ns[self._phases[-1]] -= more
         self.open.span.ns[OURS] += more
+        self.own_ns += more
 
     def _paused(self, now: int, arg: tuple[int, int]) -> None:
         """The step that has just begun begins when the wait is over, with its CPU time."""
         since, cpu_ns = arg
         own = min(self.event_ns, now - since)  # so much of it `fold` has billed to us
         self.open.span.ns[OURS] -= own
+        self.own_ns -= own
         self.open.span.ns[self._phases[-1]] -= now - since - own
         self.open.span.begin += now - since
         self._begin += now - since
@@ -778,6 +788,7 @@ class StepClock:
         spent = max(arg[1].spent_ns - self.event_ns, 0)
         self.open.span.ns[self._phases[-1]] -= spent  # the rest of it is billed there with the next event
         self.open.span.ns[OURS] += spent
+        self.own_ns += spent
         self.device.put(self.open.span, *arg)
 
     # ---- the begin --------------------------------------------------------------------------------------------------

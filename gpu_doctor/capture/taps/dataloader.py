@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor.capture.describe import loaders
-from gpu_doctor.capture.events import BATCH, CPU, CPU_EVERY_NS, EXHAUSTED, NEXT, NEXT_BLIND, OPENED, OPENING
+from gpu_doctor.capture.events import BATCH, CPU, CPU_EVERY_NS, EXHAUSTED, NEXT, NEXT_BLIND, OPENED, OPENING, OWN
 from gpu_doctor.capture.fetch.book import FetchBook
 from gpu_doctor.capture.taps.batch_looks import BatchLooks
 from gpu_doctor.capture.taps.deliveries import Deliveries
@@ -172,6 +172,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         __tracebackhide__ = True
         source = None
         try:
+            begin = clock()
             if get_ident() == log.thread or recorder.adopt():
                 source = sources.get(id(self))
                 if source is None or source.ref() is not self:
@@ -183,7 +184,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                     log.cpu_due_ns = now + CPU_EVERY_NS
                     note((CPU, now, log.cpu_clock()))
                 log.steps += 1
-                note((NEXT if grad_enabled() else NEXT_BLIND, now, source.pulled))
+                note(((NEXT if grad_enabled() else NEXT_BLIND) + OWN * (now - begin), now, source.pulled))
                 if now >= log.due_ns or len(events) >= log.due:
                     recorder.fold(now)
                 if log.ending:
@@ -206,6 +207,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 broke(error)
             raise
         try:
+            begin = clock()
             if source.fetcher is not None:
                 unmetered(source)
             taken = source.taken
@@ -221,7 +223,8 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 log.pulled = True
                 if log.marker is not None:
                     log.mark(BATCH)
-                note((BATCH, clock(), samples))  # what we do before `next` returns is part of the wait for it
+                now = clock()
+                note((BATCH + OWN * (now - begin), now, samples))
         except Exception as error:
             broke(error)
         return batch

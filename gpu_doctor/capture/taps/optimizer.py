@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gpu_doctor.capture.events import ABANDONED, CPU, CPU_EVERY_NS, DONE, PHASE, STEP, STEPPED, ZERO
+from gpu_doctor.capture.events import ABANDONED, CPU, CPU_EVERY_NS, DONE, OWN, PHASE, STEP, STEPPED, ZERO
 from gpu_doctor.capture.lines.stacks import DEEPEST, outwards
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import foreign
@@ -112,6 +112,7 @@ class Steps:
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         """A step begins; returns its arguments where they are changed."""
         log, key = self._log, id(optimizer)
+        begin = log.clock()
         if get_ident() != log.thread and self._elsewhere():
             if log.backing and on_autograds_thread():  # else it is a backward of a thread that nothing is known of
                 self._begins_within()
@@ -126,7 +127,7 @@ class Steps:
             log.trains = True
             self._recorder.facts["grad_scaler"] = _within_a_scaler()
         now = log.clock()
-        log.note((STEP, now, key))
+        log.note((STEP + OWN * (now - begin), now, key))
         if now >= log.due_ns or len(log.events) >= log.due:
             self._fold(now)
         self._open += 1
@@ -144,15 +145,16 @@ class Steps:
     def ended(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """A step has ended."""
         log = self._log
+        begin = log.clock()
         if get_ident() != log.thread:
             self._inner.end(optimizer)
         elif self._open:
             self._open -= 1
+            log.stepped += 1
             if log.marker is not None:
                 log.mark(STEPPED)
             now = log.clock()
-            log.note((STEPPED, now, id(optimizer)))
-            log.stepped += 1
+            log.note((STEPPED + OWN * (now - begin), now, id(optimizer)))
             if not log.pulled and now >= log.cpu_due_ns:  # where batches are pulled, it is read as they are asked for
                 log.cpu_due_ns = now + CPU_EVERY_NS
                 log.note((CPU, now, log.cpu_clock()))
@@ -207,10 +209,12 @@ class Steps:
             __tracebackhide__ = True
             begun = False
             try:
+                begin = clock()
                 if get_ident() == log.thread or not self._elsewhere():
                     if log.marker is not None:
                         log.mark(ZERO)
-                    note((ZERO, clock(), None))
+                    now = clock()
+                    note((ZERO + OWN * (now - begin), now, None))
                     begun = True
                     if id(optimizer) not in known:
                         # Most loops zero the gradients before the first forward: met here, that forward is heard.
