@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
@@ -19,9 +22,9 @@ def test_the_taps_measure_themselves_in_every_step() -> None:
     recorder = Recorder(clock=clock)
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = torch.utils.data.DataLoader(torch.ones(40, 4), batch_size=2)
+    loader: DataLoader[Any] = DataLoader(TensorDataset(torch.ones(40, 4)), batch_size=2)
     with listening(recorder, {"model": model}, accelerated=False):
-        for rows in loader:
+        for (rows,) in loader:
             optimizer.zero_grad()
             model(rows).sum().backward()
             optimizer.step()
