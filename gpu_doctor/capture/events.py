@@ -44,12 +44,10 @@ Event: TypeAlias = tuple[int, int, Any]
     RESTART,
     PAUSED,
     MARK,
-    EVALUATES,
-    EVALUATED,
     REPLAY,
     REPLAYED,
     CALL,
-) = range(34)
+) = range(32)
 """What each stands for, and its argument: a number, a key, or a tuple of them; no object that anybody changes.
 
 NEXT: the loop asks a loader; the iterator's number and the loader's key, see `sources.Pulled`. NEXT_BLIND: as NEXT,
@@ -70,7 +68,6 @@ changes its parameters itself; false = an optimizer owns it.
 RESTART: another thread turned out to be the training thread.
 PAUSED: a trial waited for the device between two steps, which is neither's time; since when, and its CPU ns.
 MARK: a mark was put into the device's queue; `(code of its event, Put, own ns)`, see `device_marks.py`.
-EVALUATES: a trained model was put into evaluation mode, and no gradients are recorded. EVALUATED: it is put back.
 REPLAY, REPLAYED: marks alone carry these: a captured graph is launched again, has been launched.
 """
 CODES: Final = CALL + 8
@@ -78,6 +75,11 @@ OWN: Final = 64
 """An event says how long our code had run until it was noted: its code is `code + OWN * ns`. Taps that every step goes
 through measure that: it depends on what the loop has left of the processor's caches, so that no measurement elsewhere
 says it (the same taps took 60 us of a small step and 170 of one with a hundred modules)."""
+STARTS: Final = (
+    *(NEXT, NEXT_BLIND, OPENING, GRADIENT, STEP, RESTART),
+    *range(CALL, CODES),
+)
+"""The loop begins with one of these: whatever the cell did before is no part of a step."""
 DUE: Final = 512
 """Events that are folded at once. Fewer than 700, at which Python looks for garbage in what was made last. To fold
 every 80 events cost 17 us a step more; to fold 4000 at once saved nothing more."""

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, MutableMapping
-from typing import Any
+from typing import Any, Final
+
+WRITTEN_AT_CLOSE: Final = (
+    *("steps", "settings", "setup", "outcome", "reason", "series", "losses", "notes", "name", "source", "started_at"),
+    *("duration_s", "overhead_s"),
+)
+"""Fields of a recording that its recorder fills by itself."""
 
 
 class Fields(MutableMapping[str, Any]):

@@ -17,7 +17,7 @@ class Listeners:
     """The listeners of one run."""
 
     def __init__(self) -> None:
-        self._steps: list[Callable[[int], None]] = []
+        self.of_steps: list[Callable[[int], None]] = []
         self._copies: list[Callable[[int, int, Any, Place], None]] = []
         self._calls: list[Callable[[Calls], None]] = []
         self._looks: list[Callable[[Seen], None]] = []
@@ -27,11 +27,11 @@ class Listeners:
 
     def hear_steps(self, hear: Callable[[int], None]) -> None:
         """Is called when steps have ended, several at once, with the last one's end."""
-        self._steps.append(hear)
+        self.of_steps.append(hear)
 
     def hear_no_steps(self, hear: Callable[[int], None]) -> None:
         """Is called for steps no more."""
-        self._steps.remove(hear)
+        self.of_steps.remove(hear)
 
     def hear_copies(self, hear: Callable[[int, int, Any, Place], None]) -> None:
         """Is called for every copy to or from a device that is no evaluation's, see `Copied`."""
@@ -73,7 +73,7 @@ class Listeners:
 
     def tell_steps(self, end_ns: int) -> None:
         """Steps have ended."""
-        for hear in tuple(self._steps):
+        for hear in tuple(self.of_steps):
             hear(end_ns)
 
     def tell_budget(self) -> None:

@@ -31,6 +31,8 @@ class OpenStep:
         """The place after the last backward of a loop that changes its parameters itself; 0 = there is none."""
         self.unused: int | None = None
         """The place after which a trained module was called in evaluation mode, recording gradients, after the step."""
+        self.epoch = -1
+        """The number of the pass over the training data."""
         self.reset()
 
     def reset(self) -> None:
@@ -54,6 +56,52 @@ class OpenStep:
     def batches(self) -> int:
         """How many the step has, as far as is known."""
         return sum(span.batches for span in self.spans if not span.evaluation)
+
+    def count(self, source: Source, samples: float) -> None:
+        """A batch is the step's. Of several loaders only one gives samples: the one that gave most."""
+        lead = self.lead
+        source.loader.delivered += 1
+        if lead is None or (source is not lead and source.loader.delivered > lead.loader.delivered):
+            self.lead = source
+            for span in self.spans:
+                span.samples = 0.0
+        elif source.delivered == 1 < lead.delivered and source.loader is lead.loader:
+            self.lead = source  # the next pass goes on with the step that the last one began
+        if source is self.lead:
+            self.span.samples += samples
+            self.epoch += source.delivered == 1
+        self.span.batches += 1
+
+    def uncount(self, source: Source) -> None:
+        """A batch of this iterator, untouched and the only one, is no part of the step."""
+        if self.lead is source and source.delivered > 1:
+            spans = [span for span in self.spans if span.batches and not span.evaluation]
+            if sum(span.batches for span in spans) == 1:
+                self.lead = None
+                for span in spans:
+                    span.batches, span.samples = 0, 0.0
+
+    def was_evaluation(self, source: Source, ahead: int) -> int:
+        """All since the last ask is an evaluation's: its batch and samples are none of the step's.
+
+        Args:
+            source: whose batch it is.
+            ahead: batches that were fetched ahead besides it.
+
+        Returns:
+            ns at the edges of the pass, which were the step's so far.
+        """
+        batches = edge_ns = 0
+        for span in self.spans[self.at_ask :]:
+            if not span.evaluation:
+                batches += span.batches
+                edge_ns += span.edge_ns
+                span.evaluation = True
+        source.loader.delivered -= batches
+        if self.lead is source and not self.batches():
+            self.lead = None
+            self.epoch -= source.delivered == ahead + 1
+        return edge_ns
 
     def take(self, count: int) -> list[Span]:
         """Takes the first spans off, as a step that has ended; with those that are left the next one begins."""

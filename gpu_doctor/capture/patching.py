@@ -6,21 +6,20 @@ now" (`active()`), one way back, and one test fixture that fails when something 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
 _MISSING: Final = object()
 TRIES: Final = 2
 """What stays on would outlive the run: an undo that fails is tried once more."""
-_lock = threading.Lock()
 _active: dict[int, str] = {}
+"""No lock goes with it: single calls of a dict need none, and one would be held forever in a worker that was forked at
+the wrong moment, which patches its fetchers."""
 
 
 def active() -> tuple[str, ...]:
     """What is patched or hooked right now, by name; empty when nothing of ours is left in the process."""
-    with _lock:
-        return tuple(_active.values())
+    return tuple(_active.values())
 
 
 class _Patch:
@@ -103,8 +102,7 @@ class Patches:
             patch.put()
         except Exception:
             _, undo = self._undo.pop()
-            with _lock:
-                _active.pop(id(undo), None)
+            _active.pop(id(undo), None)
             raise
 
     def hook(self, label: str, remove: Callable[[], None]) -> None:
@@ -120,8 +118,7 @@ class Patches:
 
     def _register(self, label: str, undo: Callable[[], str | None]) -> None:
         self._undo.append((label, undo))
-        with _lock:
-            _active[id(undo)] = label
+        _active[id(undo)] = label
 
     def restore(self) -> None:
         """Takes everything off, last first; one failing undo never keeps the others on."""
@@ -135,7 +132,6 @@ class Patches:
                     break
                 except Exception as error:
                     said = f"{label} could not be restored: {error}"
-            with _lock:
-                _active.pop(id(undo), None)
+            _active.pop(id(undo), None)
             if said:
                 self.notes.append(said)

@@ -14,44 +14,26 @@ import time
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from gpu_doctor import formatting
 from gpu_doctor.capture.cost import Governor, event_cost_ns
 from gpu_doctor.capture.device_waits import DeviceWaits
-from gpu_doctor.capture.events import DUE, DUE_NS, FIRST_DUE, OWN, RESTART, Event, Log
+from gpu_doctor.capture.events import DUE, FIRST_DUE, OWN, RESTART, STARTS, Event, Log
 from gpu_doctor.capture.fence import Fence
-from gpu_doctor.capture.fields import Fields
+from gpu_doctor.capture.fields import WRITTEN_AT_CLOSE, Fields
+from gpu_doctor.capture.fold_plan import FoldPlan
 from gpu_doctor.capture.gpu.marks import MarkReader
 from gpu_doctor.capture.gpu.windows import DeviceWindows
 from gpu_doctor.capture.kept_losses import KeptLosses
 from gpu_doctor.capture.listeners import Listeners
 from gpu_doctor.capture.own_cost import OwnCost
 from gpu_doctor.capture.readings import AllReadings
-from gpu_doctor.capture.step_clock import STARTS, StepClock
+from gpu_doctor.capture.step_clock import StepClock
 from gpu_doctor.capture.step_table import StepTable
-from gpu_doctor.recording import (
-    Cursor,
-    LoaderSetup,
-    Losses,
-    News,
-    Recording,
-    Settings,
-    Setup,
-    readings_since,
-)
-
-MARKED_DUE: Final = 64
-"""Events that are folded at once while steps are marked on the device: two or three steps."""
-FEWEST_EVENTS: Final = 2
-"""A step has no fewer: so many steps before a budget ends, the log is folded after so many times as many events."""
-WRITTEN_HERE: Final = (
-    *("steps", "settings", "setup", "outcome", "reason", "series", "losses", "notes", "name", "source", "started_at"),
-    *("duration_s", "overhead_s"),
-)
-"""Fields of a recording that nobody else fills."""
+from gpu_doctor.recording import Cursor, LoaderSetup, Losses, News, Recording, Settings, Setup, readings_since
 
 
 class RunEnded(BaseException):
@@ -97,7 +79,7 @@ class Recorder:
         self.max_steps = max_steps
         self.deadline_ns = None if max_s is None else self._began + round(max_s * 1e9)
         """When the seconds are over, on the host clock; who hears of steps may set it, None = they are without end."""
-        self._each_step = False
+        self.plan = FoldPlan(self.log)
         self.listeners = Listeners()
         self.device_waits = DeviceWaits(self.log, self.note)
         self.forward_number: int | None = None
@@ -107,7 +89,7 @@ class Recorder:
         """Says which steps are marked on the device."""
         self.facts = Fields(Setup, ("loaders",))
         """What the taps find of the setup."""
-        self.parts = Fields(Recording, WRITTEN_HERE)
+        self.parts = Fields(Recording, WRITTEN_AT_CLOSE)
         """What others add to the recording; some of it is added up by several taps (chores, traffic, lines)."""
         self.loaders: dict[str, LoaderSetup] = {}
         self.met: list[weakref.ref[Any]] = []
@@ -120,11 +102,11 @@ class Recorder:
         self.retired = False
         self.started_at = time.time()
         self.readings = AllReadings(self._began)
-        self._losses = KeptLosses()
+        self.losses = KeptLosses()
         self._closed_s: float | None = None
         self.governor = Governor(self.tapped_s, self.elapsed_s)
         """Shares out what watching may cost: asked by our own threads."""
-        self._next_due(self._began, FIRST_DUE)
+        self._plan_next(self._began, FIRST_DUE)
 
     @property
     def thread(self) -> int:
@@ -201,10 +183,6 @@ class Recorder:
         """All of ours comes off by itself: nothing is left to undo."""
         self._undo.clear()
 
-    def read_losses_by(self, read: Callable[[list[Any]], list[float]]) -> None:
-        """`read` reads the losses that were kept; it may wait for a device."""
-        self._losses.read_by(read)
-
     def note(self, text: str) -> None:
         """One sentence for the footer, once."""
         if text not in self.notes:
@@ -250,7 +228,7 @@ class Recorder:
             raise
         begin += self.device_waits.paused_ns - paused  # that is no part of any step
         now = log.ours(begin)
-        self._next_due(now, min(2 * log.due, DUE))
+        self._plan_next(now, min(2 * log.due, DUE))
 
     def _take(self, events: list[Event]) -> None:
         clock = self.step_clock
@@ -267,7 +245,7 @@ class Recorder:
             spent, clock.device.spent = clock.device.spent, []
             self.marks.clock.free(*spent)
         for at, number in found.losses:
-            self._losses.keep(at, number)
+            self.losses.keep(at, number)
         for key, role in found.roles:
             if key in self.loaders:
                 self.loaders[key] = dataclasses.replace(self.loaders[key], role=role)
@@ -294,19 +272,9 @@ class Recorder:
             self.listeners.tell_budget()
         self.listeners.beat(now, self.clock, partial(self.governor.allowed, "beat"))
 
-    def _next_due(self, now: int, due: int) -> None:
-        """When the log is folded next: at once where somebody counts single steps, before a budget can be overrun."""
-        log = self.log
-        if self._each_step:
-            due = 1
-        elif log.marker is not None:
-            due = min(due, MARKED_DUE)
-        elif self.max_steps is not None:
-            due = min(due, max(FEWEST_EVENTS * (self.max_steps - self.step_count), 1))
-        if self.windows is not None:
-            due = min(due, self.windows.due)
-        log.due = due
-        log.due_ns = now + DUE_NS if self.deadline_ns is None else min(now + DUE_NS, max(self.deadline_ns, now))
+    def _plan_next(self, now: int, due: int) -> None:
+        left = None if self.max_steps is None else self.max_steps - self.step_count
+        self.plan.next(now, due, left, self.deadline_ns, None if self.windows is None else self.windows.due)
 
     def mark_no_more(self) -> None:
         """No step is marked on the device from here on."""
@@ -316,18 +284,8 @@ class Recorder:
 
     def keep_loss(self, loss: Any) -> int | None:
         """Takes the detached loss of a backward that begins, None = it has none; returns what its event carries."""
-        self.log.loss_at = self._losses.next_after(self.log.steps)
-        return None if loss is None else self._losses.offer(loss)
-
-    def fold_each_step(self, each: bool = True) -> bool:
-        """Every step is folded when it ends, or not any more: somebody counts what lies between two of them.
-
-        Returns:
-            Whether each was before.
-        """
-        before, self._each_step = self._each_step, each
-        self.log.due = 1 if each else self.log.due
-        return before
+        self.log.loss_at = self.losses.next_after(self.log.steps)
+        return None if loss is None else self.losses.offer(loss)
 
     def loop_over(self) -> None:
         """All taps are about to come off: what was noted is folded, and what is known of its end is settled."""
@@ -385,7 +343,7 @@ class Recorder:
         self.readings.finish()
         self._closed_s = self.elapsed_s()
         # To read them waits for the steps that they belong to: after it their marks are passed.
-        losses = self._losses.read(self.table.steps(), self.note)
+        losses = self.losses.read(self.table.steps(), self.note)
         with contextlib.suppress(Exception):
             if self.marks is not None:
                 self.marks.finish()

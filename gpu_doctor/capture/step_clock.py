@@ -10,18 +10,16 @@ come out, and any cut of the events into blocks gives the same steps. The state 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
 from gpu_doctor.capture import events
-from gpu_doctor.capture.device_marks import DeviceMarks
-from gpu_doctor.capture.events import CALL, CODES, OWN, Event
-from gpu_doctor.capture.found import Copied, Found, Look, Place, Seen, Step
-from gpu_doctor.capture.gpu.clock import Put
+from gpu_doctor.capture.events import CALL, CODES, STARTS
+from gpu_doctor.capture.found import Found, Step
 from gpu_doctor.capture.held import Batch, Held
 from gpu_doctor.capture.manual_updates import ManualUpdates
-from gpu_doctor.capture.open_step import MOST_SPANS, OpenStep
+from gpu_doctor.capture.open_step import MOST_SPANS
+from gpu_doctor.capture.phase_clock import Handler, PhaseClock
 from gpu_doctor.capture.sources import EVALUATED, Pulled, Source, Sources
 from gpu_doctor.capture.spans import Span, row
 from gpu_doctor.recording.steps import (
@@ -34,22 +32,14 @@ from gpu_doctor.recording.steps import (
     NO_GRAD,
     OPTIMIZER,
     OTHER,
-    OURS,
-    SYNC,
     TRAINING,
-    TRANSFER,
 )
 
 _NAN: Final = float("nan")
-STARTS: Final = (
-    *(events.NEXT, events.NEXT_BLIND, events.OPENING, events.GRADIENT, events.STEP, events.RESTART),
-    *range(CALL, CODES),
-)
-"""The loop begins with one of these: whatever the cell did before is no part of a step."""
 
 
-class StepClock:
-    """All that later events need to know of earlier ones. Times are integer ns of the host clock."""
+class StepClock(PhaseClock):
+    """Decides which spans are a step, and which an evaluation. Times are integer ns of the host clock."""
 
     def __init__(self, began: int, sync_measured: bool = False, event_ns: int = 0) -> None:
         """Begins a run's clock.
@@ -59,108 +49,52 @@ class StepClock:
             sync_measured: waits for a device are noted, else `sync_s` is NaN.
             event_ns: what an event takes of the training thread besides what it says itself (`events.OWN`).
         """
-        self.began, self.sync_measured, self.event_ns = began, sync_measured, event_ns
-        self.started = self.any_optimizer = False
+        super().__init__(began, event_ns)
+        self.began, self.sync_measured = began, sync_measured
+        self.any_optimizer = False
+        """An optimizer has stepped, or a step of a loop that changes its parameters itself has ended."""
         self.trains = False
-        """An optimizer has stepped, or batches that something was learned from turned out to be steps of their own."""
-        self.step_count = self.own_ns = 0
-        """Steps that have ended, and all that was our own work so far."""
-        self.device = DeviceMarks()
+        """That, or batches that something was learned from turned out to be steps of their own."""
         self.sources = Sources()
         self.evaluation_edge_ns = 0
         """Spent at the edges of evaluation passes: the iterator (worker start), first batch, end (they stop)."""
-        # what was found since the last look at it
         self.steps: list[Step] = []
+        """Found since the last look, as are these:"""
         self.losses: list[tuple[int, int]] = []
-        self.copies: list[Copied] = []
-        self.looks: list[Seen] = []
-        self._phases = [OTHER]
-        """What the thread is in, outermost first."""
         self._asking: list[Source] = []
-        self._stepping: list[int] = []
-        """Depths of `_phases` at which optimizers step."""
         self._manual = ManualUpdates()
-        self._cpu: int | None = None
-        """The last reading of the CPU clock, and the one at the end of the last step."""
-        self._cpu_mark: int | None = None
-        self.open = OpenStep(began)
-        self._real: list[Callable[[int, Any], None]] = self._handlers()
-        self._handle = self._real.copy()
+        self._real: list[Handler] = self._handlers()
+        self._handle[:] = self._real
         self._clear(began)
 
     def _clear(self, now: int) -> None:
         """The loop begins, or begins anew: nothing is known of it."""
+        super()._clear(now)
         for code in STARTS:
             self._handle[code] = self._starting(code)
-        self.started = False
-        self._mark = self._begin = now
-        self.open.clear(now)
         self._opened_at = self.open.span, 0
         """The span in which `iter(loader)` began, and what it had of the wait for data."""
         self._begun: Span | None = None
         """The span of an `iter(loader)` of which nothing tells yet whether an evaluation begins with it."""
-        self._epoch = -1
         # since an optimizer last stepped
         self._fed_by = 0
         """The module that is fed what is learned from, see `OpenStep.fed_span`."""
         self._gathers = False
         """A backward came since, and gradients were neither used nor cleared: its next forward is of the same step."""
         # since the last ask
-        self._last: Source | None = None
         self._last_samples = 0.0
         self._beside: list[Source] = []
         """Pulled from once before the last one in the same step: two loaders in a zip."""
         self._again = False
         """The last one was pulled from before it too, with nothing in between: a pass, no zip."""
-        self._blind = False
-        """It was asked for without gradients being recorded."""
         self._ahead = 0
         """Batches fetched ahead besides the last one, none of which was used yet."""
-        self._learned = self._forwarded = self._eval_forward = self._fetched = False
-        self._no_loss: tuple[Span, int] | None = None
-        """What had been billed to LOSS, and in which span, when the last forward ended, until a backward follows."""
-        self._undecided: list[Seen] = []
-        """What was seen since then: of a loss if a backward follows, else of the loop's own code."""
-        self._manual.step_pending = False
+        # before the first optimizer step
         self._held: Held | None = Held()
-        """Batches before the first optimizer step; None = not held back any more."""
+        """Batches that are held back; None = no more."""
         self._seems_inference = False
         """More batches passed than are held back, and none was trained on."""
-        self.device.clear()
-
-    @property
-    def now(self) -> int:
-        """When the newest event that was folded was."""
-        return self._mark
-
-    # ---- events in --------------------------------------------------------------------------------------------------
-
-    def fold(self, noted: Iterable[Event], looks: list[Look] | None = None) -> None:
-        """Takes events in; what is whole by now lies in `steps` and the other lists.
-
-        Args:
-            noted: events, in their order, that follow those of the last call.
-            looks: of the line sampler, in their order; those that the events reach are taken out.
-        """
-        phases, handle, mark, event_ns, step = self._phases, self._handle, self._mark, self.event_ns, self.open
-        total = 0
-        for code, now, arg in noted:
-            own = 0
-            if code >= OWN:
-                own, code = divmod(code, OWN)
-            if looks and looks[0].begin_ns < now:
-                self._place_looks(looks, now, _own_since(code, arg, now - own))
-            took = now - mark
-            own += event_ns
-            if own > took:
-                own = took
-            total += own
-            ns = step.span.ns
-            ns[phases[-1]] += took - own
-            ns[OURS] += own
-            self._mark = mark = now
-            handle[code](now, arg)
-        self.own_ns += total
+        self._manual.step_pending = False
 
     def found(self) -> Found:
         """What was found since it was last asked; the lists of these names are empty then."""
@@ -168,31 +102,8 @@ class StepClock:
         self.steps, self.losses, self.copies, self.looks, self.sources.roles = [], [], [], [], []
         return found
 
-    def _place_looks(self, looks: list[Look], now: int, ours: int) -> None:
-        """The looks that begin before an event at `now` fell into the phase that it ends; from `ours` on we worked."""
-        phase = EVALUATION if self.open.span.evaluation else self._phases[-1]
-        heard = self._learned or self._forwarded or self._eval_forward
-        feeding = phase == OTHER and self._fetched and not heard
-        done = 0
-        for look in looks:
-            if look.begin_ns >= now:
-                break
-            done += 1
-            if self.started:
-                # One that was handed in late may begin before events that were folded already.
-                whole = self._mark <= look.begin_ns and look.end_ns <= ours
-                seen = Seen(phase if whole else -1, whole and feeding, self.step_count == 0, look.seen)
-                undecided = whole and phase == LOSS and self._no_loss is not None
-                (self._undecided if undecided else self.looks).append(seen)
-        del looks[:done]
-
-    def _decided(self, phase: int) -> None:
-        """What was seen since the last forward fell into this phase."""
-        self.looks += [one._replace(phase=phase) for one in self._undecided]
-        self._undecided.clear()
-
-    def _handlers(self) -> list[Callable[[int, Any], None]]:
-        table: dict[int, Callable[[int, Any], None]] = {
+    def _handlers(self) -> list[Handler]:
+        table: dict[int, Handler] = {
             events.NEXT: self._next,
             events.NEXT_BLIND: partial(self._next, blind=True),
             events.BATCH: self._batch,
@@ -222,23 +133,17 @@ class StepClock:
             events.RESTART: self._restart,
             events.PAUSED: self._paused,
             events.MARK: self._marked,
-            events.EVALUATES: self._evaluates,
-            events.EVALUATED: self._evaluated,
         }
         for flags in range(CODES - CALL):
             table[CALL + flags] = self._forward(bool(flags & 1), bool(flags & 2), bool(flags & 4))
-        return [table.get(code, _nothing) for code in range(CODES)]
+        return [table.get(code, before) for code, before in enumerate(self._handle)]
 
     # ---- steps out --------------------------------------------------------------------------------------------------
-
-    def _cut(self, evaluation: bool) -> None:
-        """Another span begins."""
-        self.open.cut(self._mark, evaluation)
 
     def _close(self, end: int, count: int) -> None:
         """The step ends at `end`, with the first `count` of its spans; what follows is the next one's."""
         asked = self.open.asked
-        self._put(self.open.take(count), end, TRAINING, asked, self._epoch, self._cpu)
+        self._put(self.open.take(count), end, TRAINING, asked, self.open.epoch, self._cpu)
 
     def _put(self, spans: list[Span], end: int, kind: float, asked: bool, epoch: int, cpu: int | None) -> None:
         """A step has ended."""
@@ -343,7 +248,7 @@ class StepClock:
         # Without an optimizer, gradients of some batches and predictions of others are all the loop's steps.
         if idle and self.trains and not last.evaluation and (self.any_optimizer or not last.learned):
             self.sources.evaluates(last, not last.learned)
-            self._was_evaluation(last)
+            self.evaluation_edge_ns += self.open.was_evaluation(last, self._ahead)
         if last is not source and last.loader is source.loader and not source.delivered:
             self._one_too_many(last)
         if last is not source and not self._again and last.delivered > 1 and not last.evaluation:
@@ -354,32 +259,14 @@ class StepClock:
             self.sources.trains(one)
         self._beside.clear()
 
-    def _was_evaluation(self, source: Source) -> None:
-        """All since the last ask is an evaluation's: its batch and samples are none of the step's."""
-        count = 0
-        for span in self.open.spans[self.open.at_ask :]:
-            if not span.evaluation:
-                count += span.batches
-                self.evaluation_edge_ns += span.edge_ns
-                span.evaluation = True
-        source.loader.delivered -= count
-        if self.open.lead is source and not self.open.batches():
-            self.open.lead = None
-            self._epoch -= source.delivered == self._ahead + 1
-
     def _one_too_many(self, source: Source) -> None:
         """The loop has begun a new pass with a batch of the last one untouched: it pulled one more to see its end.
 
         Such a batch is no part of a step; the pass that follows is another epoch. A pass with a single batch may be one
         of two iterators over one loader (`zip(loader, loader)`), and is none.
         """
-        untouched = self.any_optimizer and not self._forwarded and not self._eval_forward
-        if untouched and self.open.lead is source and source.delivered > 1:
-            spans = [span for span in self.open.spans if span.batches and not span.evaluation]
-            if sum(span.batches for span in spans) == 1:
-                self.open.lead = None
-                for span in spans:
-                    span.batches, span.samples = 0, 0.0
+        if self.any_optimizer and not self._forwarded and not self._eval_forward:
+            self.open.uncount(source)
 
     def _batch(self, now: int, samples: float) -> None:
         source = self._answered()
@@ -394,7 +281,7 @@ class StepClock:
             return
         if source.delivered == 1:
             span.edge_ns = span.ns[DATA_WAIT]
-        self._count(source, samples)
+        self.open.count(source, samples)
 
     def _answered(self) -> Source | None:
         """Whoever was asked last has answered; None where the ask itself was lost."""
@@ -403,21 +290,6 @@ class StepClock:
         if len(self._phases) > 1:
             self._phases.pop()
         return self._asking.pop()
-
-    def _count(self, source: Source, samples: float) -> None:
-        """A batch of the open step. Of several loaders in one step only one gives samples: the one that gave most."""
-        lead = self.open.lead
-        source.loader.delivered += 1
-        if lead is None or (source is not lead and source.loader.delivered > lead.loader.delivered):
-            self.open.lead = source
-            for span in self.open.spans:
-                span.samples = 0.0
-        elif source.delivered == 1 < lead.delivered and source.loader is lead.loader:
-            self.open.lead = source  # the next pass goes on with the step that the last one began
-        if source is self.open.lead:
-            self.open.span.samples += samples
-            self._epoch += source.delivered == 1
-        self.open.span.batches += 1
 
     def _exhausted(self, now: int, arg: None) -> None:
         if self._answered() is None:
@@ -478,7 +350,7 @@ class StepClock:
             end_ns=self._mark,
             kind=TRAINING if self._learned else INFERENCE,
             asked=self.open.asked,
-            epoch=self._epoch,
+            epoch=self.open.epoch,
             source=self.open.lead,
             evaluation_only=self._eval_forward and not heard,
             blind=self._blind and not heard,
@@ -506,7 +378,7 @@ class StepClock:
         for source in held.evaluated():
             self.sources.evaluates(source)
         batches, left, passes = held.released()
-        self._epoch -= passes
+        self.open.epoch -= passes
         for one in batches:
             self._put_batch(one)
         self.open.precede(left)
@@ -520,7 +392,7 @@ class StepClock:
 
     # ---- model and optimizer ----------------------------------------------------------------------------------------
 
-    def _forward(self, training: bool, grad: bool, trained: bool) -> Callable[[int, Any], None]:
+    def _forward(self, training: bool, grad: bool, trained: bool) -> Handler:
         """What a forward means; see `events.call_code`."""
         learns, phase = training and grad, NO_GRAD if training and not grad else FORWARD
 
@@ -561,28 +433,6 @@ class StepClock:
         elif phases[-1] == LOSS:
             self._no_loss = self.open.span, self.open.span.ns[LOSS]
 
-    def _evaluates(self, now: int, arg: None) -> None:
-        """Whatever part of the model is called now; not in the middle of a step, where a target may be made."""
-        if self.trains and self._phases == [OTHER] and not self.open.span.evaluation:
-            self._cut(True)
-
-    def _evaluated(self, now: int, arg: None) -> None:
-        if self.open.span.evaluation:
-            if self._phases[-1] == LOSS:
-                self._phases[-1] = OTHER
-            self._train_again()
-
-    def _not_a_loss(self) -> None:
-        """What came after the last forward was no loss: nothing was differentiated before the next forward or batch.
-
-        The environment of a rollout and the decoding of a prediction run there.
-        """
-        assert self._no_loss is not None
-        (span, before), self._no_loss = self._no_loss, None
-        span.ns[OTHER] += span.ns[LOSS] - before
-        span.ns[LOSS] = before
-        self._decided(OTHER)
-
     def _settle_unused(self) -> None:
         """Nothing asked for the gradients of the forwards since the step: an evaluation without `no_grad`."""
         first, self.open.unused, self._no_loss = self.open.unused, None, None
@@ -602,7 +452,7 @@ class StepClock:
         self._cut(False)
         if self._fetched and last is not None and last.evaluation and last.delivered == 1:
             self.sources.evaluates(last, False)
-            self._count(last, self._last_samples)
+            self.open.count(last, self._last_samples)
 
     def _fed(self, fed: tuple[float, int] | None) -> None:
         """A forward that is learned from begins: its samples are the step's, or more of them (accumulation)."""
@@ -710,90 +560,7 @@ class StepClock:
         if not self.open.spans:
             self._cut(False)
 
-    # ---- copies, waits and others -----------------------------------------------------------------------------------
-
-    def _enter(self, now: int, phase: int) -> None:
-        if phase == OTHER and self._phases[-1] == OPTIMIZER and self._stepping:
-            self.open.span.closures += 1
-        self._phases.append(phase)
-
-    def _leave(self, now: int, arg: None) -> None:
-        if len(self._phases) > 1:
-            self._phases.pop()
-
-    def _copying(self, now: int, arg: None) -> None:
-        self._phases.append(TRANSFER)
-        self._came(now, arg, events.COPYING)
-
-    def _copied(self, now: int, copy: tuple[int, bool, Any] | None) -> None:
-        self._leave(now, None)
-        span = self.open.span
-        if copy is None or span.evaluation:
-            return
-        nbytes, pageable, _ = copy
-        span.transfers += 1
-        span.transfer_bytes += nbytes
-        span.pageable += pageable
-        self._came(now, copy, events.COPIED)
-
-    def _waiting(self, now: int, arg: None) -> None:
-        self._phases.append(SYNC)
-
-    def _synced(self, now: int, arg: None) -> None:
-        self._leave(now, arg)
-        if not self.open.span.evaluation:
-            self.open.span.syncs += 1
-
-    def _came(self, now: int, arg: Any, code: int = events.CAME) -> None:
-        if not self.open.span.evaluation:
-            last = self._last
-            place = Place(self.step_count, *((0, 0) if last is None else (last.number, last.delivered)))
-            self.copies.append(Copied(code, now, arg, place))
-
-    def _costly(self, now: int, call: tuple[str, Any, int, float]) -> None:
-        kind, place, ns, nbytes = call
-        span = self.open.span
-        if span.calls is None:
-            span.calls = {}
-        sums = span.calls.setdefault((kind, place), [0.0, 0.0, 0.0, 0.0])
-        sums[0] += 1
-        sums[1] += ns
-        sums[2] += ns if self._phases[-1] == OTHER and not span.evaluation else 0
-        sums[3] += nbytes
-
-    def _ours(self, now: int, since: int) -> None:
-        """What ran since `since` was our own work."""
-        more = max(now - since - self.event_ns, 0)  # `fold` has taken an event's part out already
-        self.open.span.ns[self._phases[-1]] -= more
-        self.open.span.ns[OURS] += more
-        self.own_ns += more
-
-    def _paused(self, now: int, arg: tuple[int, int]) -> None:
-        """The step that has just begun begins when the wait is over, with its CPU time."""
-        since, cpu_ns = arg
-        own = min(self.event_ns, now - since)  # so much of it `fold` has billed to us
-        self.open.span.ns[OURS] -= own
-        self.own_ns -= own
-        self.open.span.ns[self._phases[-1]] -= now - since - own
-        self.open.span.begin += now - since
-        self._begin += now - since
-        if self._cpu_mark is not None:
-            self._cpu_mark += cpu_ns
-
-    def read_cpu(self, cpu_ns: int) -> None:
-        """The CPU clock of the process, in ns, as of now: the next step that ends has what it used until here."""
-        self._cpu = cpu_ns
-
-    def _marked(self, now: int, arg: tuple[int, Put, int]) -> None:
-        spent = max(arg[1].spent_ns - self.event_ns, 0)
-        self.open.span.ns[self._phases[-1]] -= spent  # the rest of it is billed there with the next event
-        self.open.span.ns[OURS] += spent
-        self.own_ns += spent
-        self.device.put(self.open.span, *arg)
-
-    # ---- the begin --------------------------------------------------------------------------------------------------
-
-    def _starting(self, code: int) -> Callable[[int, Any], None]:
+    def _starting(self, code: int) -> Handler:
         real = self._real[code]
 
         def first(now: int, arg: Any) -> None:
@@ -816,14 +583,3 @@ class StepClock:
         self._asking.clear()
         self._stepping.clear()
         self._start(now)
-
-
-def _own_since(code: int, arg: Any, now: int) -> int:
-    """From when on the time until an event was our own; `now` where it was the loop's."""
-    if code == events.OURS:
-        return int(arg)
-    return int(arg[0]) if code == events.PAUSED else now
-
-
-def _nothing(now: int, arg: Any) -> None:
-    """Of codes that marks alone carry."""

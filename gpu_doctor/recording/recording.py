@@ -65,7 +65,8 @@ class Fetch:
 
     Sums over `batches` fetches: `wall_s` and `cpu_s` of the whole fetch (all `__getitem__`s and the collate),
     `collate_s` the wall seconds of the collate alone. `walls_s` are the wall seconds of single recent fetches. Of quick
-    fetches in the training process only some are metered: `batches` says how many of these were, `delivered` of all.
+    fetches only some are metered, each of which stands for those before it too; the last ones stand for nothing, so
+    `delivered` may be a little more than `batches`.
     """
 
     loader: str

@@ -174,7 +174,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
                 meter.step_ended()
 
         recorder.listeners.hear_steps(ended)
-        recorder.fold_each_step()
+        recorder.plan.fold_each_step()
 
     with case.aside() as aside:
         try:

@@ -79,7 +79,7 @@ class Stretch:
             self._settled = True
             return
         if self._folded_each is None:
-            self._folded_each = recorder.fold_each_step()
+            self._folded_each = recorder.plan.fold_each_step()
             if recorder.marks is None:  # the step may have ended a while ago
                 return
         rows = recorder.table.steps()
@@ -87,7 +87,7 @@ class Stretch:
         if self._first is None or warm >= len(rows):
             self._begin()
         if self._settled and not self._marks_first():
-            recorder.fold_each_step(self._folded_each)
+            recorder.plan.fold_each_step(self._folded_each)
 
     def _marks_first(self) -> bool:
         """Whether some steps are marked before the stretch begins."""
@@ -105,7 +105,7 @@ class Stretch:
             return
         recorder.mark_no_more()
         self._begin()
-        recorder.fold_each_step(bool(self._folded_each))
+        recorder.plan.fold_each_step(bool(self._folded_each))
 
     def _begin(self) -> None:
         recorder = self._recorder

@@ -15,7 +15,6 @@ FRAMEWORK: Final = Framework(
     keeps_state=True,
     packages=("accelerate",),
     classes=(_ACCELERATOR,),
-    optimizer_passes_on=True,
     loggers=(
         Loggers(
             base="accelerate.tracking:GeneralTracker",

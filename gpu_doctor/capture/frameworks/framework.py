@@ -84,9 +84,6 @@ class Framework:
     """Classes of modules that only hold what steps call: their own `forward` raises."""
     optimizers: tuple[tuple[str, str], ...] = ()
     """Module and name of optimizers that are none of torch's: they have its `step`, `zero_grad` and `param_groups`."""
-    optimizer_passes_on: bool = False
-    """Its optimizers wrap others and make nothing of gradients: their `step` asks whether it is due, and calls the
-    wrapped one. Billed as a backward, what that takes put 45 ms too many on 120, by hand."""
     trainer: Class | None = None
     """What a model is handed to."""
     model_argument: str = ""

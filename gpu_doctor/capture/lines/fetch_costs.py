@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gpu_doctor.capture.fetch.sums import Sums
+from gpu_doctor.capture.fetch.tally import Sums
 from gpu_doctor.capture.lines.page import read_page
 from gpu_doctor.capture.lines.places import Place
 from gpu_doctor.recording import LineCost
@@ -27,7 +27,7 @@ def shares(page: memoryview, sums: Sums) -> dict[Place, float]:
     if total_s <= 0:
         return {}
     computing = active_s / total_s
-    if sums.counted_wall_s > 0 and (known := (sums.on_core_s + sums.queued_s) / sums.counted_wall_s) == known:
+    if sums.wall_s > 0 and (known := (sums.on_core_s + sums.queued_s) / sums.wall_s) == known:
         computing = min(known, 1.0)
     by_active = computing / active_s if active_s else 0.0
     by_blocked = (1.0 - computing) / blocked_s if blocked_s else 0.0

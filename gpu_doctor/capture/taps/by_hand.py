@@ -25,19 +25,22 @@ class ByHand:
     def __init__(self, scope: TapScope, found: Discovery) -> None:
         self._scope, self._found, self._log = scope, found, scope.recorder.log
         self._leaves: list[weakref.ref[torch.Tensor]] = []
-        self._began_ns = 0
+        self._began_ns = self._backwards = 0
         self.begun = self._done = False
         """The first backward was looked at; the model was looked for."""
 
     def due(self) -> bool:
         """Whether a backward that begins is to be looked at: the first, and one when no optimizer steps after it.
 
-        A loop that pulls batches may gather the gradients of some before its first step.
+        A loop that pulls batches may gather the gradients of some before its first step; one that makes gradients of
+        few of them learns from none.
         """
         log = self._log
+        self._backwards += 1
         if self._done or not self.begun or not log.pulled:
             return not self._done
-        return log.steps > MOST_HELD or log.clock() - self._began_ns > HELD_NS
+        many = log.steps > MOST_HELD or log.clock() - self._began_ns > HELD_NS
+        return many and 2 * self._backwards > log.steps
 
     def begins(self, leaves: Sequence[torch.Tensor]) -> None:
         """The first backward begins, which gives gradients to these; none where they are given to stand-ins."""

@@ -22,6 +22,7 @@ from gpu_doctor.capture.graphs import through
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.stand_ins import Seam, StandIn
 from gpu_doctor.capture.taps.forward import heard_by_name, heard_call
+from gpu_doctor.capture.taps.tap import TapScope
 
 GONE_THROUGH: Final = ("capture.graphs", "capture.stand_ins", "capture.taps.forward", "trials")
 """Modules and packages of ours in which there is code that a graph goes through."""
@@ -73,6 +74,23 @@ def _place(name: str) -> str:
     """The folder of a package, the file of a module, as the compiler names them."""
     spec = find_spec(name)
     return spec.origin.removesuffix("__init__.py") if spec is not None and spec.origin is not None else name
+
+
+def around_compiling(scope: TapScope, begins: Callable[..., None], ends: Callable[..., None]) -> None:
+    """Has two functions called before the compiler reads code and after it, unless they are already."""
+    handler = sys.modules["torch._dynamo"].callback_handler
+    for calls, ours in ((handler.start_callbacks, begins), (handler.end_callbacks, ends)):
+        if not any(getattr(one, "__wrapped__", None) == ours for one in calls):
+            _put(scope, calls, scope.recorder.fence.quietly(ours))
+
+
+def _put(scope: TapScope, calls: list[Any], call: Callable[..., Any]) -> None:
+    def remove() -> None:
+        with contextlib.suppress(ValueError):  # a reset has taken it off
+            calls.remove(call)
+
+    scope.patches.hook("compiling", remove)
+    calls.append(call)
 
 
 def left_out() -> list[str]:

@@ -17,12 +17,26 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor.capture.describe import loaders
-from gpu_doctor.capture.events import BATCH, CPU, CPU_EVERY_NS, EXHAUSTED, NEXT, NEXT_BLIND, OPENED, OPENING, OWN
+from gpu_doctor.capture.events import (
+    BATCH,
+    BATCH_AT,
+    CPU,
+    CPU_EVERY_NS,
+    EXHAUSTED,
+    NEXT,
+    NEXT_BLIND,
+    OPENED,
+    OPENING,
+    OURS,
+    OWN,
+)
 from gpu_doctor.capture.fetch.book import FetchBook
+from gpu_doctor.capture.sources import Pulled
 from gpu_doctor.capture.taps.batch_looks import BatchLooks
 from gpu_doctor.capture.taps.deliveries import Deliveries
 from gpu_doctor.capture.taps.sources import LoaderSource
 from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.capture.taps.traffic import addresses
 from gpu_doctor.recording.setup import KeptBatches, Padding
 
 
@@ -89,13 +103,13 @@ class Listening:
 
         Such a one is still heard, by its batches alone.
         """
-        own, stock = self.book.own(key), self.book.stock(key)
         try:
-            source = LoaderSource(iterator, key, loader, own, stock)
-            source.looks = self._looks_at(key)
-            return self.deliveries.put(source)
+            source = LoaderSource(iterator, key, loader)
         except TypeError:
             return None
+        source.tally, source.stock = self.book.own(key, iterator), self.book.stock(key)
+        source.looks = self._looks_at(key)
+        return self.deliveries.put(source)
 
     def padded(self) -> tuple[Padding, ...] | None:
         """What is padded in the batches that are trained on."""
@@ -113,16 +127,20 @@ class Listening:
 
 def tap(scope: TapScope) -> None:
     """Wrappers on `DataLoader.__iter__` and on the iterators' `__next__`."""
-    recorder, book = scope.recorder, scope.ends.enter_context(FetchBook(scope.recorder))
+    recorder, book = scope.recorder, FetchBook(scope.recorder, scope.patches)
     state = Listening(scope, book)
     known, handed = recorder.loaders, state.deliveries.of
     recorder.parts["fetches"] = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
-    scope.at_end(lambda: recorder.parts.freeze("fetches"))
-    scope.tells("padding", state.padded)
-    scope.tells("kept_batches", state.kept)
+
+    def over() -> None:
+        book.close()
+        recorder.parts.freeze("fetches")
+
+    scope.at_end(over)
+    scope.add_fact("padding", state.padded)
+    scope.add_fact("kept_batches", state.kept)
     scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
-    recorder.cost.add_thread(lambda: 1e-9 * sum(one.spent_ns for one in state.looks.copy().values()))
 
 
 def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -137,26 +155,27 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         state.scope.pulled.tell(recorder.note, "The search for models failed")
         state.scope.pulled.clear()
         key = state.key_of(loader)
-        metering = state.book.metering(loader, key)
-        return loader, key, metering, metering.__enter__()
+        return loader, key, state.book.opening(loader, key)
 
     def made(token: Any, iterator: Any) -> None:
-        now, (loader, key, metering, edges) = clock(), token  # what we do from here on is no part of the opening
-        metering.__exit__(None, None, None)
+        now, (loader, key, starting) = clock(), token  # what we do from here on is no part of the opening
+        if starting is not None:
+            starting.end(is_made=True)
         source = state.opened(loader, key, iterator)
-        if source is not None:
-            source.edges = edges
-        if get_ident() == log.thread:
-            if log.marker is not None:
-                log.mark(OPENED)
-            log.note((OPENED, now, None if source is None else source.pulled))
+        if source is not None and starting is not None:
+            source.edges = starting.edges
+        opened(now, None if source is None else source.pulled)
 
     def raised(token: Any, error: BaseException) -> None:
-        token[2].__exit__(type(error), error, error.__traceback__)
+        if token[2] is not None:
+            token[2].end(is_made=False)
+        opened(clock(), None)
+
+    def opened(now: int, pulled: Pulled | None) -> None:
         if get_ident() == log.thread:
             if log.marker is not None:
                 log.mark(OPENED)
-            log.note((OPENED, clock(), None))
+            log.note((OPENED, now, pulled))
 
     return recorder.fence.around(original, begins, made, raised)
 
@@ -165,7 +184,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
     """A fence as in `fence.py`, written out: every step goes through here, and each call of ours costs it."""
     recorder, book, sources = state.recorder, state.book, state.sources
     log, meter, broke, grad_enabled = recorder.log, book.meter, recorder.fence.broke, torch.is_grad_enabled
-    note, clock, events = log.note, log.clock, log.events
+    note, clock, events, accelerated = log.note, log.clock, log.events, state.scope.accelerated
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
@@ -190,9 +209,10 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 if log.ending:
                     note((EXHAUSTED, clock(), None))
                     recorder.check_end()
-                source.unmetered -= 1
-                if source.unmetered < 0:
-                    metered(source, self)
+                if source.tally is not None:
+                    meter.tally = source.tally
+                elif source.stock is not None:
+                    source.stock.look(self, first=not source.taken)
         except Exception as error:
             source = None
             broke(error)
@@ -207,9 +227,9 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 broke(error)
             raise
         try:
+            if source.tally is not None and (own_ns := meter.off()) and get_ident() == log.thread:
+                ours(own_ns)
             begin = clock()
-            if source.fetcher is not None:
-                unmetered(source)
             taken = source.taken
             samples = source.full if 0 < taken < source.whole else source.samples(batch)
             source.taken = taken + 1
@@ -218,27 +238,18 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             if source.looks is not None:
                 source.looks.left -= 1
                 if source.looks.left < 0:
-                    source.looks.look(batch)
+                    log.own_ns += source.looks.look(batch)
             if get_ident() == log.thread:  # else another thread turned out to be the one that trains
                 log.pulled = True
                 if log.marker is not None:
                     log.mark(BATCH)
                 now = clock()
                 note((BATCH + OWN * (now - begin), now, samples))
+                if accelerated:
+                    note((BATCH_AT, clock(), addresses(batch)))
         except Exception as error:
             broke(error)
         return batch
-
-    def metered(source: LoaderSource, iterator: Any) -> None:
-        """This fetch is metered, if it is made in this process."""
-        source.unmetered = source.skipped()
-        source.look(iterator)
-        source.fetcher = book.meter_on(iterator)
-        meter.tally = None if source.fetcher is None else source.tally
-
-    def unmetered(source: LoaderSource) -> None:
-        book.meter_off(source.fetcher)
-        source.fetcher = None
 
     def begun(source: LoaderSource, batch: Any) -> None:
         """One of the first two batches is there."""
@@ -246,9 +257,15 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             source.edges.began((clock() - source.asked_ns) * 1e-9)
         book.weigh(source.key, batch)
 
+    def ours(own_ns: int) -> None:
+        """So much of the wait for this batch was our own work."""
+        now = clock()
+        log.own_ns += own_ns
+        note((OURS, now, now - own_ns))
+
     def failed(source: LoaderSource, error: BaseException) -> None:
-        if source.fetcher is not None:
-            unmetered(source)
+        if source.tally is not None:
+            meter.off()
         now = clock()
         source.ended(error, (now - source.asked_ns) * 1e-9)
         if get_ident() == log.thread:

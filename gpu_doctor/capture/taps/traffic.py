@@ -1,4 +1,4 @@
-"""The count of copies between host and devices, written by the taps `transfer` (both ways) and `sync` (to the host).
+"""The count of copies between host and devices, written by the tap `device_calls`.
 
 A round trip is a copy to a device of what came from a device since the loop's last batch: the same memory, or, since
 most such tensors are computed on before they go back, a tensor of the same shape that is no part of the batch.

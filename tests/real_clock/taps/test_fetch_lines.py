@@ -17,8 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
-from gpu_doctor.capture.fetch.sums import Sums
-from gpu_doctor.capture.fetch.tally import LINES_BYTES
+from gpu_doctor.capture.fetch.tally import LINES_BYTES, Sums
 from gpu_doctor.capture.lines.fetch_costs import line_costs, shares, with_fetches
 from gpu_doctor.capture.lines.fetch_sampler import FetchLines
 from gpu_doctor.capture.lines.page import read_page, write_page
@@ -232,16 +231,12 @@ def test_the_interval_is_left_alone_beside_threads_of_the_users_and_where_the_us
 
 
 SUMS = Sums(
-    *(10, 1.0, 0.8, 0.1),
-    counted=10,
-    counted_wall_s=1.0,
+    *(10, 1.0, 0.8, 0.1, 0.1),
     queued_s=0.1,
     read_bytes=0,
     stored_bytes=0,
     on_core_s=0.7,
     stored_s=0,
-    timed_wall_s=1.0,
-    collate_cpu_s=0.1,
 )
 
 

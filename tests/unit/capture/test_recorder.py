@@ -123,7 +123,7 @@ def test_losses_that_cannot_be_read_leave_a_note() -> None:
     def fail(_: list[Any]) -> list[float]:
         raise RuntimeError("device lost")
 
-    recorder.read_losses_by(fail)
+    recorder.losses.read_by(fail)
     train(recorder, clock, 1)
     recording = recorder.close()
     assert len(recording.losses.value) == 0
@@ -178,7 +178,7 @@ def test_the_beat_comes_twice_a_second() -> None:
 
 def test_a_verdict_in_between_waits_for_no_loss() -> None:
     recorder, clock = opened()
-    recorder.read_losses_by(lambda losses: pytest.fail("read a loss"))
+    recorder.losses.read_by(lambda losses: pytest.fail("read a loss"))
     train(recorder, clock, 2)
     so_far = recorder.so_far()
     assert len(so_far.steps) == 2

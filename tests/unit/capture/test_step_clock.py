@@ -12,8 +12,6 @@ from gpu_doctor.capture.events import (
     COPYING,
     CPU,
     DONE,
-    EVALUATED,
-    EVALUATES,
     MARK,
     NEXT,
     OPENED,
@@ -205,26 +203,6 @@ def test_an_evaluation_under_no_grad_is_billed_to_evaluation_alone() -> None:
     assert sums(steps)["data_wait"] == 2
     assert bench.source(held_out).evaluation
     assert not bench.source(pull).evaluation
-
-
-def test_an_evaluation_is_also_what_lies_between_the_modes() -> None:
-    bench = Bench()
-    bench.note(EVALUATES)  # before anything is trained: nobody knows of what
-    bench.spend(9)
-    bench.note(EVALUATED)
-    for _ in range(2):
-        bench.train()
-        bench.note(EVALUATES)
-        bench.spend(7)
-        bench.note(EVALUATED)
-        bench.spend(1)
-    bench.forward()
-    bench.note(EVALUATES)  # in the middle of a step: a target is made, say
-    bench.spend(5)
-    bench.note(EVALUATED)
-    bench.backward()
-    bench.optimizer()
-    assert sums(bench.close())["evaluation"] == 14
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from gpu_doctor.capture import events as ev
 from gpu_doctor.capture import spans, step_clock
-from gpu_doctor.capture.events import CODES, Event, call_code
+from gpu_doctor.capture.events import CODES, STARTS, Event, call_code
 from gpu_doctor.capture.found import Look, Seen, Step
 from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.sources import Pulled
 from gpu_doctor.capture.spans import Span
-from gpu_doctor.capture.step_clock import STARTS, StepClock
+from gpu_doctor.capture.step_clock import StepClock
 from gpu_doctor.recording.steps import (
     BACKWARD,
     DATA_WAIT,

@@ -128,10 +128,10 @@ def test_who_counts_what_lies_between_steps_goes_on_to_hear_of_each(counted: boo
     recorder = device.recorder(max_steps=STEPS)
     recorder.device_waits.wait_by(lambda: device.synchronize() >= 0)
     if counted:
-        recorder.fold_each_step()
+        recorder.plan.fold_each_step()
     Stretch(recorder)
     COPIES.play(device, recorder)
-    assert recorder.fold_each_step() == counted
+    assert recorder.plan.fold_each_step() == counted
 
 
 @dataclasses.dataclass
@@ -216,13 +216,13 @@ def test_what_the_device_has_not_done_when_the_cell_ends_is_read_when_the_losses
     device = SimulatedDevice()
     recorder = device.recorder()
     wait, device.synchronize = device.synchronize, lambda: 0  # type: ignore[method-assign]
-    recorder._losses.keep(0, recorder._losses.offer("loss"))
+    recorder.losses.keep(0, recorder.losses.offer("loss"))
 
     def read(losses: list[object]) -> list[float]:
         wait()
         return [1.0] * len(losses)
 
-    recorder.read_losses_by(read)
+    recorder.losses.read_by(read)
     recording = DEEP.play(device, recorder)[1]
     assert recording.steps.device_steps.sum() == STEPS - 1
     assert measure(recording).step_wall_s == pytest.approx(step_s(device), rel=0.05)

@@ -13,8 +13,7 @@ import torch
 from gpu_doctor.capture.events import CPU, DONE, PHASE
 from gpu_doctor.capture.lines.sampler import LineSampler
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps.sync import tap as sync
-from gpu_doctor.capture.taps.transfer import tap as transfer
+from gpu_doctor.capture.taps.device_calls import tap
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
@@ -87,7 +86,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         monkeypatch.setattr(torch.Tensor, name, slow(getattr(torch.Tensor, name)))
     monkeypatch.setattr(torch.Tensor, "cuda", slow(lambda tensor, *args: torch.empty_like(tensor, device="meta")))
     monkeypatch.setattr(torch.cuda, "synchronize", slow(lambda: None))
-    with on(sync, made.recorder, accelerated=True), on(transfer, made.recorder, accelerated=True):
+    with on(tap, made.recorder, accelerated=True):
         yield made
 
 
@@ -161,7 +160,7 @@ def test_a_wait_inside_a_copy_is_a_wait_and_the_rest_of_it_a_copy(monkeypatch: p
 
     monkeypatch.setattr(torch.Tensor, "to", to)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: bench.spend(0.007))
-    with on(sync, bench.recorder, accelerated=True), on(transfer, bench.recorder, accelerated=True):
+    with on(tap, bench.recorder, accelerated=True):
         HERE.to("meta")
     assert bench.seen() == {"transfer": 5, "sync": 7}
 

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps import transfer
-from gpu_doctor.capture.taps.sync import METHODS, tap
+from gpu_doctor.capture.taps.device_calls import METHODS, tap
 from tests.support.iterators import iterator
 from tests.support.one_tap import on, standing
 from tests.support.simulated_cuda import SimulatedCuda
@@ -162,8 +161,7 @@ def test_before_the_loop_nothing_is_timed(cuda: SimulatedCuda) -> None:
 
 def test_values_that_come_to_the_host_are_counted_as_copies(recorder: Recorder) -> None:
     tensor = torch.ones(3, device="cuda")
-    with on(transfer.tap, recorder, accelerated=True) as scope:  # which counts them
-        tap(scope)
+    with on(tap, recorder, accelerated=True):
         tensor.cpu()
         tensor.tolist()
         tensor.sum().item()  # one number: a wait, no traffic
