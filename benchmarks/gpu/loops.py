@@ -215,7 +215,6 @@ def deep(width: int = 64, batch: int = 32, micro: int = 1) -> str:
     )
 
 
-SCORES: Final = PLAIN + "scores = torch.rand(size(4096, 64), device=device)\n"
 LITTLE: Final = (
     HEAD
     + "net = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 1)).to(device)\n"
@@ -234,14 +233,6 @@ for step, x in enumerate(loader):
 EMPTIED: Final = then("if pinned: torch.cuda.empty_cache()")
 HOST: Final = (
     Loop("host-sync", "host", PLAIN, then("total = loss.item()", "burn(3.0)"), then("burn(3.0)")),
-    Loop(
-        "hidden-sync",
-        "host",
-        SCORES,
-        then("likely = scores[scores > 0.5]", "burn(3.0)"),
-        then("likely = scores * (scores > 0.5)", "burn(3.0)"),
-        others=("host-sync",),
-    ),
     Loop("slow-python", "host", PLAIN, then("burn(12.0)"), LOOP),
     Loop("not-compiled", "host", deep(), LOOP, LOOP, deep() + "net = torch.compile(net)\n", LAUNCHES),
     Loop("small-batch", "host", deep(), LOOP, LOOP, deep(batch=256), LAUNCHES, 8.0),

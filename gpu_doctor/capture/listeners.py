@@ -11,6 +11,8 @@ Calls: TypeAlias = Mapping[Any, Sequence[float]]
 """The costly calls of a span, see `Span.calls`."""
 BEAT_S: Final = 0.5
 LONGEST_BEAT_S: Final = 5.0
+BEAT_SHARE: Final = 0.01
+"""Part of the training thread that drawing may take: after a beat that took t, the next comes t / 0.01 later."""
 
 
 class Listeners:
@@ -81,17 +83,16 @@ class Listeners:
         for hear in self._budget:
             hear()
 
-    def beat(self, now: int, clock: Callable[[], int], allowed: Callable[[float], float]) -> None:
+    def beat(self, now: int, clock: Callable[[], int]) -> None:
         """Steps have ended: the view is called if that is due.
 
         Args:
             now: when the last one ended.
             clock: of the host, ns.
-            allowed: the part of one core that the beat may take, given what it takes at its usual pace.
         """
         if self._beat is None or now < self._next_beat:
             return
         begin = clock()
         self._beat()
         took_s = (clock() - begin) * 1e-9
-        self._next_beat = now + round(1e9 * max(BEAT_S, min(took_s / allowed(took_s / BEAT_S), LONGEST_BEAT_S)))
+        self._next_beat = now + round(1e9 * max(BEAT_S, min(took_s / BEAT_SHARE, LONGEST_BEAT_S)))

@@ -97,13 +97,17 @@ class Patches:
             return
         own = vars(owner).get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
         patch = _Patch(owner, name, own, make(getattr(owner, name)))
-        self._register(patch.label, patch.undo)
+        undo = patch.undo
+        self._register(patch.label, undo)
         try:
             patch.put()
         except Exception:
-            _, undo = self._undo.pop()
+            self._undo[:] = [one for one in self._undo if one[1] is not undo]
             _active.pop(id(undo), None)
             raise
+        if self._closed:  # another thread has taken everything off meanwhile
+            undo()
+            self.restore()
 
     def hook(self, label: str, remove: Callable[[], None]) -> None:
         """Remembers a removable hook (its `remove`) under `label` until `restore`; after it, removes it at once."""
@@ -115,6 +119,8 @@ class Patches:
             remove()
 
         self._register(label, undo)
+        if self._closed:  # another thread has taken everything off meanwhile
+            self.restore()
 
     def _register(self, label: str, undo: Callable[[], str | None]) -> None:
         self._undo.append((label, undo))

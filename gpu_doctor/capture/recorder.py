@@ -13,13 +13,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gpu_doctor import formatting
-from gpu_doctor.capture.cost import Governor, event_cost_ns
+from gpu_doctor.capture.cost import event_cost_ns
 from gpu_doctor.capture.device_waits import DeviceWaits
 from gpu_doctor.capture.events import DUE, FIRST_DUE, OWN, RESTART, STARTS, Event, Log
 from gpu_doctor.capture.fence import Fence
@@ -104,8 +103,6 @@ class Recorder:
         self.readings = AllReadings(self._began)
         self.losses = KeptLosses()
         self._closed_s: float | None = None
-        self.governor = Governor(self.tapped_s, self.elapsed_s)
-        """Shares out what watching may cost: asked by our own threads."""
         self._plan_next(self._began, FIRST_DUE)
 
     @property
@@ -270,7 +267,7 @@ class Recorder:
         ):
             self.log.ending = "budget-reached"
             self.listeners.tell_budget()
-        self.listeners.beat(now, self.clock, partial(self.governor.allowed, "beat"))
+        self.listeners.beat(now, self.clock)
 
     def _plan_next(self, now: int, due: int) -> None:
         left = None if self.max_steps is None else self.max_steps - self.step_count

@@ -6,26 +6,21 @@ GPU: not yet run on one; the changed loops were run on the CPU.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from gpu_doctor.cell.calls import Cells, Site, function_around, is_of, parameters_of
 from gpu_doctor.cell.constructors import training_loops
 from gpu_doctor.cell.dataflow import batch_names, graphless, trained
 from gpu_doctor.cell.source import CellSource, Edit
-from gpu_doctor.cell.syntax import LOOPS, Loop, blocks, dotted, name_of
+from gpu_doctor.cell.syntax import LOOPS, Loop, blocks, dotted
 
-__all__ = ["Edits", "LoopLines", "NotPlaced", "NothingToPaste", "block_of", "calls_of", "names_in", "statement_of"]
+__all__ = ["Edits", "LoopLines", "NotPlaced", "block_of", "names_in", "statement_of"]
 
 Edits: TypeAlias = "list[tuple[CellSource, Edit]]"
 
 
 class NotPlaced(Exception):
     """Where a change belongs cannot be told from the text; the message is the reason, in one sentence."""
-
-
-class NothingToPaste(NotPlaced):
-    """The same, where the message says all that is to be done: no line of its own would do it."""
 
 
 class LoopLines:
@@ -180,11 +175,6 @@ def _outermost(cell: CellSource, node: ast.AST) -> Loop | None:
     around = function_around(cell, node)
     loops = [one for one in cell.ancestors(node) if isinstance(one, LOOPS) and function_around(cell, one) is around]
     return loops[-1] if loops else None
-
-
-def calls_of(node: ast.AST, name: str) -> Iterator[ast.Call]:
-    """Calls of a method or function of that name."""
-    return (one for one in ast.walk(node) if isinstance(one, ast.Call) and name_of(one) == name)
 
 
 def names_in(cell: CellSource) -> set[str]:

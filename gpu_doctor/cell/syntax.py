@@ -9,11 +9,8 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
-
-from gpu_doctor.recording import LineCost
 
 __all__ = ["FUNCTIONS", "Loop", "dotted"]
 
@@ -22,8 +19,6 @@ FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 DEFINITIONS: Final = (*FUNCTIONS, ast.ClassDef)
 Loop: TypeAlias = "ast.For | ast.AsyncFor | ast.While"
 LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
-LONGEST: Final = 200_000
-"""Characters of a text about which questions are answered, at most: some 5000 lines."""
 _CELL_MAGIC: Final = re.compile(r"\s*%%(\w+)")
 _ELSEWHERE: Final = {
     *("bash", "sh", "script", "system", "sx", "cmd", "perl", "ruby", "python", "python2", "python3", "pypy", "px"),
@@ -31,12 +26,6 @@ _ELSEWHERE: Final = {
 }
 """Cell magics whose text is another language's, a file's, or run by another process."""
 _SHELL_LINE: Final = re.compile(r"^(\s*)(?:[%!?].*|[\w.]+\?{1,2}\s*|[\w.,\s]+=\s*[%!].*)$")
-
-
-@lru_cache(maxsize=64)
-def parsed(text: str) -> ast.Module | None:
-    """The tree of a text that nobody changes; None if it is no Python, or longer than `LONGEST`."""
-    return tree_of(text) if len(text) <= LONGEST else None
 
 
 def tree_of(text: str) -> ast.Module | None:
@@ -85,6 +74,11 @@ def name_of(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def calls_of(node: ast.AST, name: str) -> Iterator[ast.Call]:
+    """Calls of a method or function of that name."""
+    return (one for one in ast.walk(node) if isinstance(one, ast.Call) and name_of(one) == name)
+
+
 def dotted(node: ast.expr) -> list[str]:
     """`["torch", "optim", "SGD"]` for `torch.optim.SGD` and `torch.optim.SGD[...]`; empty for anything else."""
     parts: list[str] = []
@@ -112,15 +106,6 @@ def full_name(node: ast.expr, imports: Mapping[str, str]) -> str:
     """`numpy.save` for `np.save`; the last name alone of what hangs on a call or an item."""
     parts = dotted(node)
     return ".".join([imports.get(parts[0], parts[0]), *parts[1:]]) if parts else name_of(node)
-
-
-def key(node: ast.AST) -> str:
-    """The name under which a value is kept: `x` for `x`, `x[0]` and `x.data`; `self.x` for what a self holds."""
-    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            return f"self.{node.attr}"
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def targets_of(statement: ast.AST) -> list[ast.expr]:
@@ -165,19 +150,3 @@ def nested(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
         if not isinstance(one, DEFINITIONS):
             for block in blocks(one):
                 yield from nested(block)
-
-
-def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Simple statements of a body and of the blocks in it, those of definitions left out."""
-    return (one for one in nested(body) if not any(blocks(one)))
-
-
-def lines_of(node: ast.AST) -> range:
-    """The lines on which a node stands."""
-    begin = getattr(node, "lineno", 0)
-    return range(begin, (getattr(node, "end_lineno", None) or begin) + 1)
-
-
-def stands_at(cost: LineCost, text: Sequence[str]) -> bool:
-    """Whether a cost is of the line of that number of a text, not of another cell's or file's."""
-    return 0 < cost.line <= len(text) and text[cost.line - 1].strip() == cost.text

@@ -22,7 +22,6 @@ from gpu_doctor.recording.setup import Chore, Flops, Setup, Traffic
 from gpu_doctor.recording.steps import STEP_COLUMNS, Column, Steps
 
 SettingValue: TypeAlias = str | int | float | bool
-"""Of a cell variable also the source of any other literal, as text (see `literals`)."""
 Settings: TypeAlias = Mapping[str, SettingValue]
 """Knob name -> value; empty means 'as written'."""
 

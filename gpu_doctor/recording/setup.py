@@ -299,8 +299,6 @@ class Flops:
     """None where no batch dimension could be read."""
     steps: int = 1
     """Steps that were counted; the median is given."""
-    useful_share: float | None = None
-    """Of `per_step`, the part that is no repeated forward of activation checkpointing, 0..1; None = not told apart."""
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ class FetchBook:
         training = [tallies for key, tallies in far.items() if key in known and known[key].role == "training"]
         if not training and far:
             training = [max(far.values(), key=lambda tallies: sum(one.sums.wall_s for one in tallies))]
-        return line_costs(((one.page, one.sums) for tallies in training for one in tallies), in_worker=True)
+        return line_costs((one.page, one.sums.wall_s) for tallies in training for one in tallies)
 
 
 class Opening:

@@ -125,9 +125,9 @@ class WorkerMeter(Meter):
         self.tally = None
         if generation:
             self.tally = self._file.tally(self._slot)
-            self._lines = FetchLines(self.tally.page, FLOOR)
+            file = self._file
+            self._lines = FetchLines(self.tally.page, FLOOR, lambda: file.generation == generation)
             self._lines.start()
-            self._lines.begin()
 
     def _fail(self, error: Exception) -> None:
         self._broken = True

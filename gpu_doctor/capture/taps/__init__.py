@@ -21,14 +21,12 @@ from gpu_doctor.capture.taps import (
     gpu_clock,
     graph_replay,
     optimizer,
-    switch_interval,
     trained_model,
 )
 from gpu_doctor.capture.taps.tap import Tap, TapScope
 
 _HERE: Final = str(Path(__file__).parents[1])
 TAPS: tuple[tuple[str, Tap], ...] = (
-    ("switch interval", switch_interval.tap),
     ("environment", environment.tap),
     ("gpu clock", gpu_clock.tap),
     ("dataloader", dataloader.tap),

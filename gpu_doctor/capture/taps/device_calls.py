@@ -130,9 +130,8 @@ def tap(scope: TapScope) -> None:
     # By torch's own functions: the wait of a trial is none of the loop's.
     recorder.device_waits.wait_by(_waiting(recorder))
     scope.at_end(functools.partial(recorder.device_waits.wait_by, None))
-    around = functools.partial(
-        recorder.fence.around_in_graphs, after=calls.ends, failed=calls.raised, training_thread_only=True
-    )
+    fenced = functools.partial(recorder.fence.around_in_graphs, training_thread_only=True)
+    around = functools.partial(fenced, after=calls.ends, failed=calls.raised)
 
     def to(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Call | None:
         return calls.copies(tensor, _asked(args, kwargs), not _non_blocking(args, kwargs))
@@ -160,9 +159,8 @@ def tap(scope: TapScope) -> None:
     everything: tuple[Any, ...] = (torch.cuda, torch.cuda.Event, torch.cuda.Stream)
     for owner in everything:
         scope.patches.wrap(owner, "synchronize", lambda one: around(one, lambda *_, **__: calls.waits(None, False)))
-    library = functools.partial(around, after=calls.library_ends, failed=None)
     for owner, name in (one for one in LIBRARY if hasattr(*one)):
-        scope.patches.wrap(owner, name, lambda one: library(one, calls.library_begins))
+        scope.patches.wrap(owner, name, lambda one: fenced(one, calls.library_begins, calls.library_ends))
 
 
 def _waiting(recorder: Recorder) -> Callable[[], bool]:

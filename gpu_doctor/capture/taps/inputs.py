@@ -148,7 +148,7 @@ class Looker:
         return self._most(self.idle_inputs)
 
     def _most(self, inputs: dict[int, Shapes]) -> InputFacts | None:
-        found = [one for key, one in inputs.items() if key in self.trained or not self.trained]
+        found = [one for key, one in inputs.copy().items() if key in self.trained or not self.trained]
         return max(found, key=lambda one: one.looked_at).facts(ROOM) if found else None
 
     def kept_graphs(self) -> KeptGraphs | None:

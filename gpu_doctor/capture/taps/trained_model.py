@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Mapping
 from typing import Final
 
 import torch
@@ -34,7 +33,6 @@ def tap(scope: TapScope) -> None:
         found = scope.models.holding(owned)
         recorder.meet(*found)
         facts.update(models.described(found, owned))
-        scope.flags["model_names"] = _names_of(owned, scope.namespace or {})
         facts["model"] = functools.partial(unstepped.told, model_facts(found, scope.namespace))
         return found
 
@@ -91,10 +89,3 @@ def tap(scope: TapScope) -> None:
     scope.add_fact("kept_graphs", looker.kept_graphs)
     recorder.listeners.hear_steps(looker.turn)
     scope.at_end(end)
-
-
-def _names_of(parameters: list[torch.Tensor], namespace: Mapping[str, object]) -> tuple[str, ...]:
-    """Names under which the code finds modules that own some of these parameters."""
-    ids = {id(one) for one in parameters}
-    modules = [(name, one) for name, one in list(namespace.items()) if issubclass(type(one), torch.nn.Module)]
-    return tuple(name for name, one in modules if any(id(p) in ids for p in one.parameters()))  # type: ignore[attr-defined]

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.cell import waiting_lines
 from gpu_doctor.diagnosis.vitals.compiling import again_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.diagnosis.vitals.lines import part, total
-from gpu_doctor.recording import LineCost
 
 IDLE_SHARE: Final = 0.05
 """A sync is reported from this share of idle time on."""
@@ -19,9 +16,6 @@ MOSTLY: Final = 0.5
 """At least half of the copies start from pinned memory and are waited for."""
 OPTIMIZER_SHARE: Final = 0.10
 """An optimizer that is not fused is a state of its own from this share on."""
-LAUNCHING_S: Final = 2e-4
-"""Seconds of a step in which a line may just be launching: a launch takes about 10 us, and an index by a mask makes
-some ten of them."""
 
 
 def round_trip_share(vitals: Vitals) -> float:
@@ -33,7 +27,7 @@ def round_trip_share(vitals: Vitals) -> float:
 def blocks_on_pinned(vitals: Vitals) -> bool:
     """True if most copies start from pinned memory and the loop waits for them."""
     traffic = vitals.traffic
-    if traffic is None or vitals.settings.get("non_blocking") is True:
+    if traffic is None:
         return False
     return traffic.to_device > 0 and traffic.blocking_pinned >= MOSTLY * traffic.to_device
 
@@ -72,54 +66,16 @@ def announced_sync_share(vitals: Vitals) -> float:
     return cost if cost >= IDLE_SHARE else 0.0
 
 
-def hidden_sync_lines(vitals: Vitals) -> dict[LineCost, str]:
-    """Lines that wait for the GPU without saying so, each with the expression that waits; dearest first.
-
-    The host stays on them for longer than launching takes. What is done to a batch before the first forward may be done
-    on the CPU, where nothing waits, and is left out.
-    """
-    if not vitals.on_gpu or not vitals.step_wall_s:
-        return {}
-    found = waiting_lines(vitals.source, vitals.lines_in("forward", "other"))
-    least = LAUNCHING_S / vitals.step_wall_s
-    late = {one: said for one, said in found.items() if one.share >= least and not one.before_forward}
-    # Python of torch's own under a line is other work of that line: of these expressions only `unique` has any.
-    return {one: said for one, said in late.items() if not one.in_torch or "unique" in said}
-
-
-def hidden_sync_share(vitals: Vitals) -> float:
-    """Share in which the GPU idles because of such lines; 0 below 5 % or where too few samples fell on them."""
-    lines, gap = hidden_sync_lines(vitals), vitals.gpu_gap_share
-    seen = total(lines)
-    if gap is None or not lines or not vitals.looked_at(seen):
-        return 0.0
-    cost = min(seen, gap - _explained(vitals) - announced_sync_share(vitals))
-    return cost if cost >= IDLE_SHARE else 0.0
-
-
-def hidden_syncs_outside(vitals: Vitals) -> list[LineCost]:
-    """Of these lines, those outside of every phase and of the loss; none where the GPU does not idle for them."""
-    if not hidden_sync_share(vitals):
-        return []
-    return [one for one in hidden_sync_lines(vitals) if one.phase == "other" and not one.before_backward]
-
-
-def sync_share(vitals: Vitals) -> float:
-    """Share in which the GPU idles after syncs of both kinds."""
-    return announced_sync_share(vitals) + hidden_sync_share(vitals)
-
-
 def launching(vitals: Vitals) -> float | None:
     """Share that launching the model's kernels takes at most; None where it was not measured.
 
     These are the host's seconds in phases at whose end the GPU had done all that was launched. Seconds that another
-    state explains are left out: trips to the host, the compiler, syncs in the forward, an optimizer that is not fused.
+    state explains are left out: trips to the host, the compiler, an optimizer that is not fused.
     """
     share = vitals.launching_share
     if share is None:
         return None
-    inside = hidden_sync_share(vitals) * (1.0 - part(hidden_syncs_outside(vitals), hidden_sync_lines(vitals)))
-    explained = round_trip_share(vitals) + recompiling_share(vitals) + inside + _loose_optimizer_share(vitals)
+    explained = round_trip_share(vitals) + recompiling_share(vitals) + _loose_optimizer_share(vitals)
     return max(min(share, 1.0 - (vitals.sync_share or 0.0)) - explained, 0.0)  # while the host waits, the GPU works
 
 

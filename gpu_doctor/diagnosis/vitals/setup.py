@@ -45,11 +45,6 @@ class SetupVitals:
         return sum(self.setup.layers.get(kind, 0) for kind in kinds)
 
     @property
-    def model_names(self) -> tuple[str, ...]:
-        """What the loop's code calls the trained modules."""
-        return tuple(self.setup.flags.get("model_names", ()))
-
-    @property
     def model(self) -> ModelFacts | None:
         """The make of the trained modules."""
         return self.setup.model

@@ -1,4 +1,4 @@
-"""Patients on a GPU whose lines wait for it though they look like any operation, and those that only look so.
+"""Patients on a GPU whose lines wait for it though they look like any operation: the line is named, no meaning read.
 
 GPU: not yet run on one. Their recordings are laid out by hand: how long the host stood where, and the GPU's gap.
 """
@@ -39,8 +39,8 @@ CELLS: tuple[Patient, ...] = (
     Recorded(
         name="gpu-cuts-out-by-a-mask",
         klass="host",
-        top=("hidden-sync",),
-        never=("slow-python", "host-sync"),
+        top=("slow-python",),
+        never=("host-sync",),
         play=_loop(7, 6.0, 2.5, 6.5).recording,
         cured=_loop(8, 0.1, 0.05, 6.5).recording,
     ),
@@ -48,7 +48,7 @@ CELLS: tuple[Patient, ...] = (
         name="gpu-cuts-out-by-a-mask-behind-a-full-queue",
         klass="compute",
         healthy=True,
-        never=("hidden-sync", "slow-python"),
+        never=("slow-python",),
         play=_loop(7, 6.0, 0.05, 8.95).recording,
     ),
 )

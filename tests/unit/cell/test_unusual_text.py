@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_doctor.cell import kept_graphs
-from gpu_doctor.cell.syntax import LONGEST
+from gpu_doctor.cell.retained_graphs import LONGEST
 from gpu_doctor.recording import LoaderSetup, Setup
 from gpu_doctor.trials import fix as fixing
 

@@ -1,4 +1,4 @@
-"""The state of a GPU that idles because the host waited for it: for values, for sizes, for tensors on the host.
+"""The state of a GPU that idles because the host waited for it: for values, for tensors on the host.
 
 While the host waits, the GPU works; afterwards its queue is empty, and it idles until the next launches arrive. Only
 this idle time counts. Waits inside of torch's own GradScaler and gradient clipping are not recorded as the user's.
@@ -9,16 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, hot_lines
+from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.diagnosis.vitals.idle import (
-    announced_sync_share,
-    hidden_sync_lines,
-    hidden_sync_share,
-    round_trip_share,
-)
-from gpu_doctor.diagnosis.vitals.lines import total
+from gpu_doctor.diagnosis.vitals.idle import announced_sync_share, round_trip_share
 
 CAUSES: Final = (
     Cause(
@@ -50,36 +44,6 @@ CAUSES: Final = (
             Leave it if the step is long compared with the idle time after the wait.
         """,
         ("sync_share", "gpu_gap_share", "exposed_wait_share"),
-    ),
-    Cause(
-        "hidden-sync",
-        """
-        A line such as `x[mask]` or `torch.nonzero(x)` makes the loop wait for the GPU, and then the GPU idles.
-
-        What it means
-            The size of `x[mask]` depends on the values of the mask. The host has to wait until the GPU has computed
-            them, as with `.item()`. gpu_doctor finds such lines by their expression and by how long the host stays on
-            them: launching a kernel takes only microseconds.
-
-        Why it costs you
-            The wait empties the GPU's queue, and the GPU idles until new launches arrive. The cost is this idle time,
-            and never more than the time on these lines. This rule has not run on a real GPU yet.
-
-        What to try
-            Keep the size fixed: multiply by the mask, or use `torch.where(mask, x, 0)`. `repeat_interleave(...,
-            output_size=n)` and `one_hot(x, classes)` need no wait. If you have to cut something out, do it in the
-            dataset, on the CPU.
-
-        In code
-            # sick
-            loss = per_token[mask].mean()
-            # cured
-            loss = (per_token * mask).sum() / mask.sum()
-
-        When to leave it
-            Leave it if the GPU always has work queued: the wait then costs nothing.
-        """,
-        ("gpu", "gpu_gap_share", "exposed_wait_share", "step_wall_s"),
     ),
     Cause(
         "device-round-trips",
@@ -125,12 +89,6 @@ OUTPUTS: Final = Prescription(
     code="kept.append(outputs)  # in the loop, without .cpu(), .item() or .tolist()\n"
     "outputs = torch.cat(kept).cpu()  # after it, or every 100 batches where they would not fit",
 )
-MASKED: Final = Prescription(
-    "Keep the size fixed: multiply by the mask or use torch.where instead of indexing",
-    Safety.BY_HAND,
-    code="loss = (per_token * mask).sum() / mask.sum()  # instead of per_token[mask].mean()\n"
-    "x = torch.where(mask, x, 0.0)  # instead of x = x[mask]",
-)
 STAYING: Final = Prescription(
     "Keep the computation on the device",
     Safety.BY_HAND,
@@ -142,7 +100,7 @@ def check(vitals: Vitals) -> list[Finding]:
     """Reports each kind of sync with the idle time that follows it; no second is in two of them."""
     if not vitals.on_gpu:
         return []
-    found = (_announced(vitals), _hidden(vitals), _round_trips(vitals))
+    found = (_announced(vitals), _round_trips(vitals))
     return [one for one in found if one is not None]
 
 
@@ -165,26 +123,6 @@ def _announced(vitals: Vitals) -> Finding | None:
             *hot_lines(vitals, ("sync",)),
         ),
         prescriptions=(OUTPUTS if vitals.predicts else LOSS,),
-    )
-
-
-def _hidden(vitals: Vitals) -> Finding | None:
-    cost, step_s = hidden_sync_share(vitals), vitals.step_wall_s
-    if not cost or step_s is None:
-        return None
-    lines = hidden_sync_lines(vitals)
-    first = next(iter(lines.values()))
-    return Finding(
-        rule="hidden-sync",
-        kind="lost",
-        headline=f"`{first}` forces a GPU sync; the GPU then sits idle {formatting.share(cost)} of the time.",
-        cost_share=cost,
-        evidence=(
-            f"the host spends {formatting.seconds(total(lines) * step_s)} of each step of {formatting.seconds(step_s)} "
-            "on these lines: the size of their result depends on values that the GPU has not computed yet",
-            *dearest_lines(lines, vitals.source),
-        ),
-        prescriptions=(MASKED,),
     )
 
 

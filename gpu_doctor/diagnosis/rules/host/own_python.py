@@ -21,14 +21,16 @@ The loop's own code (logging, metrics, copies, batches made by hand) takes time 
 What it means
     Beside loading, forward, backward and optimizer the loop runs code of its own: in each step, between epochs, or
     between forward and backward. The step clock measures how long it takes, and samples of the running loop name its
-    lines. Copies and conversions of tensors on these lines count too.
+    lines. Copies and conversions of tensors on these lines count too, and on a GPU a line that waits for it, such as
+    `x[mask]` or `torch.nonzero(x)`: the size of its result depends on values that the GPU has yet to compute.
 
 Why it costs you
     The device has nothing to do meanwhile, unless a GPU still has work queued. The cost is this time.
 
 What to try
     Run it every n steps, move it out of the loop, or handle the whole batch in one call instead of one call per sample.
-    If something is the same in every epoch (a conversion, a sort), do it once before the loop.
+    If something is the same in every epoch (a conversion, a sort), do it once before the loop. Where a mask cuts
+    something out, keep the size: `torch.where(mask, x, 0)`.
 
 In code
     # sick

@@ -45,16 +45,13 @@ NEEDS = ("host_growth_bytes_per_step",)
 LARGE_RISE_BYTES = float(1 << 30)
 """A rise that is named however far the limit is (TraceML 0.5)."""
 SEEN_RISE_BYTES = float(256 << 20)
-"""Without a line of the cell that explains it, a smaller rise may be anything: imports at the first steps, and pieces
+"""Where no graphs are known to be kept, a smaller rise may be anything: imports at the first steps, and pieces
 of the heap under changing sizes brought 200 MB within 70 steps (an LSTM on one machine). Where a heap swings further,
 a growth is named that is none; a leak with no line is named later by as much as this is too high."""
 SEEN_STEPS = 50
 """And it must have gone on for so many steps."""
 NAMED_RISE_BYTES = float(4 << 20)
-"""With such a line: what a steady rise must bring to be told from single pages."""
-CACHED_FROM = 0.5
-CACHED_TO = 2.0
-"""A step's rise over its batch's bytes between which a cache explains it (stored before or after a conversion)."""
+"""Where graphs are kept: what a steady rise must bring to be told from single pages."""
 HORIZON_S = 24 * 3600.0
 """A rise that needs more than a day to fill the memory is left alone, unless graphs are kept: no notebook's run lasts
 longer."""
@@ -108,16 +105,15 @@ def check(vitals: Vitals) -> Finding | None:
     where, rate, rise, left = min(sides, key=lambda one: one[3] if one[3] is not None else float("inf"))
     if where == "host" and _by_batches(vitals, rate):
         return _batches(vitals, rate, rise, left) if rise >= SEEN_RISE_BYTES else None
-    kept = kept_graphs(vitals.source, vitals.model_names)
-    if not _told(vitals, rate, rise, left, kept):
+    kept = kept_graphs(vitals.source) if vitals.graphs_kept else ()
+    if not _told(vitals, rise, left):
         return None
     place = "the GPU's memory" if where == "device" else "the process's memory"
     named = kept[0] if kept else None
     because = f": line {named.line} keeps `{named.value}` of every step" if named is not None else ""
     if named is None and vitals.graphs_kept:
         because = ": the loop keeps the graph of every step's output"
-    graphs = kept or vitals.graphs_kept
-    cures = (*((EVALUATED,) if graphs else ()), WRITTEN) if vitals.predicts else _cures(kept, vitals.on_gpu)
+    cures = (*((EVALUATED,) if vitals.graphs_kept else ()), WRITTEN) if vitals.predicts else _cures(kept, vitals.on_gpu)
     return Finding(
         rule="memory-growth",
         headline=f"Memory grows by {formatting.size(rate)} a step{because}.",
@@ -185,7 +181,7 @@ def _side(vitals: Vitals, where: str) -> tuple[str, float, float, float | None] 
     return (where, rate, rise, left) if rate and rise else None
 
 
-def _told(vitals: Vitals, rate: float, rise: float, left: float | None, kept: tuple[Kept, ...]) -> bool:
+def _told(vitals: Vitals, rise: float, left: float | None) -> bool:
     """Whether the rise is one that goes on: what the first epoch caches ends with it.
 
     Graphs that were seen to outlive their steps are never meant to be kept, however far the limit is.
@@ -197,8 +193,6 @@ def _told(vitals: Vitals, rate: float, rise: float, left: float | None, kept: tu
         return False
     if vitals.predicts:  # what it is there for is kept until its end: a threat only where that comes too late
         return rise >= SEEN_RISE_BYTES and _before_its_end(vitals, left)
-    if kept and not _like_caching(vitals, rate):
-        return rise >= NAMED_RISE_BYTES
     if vitals.growth_past_first_epoch or (vitals.workers or 0) > 0:  # workers cache in their own memory
         return rise >= SEEN_RISE_BYTES and vitals.measured_steps >= SEEN_STEPS
     # Within the first epoch a cache of the data looks alike. It matters if even that does not fit.
@@ -219,13 +213,6 @@ def _before_its_end(vitals: Vitals, left: float | None) -> bool:
     if not batches or left is None:
         return False
     return left < batches / vitals.rounds - vitals.steps
-
-
-def _like_caching(vitals: Vitals, rate: float) -> bool:
-    """Whether every step of the first epoch adds about its batch: a data set that keeps what it has read does so."""
-    if vitals.growth_past_first_epoch or vitals.workers or not vitals.batch_bytes:
-        return False
-    return CACHED_FROM <= rate / (vitals.batch_bytes * max(vitals.batches_per_step or 1.0, 1.0)) <= CACHED_TO
 
 
 def _cures(kept: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:

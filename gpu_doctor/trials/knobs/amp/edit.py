@@ -11,8 +11,8 @@ from typing import Any
 from gpu_doctor import formatting
 from gpu_doctor.cell import CellSource, Edit, Edits, LoopLines, NotPlaced
 from gpu_doctor.cell.calls import function_around
-from gpu_doctor.cell.loop import block_of, calls_of, names_in, statement_of
-from gpu_doctor.cell.syntax import FUNCTIONS, Loop, dotted
+from gpu_doctor.cell.loop import block_of, names_in, statement_of
+from gpu_doctor.cell.syntax import FUNCTIONS, Loop, calls_of, dotted
 from gpu_doctor.trials.knobs.amp.forwards import in_autocast
 
 

@@ -50,7 +50,7 @@ def test_the_model_is_described_with_all_optimizers() -> None:
             one.step()
 
     setup = run(loop, net=model().double())
-    assert setup.optimizers == ("SGD", "Adam") and setup.flags["model_names"] == ("net",)
+    assert setup.optimizers == ("SGD", "Adam")
     assert (setup.dtype, setup.device, setup.models) == ("float64", "cpu", ("Sequential",))
     assert (setup.parameters, setup.parameter_bytes) == (19, 152)
     assert setup.layers == {"Linear": 2}
