@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.capture.cost import BUDGET_SHARE, event_cost_ns
+from gpu_doctor.capture.cost import BUDGET_SHARE
 from gpu_doctor.capture.events import Log
 
 SEARCHED_SHARE: Final = 0.1
@@ -22,12 +21,8 @@ class OwnCost:
     """The account of one run."""
 
     def __init__(self, log: Log) -> None:
-        """`log`: of the run; on another clock than the host's own an event costs nothing."""
+        """`log`: of the run."""
         self._log = log
-        self.event_ns = event_cost_ns() if log.clock is time.perf_counter_ns else 0.0
-        """What noting an event takes of the training thread."""
-        self.noted = self.folded_ns = 0
-        """Events that were folded, and what folding them took."""
         self.searched_s, self.searches = 0.0, 0
         """What looking for models took on the training thread, and how many optimizers were met."""
         self._threads: list[Callable[[], float]] = []
@@ -39,16 +34,6 @@ class OwnCost:
     def searched(self, since: int) -> None:
         """The training thread has looked for models since then."""
         self.searched_s += (self._log.ours(since) - since) * 1e-9
-
-    def tapped_s(self, marks_ns: int, marks: int) -> float:
-        """What the taps have cost the loop: their events at the price of one, and the folds.
-
-        Args:
-            marks_ns: what the marks on the device took.
-            marks: events that stand for these, which are in that.
-        """
-        events = self.noted + len(self._log.events) - marks
-        return (events * self.event_ns + self.folded_ns + marks_ns) * 1e-9
 
     def whole_s(self, tapped_s: float) -> float:
         """That, and all else of ours."""

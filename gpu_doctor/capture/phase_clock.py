@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from gpu_doctor.capture import events
 from gpu_doctor.capture.device_marks import DeviceMarks
-from gpu_doctor.capture.events import CODES, Event
+from gpu_doctor.capture.events import CODES, OWN, Event
 from gpu_doctor.capture.found import Copied, Look, Place, Seen
 from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.open_step import OpenStep
@@ -29,6 +29,8 @@ class PhaseClock:
     def __init__(self, began: int, event_ns: int) -> None:
         """See `StepClock`."""
         self.event_ns = event_ns
+        self.own_ns = 0
+        """All that was our own work so far."""
         self.started = False
         """The loop has begun."""
         self.step_count = 0
@@ -80,16 +82,24 @@ class PhaseClock:
             looks: of the line sampler, in their order; those that the events reach are taken out.
         """
         phases, handle, mark, event_ns, step = self._phases, self._handle, self._mark, self.event_ns, self.open
+        total = 0
         for code, now, arg in noted:
+            own = 0
+            if code >= OWN:
+                own, code = divmod(code, OWN)
             if looks and looks[0].begin_ns < now:
-                self._place_looks(looks, now, _own_since(code, arg, now))
+                self._place_looks(looks, now, _own_since(code, arg, now - own))
             took = now - mark
-            own = event_ns if took > event_ns else took
+            own += event_ns
+            if own > took:
+                own = took
+            total += own
             ns = step.span.ns
             ns[phases[-1]] += took - own
             ns[OURS] += own
             self._mark = mark = now
             handle[code](now, arg)
+        self.own_ns += total
 
     def _place_looks(self, looks: list[Look], now: int, ours: int) -> None:
         """The looks that begin before an event at `now` fell into the phase that it ends; from `ours` on we worked."""
@@ -186,12 +196,14 @@ class PhaseClock:
         more = max(now - since - self.event_ns, 0)  # `fold` has taken an event's part out already
         self.open.span.ns[self._phases[-1]] -= more
         self.open.span.ns[OURS] += more
+        self.own_ns += more
 
     def _paused(self, now: int, arg: tuple[int, int]) -> None:
         """The step that has just begun begins when the wait is over, with its CPU time."""
         since, cpu_ns = arg
         own = min(self.event_ns, now - since)  # so much of it `fold` has billed to us
         self.open.span.ns[OURS] -= own
+        self.own_ns -= own
         self.open.span.ns[self._phases[-1]] -= now - since - own
         self.open.span.begin += now - since
         self._begin += now - since
@@ -206,6 +218,7 @@ class PhaseClock:
         spent = max(arg[1].spent_ns - self.event_ns, 0)
         self.open.span.ns[self._phases[-1]] -= spent  # the rest of it is billed there with the next event
         self.open.span.ns[OURS] += spent
+        self.own_ns += spent
         self.device.put(self.open.span, *arg)
 
 

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from gpu_doctor import formatting
+from gpu_doctor.capture.cost import event_cost_ns
 from gpu_doctor.capture.device_waits import DeviceWaits
-from gpu_doctor.capture.events import DUE, FIRST_DUE, RESTART, STARTS, Event, Log
+from gpu_doctor.capture.events import DUE, FIRST_DUE, OWN, RESTART, STARTS, Event, Log
 from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.fields import WRITTEN_AT_CLOSE, Fields
 from gpu_doctor.capture.fold_plan import FoldPlan
@@ -69,7 +70,10 @@ class Recorder:
         self.log = Log(clock)
         self._began = clock()
         self.cost = OwnCost(self.log)
-        self.step_clock = StepClock(self._began, sync_measured, round(self.cost.event_ns))
+        event_ns = (
+            round(event_cost_ns()) if clock is time.perf_counter_ns else 0
+        )  # another clock stands still meanwhile
+        self.step_clock = StepClock(self._began, sync_measured, event_ns)
         self.fence = Fence(self._give_up, self.log)
         self.max_steps = max_steps
         self.deadline_ns = None if max_s is None else self._began + round(max_s * 1e9)
@@ -124,7 +128,7 @@ class Recorder:
 
     def started(self) -> bool:
         """Whether the loop has begun."""
-        return self.step_clock.started or any(code in STARTS for code, _, _ in tuple(self.log.events))
+        return self.step_clock.started or any(code % OWN in STARTS for code, _, _ in tuple(self.log.events))
 
     def adopt(self, trains: bool = False) -> bool:
         """Makes the calling thread the training thread if none has trained yet; returns whether it is.
@@ -221,12 +225,10 @@ class Recorder:
             raise
         begin += self.device_waits.paused_ns - paused  # that is no part of any step
         now = log.ours(begin)
-        self.cost.folded_ns += now - begin
         self._plan_next(now, min(2 * log.due, DUE))
 
     def _take(self, events: list[Event]) -> None:
         clock = self.step_clock
-        self.cost.noted += len(events)
         clock.fold(events, self.log.looks)
         count = clock.step_count - len(clock.steps)
         found = clock.found()
@@ -315,9 +317,8 @@ class Recorder:
         return self._closed_s if self._closed_s is not None else (self.clock() - self._began) * 1e-9
 
     def tapped_s(self) -> float:
-        """What the taps have cost the loop so far: their events at the calibrated cost of one, and the folds."""
-        marks_ns = 0 if self.marks is None else self.marks.clock.spent_ns
-        return self.cost.tapped_s(marks_ns, self.step_clock.device.events)
+        """What the taps have cost the loop so far: all of our work on the training thread but the search for models."""
+        return max(self.step_clock.own_ns * 1e-9 - self.cost.searched_s, 0.0)
 
     def setup(self) -> Setup:
         """What was found so far."""

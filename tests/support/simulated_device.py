@@ -49,8 +49,6 @@ QUERY_NS: Final = 1_000
 """To ask a stream whether it has run empty takes about a microsecond."""
 MARK_NS: Final = 3_000
 """So does an event that is recorded, with the Python around it, three times over."""
-EVENT_NS: Final = 1_000.0
-"""And an event that is noted."""
 FOLD_NS: Final = 20_000
 FOLD_EVENT_NS: Final = 2_000
 """Folding our log takes so long, and for each event in it: 0.15 ms a step were measured on a CPU."""
@@ -179,8 +177,6 @@ class SimulatedDevice:
         """A recorder on this clock, whose folding takes the host its time."""
         found = Recorder(clock=lambda: self.now, sync_measured=True, **options)
         found.facts.update(device="cuda:0", usable_cores=CORES, os_cores=int(CORES))
-        if self.virtual:
-            found.cost.event_ns = EVENT_NS  # not what this machine took for one, which is busy or not
         take: Callable[[list[Any]], None] = found._take
 
         def taken(events: list[Any]) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from gpu_doctor.capture.describe.backward_graph import backward_graph
-from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT
+from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT, OWN
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import compiler_tables
 from gpu_doctor.capture.taps.by_hand import ByHand
@@ -99,7 +99,7 @@ def _backward(
         begun = False
         try:
             if get_ident() == log.thread and not (log.backing and _alike(handed, tensors)):
-                loss = None
+                begin, loss = clock(), None
                 evaluations.backwards += 1
                 if differentiated:
                     differentiated.tell(recorder.note, "The graph of a backward could not be read", tensors)
@@ -108,7 +108,7 @@ def _backward(
                 if log.steps >= log.loss_at:
                     loss = kept(tensors)
                 now = clock()
-                note((GRADIENT, now, loss))
+                note((GRADIENT + OWN * (now - begin), now, loss))
                 if now >= log.due_ns or len(events) >= log.due:
                     recorder.fold(now)
                 if log.marker is not None:

@@ -28,6 +28,7 @@ from gpu_doctor.capture.events import (
     OPENED,
     OPENING,
     OURS,
+    OWN,
 )
 from gpu_doctor.capture.fetch.book import FetchBook
 from gpu_doctor.capture.sources import Pulled
@@ -50,8 +51,6 @@ class Listening:
         """By loader's id, for a class with an `__eq__` of its own has no hash."""
         self.looks: dict[str, BatchLooks] = {}
         self.alike: dict[str, list[weakref.ref[Any]]] = {}
-        self.own_ns = 0
-        """What metering fetches and looking at batches has taken of the training thread."""
 
     def known(self, loader: Any) -> str | None:
         """The loader's name in this run; None if it was not seen yet."""
@@ -142,7 +141,6 @@ def tap(scope: TapScope) -> None:
     scope.add_fact("kept_batches", state.kept)
     scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
-    recorder.cost.add_thread(lambda: 1e-9 * state.own_ns)
 
 
 def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -193,6 +191,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         __tracebackhide__ = True
         source = None
         try:
+            begin = clock()
             if get_ident() == log.thread or recorder.adopt():
                 source = sources.get(id(self))
                 if source is None or source.ref() is not self:
@@ -204,7 +203,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                     log.cpu_due_ns = now + CPU_EVERY_NS
                     note((CPU, now, log.cpu_clock()))
                 log.steps += 1
-                note((NEXT if grad_enabled() else NEXT_BLIND, now, source.pulled))
+                note(((NEXT if grad_enabled() else NEXT_BLIND) + OWN * (now - begin), now, source.pulled))
                 if now >= log.due_ns or len(events) >= log.due:
                     recorder.fold(now)
                 if log.ending:
@@ -228,9 +227,9 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 broke(error)
             raise
         try:
-            own_ns = 0
-            if source.tally is not None:
-                own_ns = meter.off()
+            if source.tally is not None and (own_ns := meter.off()) and get_ident() == log.thread:
+                ours(own_ns)
+            begin = clock()
             taken = source.taken
             samples = source.full if 0 < taken < source.whole else source.samples(batch)
             source.taken = taken + 1
@@ -239,14 +238,13 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             if source.looks is not None:
                 source.looks.left -= 1
                 if source.looks.left < 0:
-                    own_ns += source.looks.look(batch)
+                    log.own_ns += source.looks.look(batch)
             if get_ident() == log.thread:  # else another thread turned out to be the one that trains
                 log.pulled = True
-                if own_ns:
-                    ours(own_ns)
                 if log.marker is not None:
                     log.mark(BATCH)
-                note((BATCH, clock(), samples))  # what we do before `next` returns is part of the wait for it
+                now = clock()
+                note((BATCH + OWN * (now - begin), now, samples))
                 if accelerated:
                     note((BATCH_AT, clock(), addresses(batch)))
         except Exception as error:
@@ -262,7 +260,6 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
     def ours(own_ns: int) -> None:
         """So much of the wait for this batch was our own work."""
         now = clock()
-        state.own_ns += own_ns
         log.own_ns += own_ns
         note((OURS, now, now - own_ns))
 

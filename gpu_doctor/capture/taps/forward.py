@@ -15,7 +15,7 @@ import torch
 
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.batches import sample_count
-from gpu_doctor.capture.events import CALL, CALLED
+from gpu_doctor.capture.events import CALL, CALLED, OWN
 from gpu_doctor.capture.taps.first_call import meet as _meet
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
             return (own or module._call_impl)(*args, **kwargs)
         begun, look, fed = False, None, None
         try:
+            begin = clock()
             if log.ending and not log.pulled and not inside:
                 recorder.check_end()
             if not log.pulled and not _tracing():  # reading a size would warn inside the user's trace
@@ -82,7 +83,7 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
             if not listener.known:
                 look = _meet(listener, module, training or grad)
             now = clock()
-            note((CALL + training + 2 * grad + 4 * listener.trained, now, fed))
+            note((CALL + training + 2 * grad + 4 * listener.trained + OWN * (now - begin), now, fed))
             if now >= log.due_ns or len(events) >= log.due:
                 recorder.fold(now)
             if log.marker is not None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gpu_doctor.capture.events import ABANDONED, CPU, CPU_EVERY_NS, DONE, PHASE, STEP, STEPPED, ZERO
+from gpu_doctor.capture.events import ABANDONED, CPU, CPU_EVERY_NS, DONE, OWN, PHASE, STEP, STEPPED, ZERO
 from gpu_doctor.capture.lines.stacks import DEEPEST, outwards
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import foreign
@@ -101,6 +101,7 @@ class Steps:
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         """A step begins; returns its arguments where they are changed."""
         log, key = self._log, id(optimizer)
+        begin = log.clock()
         if get_ident() != log.thread and self._elsewhere():
             return None
         if log.ending and not log.pulled:
@@ -113,7 +114,7 @@ class Steps:
             log.trains = True
             self._recorder.facts["grad_scaler"] = _within_a_scaler()
         now = log.clock()
-        log.note((STEP, now, key))
+        log.note((STEP + OWN * (now - begin), now, key))
         if now >= log.due_ns or len(log.events) >= log.due:
             self._fold(now)
         self._open += 1
@@ -131,17 +132,18 @@ class Steps:
     def ended(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """A step has ended."""
         log = self._log
+        begin = log.clock()
         if get_ident() != log.thread:
             if log.backing and _backward_pass() != -1:
                 self._within.append(optimizer)
                 self._scope.backed.join(self.stepped_within)
         elif self._open:
             self._open -= 1
+            log.stepped += 1
             if log.marker is not None:
                 log.mark(STEPPED)
             now = log.clock()
-            log.note((STEPPED, now, id(optimizer)))
-            log.stepped += 1
+            log.note((STEPPED + OWN * (now - begin), now, id(optimizer)))
             if not log.pulled and now >= log.cpu_due_ns:  # where batches are pulled, it is read as they are asked for
                 log.cpu_due_ns = now + CPU_EVERY_NS
                 log.note((CPU, now, log.cpu_clock()))
@@ -188,10 +190,12 @@ class Steps:
             __tracebackhide__ = True
             begun = False
             try:
+                begin = clock()
                 if get_ident() == log.thread or not self._elsewhere():
                     if log.marker is not None:
                         log.mark(ZERO)
-                    note((ZERO, clock(), None))
+                    now = clock()
+                    note((ZERO + OWN * (now - begin), now, None))
                     begun = True
                     if id(optimizer) not in known:
                         # Most loops zero the gradients before the first forward: met here, that forward is heard.

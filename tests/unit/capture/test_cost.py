@@ -84,7 +84,7 @@ def stepping(step_ns: int, steps: int = 12_000) -> Recorder:
     """A run of so many steps of so long, on a virtual clock."""
     now = [0]
     recorder = Recorder(clock=lambda: now[0])
-    recorder.cost.event_ns = 1000.0  # what they cost here is not the question
+    recorder.step_clock.event_ns = 1000  # what they cost here is not the question
     told = Noted(recorder)
     for _ in range(steps):
         told.ask()
@@ -138,4 +138,4 @@ def test_what_looking_for_models_takes_is_said_where_it_is_much() -> None:
     recorder = stepping(5_000_000, steps=500)
     recorder.cost.searched_s, recorder.cost.searches = 1.0, 20
     recording = recorder.close()
-    assert len(recording.notes) == 1 and recording.overhead_s > 1.0
+    assert len(recording.notes) == 1 and recording.overhead_s >= 1.0

@@ -397,7 +397,6 @@ def test_copies_on_a_stream_of_their_own_are_a_gap_only_where_nothing_hides_them
 def test_what_marks_cost_is_the_taps_cost() -> None:
     device = SimulatedDevice(exact=True)
     recorder = device.recorder()
-    recorder.cost.event_ns = 0.0
     Loop(steps=30, mark_cost=0.005).play(device, recorder)
     assert len(device.marks) >= 30 * 6
     assert recorder.tapped_s() == pytest.approx(5e-6 * len(device.marks), abs=1e-4)

@@ -17,11 +17,14 @@ from gpu_doctor.capture.events import (
     OPENED,
     OPENING,
     OURS,
+    OWN,
     PAUSED,
     PHASE,
     STEP,
     STEPPED,
+    call_code,
 )
+from gpu_doctor.capture.found import Look
 from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.open_step import MOST_SPANS
 from gpu_doctor.capture.sources import MOST_SOURCES
@@ -693,6 +696,30 @@ def test_our_own_time_is_in_no_phase() -> None:
     assert sum(found.values()) == pytest.approx(3 * 12.8)
     assert found["ours"] == pytest.approx(3 * (2 + 5 * 0.1 + 0.05)), "an event takes no more than there is"
     assert (found["forward"], found["backward"]) == (pytest.approx(3 * 1.9), pytest.approx(3 * 2.9))
+
+
+def test_an_event_says_how_long_our_code_had_run_before_it() -> None:
+    bench, loader = Bench(event_ns=MS // 10), iterator()
+    for _ in range(3):
+        bench.note(NEXT + OWN * (MS // 2), loader)
+        bench.spend(2)
+        bench.note(BATCH + OWN * MS, 8)
+        bench.train()
+    bench.exhaust(loader)
+    steps = bench.close()
+    found = sums(steps)
+    assert found["data_wait"] == pytest.approx(3 * (2 - 1 - 0.1))
+    assert sum(found.values()) == pytest.approx(float(steps.wall_s.sum()) * 1e3)
+    assert found["ours"] > 3 * 1.1 and bench.clock.own_ns == pytest.approx(found["ours"] * MS, abs=MS)
+
+
+def test_a_look_at_our_own_code_is_no_look_at_the_loop() -> None:
+    bench, loader = Bench(), iterator()
+    bench.pull(loader)
+    bench.spend(5)
+    looks = [Look(bench.now - 4 * MS, bench.now - 4 * MS, "loop"), Look(bench.now - MS, bench.now - MS, "ours")]
+    bench.clock.fold([(call_code(True, True, True) + OWN * 2 * MS, bench.now, None)], looks)
+    assert [(one.seen, one.phase) for one in bench.clock.found().looks] == [("loop", OTHER), ("ours", -1)]
 
 
 def test_our_own_time_in_an_evaluation_is_no_evaluation() -> None:
