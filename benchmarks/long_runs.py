@@ -36,13 +36,13 @@ from gpu_doctor.capture.events import (
     call_code,
 )
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import Cursor, LoaderSetup, Metric, Recording, Steps, load
 from gpu_doctor.recording.steps import STEP_COLUMNS
 from gpu_doctor.report import as_text
 from gpu_doctor.report.sections import Reported
+from tests.support.iterators import iterator
 
 MEMORY_MB = 200.0
 """Aim: resident memory of the whole process, Python and numpy included, but not torch."""
@@ -89,7 +89,7 @@ class Driver:
         self.now = 0
         self.recorder = Recorder(name="long run", clock=lambda: self.now)
         self.recorder.loaders["rows"] = LoaderSetup(key="rows", batch_size=SAMPLES, dataset="Rows")
-        self.source = Source()
+        self.source = iterator()
         self.metric = Metric("cpu_util_pct", "%", "CPU", "utilization")
 
     def step(self, slow: int = 0, twice: bool = False) -> None:
@@ -117,8 +117,7 @@ class Driver:
         for _ in range(1 + twice):
             loss = None
             if log.steps >= log.loss_at:
-                loss = 0.5
-                recorder.loss_kept()
+                loss = recorder.keep_loss(0.5)
             note((GRADIENT, now, loss))
             note((BACKED, now + TICK_NS, None))
             now += 2 * TICK_NS
@@ -195,7 +194,7 @@ def long_run(steps: int, mixed_steps: int, parts: int = 20, leaping: bool = Fals
         news = recorder.news(cursor)
         cursor = news.cursor
         seen_steps = float(news.steps.count.sum()) + (0.0 if news.reset else seen_steps)
-        recorder.add(driver.metric, recorder.elapsed_s(), float(number))
+        recorder.readings.add(driver.metric, recorder.elapsed_s(), float(number))
         rss.append(resident_mb())
     stride = recorder.table.stride
     mixed_us = driver.run(mixed_steps, LATE_WAIT, mixed=True)

@@ -44,7 +44,6 @@ BOTTLENECK_LABELS: Final[Mapping[str, str]] = {
     "unknown": "no bottleneck named",
 }
 
-_FORMATS: Final = {"bfloat16": "bf16", "float16": "fp16", "tf32": "TF32", "float32": "fp32"}
 
 OUTCOME_LABELS: Final[Mapping[str, str]] = {
     "completed": "completed",
@@ -331,7 +330,6 @@ def losses(
     verdict: str | None,
     drift: float | None,
     first_step: int | None = None,
-    dtype: str = "",
     alone: float | None = None,
 ) -> str:
     """What became of the loss in a trial, by the verdict of its comparison; empty where there is nothing to compare.
@@ -340,21 +338,16 @@ def losses(
         verdict: of `Effect.loss_verdict`.
         drift: the largest relative difference; None = not known.
         first_step: at which the losses part; None = they do not.
-        dtype: the coarsest format that either side computed in.
         alone: by how much the losses of runs without the change differ.
     """
-    if verdict == "equal":
+    if verdict == "same" and not drift:
         return "loss the same in every step"
-    if verdict == "within-rounding":
-        return f"loss {parity(drift)}, as {_FORMATS.get(dtype, dtype)} rounds"
     if verdict == "different" and drift is not None:
         own = "" if alone is None else f"; this loop alone by {_bound(alone)}"
         return f"loss differs from step {first_step} on, by {_bound(drift)}{own}"
     if verdict == "not-finite":
         return f"loss becomes NaN or infinite from step {first_step} on"
     said = parity(drift)
-    if verdict == "per-sample" and said:
-        return f"mean loss per sample {said}"
     return f"loss {said}" if said else ""
 
 
@@ -373,14 +366,6 @@ def unrestorable(names: Sequence[str], most: int = 6) -> str:
     """`a trial cannot put back: it (generator)`; of many names, the first and how many more."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"a trial cannot put back: {', '.join(clean(one, 80) for one in names[:most])}{more}"
-
-
-def from_start(names: Sequence[str]) -> str:
-    """`it began at the start of its data, yours stayed where it was`, of one or several variables."""
-    *head, last = [f"`{clean(one, 80)}`" for one in names]
-    if not head:
-        return f"{last} began at the start of its data, yours stayed where it was"
-    return f"{', '.join(head)} and {last} began at the start of their data, yours stayed where they were"
 
 
 def not_copied(names: Sequence[str], most: int = 3) -> str:

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from gpu_doctor.capture.recorder import RunEnded as RunEnded
     from gpu_doctor.capture.stand_ins import Seam as Seam
 
-__all__ = [
-    "Busy",
-    "NextCall",
-    "Patches",
-    "Recorder",
-    "RunEnded",
-    "Seam",
-    "recorded",
-    "running",
-]
-
 # Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
 _FACE: Final = {
     "Busy": "record",
@@ -41,6 +30,7 @@ _FACE: Final = {
     "recorded": "record",
     "running": "record",
 }
+__all__ = [*_FACE]
 
 
 def __getattr__(name: str) -> Any:

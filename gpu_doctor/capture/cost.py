@@ -1,8 +1,4 @@
-"""What watching a run may cost: one budget for the taps and for our own threads, shared out while the run goes on.
-
-The taps cost what they cost: some microseconds a step. What they leave of the budget is for the threads. Each says what
-it would take at its usual pace; where that is too much together, all go slower by the same factor.
-"""
+"""What watching a run costs: the price of an event, and what the taps should cost at most."""
 
 from __future__ import annotations
 
@@ -13,92 +9,16 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from gpu_doctor import formatting
-from gpu_doctor.capture.events import BACKED, GRADIENT, Log
+from gpu_doctor.capture.events import BACKED, GRADIENT, OWN, Log
 from gpu_doctor.capture.fence import Fence
 
 BUDGET_SHARE: Final = 0.01
-"""Own cost over the run's wall-clock, taps and threads together (the aim of benchmarks/overhead.py)."""
-LEAST_SHARE: Final = 0.002
-"""What the threads are left in any case, so that plots move and lines are seen: two milliseconds of a second."""
-WINDOW_S: Final = 0.5
-"""The taps' cost is looked at over so long: of a loop that has just begun, not of what the cell did before."""
-SEARCHED_SHARE: Final = 0.1
-"""Looking for models is done at the begin of a loop, as a rule: it is said where it does not end with that."""
-WORTH_SAYING_S: Final = 1.0
-"""Of a shorter loop the first steps, which cost more, are too large a part, and nobody waits for it."""
-_BLEND: Final = 0.3
+"""Of the loop's wall-clock: the taps should cost no more (the aim of benchmarks/overhead.py)."""
 ROUNDS: Final = 9
 """Events whose cost is measured at a run's begin, one by one;"""
 EVICTED_BYTES: Final = 8 << 20
 """before each of them so much is copied, more than a core's own caches hold: between two events of a training loop our
 code leaves them."""
-
-
-class Governor:
-    """The budget of one run. Asked by the threads themselves, each in its own name; nobody waits for anybody."""
-
-    def __init__(self, tapped_s: Callable[[], float], elapsed_s: Callable[[], float]) -> None:
-        """Nothing is measured before the first question.
-
-        Args:
-            tapped_s: what the taps have cost so far, in host seconds.
-            elapsed_s: of the run so far.
-        """
-        self._tapped_s, self._elapsed_s = tapped_s, elapsed_s
-        self._seen = 0.0, 0.0
-        self._wanted: dict[str, float] = {}
-        self._taps_share: float | None = None
-
-    @property
-    def taps_share(self) -> float:
-        """Part of the wall-clock that the taps take now."""
-        at, tapped = self._elapsed_s(), self._tapped_s()
-        last_at, last_tapped = self._seen
-        if at - last_at >= WINDOW_S:
-            self._seen = at, tapped
-            now = max(tapped - last_tapped, 0.0) / (at - last_at)
-            before = self._taps_share
-            self._taps_share = now if before is None else before + _BLEND * (now - before)
-        return self._taps_share or 0.0
-
-    def allowed(self, who: str, wanted: float) -> float:
-        """The part of one core that a thread may take.
-
-        Args:
-            who: asks.
-            wanted: what it would take at its usual pace.
-
-        Returns:
-            At least `wanted` where all that is wanted fits, else less; never 0: all of it where `wanted` is 0, as
-            it is of a thread that has not measured itself yet.
-        """
-        self._wanted[who] = max(wanted, 0.0)
-        room = max(BUDGET_SHARE - self.taps_share, LEAST_SHARE)
-        if not self._wanted[who]:
-            return room
-        total = sum(self._wanted.copy().values())
-        if total <= room:
-            return room - (total - self._wanted[who])
-        return room * self._wanted[who] / total
-
-
-def too_dear(tapped_s: float, loop_s: float, steps: int, searched_s: float = 0.0) -> str:
-    """A sentence where the taps alone cost more than the budget, which nothing can be done about; else empty.
-
-    Args:
-        tapped_s: what they cost.
-        loop_s: wall-clock of all steps.
-        steps: how many there were.
-        searched_s: what looking for the models of new optimizers took, of the same wall-clock.
-    """
-    if loop_s >= WORTH_SAYING_S and searched_s > SEARCHED_SHARE * loop_s:
-        spent = formatting.share(searched_s / loop_s)
-        return f"gpu_doctor spent {spent} of this loop finding the models of its optimizers."
-    if steps < 1 or loop_s < WORTH_SAYING_S or tapped_s <= BUDGET_SHARE * loop_s:
-        return ""
-    took = formatting.seconds(loop_s / steps)
-    return f"Recording takes about {formatting.share(tapped_s / loop_s)} of this loop: its steps take only {took}."
 
 
 @functools.lru_cache(maxsize=1)
@@ -118,16 +38,19 @@ def event_cost_ns() -> float:
     note, clock = log.note, log.clock
 
     def begins(*args: Any, **kwargs: Any) -> bool | None:
+        begin = clock()
         if threading.get_ident() != log.thread:
             return None
-        note((GRADIENT, clock(), None))
+        now = clock()
+        note((GRADIENT + OWN * (now - begin), now, None))
         return True
 
     def ends(token: Any, result: Any) -> None:
         note((BACKED, clock(), None))
 
     fenced = Fence(fail).around(bare, begins, ends)
-    return max(_cold_ns(fenced) - _cold_ns(bare), 0.0) / 2
+    taken = _cold_ns(fenced) - _cold_ns(bare)
+    return max(taken - statistics.median(code // OWN for code, _, _ in log.events[::2]), 0.0) / 2
 
 
 def _cold_ns(call: Callable[..., None]) -> float:

@@ -38,7 +38,7 @@ class Fence:
         after: Callable[[Any, Any], None],
         failed: Callable[[Any, BaseException], None] | None = None,
         *,
-        anyone: bool = True,
+        training_thread_only: bool = False,
     ) -> Callable[..., Any]:
         """A stand-in for `original`, of its name and signature.
 
@@ -48,9 +48,9 @@ class Fence:
                 done afterwards.
             after: is given that, and the result.
             failed: is given that, and the exception; without it `after` is called, with None for the result.
-            anyone: other threads than the training thread are heard too.
+            training_thread_only: calls on other threads go straight to `original`.
         """
-        broke, log = self.broke, None if anyone else self._log
+        broke, log = self.broke, self._log if training_thread_only else None
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -90,12 +90,14 @@ class Fence:
         after: Callable[[Any, Any], None],
         failed: Callable[[Any, BaseException], None] | None = None,
         *,
-        anyone: bool = True,
+        training_thread_only: bool = False,
     ) -> Callable[..., Any]:
         """As `around`, of a call that torch may compile with the code around it: its graph stays in one piece."""
         from gpu_doctor.capture.graphs import through  # torch, which is not needed to record a run
 
-        return through(original, self.around(original, before, after, failed, anyone=anyone))
+        return through(
+            original, self.around(original, before, after, failed, training_thread_only=training_thread_only)
+        )
 
     def quietly(self, ours: Callable[..., Any]) -> Callable[..., Any]:
         """A hook that torch calls: what it raises ends our listening, and nothing else."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_doctor.capture.spans import Source, Span
+from gpu_doctor.capture.sources import Source
+from gpu_doctor.capture.spans import Span
 from gpu_doctor.recording.steps import TRAINING
 
 MOST_HELD: Final = 64
@@ -29,12 +30,12 @@ class Batch:
     epoch: int
     source: Source | None
     """Whose batch it is."""
-    looked: bool
-    """Only forwards without learning were heard."""
+    evaluation_only: bool
+    """Only evaluation or no-grad forwards ran."""
     blind: bool
-    """It was asked for without gradients, and nothing else is known of it."""
+    """It was asked for while no gradients were recorded, and no forward that may learn ran."""
     trains: bool
-    """A forward that records gradients, or a backward, was heard."""
+    """A forward in training mode that records gradients, or a backward, ran."""
     cpu: int | None
     """CPU ns of the process at its end."""
 
@@ -59,15 +60,16 @@ class Held:
         """Something was learned from one of them."""
         return any(one.kind == TRAINING for one in self.batches)
 
-    def judged(self) -> list[bool]:
-        """Of each, whether it is an evaluation's: nothing was learned from it, and something was from others."""
-        found = []
-        for one in self.batches:
-            learned = one.source is not None and one.source.learned
-            found.append(self.taught and (one.looked or (one.blind and one.source is not None)) and not learned)
-            if found[-1] and one.source is not None:
-                one.source.evaluation = True
-        return found
+    def _evaluates(self, batch: Batch) -> bool:
+        """Whether a batch is an evaluation's: nothing was learned from it, and something was from others."""
+        source = batch.source
+        if not self.taught or (source is not None and source.learned):
+            return False
+        return batch.evaluation_only or (batch.blind and source is not None)
+
+    def evaluated(self) -> list[Source]:
+        """The iterators of the batches that are an evaluation's."""
+        return [one.source for one in self.batches if one.source is not None and self._evaluates(one)]
 
     def released(self) -> tuple[list[Batch], list[Span], int]:
         """The batches as steps of their own; the spans of an evaluation that no step follows; how many passes it had.
@@ -77,16 +79,17 @@ class Held:
         steps: list[Batch] = []
         left: list[Span] = []
         passes = set[int]()
-        for one, looked in zip(self.batches, self.judged(), strict=True):
-            if looked:
+        for one in self.batches:
+            evaluates = self._evaluates(one)
+            if evaluates:
                 for span in one.spans:
                     span.evaluation = True
                 if one.source is not None:
-                    one.source.loader[0] -= 1
-                    passes.add(id(one.source))
+                    one.source.loader.delivered -= 1
+                    passes.add(one.source.number)
             one.epoch -= len(passes)
             left += one.spans
-            if not looked:
+            if not evaluates:
                 one.spans, left = left, []
                 steps.append(one)
         return steps, left, len(passes)
@@ -98,7 +101,7 @@ class Held:
         """
         spans: list[Span] = []
         for one in self.batches:
-            evaluation = one.looked or (one.blind and one.source is not None and one.source is not trained)
+            evaluation = one.evaluation_only or (one.blind and one.source is not None and one.source is not trained)
             for span in one.spans:
                 span.evaluation = span.evaluation or evaluation
             spans += one.spans

@@ -7,6 +7,7 @@ whenever one comes or goes; this stand-in leaves the graphs of a compiled step a
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable
@@ -23,6 +24,7 @@ KEPT_BY_TORCH: Final = ("torch._dynamo.utils", "torch._dynamo.variables.nn_modul
 imports them when a process makes its first optimizer, which may be while the stand-in is on."""
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 _tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
+_dynamo: Callable[[], bool] = torch.compiler.is_dynamo_compiling
 
 
 def _as_it_is(call: _Call) -> _Call:
@@ -47,7 +49,7 @@ class NextCall:
             quietly: makes a fenced call of what runs on the user's thread, such as `Fence.quietly`.
             notes: takes a sentence where it could not be taken off, see `Patches`.
         """
-        self._called, self._mine = called, mine
+        self._called, self._mine, self._quietly = called, mine, quietly
         self._begins, self._ends = quietly(self.hear), quietly(self.wait)
         self._notes = notes
         self._patches: Patches | None = None
@@ -68,6 +70,7 @@ class NextCall:
             if self._patches is None and not self._over:
                 self._patches = Patches(self._notes)
                 self._patches.wrap(nn.Module, "__call__", self._stand_in)
+                self._patches.wrap(torch, "compile", self._handed_over)
 
     def off(self) -> None:
         """Takes the stand-in off until the next `wait`."""
@@ -117,6 +120,23 @@ class NextCall:
             stand_in = through(original, self._around(original))
             self._made[stand_in] = original
         return stand_in
+
+    def _handed_over(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`torch.compile`, which may keep the call of the module that it is handed: without ours."""
+        off, wait = self._quietly(self.off), self._quietly(self.wait)
+
+        @functools.wraps(original)
+        def compiling(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if _dynamo() or not self.waits or not self._mine():
+                return original(*args, **kwargs)
+            off()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                wait()
+
+        return compiling
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:

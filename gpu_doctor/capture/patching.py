@@ -6,21 +6,20 @@ now" (`active()`), one way back, and one test fixture that fails when something 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
 _MISSING: Final = object()
 TRIES: Final = 2
 """What stays on would outlive the run: an undo that fails is tried once more."""
-_lock = threading.Lock()
 _active: dict[int, str] = {}
+"""No lock goes with it: single calls of a dict need none, and one would be held forever in a worker that was forked at
+the wrong moment, which patches its fetchers."""
 
 
 def active() -> tuple[str, ...]:
     """What is patched or hooked right now, by name; empty when nothing of ours is left in the process."""
-    with _lock:
-        return tuple(_active.values())
+    return tuple(_active.values())
 
 
 class _Patch:
@@ -98,14 +97,17 @@ class Patches:
             return
         own = vars(owner).get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
         patch = _Patch(owner, name, own, make(getattr(owner, name)))
-        self._register(patch.label, patch.undo)
+        undo = patch.undo
+        self._register(patch.label, undo)
         try:
             patch.put()
         except Exception:
-            _, undo = self._undo.pop()
-            with _lock:
-                _active.pop(id(undo), None)
+            self._undo[:] = [one for one in self._undo if one[1] is not undo]
+            _active.pop(id(undo), None)
             raise
+        if self._closed:  # another thread has taken everything off meanwhile
+            undo()
+            self.restore()
 
     def hook(self, label: str, remove: Callable[[], None]) -> None:
         """Remembers a removable hook (its `remove`) under `label` until `restore`; after it, removes it at once."""
@@ -117,11 +119,12 @@ class Patches:
             remove()
 
         self._register(label, undo)
+        if self._closed:  # another thread has taken everything off meanwhile
+            self.restore()
 
     def _register(self, label: str, undo: Callable[[], str | None]) -> None:
         self._undo.append((label, undo))
-        with _lock:
-            _active[id(undo)] = label
+        _active[id(undo)] = label
 
     def restore(self) -> None:
         """Takes everything off, last first; one failing undo never keeps the others on."""
@@ -135,7 +138,6 @@ class Patches:
                     break
                 except Exception as error:
                     said = f"{label} could not be restored: {error}"
-            with _lock:
-                _active.pop(id(undo), None)
+            _active.pop(id(undo), None)
             if said:
                 self.notes.append(said)

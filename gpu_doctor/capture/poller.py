@@ -1,8 +1,8 @@
 """The one thread of ours that reads the machine: probes twice a second, the training thread's stack far more often.
 
-Both together stay below 1 % of one core, and below what the run's budget leaves (see `cost.py`): the thread measures
-its own CPU time and slows down where a reading is dear, or where the taps and the view take much already.
-It holds no lock while it works, so a DataLoader worker may be forked at any moment.
+The rates are fixed: some 50 looks a second as a run begins, ever fewer as it grows, and two readings a second. A run of
+a minute pays 0.3 % of one core at most: where a look or a reading is dear, the next one comes later (see `Pace`).
+The thread holds no lock while it works, so a DataLoader worker may be forked at any moment.
 """
 
 from __future__ import annotations
@@ -12,31 +12,36 @@ import os
 import random
 import threading
 import time
+from _thread import allocate_lock
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.capture.cost import BUDGET_SHARE as BUDGET_SHARE
+from gpu_doctor.capture.lines.pace import JITTER, Pace
 from gpu_doctor.capture.lines.stacks import stack_of
-from gpu_doctor.capture.lines.switch_interval import punctual
+from gpu_doctor.capture.lines.switch_interval import INTERVAL, punctual
 from gpu_doctor.machine import Probe, ProbeScope, Reader
 from gpu_doctor.recording import Metric
 
-PROBING_PART: Final = 0.6
-"""Part of the thread's budget that the probes may take before they are read less often; the rest is the sampler's."""
-LONGEST_PERIOD_S: Final = 5.0
-"""However dear a reading is, a plot should move now and then."""
-LOOKS: Final = 1000
-"""A look needs to stand for no less than such a part of the run: shares are sure to two points then, and of a long run
-every later look costs less of it (each stands for the time since the one before, see `lines/sampler.py`)."""
+LOOKS: Final = 150
+"""A look needs to stand for no less than such a part of the run: its shares are right to a few points from then on, and
+every later look costs less of the run (each stands for the time since the one before, see `lines/sampler.py`)."""
 LAST_READING_AFTER_S: Final = 0.1
 """The reading at the end is left out if the one before is younger: a share of so short a time is noise."""
 MOST_FINALIZING_S: Final = 30.0
 """The end of a run waits so long for finalizers of the user's objects that run on the thread. torch's takes up to 5 s
 for each worker where a loader's iterator is in a cycle of references."""
-_JITTER: Final = 0.2
-_BLEND: Final = 0.2
+
+
+def look_pace() -> Pace:
+    """Of looks at the training thread's stack."""
+    return Pace(period_s=0.02, longest_s=0.5, first_s=0.015, share=0.001, dearest_s=1e-3)
+
+
+def reading_pace() -> Pace:
+    """Of readings of the probes: however dear they are, a plot should move now and then."""
+    return Pace(period_s=0.5, longest_s=5.0, first_s=0.008, share=0.0008)
 
 
 class _OpenProbe:
@@ -59,11 +64,8 @@ class Poller:
         *,
         note: Callable[[str], None],
         clock: Callable[[], float] = time.perf_counter,
-        period_s: float = 0.5,
         sampler: Callable[[float], None] | None = None,
-        sampler_period_s: float = 0.02,
         cpu_clock: Callable[[], float] = time.thread_time,
-        allowed: Callable[[float], float] = lambda wanted: BUDGET_SHARE,
     ) -> None:
         """Nothing is opened or read before `start`.
 
@@ -72,28 +74,24 @@ class Poller:
             add: takes a metric, the host clock's seconds and the value.
             note: takes a sentence for the footer.
             clock: host clock, in seconds.
-            period_s: seconds between two readings of a probe, at least.
-            sampler: looks at the training thread's stack once; told by how many seconds later than it was due.
-            sampler_period_s: mean seconds between looks, at least.
+            sampler: looks at the training thread's stack once; takes by how many seconds later than it was due.
             cpu_clock: CPU seconds of the calling thread.
-            allowed: told what share of a core the thread would take at its usual pace, says what it may take.
         """
         self._probes, self._add, self._note, self._clock = tuple(probes), add, note, clock
-        self._period_s, self._sampler_period_s = period_s, sampler_period_s
-        self._sampler, self._cpu_clock, self._allowed = sampler, cpu_clock, allowed
-        self._budget_share = BUDGET_SHARE
+        self._sampler, self._cpu_clock = sampler, cpu_clock
         self._open: list[_OpenProbe] = []
         self._thread: threading.Thread | None = None
-        self._over = threading.Event()
+        self._over = False
+        self._wake = allocate_lock()
+        self._wake.acquire()
         self._pid = os.getpid()
         self._random = random.Random()  # an own one: the user's random state must not move
         self._next_look_s = self._next_reading_s = -math.inf
-        self._looked_from_s: float | None = None
+        self._began_s = math.inf
         self._due_s: float | None = None
         """When the thread was to wake up; None = it did not sleep."""
         self._last_reading_s = -math.inf
-        self._look_cost_s = self._reading_cost_s = 0.0
-        self._readings = self._looks = 0
+        self._look_pace, self._reading_pace = look_pace(), reading_pace()
         self._cpu_at: float | None = None
         self._given_up = False
         self.cpu_s = 0.0
@@ -103,6 +101,8 @@ class Poller:
         """Starts the thread; the probes are opened and first read at once, on it."""
         if self._thread is not None:
             return
+        if self._sampler is not None:
+            INTERVAL.shorten(self)
         self._thread = threading.Thread(target=self._run, name="gpu_doctor-poller", daemon=True)
         self._thread.start()
 
@@ -116,9 +116,12 @@ class Poller:
             timeout: seconds to wait at most for a reading.
         """
         thread = self._thread
+        INTERVAL.put_back(self)
         if thread is None or os.getpid() != self._pid:  # in a forked child the thread and its event mean nothing
             return
-        self._over.set()
+        if not self._over:
+            self._over = True
+            self._wake.release()
         if thread is not threading.current_thread():
             thread.join(timeout)
         if not thread.is_alive():
@@ -130,20 +133,6 @@ class Poller:
             self._note(f"The end of the run waited {took} for Python to clear up objects, such as a loader's workers.")
         if thread.is_alive() or not finalized_s:
             self._note("A reading of the machine took too long and is missing from the recording.")
-
-    @property
-    def period_s(self) -> float:
-        """Seconds between two readings now: longer than asked for where a reading is dear."""
-        dear_s = self._reading_cost_s / (PROBING_PART * self._budget_share)
-        return max(self._period_s, min(dear_s, LONGEST_PERIOD_S))
-
-    @property
-    def sampler_period_s(self) -> float:
-        """Mean seconds between two looks now: longer than asked for where looks and readings are dear, or were many."""
-        budget = self._budget_share
-        left = max(budget - self._reading_cost_s / self.period_s, budget - PROBING_PART * budget)
-        passed_s = 0.0 if self._looked_from_s is None else self._clock() - self._looked_from_s
-        return min(max(self._sampler_period_s, self._look_cost_s / left, passed_s / LOOKS), LONGEST_PERIOD_S)
 
     def _run(self) -> None:
         punctual()
@@ -163,7 +152,8 @@ class Poller:
     def _waited(self, wait_s: float) -> bool:
         """Waits for the next turn; returns whether the thread is to end instead."""
         self._due_s = self._clock() + wait_s if wait_s > 0 else None
-        return self._over.wait(wait_s)
+        self._wake.acquire(True, wait_s)
+        return self._over
 
     def open(self) -> None:
         """Opens the probes; one that cannot be opened stays off and leaves a note."""
@@ -194,26 +184,18 @@ class Poller:
             Seconds to wait until the next turn.
         """
         self._count_cpu()  # what the thread used between two turns: Python's garbage collection runs where it falls
-        if self._sampler is not None and self._clock() >= self._next_look_s:
-            if self._looked_from_s is None:
-                self._looked_from_s = self._clock()
+        now = self._clock()
+        self._began_s = min(self._began_s, now)
+        if self._sampler is not None and now >= self._next_look_s:
             self._look()
-            spent_s = self._count_cpu()
-            self._looks += 1
-            if self._looks > 1:  # the first one pays for what is met once: 2 ms against 0.4
-                self._look_cost_s = _blended(self._look_cost_s, spent_s)
+            run_s = now - self._began_s
+            period_s = self._look_pace.after(self._count_cpu(), run_s, run_s / LOOKS)
             # A fixed period would beat with a loop of the same period and see the same line each time.
-            jitter = self._random.uniform(1 - _JITTER, 1 + _JITTER)
-            self._next_look_s = self._clock() + self.sampler_period_s * jitter
-        if self._clock() >= self._next_reading_s:
-            begin = self._clock()
+            self._next_look_s = self._clock() + period_s * self._random.uniform(1 - JITTER, 1 + JITTER)
+        now = self._clock()
+        if now >= self._next_reading_s:
             self._read()
-            spent_s = self._count_cpu()
-            if self._readings > 1:  # the first one pays for what is set up once
-                self._reading_cost_s = _blended(self._reading_cost_s, spent_s)
-            looks = self._look_cost_s / self._sampler_period_s if self._sampler is not None else 0.0
-            self._budget_share = self._allowed(self._reading_cost_s / self._period_s + looks)
-            self._next_reading_s = begin + self.period_s
+            self._next_reading_s = now + self._reading_pace.after(self._count_cpu(), now - self._began_s)
         next_s = self._next_reading_s if self._sampler is None else min(self._next_reading_s, self._next_look_s)
         return max(next_s - self._clock(), 0.0)
 
@@ -224,10 +206,9 @@ class Poller:
             self._sampler(late_s)
         except Exception as error:
             self._sampler = None
-            self._note(f"The line costs stop here: {error}")
+            self._note(f"Line timings stopped: {error}. Other measurements go on.")
 
     def _read(self) -> None:
-        self._readings += 1
         for probe in tuple(self._open):
             at = self._last_reading_s = self._clock()
             try:
@@ -252,11 +233,6 @@ class Poller:
         self._cpu_at = now
         self.cpu_s += spent_s
         return spent_s
-
-
-def _blended(mean: float, value: float) -> float:
-    """A running mean that starts at the first value and forgets old ones."""
-    return value if mean == 0.0 else mean + _BLEND * (value - mean)
 
 
 def _wait_for_finalizers(thread: threading.Thread, look_s: float) -> float:

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor.recording import Metric, Series
+from gpu_doctor.recording import Metric, Series, series_key
 
 MOST_READINGS: Final = 16384
 """Readings kept per metric (over two hours at 2 Hz), an even number; then each is the mean of twice as many."""
@@ -50,3 +50,29 @@ class Readings:
         times, values = self._kept
         n = min(len(times), len(values))
         return Series(self.metric, np.asarray(times[:n]), np.asarray(values[:n]))
+
+
+class AllReadings:
+    """The readings of all metrics of a run."""
+
+    def __init__(self, began_ns: int) -> None:
+        """`began_ns`: when the run began, on the host clock."""
+        self._began_ns = began_ns
+        self._readings: dict[str, Readings] = {}
+
+    def add(self, metric: Metric, at_clock: float, value: float) -> None:
+        """One reading; `at_clock` in seconds of the host clock (`time.perf_counter`)."""
+        key = series_key(metric)
+        readings = self._readings.get(key)
+        if readings is None:
+            readings = self._readings[key] = Readings(metric)
+        readings.add(at_clock - self._began_ns * 1e-9, value)
+
+    def finish(self) -> None:
+        """The run is over."""
+        for readings in list(self._readings.values()):
+            readings.finish()
+
+    def series(self) -> tuple[Series, ...]:
+        """What every metric read so far."""
+        return tuple(readings.series() for readings in list(self._readings.values()))

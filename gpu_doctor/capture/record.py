@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final
 
 from gpu_doctor.capture.lines.sampler import LineSampler
@@ -50,16 +49,15 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
     sampler = LineSampler(recorder)
     recorder.parts.update(lines=sampler.costs, looks=lambda: sampler.looks, around=sampler.around)
     recorder.parts["peak_bytes"] = lambda: _peak_bytes(recorder)
-    allowed = partial(recorder.governor.allowed, "poller")
-    poller = Poller(PROBES, recorder.add, note=recorder.note, sampler=sampler.look, allowed=allowed)
-    recorder.own_cpu_s.append(lambda: poller.cpu_s)
+    poller = Poller(PROBES, recorder.readings.add, note=recorder.note, sampler=sampler.look)
+    recorder.cost.add_thread(lambda: poller.cpu_s)
     try:
         _running.append(recorder)
         recorder.facts.update(usable_cores=usable_cores(), os_cores=os_cores(), driver_version=driver_version())
         recorder.facts.update(physical_cores=physical_cores(), cpu=cpu_name(), host=here())
         with listening(recorder, namespace):
-            poller.start()
             try:
+                poller.start()
                 yield
             finally:
                 recorder.over.set()
@@ -74,6 +72,6 @@ def _peak_bytes(recorder: Recorder) -> float:
     """The peak of memory where the loop trains: the allocator's own on a GPU, the largest RSS read on a CPU."""
     device = recorder.setup().gpu_index
     name = "process_rss_bytes" if device is None else "torch_peak_bytes"
-    wanted = (one for one in recorder.series_now() if (one.metric.name, one.metric.device) == (name, device))
+    wanted = (one for one in recorder.readings.series() if (one.metric.name, one.metric.device) == (name, device))
     values = [v for one in wanted for v in one.values.tolist()]
     return max(values, default=float("nan"))

@@ -21,25 +21,6 @@ _COUNTS: Final = ("batches", "edge_ns", "transfers", "transfer_bytes", "pageable
 _NOTHING: Final = (0,) * PHASE_COUNT
 
 
-class Source:
-    """One iterator over a loader, as the step clock knows it."""
-
-    __slots__ = ("__weakref__", "delivered", "evaluation", "learned", "loader")
-
-    def __init__(self, loader: list[int] | None = None, learned: bool = False) -> None:
-        """See the class.
-
-        Args:
-            loader: one cell that all iterators over it share: the batches that it has delivered to training.
-            learned: the loop trains from it.
-        """
-        self.delivered = 0
-        self.evaluation = False
-        self.loader = [0] if loader is None else loader
-        self.learned = learned
-        """A backward or an optimizer step followed one of the loader's batches: the loop trains from it."""
-
-
 class Span:
     """A piece of the loop. What most spans have none of stands on the class, so that making one costs little."""
 
@@ -51,8 +32,8 @@ class Span:
     transfers = transfer_bytes = pageable = syncs = closures = 0
     marks: list[Any] | None = None
     """`gpu.marks.Marked`, where the step is marked on the device."""
-    loss: Any = None
-    """Of its backward, where that one was to be kept."""
+    loss: int | None = None
+    """The number of the loss of this span's backward, if this step's loss is kept."""
     calls: dict[Any, list[float]] | None = None
     """Costly calls: kind and place -> calls, ns, ns in `other`, bytes."""
 

@@ -4,23 +4,24 @@ A step begins when the loop asks for its batch and ends when it asks for the nex
 nothing is pulled from a loader, it ends at the optimizer's step itself. A loop without an optimizer has a step per
 batch. All of the wall-clock between the loop's first event and its last is billed, once, to the phase that ran.
 
-Pure: no torch, no thread, no clock. Events in, steps out; any cut of the events into blocks gives the same steps.
+Pure: no torch, no thread, no clock, and nothing outside is called. Events, which carry numbers and keys, go in; steps
+come out, and any cut of the events into blocks gives the same steps. The state is drawn in `docs/how-it-works.md`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from functools import partial
-from operator import add
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from gpu_doctor.capture import events
-from gpu_doctor.capture.device_marks import DeviceMarks
-from gpu_doctor.capture.events import CALL, CODES, Event
-from gpu_doctor.capture.gpu.clock import Put
-from gpu_doctor.capture.gpu.marks import Marked
+from gpu_doctor.capture.events import CALL, CODES, STARTS
+from gpu_doctor.capture.found import Found, Step
 from gpu_doctor.capture.held import Batch, Held
-from gpu_doctor.capture.spans import Source, Span, row, summed, together
+from gpu_doctor.capture.manual_updates import ManualUpdates
+from gpu_doctor.capture.open_step import MOST_SPANS
+from gpu_doctor.capture.phase_clock import Handler, PhaseClock
+from gpu_doctor.capture.sources import EVALUATED, Pulled, Source, Sources
+from gpu_doctor.capture.spans import Span, row
 from gpu_doctor.recording.steps import (
     BACKWARD,
     DATA_WAIT,
@@ -31,67 +32,14 @@ from gpu_doctor.recording.steps import (
     NO_GRAD,
     OPTIMIZER,
     OTHER,
-    OURS,
-    SYNC,
     TRAINING,
-    TRANSFER,
 )
 
 _NAN: Final = float("nan")
-MOST_SPANS: Final = 2048
-"""Of an open step; in one that never ends the older ones are put together."""
-STARTS: Final = (
-    *(events.NEXT, events.NEXT_BLIND, events.OPENING, events.GRADIENT, events.STEP, events.RESTART),
-    *range(CALL, CODES),
-)
-"""The loop begins with one of these: whatever the cell did before is no part of a step."""
 
 
-class Look(NamedTuple):
-    """A look of the line sampler at the training thread's stack."""
-
-    begin_ns: int
-    end_ns: int
-    """Before and after the stack was taken: in between the loop may have gone over to another phase."""
-    seen: Any
-    """The sampler's own."""
-
-
-class Seen(NamedTuple):
-    """What a look saw, and where the loop was."""
-
-    phase: int
-    """The phase that the thread was in, -1 where it changed meanwhile."""
-    feeding: bool
-    """A batch had come, and no forward had begun since."""
-    first: bool
-    """No step had ended yet."""
-    seen: Any
-    """The sampler's own."""
-
-
-class Step(NamedTuple):
-    """A step that has ended."""
-
-    values: list[float]
-    """In the order of `steps.STEP_COLUMNS`."""
-    end_ns: int
-    marks: list[Marked] | None
-    """Those of the device, where all of the step was marked."""
-    calls: list[dict[Any, list[float]]]
-    """Of each of its spans that has any: the costly calls, see `Span.calls`."""
-
-
-class Place(NamedTuple):
-    """Where the loop was when a copy was made: two copies in one place have seen the same batch."""
-
-    step: int
-    source: int
-    delivered: int
-
-
-class StepClock:
-    """All that later events need to know of earlier ones. Times are integer ns of the host clock."""
+class StepClock(PhaseClock):
+    """Decides which spans are a step, and which an evaluation. Times are integer ns of the host clock."""
 
     def __init__(self, began: int, sync_measured: bool = False, event_ns: int = 0) -> None:
         """Begins a run's clock.
@@ -99,159 +47,63 @@ class StepClock:
         Args:
             began: when the run began.
             sync_measured: waits for a device are noted, else `sync_s` is NaN.
-            event_ns: what noting an event takes of the training thread, which is no phase's.
+            event_ns: what an event takes of the training thread besides what it says itself (`events.OWN`).
         """
-        self.began, self.sync_measured, self.event_ns = began, sync_measured, event_ns
-        self.alone: Callable[[], bool] | None = None
-        """Looks for the models of a loop without an optimizer; whether no optimizer owns what gets gradients."""
-        self.started = self.any_optimizer = False
+        super().__init__(began, event_ns)
+        self.began, self.sync_measured = began, sync_measured
+        self.any_optimizer = False
+        """An optimizer has stepped, or a step of a loop that changes its parameters itself has ended."""
         self.trains = False
-        """An optimizer has stepped, or batches that something was learned from turned out to be steps of their own."""
-        self.step_count = 0
-        """Steps that have ended."""
-        self.device = DeviceMarks()
+        """That, or batches that something was learned from turned out to be steps of their own."""
+        self.sources = Sources()
         self.evaluation_edge_ns = 0
         """Spent at the edges of evaluation passes: the iterator (worker start), first batch, end (they stop)."""
-        # what was found since the last look at it
         self.steps: list[Step] = []
-        self.losses: list[tuple[int, Any]] = []
-        """The step, and its loss."""
-        self.copies: list[tuple[int, int, Any, Place]] = []
-        """COPYING, COPIED, CAME and BATCH_AT that are no evaluation's: code, time, argument, and where the loop was."""
-        self.looks: list[Seen] = []
-        self._phases = [OTHER]
-        """What the thread is in, outermost first."""
+        """Found since the last look, as are these:"""
+        self.losses: list[tuple[int, int]] = []
         self._asking: list[Source] = []
-        self._stepping: list[int] = []
-        """Depths of `_phases` at which optimizers step."""
-        self._clears = False
-        """`zero_grad` is heard."""
-        self._cpu: int | None = None
-        """The last reading of the CPU clock, and the one at the end of the last step."""
-        self._cpu_mark: int | None = None
-        self._real: list[Callable[[int, Any], None]] = self._handlers()
-        self._handle = self._real.copy()
+        self._manual = ManualUpdates()
+        self._real: list[Handler] = self._handlers()
+        self._handle[:] = self._real
         self._clear(began)
 
     def _clear(self, now: int) -> None:
         """The loop begins, or begins anew: nothing is known of it."""
+        super()._clear(now)
         for code in STARTS:
             self._handle[code] = self._starting(code)
-        self.started = False
-        self._mark = self._begin = now
-        self._span = Span(now)
-        self._opened_at = self._span, 0
+        self._opened_at = self.open.span, 0
         """The span in which `iter(loader)` began, and what it had of the wait for data."""
         self._begun: Span | None = None
         """The span of an `iter(loader)` of which nothing tells yet whether an evaluation begins with it."""
-        self._spans = [self._span]
-        """Of the open step, in their order."""
-        # this step so far
-        self._stepped: list[int] = []
-        """Optimizers, and the end of the last one's step: time, and how many spans lie before it."""
-        self._end_ns, self._end = now, 0
-        self._asked = False
-        self._lead: Source | None = None
-        """The source whose samples count: where several are pulled from in a step, the one that delivers most."""
-        self._epoch = -1
         # since an optimizer last stepped
-        self._fed_span: Span | None = None
-        """Has the samples of the forwards that are learned from, by this module:"""
         self._fed_by = 0
+        """The module that is fed what is learned from, see `OpenStep.fed_span`."""
         self._gathers = False
         """A backward came since, and gradients were neither used nor cleared: its next forward is of the same step."""
         # since the last ask
-        self._last: Source | None = None
         self._last_samples = 0.0
         self._beside: list[Source] = []
         """Pulled from once before the last one in the same step: two loaders in a zip."""
         self._again = False
         """The last one was pulled from before it too, with nothing in between: a pass, no zip."""
-        self._blind = False
-        """It was asked for without gradients being recorded."""
-        self._at_ask = 0
-        """The first span since then; of batches fetched ahead, none of which was used yet, since the first of them."""
         self._ahead = 0
-        """How many these are, besides the last one."""
-        self._learned = self._forwarded = self._eval_forward = self._fetched = False
-        self._unused: int | None = None
-        """The first span since a trained module was called in evaluation mode, recording gradients, after the step."""
-        self._no_loss: tuple[Span, int] | None = None
-        """What had been billed to LOSS, and in which span, when the last forward ended, until a backward follows."""
-        self._undecided: list[Seen] = []
-        """What was seen since then: of a loss if a backward follows, else of the loop's own code."""
-        # of a loop that changes its parameters itself
-        self._own: bool | None = None
-        """Whether it is one; None = not known yet."""
-        self._owes = False
-        """A backward was heard, and no end of its step since."""
-        self._own_end = 0
-        """How many spans lie before the end of the last backward of such a step."""
+        """Batches fetched ahead besides the last one, none of which was used yet."""
+        # before the first optimizer step
         self._held: Held | None = Held()
-        """Batches before the first optimizer step; None = not held back any more."""
-        self._untaught = False
-        """They were too many to be held back, and nothing like training was heard of them."""
-        self.device.clear()
+        """Batches that are held back; None = no more."""
+        self._seems_inference = False
+        """More batches passed than are held back, and none was trained on."""
+        self._manual.step_pending = False
 
-    @property
-    def now(self) -> int:
-        """When the newest event that was folded was."""
-        return self._mark
-
-    # ---- events in --------------------------------------------------------------------------------------------------
-
-    def fold(self, noted: Iterable[Event], looks: list[Look] | None = None) -> None:
-        """Takes events in; what is whole by now lies in `steps` and the other lists.
-
-        Args:
-            noted: events, in their order, that follow those of the last call.
-            looks: of the line sampler, in their order; those that the events reach are taken out.
-        """
-        phases, handle, span, mark, event_ns = self._phases, self._handle, self._span, self._mark, self.event_ns
-        for code, now, arg in noted:
-            if looks and looks[0].begin_ns < now:
-                self._place_looks(looks, now, _own_since(code, arg, now))
-            took = now - mark
-            own = event_ns if took > event_ns else took
-            span.ns[phases[-1]] += took - own
-            span.ns[OURS] += own
-            self._mark = mark = now
-            handle[code](now, arg)
-            span = self._span
-
-    def found(
-        self,
-    ) -> tuple[list[Step], list[tuple[int, Any]], list[tuple[int, int, Any, Place]], list[Seen]]:
-        """Steps, losses, copies and looks since it was last asked: the lists of these names, which are empty then."""
-        found = self.steps, self.losses, self.copies, self.looks
-        self.steps, self.losses, self.copies, self.looks = [], [], [], []
+    def found(self) -> Found:
+        """What was found since it was last asked; the lists of these names are empty then."""
+        found = Found(self.steps, self.losses, self.copies, self.looks, self.sources.roles)
+        self.steps, self.losses, self.copies, self.looks, self.sources.roles = [], [], [], [], []
         return found
 
-    def _place_looks(self, looks: list[Look], now: int, ours: int) -> None:
-        """The looks that begin before an event at `now` fell into the phase that it ends; from `ours` on we worked."""
-        phase = EVALUATION if self._span.evaluation else self._phases[-1]
-        heard = self._learned or self._forwarded or self._eval_forward
-        feeding = phase == OTHER and self._fetched and not heard
-        done = 0
-        for look in looks:
-            if look.begin_ns >= now:
-                break
-            done += 1
-            if self.started:
-                # One that was handed in late may begin before events that were folded already.
-                whole = self._mark <= look.begin_ns and look.end_ns <= ours
-                seen = Seen(phase if whole else -1, whole and feeding, self.step_count == 0, look.seen)
-                undecided = whole and phase == LOSS and self._no_loss is not None
-                (self._undecided if undecided else self.looks).append(seen)
-        del looks[:done]
-
-    def _decided(self, phase: int) -> None:
-        """What was seen since the last forward fell into this phase."""
-        self.looks += [one._replace(phase=phase) for one in self._undecided]
-        self._undecided.clear()
-
-    def _handlers(self) -> list[Callable[[int, Any], None]]:
-        table: dict[int, Callable[[int, Any], None]] = {
+    def _handlers(self) -> list[Handler]:
+        table: dict[int, Handler] = {
             events.NEXT: self._next,
             events.NEXT_BLIND: partial(self._next, blind=True),
             events.BATCH: self._batch,
@@ -277,65 +129,21 @@ class StepClock:
             events.COSTLY: self._costly,
             events.OURS: self._ours,
             events.CPU: lambda now, cpu_ns: self.read_cpu(cpu_ns),
-            events.CLEARS: self._clears_itself,
+            events.BY_HAND: self._updates_by_hand,
             events.RESTART: self._restart,
             events.PAUSED: self._paused,
             events.MARK: self._marked,
-            events.EVALUATES: self._evaluates,
-            events.EVALUATED: self._evaluated,
         }
         for flags in range(CODES - CALL):
             table[CALL + flags] = self._forward(bool(flags & 1), bool(flags & 2), bool(flags & 4))
-        return [table.get(code, _nothing) for code in range(CODES)]
+        return [table.get(code, before) for code, before in enumerate(self._handle)]
 
     # ---- steps out --------------------------------------------------------------------------------------------------
 
-    def _cut(self, evaluation: bool) -> None:
-        """Another span begins."""
-        self._span = Span(self._mark, evaluation)
-        self._spans.append(self._span)
-
-    def _put_together(self) -> None:
-        """A step that does not end: its older spans become one of its own and one of evaluations."""
-        count = min(self._at_ask, self._own_end or self._at_ask, len(self._spans) - 2)
-        old, self._spans = self._spans[:count], self._spans[count:]
-        kinds = [[one for one in old if one.evaluation == evaluation] for evaluation in (True, False)]
-        merged = [together(ones) for ones in kinds if ones]
-        if self._fed_span in old:
-            self._fed_span = merged[-1]
-        self.device.lost(mark for one in old for mark in one.marks or ())
-        self._spans[:0] = merged
-        self._at_ask -= count - len(merged)
-        self._own_end -= (count - len(merged)) if self._own_end else 0
-
-    def _gather_evaluation(self) -> None:
-        """A span of an evaluation has ended: it joins the one before, so that a long pass is no long list."""
-        spans = self._spans
-        if len(spans) < 2 or not (spans[-1].evaluation and spans[-2].evaluation):
-            return
-        if len(spans) - 1 <= max(self._end, self._own_end, -1 if self._unused is None else self._unused):
-            return
-        last = spans.pop()
-        before = self._span = spans[-1]
-        before.ns = list(map(add, before.ns, last.ns))
-        self.device.joined(last, before)
-        if last.calls is not None:
-            before.calls = summed(before.calls or {}, last.calls)
-        self._at_ask = min(self._at_ask, len(spans))
-
     def _close(self, end: int, count: int) -> None:
         """The step ends at `end`, with the first `count` of its spans; what follows is the next one's."""
-        spans, self._spans = self._spans[:count], self._spans[count:]
-        self._put(spans, end, TRAINING, self._asked, self._epoch, self._cpu)
-        self._forget_step(count)
-
-    def _forget_step(self, count: int) -> None:
-        """So many spans have been taken: a step of its own begins with those that are left."""
-        self._stepped.clear()
-        self._asked, self._lead, self._fed_span = False, None, None
-        self._at_ask, self._own_end, self._end = max(self._at_ask - count, 0), 0, 0
-        if self._unused is not None:
-            self._unused -= count
+        asked = self.open.asked
+        self._put(self.open.take(count), end, TRAINING, asked, self.open.epoch, self._cpu)
 
     def _put(self, spans: list[Span], end: int, kind: float, asked: bool, epoch: int, cpu: int | None) -> None:
         """A step has ended."""
@@ -364,19 +172,19 @@ class StepClock:
         """
         if self._no_loss is not None:
             self._not_a_loss()
-        if self._unused is not None:
+        if self.open.unused is not None:
             self._settle_unused()
-        if self._stepped:
-            self._close(self._end_ns, self._end)
-        elif self._own and self._owes:
-            self._own_step(len(self._spans))
-        elif not self.any_optimizer and self._batches():
+        if self.open.stepped:
+            self._close(self.open.end_ns, self.open.end)
+        elif self._manual.step_pending and self.any_optimizer:
+            self._manual_step_ends(len(self.open.spans))
+        elif not self.any_optimizer and self.open.batches():
             self._close_batch()
         self._release()
         self._cut(False)
         # What lies in the span before came after all that was heard.
-        last = max((i for i, span in enumerate(self._spans[:-2], 1) if span.evaluation), default=0)
-        return self._spans[:last] if self.trains and self.step_count else []
+        last = max((i for i, span in enumerate(self.open.spans[:-2], 1) if span.evaluation), default=0)
+        return self.open.spans[:last] if self.trains and self.step_count else []
 
     def tail(self, spans: list[Span]) -> list[float]:
         """The values of what `finish` returned, in the order of `steps.STEP_COLUMNS`."""
@@ -385,37 +193,33 @@ class StepClock:
 
     # ---- batches ----------------------------------------------------------------------------------------------------
 
-    def _batches(self) -> int:
-        """Of the open step, as far as is known."""
-        return sum(span.batches for span in self._spans if not span.evaluation)
-
-    def _next(self, now: int, source: Source, blind: bool = False) -> None:
-        phases = self._phases
+    def _next(self, now: int, pulled: Pulled, blind: bool = False) -> None:
+        phases, source = self._phases, self.sources.of(pulled, now)
         if phases[-1] == LOSS:
             phases[-1] = OTHER
         if self._no_loss is not None:
             self._not_a_loss()
-        if self._unused is not None:
+        if self.open.unused is not None:
             self._settle_unused()
-        last, ended = self._last, bool(self._stepped)
+        last, ended = self._last, bool(self.open.stepped)
         if self._fetched and last is not None:
             self._judge(last, source)
         if ended:
-            self._close(now, len(self._spans))
+            self._close(now, len(self.open.spans))
         elif (
             not self.any_optimizer
             and not self._stepping  # a closure that goes over the data: all of its batches are the step's
             # A first look at held-out data, before any training, is asked for without gradients and then left.
-            and (source is self._lead or self._eval_forward or self._learned or (self._blind and not blind))
-            and self._batches()
+            and (source is self.open.lead or self._eval_forward or self._learned or (self._blind and not blind))
+            and self.open.batches()
         ):
             self._close_batch()
         if self.trains and blind and not source.learned:
-            source.evaluation = True
+            self.sources.evaluates(source)
         if source.evaluation:
-            self._gather_evaluation()
+            self.open.gather_evaluation(self.device)
         else:
-            self._asked = True
+            self.open.asked = True
         self._again = last is source
         self._last, self._blind = source, blind
         heard = self._learned or self._forwarded or self._eval_forward
@@ -424,11 +228,11 @@ class StepClock:
             # found out about the pass with the next one holds for this one too.
             self._ahead += 1
         else:
-            begun = not source.delivered and self._spans[-1:] == [self._begun]
-            self._ahead, self._at_ask = 0, len(self._spans) - begun
+            begun = not source.delivered and self.open.spans[-1:] == [self._begun]
+            self._ahead, self.open.at_ask = 0, len(self.open.spans) - begun
         self._learned = self._forwarded = self._eval_forward = self._fetched = False
-        if len(self._spans) > MOST_SPANS:
-            self._put_together()
+        if len(self.open.spans) > MOST_SPANS:
+            self.open.put_together(self.device)
         self._cut(source.evaluation)
         phases.append(DATA_WAIT)
         self._asking.append(source)
@@ -443,8 +247,8 @@ class StepClock:
         # without a backward, and no batch of its loader was ever learned from: else the loop may be summing losses.
         # Without an optimizer, gradients of some batches and predictions of others are all the loop's steps.
         if idle and self.trains and not last.evaluation and (self.any_optimizer or not last.learned):
-            last.evaluation = not last.learned
-            self._was_evaluation(last)
+            self.sources.evaluates(last, not last.learned)
+            self.evaluation_edge_ns += self.open.was_evaluation(last, self._ahead)
         if last is not source and last.loader is source.loader and not source.delivered:
             self._one_too_many(last)
         if last is not source and not self._again and last.delivered > 1 and not last.evaluation:
@@ -452,21 +256,8 @@ class StepClock:
 
     def _learned_from(self, last: Source) -> None:
         for one in (last, *self._beside):
-            one.learned, one.evaluation = True, False
+            self.sources.trains(one)
         self._beside.clear()
-
-    def _was_evaluation(self, source: Source) -> None:
-        """All since the last ask is an evaluation's: its batch and samples are none of the step's."""
-        count = 0
-        for span in self._spans[self._at_ask :]:
-            if not span.evaluation:
-                count += span.batches
-                self.evaluation_edge_ns += span.edge_ns
-                span.evaluation = True
-        source.loader[0] -= count
-        if self._lead is source and not self._batches():
-            self._lead = None
-            self._epoch -= source.delivered == self._ahead + 1
 
     def _one_too_many(self, source: Source) -> None:
         """The loop has begun a new pass with a batch of the last one untouched: it pulled one more to see its end.
@@ -474,28 +265,23 @@ class StepClock:
         Such a batch is no part of a step; the pass that follows is another epoch. A pass with a single batch may be one
         of two iterators over one loader (`zip(loader, loader)`), and is none.
         """
-        untouched = self.any_optimizer and not self._forwarded and not self._eval_forward
-        if untouched and self._lead is source and source.delivered > 1:
-            spans = [span for span in self._spans if span.batches and not span.evaluation]
-            if sum(span.batches for span in spans) == 1:
-                self._lead = None
-                for span in spans:
-                    span.batches, span.samples = 0, 0.0
+        if self.any_optimizer and not self._forwarded and not self._eval_forward:
+            self.open.uncount(source)
 
     def _batch(self, now: int, samples: float) -> None:
         source = self._answered()
         if source is None:
             return
-        source.delivered += 1
+        self.sources.delivers(source)
         self._fetched, self._last_samples = True, samples
-        span = self._span
+        span = self.open.span
         if span.evaluation:
             if source.delivered == 1:
                 self.evaluation_edge_ns += span.ns[DATA_WAIT]
             return
         if source.delivered == 1:
             span.edge_ns = span.ns[DATA_WAIT]
-        self._count(source, samples)
+        self.open.count(source, samples)
 
     def _answered(self) -> Source | None:
         """Whoever was asked last has answered; None where the ask itself was lost."""
@@ -505,25 +291,10 @@ class StepClock:
             self._phases.pop()
         return self._asking.pop()
 
-    def _count(self, source: Source, samples: float) -> None:
-        """A batch of the open step. Of several loaders in one step only one gives samples: the one that gave most."""
-        lead = self._lead
-        source.loader[0] += 1
-        if lead is None or (source is not lead and source.loader[0] > lead.loader[0]):
-            self._lead = source
-            for span in self._spans:
-                span.samples = 0.0
-        elif source.delivered == 1 < lead.delivered and source.loader is lead.loader:
-            self._lead = source  # the next pass goes on with the step that the last one began
-        if source is self._lead:
-            self._span.samples += samples
-            self._epoch += source.delivered == 1
-        self._span.batches += 1
-
     def _exhausted(self, now: int, arg: None) -> None:
         if self._answered() is None:
             return
-        span = self._span
+        span = self.open.span
         if span.evaluation:
             self.evaluation_edge_ns += span.ns[DATA_WAIT]
             self._cut(False)
@@ -533,38 +304,41 @@ class StepClock:
         self._beside.clear()
         # What was held back is no accumulation if nothing like training was heard.
         if self._held is None:
-            if self._untaught and not self.any_optimizer:
-                self._held, self._untaught = Held(), False
+            if self._seems_inference and not self.any_optimizer:
+                self._held, self._seems_inference = Held(), False
         elif self._held.own_pass():
             self._release()
             self._held = Held()
 
-    def _opening(self, now: int, evaluation: bool) -> None:
+    def _opening(self, now: int, made: tuple[bool, str | None]) -> None:
+        blind, key = made
+        evaluation = blind or self.sources.role(key) == EVALUATED
         # Who counts a loader's batches (Lightning) never asks past its end: the next loader ends the evaluation.
         if not evaluation:
             self._cut(False)
-        self._begun = None if evaluation else self._span
-        self._opened_at = self._span, self._span.ns[DATA_WAIT]
+        self._begun = None if evaluation else self.open.span
+        self._opened_at = self.open.span, self.open.span.ns[DATA_WAIT]
         self._phases.append(EVALUATION if evaluation and self.trains else DATA_WAIT)
 
-    def _opened(self, now: int, made: tuple[Source, str] | None) -> None:
+    def _opened(self, now: int, pulled: Pulled | None) -> None:
         if len(self._phases) > 1 and self._phases.pop() == DATA_WAIT:
             opened, before = self._opened_at
-            waited = self._span.ns[DATA_WAIT] - (before if opened is self._span else 0)
-            if self._span.evaluation:
+            waited = self.open.span.ns[DATA_WAIT] - (before if opened is self.open.span else 0)
+            if self.open.span.evaluation:
                 self.evaluation_edge_ns += waited
             else:
-                self._span.edge_ns += waited
-        if made is not None:
-            source, role = made
-            source.evaluation = role == "evaluation" and self.trains
+                self.open.span.edge_ns += waited
+        if pulled is not None:
+            source = self.sources.of(pulled, now)
+            self.sources.evaluates(source, self.trains and source.loader.role == EVALUATED)
 
     def asked_no_more(self) -> None:
         """The loop is over: of what was learned since its last ask, no further ask will say that it was."""
         if self._fetched and self._learned and self._last is not None:
             self._learned_from(self._last)
         if self._held is not None and not self.any_optimizer:
-            self._held.judged()
+            for source in self._held.evaluated():
+                self.sources.evaluates(source)
 
     # ---- batches before the first optimizer step --------------------------------------------------------------------
 
@@ -572,27 +346,24 @@ class StepClock:
         """A batch of a loop in which no optimizer has stepped yet: inference, or the begin of an accumulation."""
         heard = self._learned or self._forwarded
         batch = Batch(
-            spans=self._spans,
+            spans=self.open.spans,
             end_ns=self._mark,
             kind=TRAINING if self._learned else INFERENCE,
-            asked=self._asked,
-            epoch=self._epoch,
-            source=self._lead,
-            looked=self._eval_forward and not heard,
+            asked=self.open.asked,
+            epoch=self.open.epoch,
+            source=self.open.lead,
+            evaluation_only=self._eval_forward and not heard,
             blind=self._blind and not heard,
             trains=heard,
             cpu=self._cpu,
         )
-        self._spans = []
-        self._forget_step(len(batch.spans))
-        self._untaught = self._untaught and not heard
-        if self._held is None or (batch.looked and not self._held.batches):
+        self.open.take(len(batch.spans))
+        self._seems_inference = self._seems_inference and not heard
+        if self._held is None or (batch.evaluation_only and not self._held.batches):
             self._put_batch(batch)
         elif self._held.hold(batch):
-            self._untaught = self._held.own_pass()
+            self._seems_inference = self._held.own_pass()
             self._release()
-            if self._learned and self.alone is not None:
-                self.alone()
 
     def _put_batch(self, one: Batch) -> None:
         """A batch turned out to be a step of its own."""
@@ -604,48 +375,47 @@ class StepClock:
         if held is None:
             return
         self.trains = self.trains or held.taught
+        for source in held.evaluated():
+            self.sources.evaluates(source)
         batches, left, passes = held.released()
-        self._epoch -= passes
+        self.open.epoch -= passes
         for one in batches:
             self._put_batch(one)
-        self._spans[:0] = left
-        self._at_ask += len(left)
+        self.open.precede(left)
 
     def _merge_held(self) -> None:
         """The first optimizer step has come: the batches held back were its accumulation."""
         held, self._held = self._held, None
         if held is not None and held.batches:
-            self._asked = True
-            before = held.merged(self._last)
-            self._spans[:0] = before
-            self._at_ask += len(before)
+            self.open.asked = True
+            self.open.precede(held.merged(self._last))
 
     # ---- model and optimizer ----------------------------------------------------------------------------------------
 
-    def _forward(self, training: bool, grad: bool, trained: bool) -> Callable[[int, Any], None]:
+    def _forward(self, training: bool, grad: bool, trained: bool) -> Handler:
         """What a forward means; see `events.call_code`."""
         learns, phase = training and grad, NO_GRAD if training and not grad else FORWARD
 
         def begins(now: int, fed: tuple[float, int] | None) -> None:
             if self._no_loss is not None:
                 self._not_a_loss()
-            if self._owes and grad and not self._clears:
-                self._own_step(len(self._spans))
+            if self._manual.ends_at_forward(grad):
+                self._manual_step_ends(len(self.open.spans))
             if learns:
                 self._forwarded = True
-                if self._unused is not None:
+                if self.open.unused is not None:
                     self._settle_unused()
-                if self._span.evaluation:
+                if self.open.span.evaluation:
                     self._train_again()
                 if self._phases[-1] != BACKWARD:  # where parts of a forward run again
                     self._fed(fed)
             else:
                 self._eval_forward = True
-                if trained and not training and self.trains and not self._span.evaluation:
+                if trained and not training and self.trains and not self.open.span.evaluation:
                     if not grad:
                         self._cut(True)
-                    elif self._stepped and self._unused is None:
-                        self._unused = len(self._spans)
+                    elif self.open.stepped and self.open.unused is None:
+                        self.open.unused = len(self.open.spans)
                         self._cut(False)
             self._phases.append(phase)
 
@@ -657,39 +427,17 @@ class StepClock:
             phases.pop()
         if phases[-1] == OTHER:
             phases[-1] = LOSS
-        if self._span.evaluation:
-            self._gather_evaluation()
+        if self.open.span.evaluation:
+            self.open.gather_evaluation(self.device)
             self._cut(True)
         elif phases[-1] == LOSS:
-            self._no_loss = self._span, self._span.ns[LOSS]
-
-    def _evaluates(self, now: int, arg: None) -> None:
-        """Whatever part of the model is called now; not in the middle of a step, where a target may be made."""
-        if self.trains and self._phases == [OTHER] and not self._span.evaluation:
-            self._cut(True)
-
-    def _evaluated(self, now: int, arg: None) -> None:
-        if self._span.evaluation:
-            if self._phases[-1] == LOSS:
-                self._phases[-1] = OTHER
-            self._train_again()
-
-    def _not_a_loss(self) -> None:
-        """What came after the last forward was no loss: nothing was differentiated before the next forward or batch.
-
-        The environment of a rollout and the decoding of a prediction run there.
-        """
-        assert self._no_loss is not None
-        (span, before), self._no_loss = self._no_loss, None
-        span.ns[OTHER] += span.ns[LOSS] - before
-        span.ns[LOSS] = before
-        self._decided(OTHER)
+            self._no_loss = self.open.span, self.open.span.ns[LOSS]
 
     def _settle_unused(self) -> None:
         """Nothing asked for the gradients of the forwards since the step: an evaluation without `no_grad`."""
-        first, self._unused, self._no_loss = self._unused, None, None
+        first, self.open.unused, self._no_loss = self.open.unused, None, None
         self._decided(EVALUATION)
-        for span in self._spans[first:]:
+        for span in self.open.spans[first:]:
             span.evaluation = True
         self._cut(False)
 
@@ -703,73 +451,74 @@ class StepClock:
         last = self._last
         self._cut(False)
         if self._fetched and last is not None and last.evaluation and last.delivered == 1:
-            last.evaluation = False
-            self._count(last, self._last_samples)
+            self.sources.evaluates(last, False)
+            self.open.count(last, self._last_samples)
 
     def _fed(self, fed: tuple[float, int] | None) -> None:
         """A forward that is learned from begins: its samples are the step's, or more of them (accumulation)."""
         samples, module = fed or (_NAN, 0)
-        if self._fed_span is None:
+        step = self.open
+        if step.fed_span is None:
             if samples == samples:
-                self._fed_span, self._fed_by = self._span, module
-                self._span.forward_samples = samples
+                step.fed_span, self._fed_by = step.span, module
+                step.span.forward_samples = samples
         elif self._gathers and samples == samples and module == self._fed_by:
-            self._fed_span.forward_samples += samples
+            step.fed_span.forward_samples += samples
         self._gathers = False
 
-    def _gradient(self, now: int, loss: Any) -> None:
-        phases = self._phases
-        if not self._stepped and self._own is not False:
-            if self._owes and not self._clears:
-                self._own_step(self._own_end)  # since the last one nothing was heard: it ends where that ended
-            asked = self._asked or self._span.evaluation
-            self._owes = self._own in (None, True) and self.alone is not None and not asked
+    def _gradient(self, now: int, loss: int | None) -> None:
+        phases, manual = self._phases, self._manual
+        if manual.by_hand and not self.open.stepped:
+            if manual.ends_at_backward():
+                self._manual_step_ends(self.open.manual_end)
+            manual.step_pending = not (self.open.asked or self.open.span.evaluation)
         if phases[-1] == LOSS:
             phases[-1] = OTHER
         phases.append(BACKWARD)
-        self._learned, self._unused, self._no_loss, self._gathers = True, None, None, True
+        self._learned, self.open.unused, self._no_loss, self._gathers = True, None, None, True
         self._decided(LOSS)
-        if self._span.evaluation:
+        if self.open.span.evaluation:
             self._learn_after_all()
-        if self._span.loss is None:
-            self._span.loss = loss
+        if self.open.span.loss is None:
+            self.open.span.loss = loss
 
     def _differentiate(self, now: int, arg: None) -> None:
         """As `_gradient`, for gradients that are handed out: forces in an evaluation, say. Nothing is learned."""
         if self._phases[-1] == LOSS:
             self._phases[-1] = OTHER
         self._phases.append(BACKWARD)
-        self._unused = self._no_loss = None
+        self.open.unused = self._no_loss = None
         self._decided(LOSS)
 
     def _backed(self, now: int, arg: None) -> None:
         self._leave(now, arg)
-        if self._owes:
-            self._own_end = len(self._spans)
-            self._cut(self._span.evaluation)
+        if self._manual.step_pending:
+            self.open.manual_end = len(self.open.spans)
+            self._cut(self.open.span.evaluation)
 
     def _zero(self, now: int, arg: None) -> None:
-        self._clears, self._gathers = True, False
-        if self._owes:
-            self._own_step(len(self._spans))
-        if self._unused is not None:
+        self._manual.zeroes, self._gathers = True, False
+        if self._manual.step_pending:
+            self._manual_step_ends(len(self.open.spans))
+        if self.open.unused is not None:
             self._settle_unused()
-        if self._span.evaluation:
+        if self.open.span.evaluation:
             self._train_again()
         if self._phases[-1] == LOSS:
             self._phases[-1] = OTHER
         self._phases.append(OPTIMIZER)
 
     def _step(self, now: int, key: int) -> None:
-        self._own = self._owes = self._gathers = False
+        self._manual.told(by_hand=False)
+        self._gathers = False
         if self._no_loss is not None:
             self._not_a_loss()
         self._learned = True
-        if self._span.evaluation:
+        if self.open.span.evaluation:
             self._learn_after_all()
-        if key in self._stepped and (not self._asked or key == self._stepped[0]):
+        if key in self.open.stepped and (not self.open.asked or key == self.open.stepped[0]):
             # The same optimizer again, and nothing was pulled in between: the step ended where the last one stepped.
-            self._close(self._end_ns, self._end)
+            self._close(self.open.end_ns, self.open.end)
         phases = self._phases
         if phases[-1] == LOSS:
             phases[-1] = OTHER
@@ -782,9 +531,9 @@ class StepClock:
         if not self.any_optimizer:
             self.any_optimizer = self.trains = True
             self._merge_held()
-        if key not in self._stepped:
-            self._stepped.append(key)
-        self._end_ns, self._end, self._fed_span = now, len(self._spans), None
+        if key not in self.open.stepped:
+            self.open.stepped.append(key)
+        self.open.end_ns, self.open.end, self.open.fed_span = now, len(self.open.spans), None
         self._cut(False)
 
     def _abandoned(self, now: int, arg: None) -> None:
@@ -792,116 +541,26 @@ class StepClock:
             del self._phases[self._stepping[0] :]
             self._stepping.clear()
 
-    # ---- a loop that changes its parameters itself ------------------------------------------------------------------
-    #
-    # `loss.backward()` and then `p.data -= lr * p.grad` is how the textbooks begin. Nothing of the update can be heard,
-    # so a step ends where the next one shows: where gradients are set to zero by `zero_grad`, else at the next forward
-    # that records gradients, else (no module at all) at the end of the backward. Where a loader is pulled from, each
-    # batch is one.
+    def _updates_by_hand(self, now: int, by_hand: bool) -> None:
+        if not self.any_optimizer:  # once such steps have ended, only an optimizer's own step says otherwise
+            self._manual.told(by_hand)
 
-    def _own_step(self, count: int) -> None:
-        """A step ends after so many spans, if the loop has such steps."""
-        self._owes = False
-        if self._own is None:
-            self._own = self.alone is not None and not self.any_optimizer and self.alone()
-        if not self._own or not count:
+    def _manual_step_ends(self, count: int) -> None:
+        """A step of a loop that changes its parameters itself ends after so many spans."""
+        self._manual.step_pending = False
+        if not count:
             return
         if self._held is not None:
-            before = len(self._spans)
+            before = len(self.open.spans)
             self._release()
-            count += len(self._spans) - before
+            count += len(self.open.spans) - before
         self.any_optimizer = self.trains = True  # from now on a pass without gradients is an evaluation
-        spans, self._spans = self._spans[:count], self._spans[count:]
-        end = self._spans[0].begin if self._spans else self._mark
-        self._put(spans, end, TRAINING, self._asked, self._epoch, self._cpu)
-        self._forget_step(count)
-        if not self._spans:
+        end = self.open.spans[count].begin if count < len(self.open.spans) else self._mark
+        self._close(end, count)
+        if not self.open.spans:
             self._cut(False)
 
-    def _clears_itself(self, now: int, arg: None) -> None:
-        self._clears = True
-
-    # ---- copies, waits and others -----------------------------------------------------------------------------------
-
-    def _enter(self, now: int, phase: int) -> None:
-        if phase == OTHER and self._phases[-1] == OPTIMIZER and self._stepping:
-            self._span.closures += 1
-        self._phases.append(phase)
-
-    def _leave(self, now: int, arg: None) -> None:
-        if len(self._phases) > 1:
-            self._phases.pop()
-
-    def _copying(self, now: int, arg: None) -> None:
-        self._phases.append(TRANSFER)
-        self._came(now, arg, events.COPYING)
-
-    def _copied(self, now: int, copy: tuple[int, bool, Any] | None) -> None:
-        self._leave(now, None)
-        span = self._span
-        if copy is None or span.evaluation:
-            return
-        nbytes, pageable, _ = copy
-        span.transfers += 1
-        span.transfer_bytes += nbytes
-        span.pageable += pageable
-        self._came(now, copy, events.COPIED)
-
-    def _waiting(self, now: int, arg: None) -> None:
-        self._phases.append(SYNC)
-
-    def _synced(self, now: int, arg: None) -> None:
-        self._leave(now, arg)
-        if not self._span.evaluation:
-            self._span.syncs += 1
-
-    def _came(self, now: int, arg: Any, code: int = events.CAME) -> None:
-        if not self._span.evaluation:
-            last = self._last
-            place = Place(self.step_count, id(last), last.delivered if last is not None else 0)
-            self.copies.append((code, now, arg, place))
-
-    def _costly(self, now: int, call: tuple[str, Any, int, float]) -> None:
-        kind, place, ns, nbytes = call
-        span = self._span
-        if span.calls is None:
-            span.calls = {}
-        sums = span.calls.setdefault((kind, place), [0.0, 0.0, 0.0, 0.0])
-        sums[0] += 1
-        sums[1] += ns
-        sums[2] += ns if self._phases[-1] == OTHER and not span.evaluation else 0
-        sums[3] += nbytes
-
-    def _ours(self, now: int, since: int) -> None:
-        """What ran since `since` was our own work."""
-        more = max(now - since - self.event_ns, 0)  # `fold` has taken an event's part out already
-        self._span.ns[self._phases[-1]] -= more
-        self._span.ns[OURS] += more
-
-    def _paused(self, now: int, arg: tuple[int, int]) -> None:
-        """The step that has just begun begins when the wait is over, with its CPU time."""
-        since, cpu_ns = arg
-        own = min(self.event_ns, now - since)  # so much of it `fold` has billed to us
-        self._span.ns[OURS] -= own
-        self._span.ns[self._phases[-1]] -= now - since - own
-        self._span.begin += now - since
-        self._begin += now - since
-        if self._cpu_mark is not None:
-            self._cpu_mark += cpu_ns
-
-    def read_cpu(self, cpu_ns: int) -> None:
-        """The CPU clock of the process, in ns, as of now: the next step that ends has what it used until here."""
-        self._cpu = cpu_ns
-
-    def _marked(self, now: int, arg: tuple[int, Put, int]) -> None:
-        spent = max(arg[1].spent_ns - self.event_ns, 0)
-        self._span.ns[self._phases[-1]] -= spent  # the rest of it is billed there with the next event
-        self._span.ns[OURS] += spent
-        self.device.put(self._span, *arg)
-
-    # ---- the begin --------------------------------------------------------------------------------------------------
-
-    def _starting(self, code: int) -> Callable[[int, Any], None]:
+    def _starting(self, code: int) -> Handler:
         real = self._real[code]
 
         def first(now: int, arg: Any) -> None:
@@ -924,14 +583,3 @@ class StepClock:
         self._asking.clear()
         self._stepping.clear()
         self._start(now)
-
-
-def _own_since(code: int, arg: Any, now: int) -> int:
-    """From when on the time until an event was our own; `now` where it was the loop's."""
-    if code == events.OURS:
-        return int(arg)
-    return int(arg[0]) if code == events.PAUSED else now
-
-
-def _nothing(now: int, arg: Any) -> None:
-    """Of codes that marks alone carry."""

@@ -6,8 +6,7 @@ syntax tree.
 
 from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
-from gpu_doctor.cell.literals import Place
-from gpu_doctor.cell.loop import Edits, LoopLines, NothingToPaste, NotPlaced
+from gpu_doctor.cell.loop import Edits, LoopLines, NotPlaced
 from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, is_among, reaches
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
 from gpu_doctor.cell.source import CellSource, Edit
@@ -23,13 +22,10 @@ __all__ = [
     "Kept",
     "LoopLines",
     "NotPlaced",
-    "NothingToPaste",
-    "Place",
     "Reach",
     "called_names",
     "hushed",
     "is_among",
     "kept_graphs",
-    "literals",
     "reaches",
 ]

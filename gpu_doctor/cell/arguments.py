@@ -54,7 +54,15 @@ def _at(site: Site, name: str) -> Slot:
     options = [one.value for one in site.call.keywords if one.arg is None]
     if not site.takes(name) or len(options) > 1:
         return Slot(HIDDEN, site, name)
-    return Slot(SPREAD, site, name, options[0]) if options else Slot(ADD, site, name)
+    if not options:
+        return Slot(ADD, site, name)
+    if isinstance(options[0], ast.Dict):
+        for key, value in zip(options[0].keys[::-1], options[0].values[::-1], strict=True):
+            if key is None:  # what is spread into it may hold the name as well, and comes later
+                break
+            if isinstance(key, ast.Constant) and key.value == name:
+                return Slot(REPLACE, site, name, value)
+    return Slot(SPREAD, site, name, options[0])
 
 
 def given(made: Made, name: str) -> ast.expr | None:
@@ -112,9 +120,12 @@ def set_arguments(found: Mapping[Slot, str]) -> Iterator[tuple[CellSource, Edit]
         elif one.kind == ADD:
             added.setdefault(one.site.call, (one.site, []))[1].append(f"{one.name}={text}")
     for node, (site, items) in spread.items():
-        cell = site.cell
-        whole = f"{{**{cell.of(node)}, {', '.join(items)}}}"
-        yield cell, Edit(cell.begin(node), cell.end(node), whole)
+        cell, new = site.cell, ", ".join(items)
+        if isinstance(node, ast.Dict) and node.values:
+            end = cell.end(node.values[-1])
+            yield cell, Edit(end, end, f", {new}")
+        else:
+            yield cell, Edit(cell.begin(node), cell.end(node), f"{{**{cell.of(node)}, {new}}}")
     for call, (site, items) in added.items():
         yield from ((site.cell, edit) for edit in _added(site.cell, call, items))
 

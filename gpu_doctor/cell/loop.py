@@ -14,17 +14,13 @@ from gpu_doctor.cell.dataflow import batch_names, graphless, trained
 from gpu_doctor.cell.source import CellSource, Edit
 from gpu_doctor.cell.syntax import LOOPS, Loop, blocks, dotted
 
-__all__ = ["Edits", "LoopLines", "NotPlaced", "NothingToPaste", "block_of", "names_in", "statement_of"]
+__all__ = ["Edits", "LoopLines", "NotPlaced", "block_of", "names_in", "statement_of"]
 
 Edits: TypeAlias = "list[tuple[CellSource, Edit]]"
 
 
 class NotPlaced(Exception):
     """Where a change belongs cannot be told from the text; the message is the reason, in one sentence."""
-
-
-class NothingToPaste(NotPlaced):
-    """The same, where the message says all that is to be done: no line of its own would do it."""
 
 
 class LoopLines:
@@ -98,10 +94,6 @@ class LoopLines:
         if not wanted:
             raise NotPlaced(f"No call of the model was found in the loop of {cell.label}.")
         return [(statement_of(cell, call), call) for key, call in first.items() if key in wanted]
-
-    def is_model(self, func: ast.expr) -> bool:
-        """A module with parameters, as the namespace knows it; of a function's parameter, what it is called with."""
-        return self.model(func) is not None
 
     def model(self, func: ast.expr) -> Any:
         """The module with parameters that an expression names; None if it names none."""

@@ -25,26 +25,6 @@ if TYPE_CHECKING:
     from gpu_doctor.machine.probe import Reader as Reader
     from gpu_doctor.machine.probes import PROBES as PROBES
 
-__all__ = [
-    "PROBES",
-    "Probe",
-    "ProbeScope",
-    "Reader",
-    "cgroup",
-    "check",
-    "cpu_name",
-    "cuda_available",
-    "cuda_devices",
-    "driver_version",
-    "memory",
-    "os_cores",
-    "physical_cores",
-    "shm_bytes",
-    "start_method",
-    "torch_memory",
-    "usable_cores",
-]
-
 # Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
 _FACE: Final = {
     "PROBES": "probes",
@@ -63,6 +43,7 @@ _FACE: Final = {
     "start_method": "host",
     "usable_cores": "host",
 }
+__all__ = ["cgroup", "torch_memory", *_FACE]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,8 +18,6 @@ from typing import Any, Final
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpu_doctor.notebook.output import Captured
-from gpu_doctor.recording import Settings
-from gpu_doctor.trials.knobs import cell_variables
 
 MAGIC: Final = "%%gpudoctor"
 
@@ -39,9 +37,8 @@ class Cell:
         # The magic's line stays as an empty one, so that line 2 of the cell is line 2 of every traceback.
         code = "\n" + shell.transform_cell(body)
         self.file = _cached(shell, code, self.source)
-        self._tree = shell.transform_ast(shell.compile.ast_parse(code, self.file))
-        self._silent = _ends_in_semicolon(body)
-        self._codes = self._compiled(self._tree, self._silent)
+        tree = shell.transform_ast(shell.compile.ast_parse(code, self.file))
+        self._codes = self._compiled(tree, _ends_in_semicolon(body))
 
     @classmethod
     def of(cls, shell: InteractiveShell, source: str) -> Cell:
@@ -70,11 +67,11 @@ class Cell:
             codes += [shell.compile(ast.Interactive([node]), self.file, "single") for node in loud]
         return codes
 
-    def run(self, namespace: dict[str, Any], other: Settings | None = None) -> None:
-        """Runs the cell in `namespace`, with `other` literals for some of its variables; errors pass untouched."""
+    def run(self, namespace: dict[str, Any]) -> None:
+        """Runs the cell in `namespace`; errors pass untouched."""
         # IPython hides the frames above this one from the traceback, as it does for its own.
         __tracebackhide__ = "__ipython_bottom__"
-        for code in self._compiled(cell_variables.replaced(self._tree, other), self._silent) if other else self._codes:
+        for code in self._codes:
             if inspect.CO_COROUTINE & code.co_flags:
                 _awaited(eval(code, self._shell.user_global_ns, namespace))
             else:

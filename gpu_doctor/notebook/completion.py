@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from IPython.core import completer as ipython
 
-_REPEATED: Final = ("--set", "--vary")
 _BEGUN: Final = re.compile(r"[^\s=]*$")
 """What is typed already of the word at the cursor: of `--set amp=b` it is `b`."""
 
@@ -85,19 +84,16 @@ def _of_a_line(given: list[str]) -> list[str]:
 
 def _of_a_cell_line(given: list[str]) -> list[str]:
     from gpu_doctor.notebook.options import EXAMPLES
-    from gpu_doctor.trials import knobs, last_case
+    from gpu_doctor.trials import knobs
 
     before, last = given[-2] if len(given) > 1 else "", given[-1] if given else ""
     if last == "--set":
         return [f"{name}=" for name in knobs.KNOBS]
-    if last == "--vary":
-        case = last_case()
-        return [f"{name}=" for name in knobs.cell_variables.variables_of(case.source)] if case is not None else []
     if last.endswith("="):
         return _values(last[:-1]) if before == "--set" else []
     if last in EXAMPLES:
         return []
-    return [one for one in (*EXAMPLES, "--no-view") if one in _REPEATED or one not in given]
+    return [one for one in (*EXAMPLES, "--no-view") if one == "--set" or one not in given]
 
 
 def _values(name: str) -> list[str]:

@@ -24,7 +24,7 @@ from gpu_doctor.notebook.screen import Screen, plainly
 from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.report.panel import PanelInput, Progress, Status
 from gpu_doctor.trials import Case, knobs
-from gpu_doctor.trials.knobs import KnobTable, Refused, cell_variables
+from gpu_doctor.trials.knobs import Refused
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -42,11 +42,10 @@ class Controller:
 
         Raises:
             SyntaxError: as IPython would for the cell.
-            UsageError: if `--vary` names what cannot be varied.
         """
         self._shell, self._options = shell, options
         self._cell = Cell(shell, line, body)
-        self._knobs = {**knobs.KNOBS, **_varied(self._cell.source, options)}
+        self._knobs = knobs.KNOBS
         how: dict[str, Any] = {"execute": self._cell.run, "quietly": Cell.quietly, **_budget(options)}
         how["changed"] = lambda text: Cell.of(shell, text).run
         self.case = Case(self._cell.source, shell.user_ns, name=options.name, **how)
@@ -257,28 +256,16 @@ class Controller:
 
 
 def _followed(panel: Dashboard, recorder: Recorder, role: str) -> None:
-    recorder.own_cpu_s.append(_since(lambda: panel.cpu_s))
+    recorder.cost.add_thread(_since(lambda: panel.cpu_s))
     panel.follow(recorder, role)
     if "google.colab" in sys.modules:  # there only messages of the main thread reach the page at once
-        recorder.beat = panel.beat
+        recorder.listeners.hear_beats(panel.beat)
 
 
 def _budget(options: argparse.Namespace) -> dict[str, Any]:
     """What the cell's line says of its trials."""
     given = {name: getattr(options, name, None) for name in ("trial_steps", "trial_seconds")}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _varied(source: str, options: argparse.Namespace) -> KnobTable:
-    """The cell variables that `--vary` names, as knobs of this cell.
-
-    Raises:
-        UsageError: if one cannot be varied.
-    """
-    try:
-        return cell_variables.knobs_of(source, getattr(options, "vary", {}))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def _since(read: Any) -> Any:

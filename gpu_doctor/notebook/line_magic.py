@@ -18,7 +18,7 @@ from gpu_doctor.notebook.representations import Answer, Picture
 from gpu_doctor.recording import Setup, check_place, load
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare import compare
-from gpu_doctor.trials.knobs import Knob, KnobTable, cell_variables
+from gpu_doctor.trials.knobs import Knob, KnobTable
 
 if TYPE_CHECKING:
     from gpu_doctor.trials import Case
@@ -65,11 +65,10 @@ def _knobs(arguments: list[str]) -> Any:
     case = last_case()
     if case is None:
         return knob_list(knobs.KNOBS, Setup())
-    variables = cell_variables.variables_of(case.source).items()
     newest = case.recordings[-1] if case.recordings else None
     if case.found is None and newest is not None:  # every run so far had knobs turned, as with --set
-        return knob_list(knobs.KNOBS, newest.setup, variables, newest.settings)
-    return knob_list(knobs.KNOBS, case.found or Setup(), variables)
+        return knob_list(knobs.KNOBS, newest.setup, newest.settings)
+    return knob_list(knobs.KNOBS, case.found or Setup())
 
 
 def _report(arguments: list[str]) -> Any:
@@ -167,7 +166,6 @@ class Row:
 def knob_list(
     knobs: KnobTable,
     setup: Setup,
-    variables: Iterable[tuple[str, object]] = (),
     turned: Mapping[str, object] | None = None,
 ) -> Answer:
     """The table of knobs for the loop of `setup` (an empty one: no loop was seen yet).
@@ -175,14 +173,9 @@ def knob_list(
     Args:
         knobs: to list.
         setup: as it was found.
-        variables: names and literals of the cell that can be varied.
         turned: knobs that were turned when the setup was found: of these it does not tell how they are written.
     """
     rows = [_row(knob, setup, turned or {}) for knob in knobs.values()]
-    rows += [
-        Row(f"vary.{name}", "changes the training", f"{value!r:.60}", "", "", "A variable of the cell: see --vary.")
-        for name, value in variables
-    ]
     return Answer("\n".join(line for row in rows for line in _text(row)), _html(rows))
 
 

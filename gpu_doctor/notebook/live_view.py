@@ -188,10 +188,7 @@ class Dashboard:
             begin = self.cpu_s - self._drawing_s
             self.push()
             usual = self.cpu_s - self._drawing_s - begin
-            governor = getattr(self._feed, "governor", None)  # of a live run, which shares out what watching may cost
-            allowed = OWN_SHARE if governor is None else governor.allowed("refresher", usual / PERIOD_S)
-            later_s = min(usual / allowed, LATEST * PERIOD_S)
-            self._stopping.wait(max(PERIOD_S, later_s))
+            self._stopping.wait(max(PERIOD_S, min(usual / OWN_SHARE, LATEST * PERIOD_S)))
 
     def _push(self, shown: PanelInput | None = None) -> None:
         """One message with all that changed; the lock is held."""

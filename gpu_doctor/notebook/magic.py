@@ -24,13 +24,12 @@ class GpuDoctorMagics(Magics):
     def run_cell(self, line: str, cell: str) -> None:
         """Runs this cell's training loop and tells why the GPU idles: live, with a price and a cure.
 
-        %%gpudoctor [--steps N] [--seconds S] [--set KNOB=VALUE ...] [--vary NAME=VALUE,VALUE ...]
+        %%gpudoctor [--steps N] [--seconds S] [--set KNOB=VALUE ...]
                     [--trial-steps N] [--trial-seconds S] [--name NAME] [--save PATH] [--no-view]
 
         --steps N           leave the loop after N steps (what follows the loop is then not run)
         --seconds S         leave the loop after S seconds
         --set KNOB=VALUE    turn a knob for this run, such as --set num_workers=4 (%gpudoctor knobs lists them)
-        --vary lr=1e-3,3e-4 offer these values of the cell's own `lr = ...` in the panel, to be tried with a click
         --trial-steps N     steps of each side of a trial of this cell (50), warm-up included
         --trial-seconds S   seconds that such a trial measures, warm-up and set-up left out (60)
         --name NAME         what the run is called, in the panel and in the report

@@ -15,10 +15,9 @@ from gpu_doctor import formatting
 from gpu_doctor.recording import check_place
 from gpu_doctor.report import LABELS
 from gpu_doctor.trials import knobs
-from gpu_doctor.trials.knobs import cell_variables
 
 CELL_FORM = (
-    "%%gpudoctor [--steps N] [--seconds S] [--set KNOB=VALUE ...] [--vary NAME=VALUE,VALUE ...] "
+    "%%gpudoctor [--steps N] [--seconds S] [--set KNOB=VALUE ...] "
     "[--trial-steps N] [--trial-seconds S] [--name NAME] [--save PATH] [--no-view]"
 )
 LINE_FORM = "%gpudoctor check | explain RULE | knobs | report [PATH] [PICTURE.png] | history | compare A B"
@@ -39,7 +38,6 @@ EXAMPLES: Final = {
     "--steps": "50",
     "--seconds": "30",
     "--set": "num_workers=4",
-    "--vary": "lr=1e-3,3e-4",
     "--trial-steps": "50",
     "--trial-seconds": "60",
     "--name": "tuned",
@@ -90,9 +88,6 @@ def cell_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KNOB=VALUE", dest="settings", help="turn a knob for this run"
     )
-    parser.add_argument(
-        "--vary", action="append", default=[], metavar="NAME=VALUE,VALUE", help="offer other values of a cell variable"
-    )
     parser.add_argument("--trial-steps", type=_count, metavar="N", help=LABELS.steps)
     parser.add_argument("--trial-seconds", type=_seconds, metavar="S", help=LABELS.seconds)
     parser.add_argument("--name", default="", help="what the run is called")
@@ -110,7 +105,6 @@ def parsed_cell_line(line: str) -> argparse.Namespace:
     options, unknown = cell_parser().parse_known_args(words(line))
     try:
         options.settings = knobs.parse_assignments(_each_its_own(options.settings))
-        options.vary = cell_variables.parse_variations(options.vary)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if unknown:

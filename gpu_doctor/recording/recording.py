@@ -22,7 +22,6 @@ from gpu_doctor.recording.setup import Chore, Flops, Setup, Traffic
 from gpu_doctor.recording.steps import STEP_COLUMNS, Column, Steps
 
 SettingValue: TypeAlias = str | int | float | bool
-"""Of a cell variable also the source of any other literal, as text (see `literals`)."""
 Settings: TypeAlias = Mapping[str, SettingValue]
 """Knob name -> value; empty means 'as written'."""
 
@@ -65,7 +64,8 @@ class Fetch:
 
     Sums over `batches` fetches: `wall_s` and `cpu_s` of the whole fetch (all `__getitem__`s and the collate),
     `collate_s` the wall seconds of the collate alone. `walls_s` are the wall seconds of single recent fetches. Of quick
-    fetches in the training process only some are metered: `batches` says how many of these were, `delivered` of all.
+    fetches only some are metered, each of which stands for those before it too; the last ones stand for nothing, so
+    `delivered` may be a little more than `batches`.
     """
 
     loader: str

@@ -40,7 +40,7 @@ class Chore:
     """A costly call that the loop makes besides training, heard at its seam on the training thread."""
 
     kind: str
-    """`checkpoint` (torch.save), `empty-cache`, `collect-garbage`, `data-parallel`."""
+    """`checkpoint` (torch.save), `empty-cache`, `collect-garbage`."""
     calls: int
     wall_s: float
     """Host seconds of all calls within the run, nested calls of the same kind once."""
@@ -82,8 +82,8 @@ class ModelFacts:
     """Numbers in parameters that get gradients which no optimizer steps by; None = not looked."""
     unstepped_place: str = ""
     """The largest of these parameters, such as `layer4.0.conv1.weight`."""
-    spared_shares: tuple[float, float] = (0.0, 0.0)
-    """Part of the backward's products that would go if they were frozen, 0..1, at least and at most."""
+    spared_share: float = 0.0
+    """Part of the backward that would go if they were frozen, by the sizes of all gradients, 0..1."""
     gradients_cleared: bool = False
     """Some of these parameters are stepped, but not by these gradients: they were cleared before."""
 
@@ -111,8 +111,8 @@ class AttentionCalls:
     """Attention that is computed alike, in the first backward of the run."""
 
     kernel: str
-    """Of `scaled_dot_product_attention`: `flash`, `cudnn`, `efficient` (fused, of a GPU), `cpu` (fused), or `math`
-    (separate operations); or `by hand`: a softmax between two products in other code."""
+    """Of `scaled_dot_product_attention`: `fused` (one kernel) or `math` (separate operations); or `by hand`: a softmax
+    between two products in other code."""
     calls: int
     samples: int
     heads: int
@@ -235,7 +235,7 @@ class KeptBatches:
 
 @dataclass(frozen=True)
 class EvaluationFacts:
-    """Forwards of outermost modules in evaluation mode, those that were looked at."""
+    """Forwards in evaluation mode of modules that are trained, or of a loop that trains none."""
 
     forwards: int = 0
     with_gradients: int = 0
@@ -299,8 +299,6 @@ class Flops:
     """None where no batch dimension could be read."""
     steps: int = 1
     """Steps that were counted; the median is given."""
-    useful_share: float | None = None
-    """Of `per_step`, the part that is no repeated forward of activation checkpointing, 0..1; None = not told apart."""
 
 
 @dataclass(frozen=True)
@@ -419,7 +417,7 @@ class Setup:
     loss_operations: int | None = None
     """of them, those that were made after the forward had ended; None = not counted,"""
     attention_calls: tuple[AttentionCalls, ...] | None = None
-    """and the fused attention among them."""
+    """and the attention among them."""
     graph_packed: bool | None = None
     """An operation of that backward works on samples without their padding: packed or nested sequences."""
     padding: tuple[Padding, ...] | None = None

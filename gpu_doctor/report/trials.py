@@ -14,7 +14,7 @@ from gpu_doctor.report.elements import MUTED, folded
 from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.losses import BASELINE, CANDIDATE, loss_lines
 from gpu_doctor.report.svg import as_image
-from gpu_doctor.trials.compare import UNMEASURED, Effect, batch_scaling
+from gpu_doctor.trials.compare import UNMEASURED, Effect
 
 Sides = tuple[Recording, Recording]
 """Baseline and candidate of the last round of a trial."""
@@ -72,7 +72,7 @@ def loss_story(effect: Effect, sides: Sides | None) -> LossStory:
     """How both sides' losses compare over the same samples from the same state."""
     if effect.outcome in UNMEASURED or sides is None:
         return LossStory("")
-    return LossStory(sentence(effect.loss_words), batch_scaling.note(effect.batch_ratio), effect.loss_changed)
+    return LossStory(sentence(effect.loss_words), sentence(effect.scaling), effect.loss_changed)
 
 
 def sides_html(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> str:

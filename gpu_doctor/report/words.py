@@ -51,8 +51,6 @@ _ACCENTS: Final = {
     "hardware": "#CC79A7",
     "distributed": "#56B4E9",
 }
-TOLD_APART: Final = 0.01
-"""MFU and HFU that differ by less are one figure."""
 _KINDS: Final = {"float32": "float32", "tf32": "TF32", "float16": "float16", "bfloat16": "bfloat16"}
 
 
@@ -189,24 +187,16 @@ def overhead(vitals: Vitals) -> str:
 
 
 def _of_peak(vitals: Vitals) -> str:
-    """How much of the card's peak that is.
-
-    What activation checkpointing computes again is no use of it, and is said apart.
-    """
+    """How much of the card's peak that is, with what activation checkpointing computes again."""
     written = arithmetic_kind(vitals.setup)
-    kind, mfu, hfu = _KINDS.get(written, written), vitals.mfu_share, vitals.hfu_share
+    kind, hfu = _KINDS.get(written, written), vitals.hfu_share
     if hfu is None:
         return f"; no {kind} peak is listed for this card" if vitals.on_gpu else ""
-    peak = f"of the card's dense {kind} peak"
-    if mfu is None:
-        return f", HFU {formatting.share(hfu)} {peak}"
-    if hfu - mfu < TOLD_APART * hfu:
-        return f", MFU {formatting.share(mfu)} {peak}"
-    return f", MFU {formatting.share(mfu)} {peak}, HFU {formatting.share(hfu)} with what is recomputed"
+    return f", HFU {formatting.share(hfu)} of the card's dense {kind} peak"
 
 
 def efficiency(vitals: Vitals) -> list[str]:
-    """`412 TFLOP/s, MFU 42 % of the card's dense bfloat16 peak`, `0.31 J/sample`, and where the card's time goes.
+    """`412 TFLOP/s, HFU 42 % of the card's dense bfloat16 peak`, `0.31 J/sample`, and where the card's time goes.
 
     The last by the card's own clock; empty where nothing was measured.
     """

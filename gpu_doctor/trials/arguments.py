@@ -47,7 +47,7 @@ def executor(value: Any) -> Any:
     Raises:
         TypeError: if it is no executor, or the class of one.
     """
-    if value is None or (not isinstance(value, type) and hasattr(value, "trials") and hasattr(value, "width")):
+    if value is None or (not isinstance(value, type) and hasattr(value, "trials")):
         return value
     made = f"{value.__name__}() with brackets" if isinstance(value, type) else "gpu_doctor.RayExecutor()"
     raise TypeError(f"executor says where trials run: None for this kernel, or {made}, not {value!r:.60}.")

@@ -12,17 +12,21 @@ from gpu_doctor.trials.kept_state import kept_state
 from gpu_doctor.trials.reaching_out import reaching_out
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.said_before import Beforehand as Beforehand
+from gpu_doctor.trials.side_effects.begun_threads import earlier_pools
 from gpu_doctor.trials.side_effects.iterators import iterators
 from gpu_doctor.trials.side_effects.open_before import open_before
 from gpu_doctor.trials.side_effects.ranks import ranks
 from gpu_doctor.trials.silenced import silenced
 
-CHECKS: Final[tuple[Callable[[Runner], Beforehand], ...]] = (ranks, iterators, open_before, silenced, reaching_out)
+CHECKS: Final[tuple[Callable[[Runner], Beforehand], ...]] = (
+    *(ranks, iterators, earlier_pools, open_before, silenced, reaching_out),
+)
 """Each looks at one kind of thing that a cell may do."""
 _ASKED: Final[Mapping[Callable[[Runner], Beforehand], str]] = {
     kept_state: "what of your variables a trial would put back",
     ranks: "whether other processes would wait for this one in a trial",
     iterators: "whether a trial would use up an iterator from before this cell",
+    earlier_pools: "whether your cell gives work to a thread pool from before this cell",
     open_before: "whether a trial would put back the files that are open",
     silenced: "which experiment trackers your cell reports to",
     reaching_out: "whether your cell sends requests or starts processes",

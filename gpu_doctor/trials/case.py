@@ -137,7 +137,8 @@ class Case(Runner):
             Busy: if a run is already being recorded in this process.
         """
         budget = {"pairs": pairs, **self._budget_of(steps, seconds)}
-        return race.tried(self, [settings], against=against, pasted=pasted, **budget)[0]
+        with self.requested():
+            return race.tried(self, settings, against=against, pasted=pasted, **budget)
 
     def measured(self, *, steps: int | None = None, seconds: float | None = None) -> Recording:
         """A recording of the code as written, made like a trial's side: everything is put back afterwards.
@@ -156,8 +157,8 @@ class Case(Runner):
         trial.check_budget(**budget)
         if refusal := beforehand(self).refusal:
             raise Refused(refusal)
-        self.stopped = False
-        return self.measured_aside(**budget)[0]
+        with self.requested():
+            return self.measured_aside(**budget)[0]
 
     def beforehand(self) -> Beforehand:
         """What is to be known before a trial, in whole sentences; nothing is run, copied or changed.
@@ -186,9 +187,9 @@ class Case(Runner):
         arguments.whole(max_trials, "max_trials", 8)
         allowed = arguments.switch(changes_training, "changes_training")
         where = arguments.executor(executor)
-        self.stopped = False
         budget = self._budget_of(steps, seconds)
-        return treat.treat(self, max_trials, changes_training=allowed, executor=where, **budget)
+        with self.requested():
+            return treat.treat(self, max_trials, changes_training=allowed, executor=where, **budget)
 
     def sweep(
         self,
@@ -206,7 +207,9 @@ class Case(Runner):
         """
         arguments.whole(max_trials, "max_trials", SWEEP_TRIALS)
         where = arguments.executor(executor)
-        return sweep.sweep(self, grid, executor=where, max_trials=max_trials, **self._budget_of(steps, seconds))
+        budget = self._budget_of(steps, seconds)
+        with self.requested():
+            return sweep.sweep(self, grid, executor=where, max_trials=max_trials, **budget)
 
     def _budget_of(self, steps: int | None, seconds: float | None) -> dict[str, Any]:
         """What a trial was given, or what the case gives it."""
@@ -220,7 +223,8 @@ class Case(Runner):
 
         See `largest_batch.largest_batch`.
         """
-        return largest_batch.largest_batch(self, memory=memory, seconds=seconds)
+        with self.requested():
+            return largest_batch.largest_batch(self, memory=memory, seconds=seconds)
 
     def flops(self, *, steps: int = flops.STEPS, seconds: float = flops.SECONDS) -> Flops:
         """Counts what a step computes, on a trial of a few steps; see `flops.counted`.
@@ -229,7 +233,8 @@ class Case(Runner):
         on a card whose peak is known, which share of it that is. What the trial left behind, such as files that it
         wrote, is among that run's notes.
         """
-        found, left = flops.counted(self, steps, seconds)
+        with self.requested():
+            found, left = flops.counted(self, steps, seconds)
         runs = self.recordings
         at = next((n for n in reversed(range(len(runs))) if not runs[n].settings), None)
         if at is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import linecache
 import textwrap
@@ -12,44 +11,25 @@ from typing import Any
 from gpu_doctor.cell import Fix
 from gpu_doctor.recording import Settings, Setup
 from gpu_doctor.trials import fix, knobs
-from gpu_doctor.trials.knobs.cell_variables import PREFIX, knob_of, replaced, varied
 
 
 def plain_execute(code: str | Callable[[], Any], name: str) -> Callable[..., Any]:
-    """What runs the code in a namespace, with other literals for some of its variables where they are given."""
+    """What runs the code in a namespace."""
     if callable(code):
         return lambda namespace: code()
     file = f"<gpu_doctor {name}>"
     linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
     compiled = compile(code, file, "exec")
 
-    def execute(namespace: dict[str, Any], other: Settings | None = None) -> None:
-        exec(compile(replaced(ast.parse(code), other), file, "exec") if other else compiled, namespace)
+    def execute(namespace: dict[str, Any]) -> None:
+        exec(compiled, namespace)
 
     return execute
 
 
-def side(
-    execute: Callable[..., Any], namespace: dict[str, Any], settings: Settings, found: Setup | None
-) -> tuple[Callable[[], Any], Setup | None]:
-    """What runs the code under settings, and the setup by which knobs may judge it beforehand.
-
-    With another literal the cell's loaders may be others than were found: then knobs meet them as they come.
-    """
-    other = varied(settings)
-    if not other:
-        return lambda: execute(namespace), found
-    return lambda: execute(namespace, other), found if len(other) == len(settings) else None
-
-
-def lines_to_paste(settings: Settings, found: Setup | None, source: str) -> str:
-    """The lines to paste for some settings of the cell of `source`, one block a knob."""
-    lines = []
-    for name, value in settings.items():
-        knob = knobs.known(name)
-        if name.startswith(PREFIX):
-            knob = knob_of(source, name[len(PREFIX) :])
-        lines.append(knob.code(value, found or Setup()))
+def lines_to_paste(settings: Settings, found: Setup | None) -> str:
+    """The lines to paste for some settings of a loop with the setup `found`, one block a knob."""
+    lines = [knobs.known(name).code(value, found or Setup()) for name, value in settings.items()]
     return "\n".join(line for line in lines if line)
 
 
@@ -90,7 +70,7 @@ def fix_of(
         [*(text for text, _ in cells), source],
         settings,
         setup,
-        lambda name: lines_to_paste({name: settings[name]}, setup, source),
+        lambda name: lines_to_paste({name: settings[name]}, setup),
         namespace,
         [label for _, label in cells],
     )

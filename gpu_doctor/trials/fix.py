@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from gpu_doctor.cell import CellSource, Edits, Fix, FixedCell, NothingToPaste, NotPlaced
+from gpu_doctor.cell import CellSource, Edits, Fix, FixedCell, NotPlaced
 from gpu_doctor.cell.calls import Cells
 from gpu_doctor.recording import Settings, Setup
 from gpu_doctor.trials import knobs
@@ -45,13 +45,12 @@ def fix(
     found: Edits = []
     if not texts or texts[-1].tree is None:
         draft.notes.append("This cell's text could not be read as Python.")
-    left, told = dict(settings), list[str]()
+    left = dict(settings)
     for names_of_one in _groups(settings):
         try:
             edits = _edits(draft, {name: settings[name] for name in names_of_one})
         except NotPlaced as reason:
             draft.notes.append(str(reason))
-            told += names_of_one if isinstance(reason, NothingToPaste) else ()
             continue
         if _reads(edits):
             found += edits
@@ -69,7 +68,7 @@ def fix(
     if not _reads(found):
         cells, left = [], dict(settings)
         draft.notes.append("These settings change the same place in the code: make the changes by hand.")
-    paste = "\n".join(line for name in left if name not in told and (line := code(name)))
+    paste = "\n".join(line for name in left if (line := code(name)))
     return Fix(dict(settings), tuple(cells), tuple(dict.fromkeys(draft.notes)), paste, not left)
 
 

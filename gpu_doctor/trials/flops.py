@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import statistics
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
@@ -24,69 +23,11 @@ from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.runner import Runner
 
 
-def _attention_on_cpu() -> dict[Any, Any]:
-    """How the CPU's fused attention is counted, which torch's counter leaves out: as the GPU's."""
-    from torch.utils import flop_counter
-
-    def forward(query: Any, key: Any, value: Any, *rest: Any, **more: Any) -> int:
-        return int(flop_counter.sdpa_flop_count(query, key, value))
-
-    def backward(grad_out: Any, query: Any, key: Any, value: Any, *rest: Any, **more: Any) -> int:
-        counted = flop_counter.sdpa_backward_flop_count(grad_out, query, key, value)
-        return int(counted)
-
-    found = {}
-    for name, formula in (("", forward), ("_backward", backward)):
-        operation = getattr(torch.ops.aten, f"_scaled_dot_product_flash_attention_for_cpu{name}", None)
-        if operation is not None and operation not in flop_counter.flop_registry:
-            found[operation] = formula
-    return found
-
-
-def _recomputing() -> bool:
-    """Whether an operation that runs now is a forward's, done again in a backward by torch.utils.checkpoint.
-
-    Such a forward records gradients, which the rest of a backward does not unless it is differentiated itself; then the
-    calls that led here tell, on the thread that autograd computes on.
-    """
-    if torch._C._current_graph_task_id() == -1 or not torch.is_grad_enabled():
-        return False
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
-
-
-def _counted_again(meter: FlopMeter) -> Any:
-    """A mode above torch's counter that adds up what the counter counts of repeated forwards."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Again(TorchDispatchMode):
-        supports_higher_order_operators = True
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if not _recomputing():
-                return func(*args, **(kwargs or {}))
-            before = meter.total()
-            try:
-                return func(*args, **(kwargs or {}))
-            finally:
-                meter.again += meter.total() - before
-
-    return Again()  # type: ignore[no-untyped-call]
-
-
 class FlopMeter:
     """The count at the begin of the loop and at the end of every step."""
 
     def __init__(self) -> None:
         self._mode: Any = None
-        self.again = 0.0
-        """Operations so far of forwards that activation checkpointing repeated,"""
-        self.repeated: list[float] = []
-        """and at each step's end."""
         self.totals: list[float] = []
         """Operations so far, at each step's end."""
 
@@ -98,9 +39,8 @@ class FlopMeter:
         with ExitStack() as stack:
             if hasattr(torch.compiler, "set_stance"):  # torch 2.6
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
-            self._mode = FlopCounterMode(display=False, custom_mapping=_attention_on_cpu())
+            self._mode = FlopCounterMode(display=False)
             stack.enter_context(self._mode)
-            stack.enter_context(_counted_again(self))
             yield
 
     def total(self) -> float:
@@ -111,7 +51,6 @@ class FlopMeter:
         """A step ended: what was counted since the one before was its own."""
         if self._mode is not None:
             self.totals.append(self.total())
-            self.repeated.append(self.again)
 
     def flops(self, samples: list[float]) -> Flops | None:
         """What a step takes: the median, so that an evaluation in one of them does not count.
@@ -128,9 +67,7 @@ class FlopMeter:
             return None
         rates = [one / each for one, each in zip(known, samples[1:], strict=False) if each > 0]
         per_sample = statistics.median(rates) if len(rates) == len(known) else None
-        again = [after - before for before, after in itertools.pairwise(self.repeated)]
-        useful = statistics.median(1.0 - one / each for one, each in zip(again, known, strict=True) if each > 0)
-        return Flops(statistics.median(known), per_sample, len(known), useful)
+        return Flops(statistics.median(known), per_sample, len(known))
 
 
 STEPS: Final = 4
@@ -173,8 +110,8 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
             if not recorder.over.is_set():  # what is closed at the run's end may have ended long before
                 meter.step_ended()
 
-        recorder.on_step.append(ended)
-        recorder.fold_each_step()
+        recorder.listeners.hear_steps(ended)
+        recorder.plan.fold_each_step()
 
     with case.aside() as aside:
         try:
@@ -192,7 +129,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
     found = meter.flops(recording.steps.samples.tolist())
     if found is None:
         raise NotCounted(_why(recording.outcome, recording.reason, len(meter.totals)))
-    return found, formatting.left_behind(recording.written or (), aside.left)
+    return found, formatting.left_behind(recording.written or (), aside.lost)
 
 
 def _why(outcome: str, reason: str, steps: int) -> str:

@@ -4,7 +4,7 @@ Where a framework makes the loader or enters autocast itself, no line of the use
 the framework is told is the line to change.
 
 A model that is handed to a trainer is met in no loop of the program's own: it is turned
-or compiled on its way into `trainer.fit(model)` or `Trainer(model=...)`, and copies are the framework's own.
+or compiled on its way into `trainer.fit(model)` or `Trainer(model=...)`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.capture.frameworks import FRAMEWORKS, Class
-from gpu_doctor.cell import CellSource, Edits, NothingToPaste, NotPlaced
-from gpu_doctor.cell.arguments import ADD, HIDDEN, REPLACE, Slot, set_arguments, slot
+from gpu_doctor.cell import CellSource, Edits, NotPlaced
+from gpu_doctor.cell.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
 from gpu_doctor.cell.calls import Cells, Made, Site, function_around
 from gpu_doctor.cell.constructors import LOADER, is_loader, newest_of, training_loops
 from gpu_doctor.cell.switches import torch_name
@@ -124,26 +124,3 @@ def _handed_to(cells: Cells, trainers: Sequence[Made], method: str) -> Iterator[
         node = Site(cell, call, ("model",)).argument("model")
         if node is not None:
             yield cell, node
-
-
-def framework_copies(cells: Cells) -> Edits | None:
-    """The edit that lets a framework's own copies go on by themselves; None where no framework copies.
-
-    Raises:
-        NothingToPaste: if a person has to do it; the message says how.
-    """
-    own_loop = bool(list(training_loops(cells.cells[-1:])))
-    text = "".join(cell.text for cell in cells.cells)
-    for copies in (framework.copies for framework in FRAMEWORKS if framework.copies is not None):
-        made = newest_of(cells.made_by(copies.by.is_it, ()))
-        told = copies.only_if in text and not (copies.unless and copies.unless in text)
-        if not made or not told or (own_loop and not copies.in_own_loop):
-            continue
-        if not copies.argument:
-            raise NothingToPaste(copies.advice)
-        one = slot(made[0], copies.argument)
-        if len(made) > 1 or one.kind != ADD:
-            said = f"{one.site.place} sets {copies.argument}: add {copies.code.strip('{}')} to it."
-            raise NothingToPaste(formatting.sentence(said))
-        return list(set_arguments({one: copies.code}))
-    return None

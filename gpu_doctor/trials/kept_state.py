@@ -23,7 +23,7 @@ def kept_state(case: Runner) -> Beforehand:
     It walks through all that the code can reach: some tenths of a second in a large notebook.
     """
     with uncollected():
-        walk = Walk(iterators=())  # one that would be used up is a refusal, the others are not touched
+        walk = Walk()
         walk.over([case.namespace], case.roots())
         tensors, arrays = walk.stores()
     needed, whole = tensors.host_bytes + arrays.bytes, tensors.bytes + arrays.bytes

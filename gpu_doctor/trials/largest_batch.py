@@ -66,7 +66,6 @@ def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float 
         return Largest(None, reason=why_not)
     if refusal := beforehand(case).refusal:
         return Largest(None, reason=refusal)
-    case.stopped = False  # a Stop of before counts no more, one while the state is kept does
     device, most = memory or CardMemory(run.setup.device), loader.dataset_len or 1 << 20
     try:
         # On the card the copies would be a part of every peak, and what they take is not there for a larger batch.
@@ -75,7 +74,7 @@ def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float 
             found = search.run()
     except SnapshotTooLarge as too_large:
         return Largest(None, reason=str(too_large))
-    return replace(found, notes=formatting.left_behind(search.written, aside.left))
+    return replace(found, notes=formatting.left_behind(search.written, aside.lost))
 
 
 class _Search:

@@ -1,7 +1,7 @@
 """Why the losses of a trial may differ without a fault: with a reason a gain is kept and told, without it is not.
 
-Most of it is measured: what this loop does by itself, under one rounding and other draws (`trials.nudged`), its losses
-may do under a change. What no such run can show, the knobs that were turned say.
+How far the losses of this loop lie apart by themselves, the baselines of the trial show (`compare.losses`). What no
+baseline can show, the knobs that were turned say.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpu_doctor.trials.compare.effect import Effect
 
 
 def differs(effect: Effect) -> bool:
-    """Whether the losses differ by more than rounding explains, and by more than this loop's do by themselves."""
+    """Whether the losses differ by more than this loop's do by themselves."""
     return effect.loss_changed and not breaks(effect)
 
 
@@ -30,11 +30,6 @@ def unusable(effect: Effect) -> bool:
     return breaks(effect) or (differs(effect) and not reason(effect, Setup()))
 
 
-def draws_anew(effect: Effect, setup: Setup) -> bool:
-    """Whether the change draws other random numbers, so that its losses are only alike in their spread."""
-    return any(knobs.known(name).draws_anew(setup) for name in _turned(effect))
-
-
 def reason(effect: Effect, setup: Setup) -> str:
     """Why losses that differ are no sign of a fault, without a capital or a full stop; '' where no reason is known.
 
@@ -46,6 +41,9 @@ def reason(effect: Effect, setup: Setup) -> str:
     changing = [name for name, one in turned.items() if one.safety is not Safety.SAFE and not one.only_rounds]
     if changing:
         return f"{' and '.join(changing)} change{'s' if len(changing) == 1 else ''} the training"
+    drawing = [name for name, one in turned.items() if one.draws_anew(setup)]
+    if drawing:
+        return f"{' and '.join(drawing)} draw{'s' if len(drawing) == 1 else ''} other random numbers"
     said = (one.loss_reason(effect.settings.get(name), setup) for name, one in turned.items())
     return next((one for one in said if one), "")
 

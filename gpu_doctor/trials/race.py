@@ -1,8 +1,6 @@
-"""Settings tried from one kept state: a trial of one candidate, or a race of several that drops what is clearly worse.
+"""Settings tried from one kept state; of candidates that run elsewhere side by side, what is clearly worse is dropped.
 
-Every candidate is compared with a baseline that ran next to it (A B, B A, ...), never with one from minutes ago. In a
-race all candidates get their first pair, then those still open their second, and so on; after every pair a candidate
-whose interval ends below the one of the best is dropped.
+Every candidate is compared with a baseline that ran next to it (A B, B A, ...), never with one from minutes ago.
 """
 
 from __future__ import annotations
@@ -21,23 +19,20 @@ from gpu_doctor.trials import arguments, knobs, run
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.compare.effect import AS_PASTED, Effect, compare
 from gpu_doctor.trials.interrupts import uninterrupted
-from gpu_doctor.trials.knobs.cell_variables import check
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.loss_reasons import unusable
-from gpu_doctor.trials.rounds import MOST_PAIRS, Rounds
+from gpu_doctor.trials.rounds import MOST_PAIRS
 from gpu_doctor.trials.runner import Aside, Runner
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
 
 @dataclass
 class Entry:
-    """One candidate of a race: `bases[i]` and `candidates[i]` ran next to each other."""
+    """One candidate: `bases[i]` and `candidates[i]` ran next to each other."""
 
     settings: dict[str, Any]
     bases: list[Recording] = field(default_factory=list)
     candidates: list[Recording] = field(default_factory=list)
-    alone: list[Recording] = field(default_factory=list)
-    """A baseline that was nudged, where the losses of the two sides differ."""
     going: bool = True
     """Another pair of it is wanted."""
     refusal: str = ""
@@ -53,7 +48,7 @@ class Entry:
     aside: Aside | None = None
     """From which state its trials ran; None elsewhere, and where none began."""
     seconds: float = 0.0
-    """What its pairs took."""
+    """What its trial took."""
     seen: tuple[Recording, ...] = ()
     """Both sides of every trial before it: a forecast must not know its own outcome."""
     text: str = ""
@@ -63,76 +58,67 @@ class Entry:
     @property
     def effect(self) -> Effect | None:
         """What its pairs say so far; None before the first."""
-        made = len(self.bases) + len(self.candidates) + len(self.alone)
+        made = len(self.bases) + len(self.candidates)
         if not self.bases or not self.candidates:
             return None
         if self._judged is None or self._judged[0] != made:
-            self._judged = made, compare(self.bases, self.candidates, alone=self.alone)
+            self._judged = made, compare(self.bases, self.candidates)
         return self._judged[1]
 
 
 def tried(
     case: Runner,
-    candidates: Sequence[Settings],
+    settings: Settings,
     *,
     steps: int,
     seconds: float,
     pairs: int = MOST_PAIRS,
     against: Settings | None = None,
     pasted: bool = False,
-) -> list[Effect]:
-    """Tries candidates against one baseline, in turns, and puts everything back.
+    label: str = "",
+) -> Effect:
+    """Tries settings against one baseline, in turns, and puts everything back.
 
     Args:
         case: whose code, in its own namespace.
-        candidates: knob values to try.
+        settings: knob values to try.
         against: those of the baseline side; None = as written.
         steps: of one side of one round.
-        seconds: of one candidate's trial.
-        pairs: of it, at most.
-        pasted: candidates run the cell's own text with the settings written in, where it can be run.
+        seconds: of the trial.
+        pairs: at most.
+        pasted: the candidate runs the cell's own text with the settings written in, where it can be run.
+        label: stands before what people are told of its progress.
 
     Returns:
-        An effect for each candidate, in order; each is kept in `case.effects` too.
+        The effect, kept in `case.effects` too.
 
     Raises:
         KeyboardInterrupt: if it is interrupted, after everything was put back; `case.effects` has what was measured.
         ValueError: if steps, seconds or pairs are not positive.
         Busy: if a run is already being recorded in this process.
     """
-    against = begun(case, against, steps, seconds, pairs)
+    against = begun(against, steps, seconds, pairs)
     begin = time.perf_counter()
-    refused = beforehand(case).refusal
-    entries = [entered(case, one, refused=refused) for one in candidates]
-    open_ = [entry for entry in entries if entry.going]
-    for entry in open_ if pasted else ():
+    entry = entered(case, settings, refused=beforehand(case).refusal)
+    if pasted and entry.going:
         entry.text = case.pasted(entry.settings).text
     try:
-        if open_:
-            _raced(case, open_, against, steps, seconds, pairs)
+        if entry.going and not case.stopped:
+            _raced(case, entry, against, label, steps, seconds, pairs)
     except SnapshotTooLarge as too_large:
-        for entry in open_:
-            entry.refusal = str(too_large)
+        entry.refusal = str(too_large)
     except BaseException:  # an interrupt, or an error of ours
         with uninterrupted():  # what was measured until then is not lost
-            _all_concluded(case, entries, against, time.perf_counter() - begin)
+            entry.seconds = time.perf_counter() - begin
+            concluded(case, entry, against)
         raise
-    return _all_concluded(case, entries, against, time.perf_counter() - begin)
+    if not entry.refusal:
+        entry.seconds = time.perf_counter() - begin
+    return concluded(case, entry, against)
 
 
-def _all_concluded(case: Runner, entries: Sequence[Entry], against: Settings, took_s: float) -> list[Effect]:
-    """The effects of candidates whose trials took so long together, what was around their pairs shared out."""
-    going = [entry for entry in entries if not entry.refusal]
-    around_s = (took_s - sum(entry.seconds for entry in entries)) / max(len(going), 1)
-    for entry in going:
-        entry.seconds += around_s
-    return [concluded(case, entry, against) for entry in entries]
-
-
-def begun(
-    case: Runner, against: Settings | None, steps: int, seconds: float, pairs: int = MOST_PAIRS
-) -> dict[str, Any]:
-    """Lets trials of a case begin: nothing else is being recorded, and no Stop of before counts any more.
+def begun(against: Settings | None, steps: int, seconds: float, pairs: int = MOST_PAIRS) -> dict[str, Any]:
+    """Lets trials begin, as nothing else is being recorded.
 
     Returns:
         The settings of the baseline side.
@@ -143,7 +129,6 @@ def begun(
     """
     arguments.whole(pairs, "pairs", MOST_PAIRS)
     run.check_start(steps, seconds, "start the trial")
-    case.stopped = False
     return knobs.as_settings(against)
 
 
@@ -161,32 +146,22 @@ def entered(case: Runner, settings: Settings, found: Setup | None = None, refuse
         if refused:
             raise Refused(refused)
         knobs.allow(entry.settings, found or case.found or Setup())
-        check(entry.settings, case.source)
     except Refused as reason:
         entry.refusal, entry.going = str(reason), False
     return entry
 
 
-def _raced(case: Runner, entries: list[Entry], against: Settings, steps: int, seconds: float, pairs: int) -> None:
-    """Gives the candidates their pairs, in turns, and puts everything back."""
+def _raced(case: Runner, entry: Entry, against: Settings, label: str, steps: int, seconds: float, pairs: int) -> None:
+    """Gives the candidate its pairs, and puts everything back."""
     with case.aside() as aside:
-        sides: dict[int, Rounds] = {}
-        for entry in entries:
-            entry.aside = aside
-            once = functools.partial(case.once, text=entry.text) if entry.text else case.once
-            made = {"bases": entry.bases, "candidates": entry.candidates, "alone": entry.alone}
-            sides[id(entry)] = aside.rounds(once=once, nudged=case.nudged, **made)
+        entry.aside = aside
+        once = functools.partial(case.once, text=entry.text) if entry.text else case.once
+        rounds = aside.rounds(once=once, bases=entry.bases, candidates=entry.candidates)
         for number in range(1, pairs + 1):
-            for entry in [one for one in entries if one.going]:
-                if case.stopped or not entry.going:  # dropped in this very round
-                    continue
-                rounds, of = sides[id(entry)], f"{describe(entry.settings)}: " if len(entries) > 1 else ""
-                what = f"{of}round {number}, until it is clear"
-                entry.going = rounds.pair(what, against, entry.settings, steps, seconds)
-                entry.seconds = rounds.took_s
-                drop_the_worse(entries)
-            if case.stopped:
+            if case.stopped or not entry.going:
                 break
+            what = f"{label}round {number}, until it is clear"
+            entry.going = rounds.pair(what, against, entry.settings, steps, seconds)
 
 
 def drop_the_worse(entries: Sequence[Entry]) -> None:
@@ -227,7 +202,7 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
     settings, bases, candidates, aside = entry.settings, entry.bases, entry.candidates, entry.aside
     if entry.refusal:
         return _kept(case, Effect(settings, against, outcome="refused", reason=entry.refusal))
-    notes, left, from_start = (aside.notes, aside.lost, aside.anew.from_start) if aside is not None else ((), (), ())
+    notes, left = (aside.notes, aside.lost) if aside is not None else ((), ())
     written = tuple(dict.fromkeys(path for one in bases for path in one.written or ()))
     if entry.failure:
         failed = Effect(settings, against, outcome=entry.failed_as, reason=entry.failure, seconds=entry.seconds)
@@ -238,13 +213,12 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
         if bases and not case.stopped:
             outcome, reason = bases[-1].outcome, run.baseline_ended(bases[-1])
         none = Effect(settings, against, outcome=outcome, reason=reason, seconds=entry.seconds)
-        return _kept(case, replace(none, written=written, not_restored=left, from_start=from_start))
+        return _kept(case, replace(none, written=written, not_restored=left))
     case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
     if case.diagnosis is None or "num_workers" in settings:  # another number of workers tells what one cannot
         newest = next((one for one in reversed(case.recordings) if len(one.steps)), bases[-1])
         case.diagnosis = judged(newest, [side for pair in case.trials for side in pair])[0]
     effect = _beside(measured, _predicted(case, entry, against))
-    effect = replace(effect, from_start=from_start)
     outcome = "stopped" if entry.stopped else effect.outcome
     reason, verified = effect.reason or entry.dropped, AS_PASTED if entry.text else ""
     found = replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=left)

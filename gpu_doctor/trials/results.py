@@ -48,7 +48,7 @@ class Rung:
     """Lower end of the 95 % interval of `gain`."""
     high: float | None = None
     loss_verdict: str | None = None
-    """Of this trial's losses, as in `Effect`: equal, within-rounding, different, ...; None = nothing to compare."""
+    """Of this trial's losses, as in `Effect`: same, different, not-finite; None = nothing to compare."""
     loss_first_step: int | None = None
     """First step (from 1) at which they differ."""
     losses: str = ""
@@ -113,7 +113,6 @@ class Behind:
         """Sentences on that, and on what the trials left behind."""
         written = (path for one in effects for path in one.written)
         left = [clause for one in effects for clause in one.not_restored]
-        left += [formatting.from_start(one.from_start) for one in effects if one.from_start]
         return formatting.left_behind((*self.written, *written), (*self.left, *left))
 
 

@@ -11,9 +11,8 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -25,8 +24,6 @@ from gpu_doctor.recording import Recording, Settings
 from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.trials.compare.effect import BROKEN, MEASURED_S, Effect, compare
 from gpu_doctor.trials.interrupts import uninterrupted
-from gpu_doctor.trials.loss_reasons import differs, draws_anew
-from gpu_doctor.trials.nudged import Nudge
 from gpu_doctor.trials.run import Result
 from gpu_doctor.trials.side_budget import AROUND_S, before_s
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
@@ -74,10 +71,6 @@ class Rounds:
     candidates: list[Recording] = field(default_factory=list)
     elsewhere: int = 0
     """Pairs of the same trial that ran elsewhere before these."""
-    alone: list[Recording] = field(default_factory=list)
-    """The baseline once more, nudged, where the losses of the two sides differ."""
-    nudged: Callable[[Nudge], AbstractContextManager[None]] | None = None
-    """Nudges what the code trains in the context; None = the losses are not asked about."""
     spent_s: float = 0.0
     """Seconds that the sides so far measured: what comes before, and putting the state back, is none of them."""
     took_s: float = 0.0
@@ -114,22 +107,8 @@ class Rounds:
         now_s = self.took_s - self.spent_s
         room = now_s + (now_s - around_s) <= AROUND_S  # another pair is set up as long as this one
         effect = compare(self.bases, self.candidates)
-        if room:
-            self._by_itself(effect, what, against, steps, seconds)
-            self.took_s = earlier_s + time.monotonic() - begin
         more = not self.stopped() and self.spent_s < seconds and room
         return more and goes_on(effect, min(len(self.bases), len(self.candidates)))
-
-    def _by_itself(self, effect: Effect, what: str, against: Settings, steps: int, seconds: float) -> None:
-        """Where the losses differ: what this loop's do by themselves, run once."""
-        if self.nudged is None or self.alone or not differs(effect):
-            return
-        self.say(f"{what}: baseline again, for its losses")
-        nudge = Nudge(effect.loss_dtype, draws_anew(effect, self.bases[0].setup), steps)
-        spent_s = self.spent_s
-        if not self.side(against, "baseline", steps, BLOCK_SHARE * seconds, self.alone, partial(self.nudged, nudge)):
-            self.alone.pop()  # cut short, it tells nothing of the losses
-        self.spent_s = spent_s  # no pair loses its turn for it
 
     def _lasting(self, steps: int) -> int:
         """So many steps, or as many as the faster side needs to be measured for long enough."""
@@ -146,7 +125,6 @@ class Rounds:
         steps: int,
         left_s: float,
         into: list[Recording],
-        around: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> bool:
         """One side of one round; false if the trial ends with it.
 
@@ -156,15 +134,13 @@ class Rounds:
             steps: at most.
             left_s: seconds to measure, at most.
             into: gets the recording.
-            around: context to run it in.
 
         Raises:
             KeyboardInterrupt: if it was interrupted, after the state was restored.
         """
         for number in range(MOST_COPIED):
             begin = time.monotonic()
-            with around() if around is not None else nullcontext():
-                result = self.once(side, role, steps, left_s)
+            result = self.once(side, role, steps, left_s)
             one, copied = result.recording, result.copied
             measured_s = max(time.monotonic() - begin - before_s(one), 0.0)
             interrupted = isinstance(result.error, KeyboardInterrupt)

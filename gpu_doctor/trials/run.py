@@ -90,7 +90,7 @@ def run(
         if files is not None:
             files.kept.begin(lambda: recorder.log.steps > 0)
             stack.enter_context(files)  # first, so that our own files are gone when it looks
-            stack.enter_context(waited_for(scope.notes))
+            stack.enter_context(waited_for(namespace, scope.notes))
         try:
             stack.enter_context(knobs.turned(dict(settings or {}), scope))
         except Refused as refusal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import weakref
@@ -16,10 +17,7 @@ from gpu_doctor.diagnosis import Diagnosis, judged
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.trials import cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
-from gpu_doctor.trials.anew import Anew
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.knobs.knob import TrialScope
-from gpu_doctor.trials.nudged import Nudge, nudged
 from gpu_doctor.trials.pasted import Pasted, pasted
 from gpu_doctor.trials.printed_aside import unwritten
 from gpu_doctor.trials.results import Plan, Sweep
@@ -41,8 +39,6 @@ class Aside:
 
     case: Runner
     snapshot: Snapshot
-    anew: Anew
-    """Iterators of which each side gets its own."""
     notes: tuple[str, ...] = ()
     """Sentences on what could not be put back; there at the end."""
 
@@ -50,11 +46,6 @@ class Aside:
     def lost(self) -> tuple[str, ...]:
         """Clauses on what could not be put back."""
         return not_restored(self.snapshot.unrestorable, self.notes)
-
-    @property
-    def left(self) -> tuple[str, ...]:
-        """The same, and a clause on what began at the start of its data."""
-        return (*self.lost, *self.anew.said)
 
     def rounds(self, **more: Any) -> Rounds:
         """Sides that run the case's code; `more`: see `Rounds`."""
@@ -123,12 +114,13 @@ class Runner:
         self._met: list[weakref.ref[Any]] = []
         self._entered: int | None = None
         """Of the cells of the notebook, how many had been run when the code ran last: a later one has no part in it."""
-        self.anew = Anew()
-        """Iterators of which each side of the trial that goes on, or of the last one, gets its own."""
+        self.made: dict[str, int] = {}
+        """Names of the namespace that the newest run bound, with the ids of their values."""
         self._files: weakref.ref[KeptFiles] | None = None
         """Of the trial that is going on: they go with its snapshot."""
         self.stopped = False
-        """Stop was asked for since the last trial or treatment began."""
+        """Stop was asked for since the last trial, treatment or sweep of a person began."""
+        self._requests = 0
 
     @contextmanager
     def quietly(self) -> Iterator[None]:
@@ -150,6 +142,7 @@ class Runner:
         """
         text = text if role == "candidate" else ""
         borrowed, self._entered = role != "run", len(cell_code.entered(self.namespace))
+        before = {} if borrowed else {name: id(one) for name, one in self.namespace.items()}
         limits: dict[str, Any] = {"max_steps": max_steps, "max_s": None if borrowed else max_s}
         recorder = Recorder(settings=settings, name=self.name, source=text or self.source, **limits)
         budget = SideBudget(recorder, max_s, max_steps) if borrowed and max_s is not None else None
@@ -158,14 +151,14 @@ class Runner:
             if self.on_begin is not None:
                 self.on_begin(recorder, role)
             run, turned = (self._execute, settings) if not text else (self._of(text), {})
-            execute, found = cell_code.side(run, self.namespace, turned, self.found)
-            execute = self.anew.before(execute) if borrowed else execute
+            execute: Callable[[], Any] = functools.partial(run, self.namespace)
             # Of a trial; without a snapshot nothing is put back, and what is kept goes with the side.
             kept = ((self._files and self._files()) or KeptFiles()) if borrowed else None
-            how: dict[str, Any] = {"settings": turned, "found": found, "met": self._met}
+            how: dict[str, Any] = {"settings": turned, "found": self.found, "met": self._met}
             return trial.run(execute, recorder, self.namespace, borrowed=kept, budget=budget, **how)
         finally:
-            self.anew.take_back()
+            if not borrowed:
+                self.made = {name: id(one) for name, one in self.namespace.items() if before.get(name) != id(one)}
             self._current, self._budget, self._met = None, None, recorder.met or self._met
 
     def _of(self, text: str) -> Callable[..., Any]:
@@ -178,10 +171,6 @@ class Runner:
     def _changed_plainly(self, text: str) -> Callable[..., Any]:
         return cell_code.plain_execute(text, f"{self.name} with the change")
 
-    def nudged(self, nudge: Nudge) -> AbstractContextManager[None]:
-        """Around one run: its trained weights are nudged at their first use."""
-        return nudged(TrialScope(self.namespace, self.found or Setup(), self.source), nudge)
-
     @property
     def found(self) -> Setup | None:
         """The setup that the newest run or trial baseline as written found, None before any."""
@@ -193,6 +182,17 @@ class Runner:
         bases = [base for base, _ in self.trials]
         plain = [one for one in self.recordings if not one.settings] or [one for one in bases if not one.settings]
         return plain[-1] if plain else None
+
+    @contextmanager
+    def requested(self) -> Iterator[None]:
+        """Around what a person asks for: a Stop of before is forgotten, one of a treatment holds for all its trials."""
+        if not self._requests:
+            self.stopped = False
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
 
     def stop(self) -> None:
         """Ends the run or trial that is going on; may be called on any thread."""
@@ -230,9 +230,8 @@ class Runner:
             SnapshotTooLarge: if what must be put back does not fit into memory.
             KeyboardInterrupt: if it is interrupted, after everything was put back.
         """
-        self.anew, files = Anew.of(self), KeptFiles()
-        how: dict[str, Any] = {"to_host": to_host, "iterators": self.anew.stuck, "files": files}
-        aside = Aside(self, Snapshot.take(self.namespace, extra=self.roots(), **how), self.anew)
+        files = KeptFiles()
+        aside = Aside(self, Snapshot.take(self.namespace, self.roots(), to_host=to_host, files=files))
         self._files = weakref.ref(files)
         try:
             with self.quietly():
@@ -250,7 +249,7 @@ class Runner:
         recording = replace(kept[0], notes=(*kept[0].notes, *aside.notes))
         self.trials.append((recording, recording))
         self.diagnosis = self.diagnosis or judged(recording)[0]
-        return recording, aside.left
+        return recording, aside.lost
 
     # ---- the code with settings written in ------------------------------------------------------------------------
 
@@ -260,7 +259,7 @@ class Runner:
         Raises:
             Refused: if a name is no knob, or a value none that it has.
         """
-        return cell_code.lines_to_paste(self._meant(settings), self.found, self.source)
+        return cell_code.lines_to_paste(self._meant(settings), self.found)
 
     def fix(self, settings: Settings, history: Sequence[str] | None = None) -> Fix:
         """The change of the user's own cells that gives them some settings: see `cell_code.fix_of`."""

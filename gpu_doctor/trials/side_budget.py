@@ -40,7 +40,7 @@ class SideBudget:
         self._seconds, self._steps = seconds, steps
         self._heard_s = 0.0
         self._settled = False
-        recorder.on_step.append(self._steps_ended)
+        recorder.listeners.hear_steps(self._steps_ended)
 
     def stage(self) -> str:
         """What the side is at before it measures: `setting up, 12 s so far`; empty from then on."""

@@ -45,8 +45,8 @@ class Stretch:
         self._steps: int | None = None
         """How many had ended by the last wait; None = all of the run, where its loop ended by itself."""
         self._ended = False
-        recorder.on_step.append(self._steps_ended)
-        recorder.on_budget = lambda: self._end(recorder.step_count)
+        recorder.listeners.hear_steps(self._steps_ended)
+        recorder.listeners.hear_budget(lambda: self._end(recorder.step_count))
 
     def loop_over(self) -> None:
         """The code has come to its end: its last step may have ended without another ask."""
@@ -75,11 +75,11 @@ class Stretch:
             self._after_marks()
         if self._settled or recorder.over.is_set() or recorder.ending:
             return
-        if recorder.waits is None:
+        if not recorder.device_waits.possible:
             self._settled = True
             return
         if self._folded_each is None:
-            self._folded_each = recorder.fold_each_step()
+            self._folded_each = recorder.plan.fold_each_step()
             if recorder.marks is None:  # the step may have ended a while ago
                 return
         rows = recorder.table.steps()
@@ -87,7 +87,7 @@ class Stretch:
         if self._first is None or warm >= len(rows):
             self._begin()
         if self._settled and not self._marks_first():
-            recorder.fold_each_step(self._folded_each)
+            recorder.plan.fold_each_step(self._folded_each)
 
     def _marks_first(self) -> bool:
         """Whether some steps are marked before the stretch begins."""
@@ -105,11 +105,11 @@ class Stretch:
             return
         recorder.mark_no_more()
         self._begin()
-        recorder.fold_each_step(bool(self._folded_each))
+        recorder.plan.fold_each_step(bool(self._folded_each))
 
     def _begin(self) -> None:
         recorder = self._recorder
-        if recorder.pause_for_device():
+        if recorder.device_waits.pause():
             self._first, self._began_s = recorder.step_count, recorder.elapsed_s()
         else:  # it trains on the CPU, or its device cannot be waited for: nothing is tried again
             self._first, self._settled = None, True
@@ -119,5 +119,5 @@ class Stretch:
         if self._first is None or self._ended:
             return
         self._left_s = recorder.elapsed_s()
-        if recorder.wait_for_device():
+        if recorder.device_waits.wait():
             self._steps, self._ended, self._ended_s = steps, True, recorder.elapsed_s()

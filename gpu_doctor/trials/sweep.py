@@ -1,4 +1,4 @@
-"""A sweep: every combination of a grid of settings against the code as written, the clearly worse given up early.
+"""A sweep: every combination of a grid of settings against the code as written.
 
 The fastest is measured once more, afresh: the best of many figures is a lucky one, too.
 """

@@ -11,7 +11,7 @@ from gpu_doctor.diagnosis import Diagnosis, Safety, diagnose
 from gpu_doctor.recording import Settings, SettingValue, describe
 from gpu_doctor.trials import executors, loss_reasons, run
 from gpu_doctor.trials.beforehand import beforehand
-from gpu_doctor.trials.candidates import WORTH, Move, Tried, joined, moves
+from gpu_doctor.trials.candidates import WORTH, Move, joined, moves
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
 from gpu_doctor.trials.executors import Executor
 from gpu_doctor.trials.interrupts import uninterrupted
@@ -31,8 +31,6 @@ first ones came in (16 workers in 50 steps looked slower than 12 where they were
 PAIRS: Final = 6
 """Pairs of runs of each trial but the last, at most: a climb makes many, and asks of each only whether a gain is worth
 keeping."""
-LONGER: Final = 3
-"""A trial that left a gain open is made once more with so many times the steps."""
 _CLEAN: Final = ("completed", "budget-reached")
 
 
@@ -58,8 +56,7 @@ def treat(
         steps: of each trial; more where many workers need them to come into their stride.
         seconds: to measure in each trial.
         changes_training: also try what changes the training (batch size, AMP).
-        executor: where the trials run; None = in this kernel, one after another. A wider one tries several moves at
-            once, of which the best is kept and the clearly worse are given up early.
+        executor: where the trials run, one after another; None = in this kernel.
 
     Returns:
         The plan, also the newest of `case.plans`; nothing is changed in the code or the namespace. Where no trial may
@@ -88,8 +85,8 @@ def treat(
     where = executors.InKernel() if executor is None else executor
     climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, where, behind)
     try:
-        while climb.goes_on() and (batch := climb.next_moves()):
-            climb.tries(batch)
+        while climb.goes_on() and (move := climb.next_move()) is not None:
+            climb.tries(move)
         climb.verify()
     except KeyboardInterrupt:
         with uninterrupted():  # what was measured until then is not lost
@@ -137,7 +134,8 @@ class _Climb:
     kept: dict[str, Any] = field(default_factory=dict)
     speedup: float = 1.0
     effects: list[Effect] = field(default_factory=list)
-    tried: list[Tried] = field(default_factory=list)
+    tried: list[dict[str, Any]] = field(default_factory=list)
+    """The settings of each trial so far."""
     rungs: list[Rung] = field(default_factory=lambda: [Rung("as written", {}, 1.0)])
     notes: list[str] = field(default_factory=list)
     left_by_hand: list[str] = field(default_factory=list)
@@ -158,67 +156,30 @@ class _Climb:
         """Whether another move may be tried."""
         return self.left > 0 and not self.case.stopped
 
-    def next_moves(self) -> list[Move]:
-        """As many moves as run at once; none where nothing is worth a trial any more."""
-        wide = min(executors.width_for(self.executor, self.case), self.left)
-        found: list[Move] = []
-        pending: list[Tried] = []
-        while len(found) < wide:
-            move = next(moves(self.diagnosis, self.allowed, self.kept, [*self.tried, *pending]), None)
-            if move is None:
-                break
-            found.append(move)
-            pending.append(Tried(joined(self.kept, move.settings), tuple(move.settings), None))
-        return found
+    def next_move(self) -> Move | None:
+        """What to try next; None where nothing is worth a trial any more."""
+        return next(moves(self.diagnosis, self.allowed, self.kept, self.tried), None)
 
-    def tries(self, batch: list[Move]) -> None:
-        """Gives moves their trials and keeps the best that gains."""
-        candidates = [joined(self.kept, move.settings) for move in batch]
-        self._tried(batch, candidates)
-        if len(batch) == 1 and _nearly(self.effects[-1]) and self.goes_on():
-            del self.tried[-1]  # the longer trial speaks for both: a gain that is not kept here is not found again
-            self._tried(batch, candidates, LONGER)
-
-    def _tried(self, batch: list[Move], candidates: list[dict[str, Any]], times: int = 1) -> None:
-        before = len(self.case.effects)
+    def tries(self, move: Move) -> None:
+        """Gives a move its trial, and keeps it if it gains."""
+        candidate, before = joined(self.kept, move.settings), len(self.case.effects)
+        self.tried.append(candidate)
         try:
-            effects = self._trials(candidates, self.kept, times)
+            effect = self._trial(candidate, self.kept)
         except KeyboardInterrupt:
-            with uninterrupted():
-                self._judges(batch, candidates, self.case.effects[before:])
+            self.effects += self.case.effects[before:]
             raise
-        self._judges(batch, candidates, effects)
+        self.effects.append(effect)
+        if self._gains(effect):
+            self._keep(effect.speedup or 1.0, candidate, effect)
 
-    def _judges(self, batch: list[Move], candidates: list[dict[str, Any]], effects: list[Effect]) -> None:
-        """Keeps the best of what was tried; an interrupt leaves the last ones without an effect."""
-        best: tuple[float, dict[str, Any], Effect] | None = None
-        given_up: list[Tried] = []
-        for move, candidate, effect in zip(batch, candidates, effects, strict=False):
-            self.effects.append(effect)
-            gained = self._gains(effect)
-            if not gained and len(batch) > 1 and _given_up(effect):
-                given_up.append(Tried(candidate, tuple(move.settings), None))
-                continue
-            lost = not gained and (effect.speedup or 0.0) < WORTH
-            self.tried.append(Tried(candidate, tuple(move.settings), gained, lost))
-            if gained and (best is None or (effect.speedup or 0.0) > best[0]):
-                best = effect.speedup or 1.0, candidate, effect
-        if best is not None:  # else what was given up for one that is not kept has its turn again
-            self.tried += given_up
-            self._keep(*best)
-
-    def _trials(
-        self,
-        candidates: list[dict[str, Any]],
-        against: dict[str, Any],
-        times: int = 1,
-        pairs: int = PAIRS,
-        pasted: bool = False,
-    ) -> list[Effect]:
-        workers = max(int(one.get("num_workers", 0)) for one in candidates)
-        steps = times * max(self.steps, WAVES * workers)
+    def _trial(
+        self, settings: dict[str, Any], against: dict[str, Any], pairs: int = PAIRS, pasted: bool = False
+    ) -> Effect:
+        steps = max(self.steps, WAVES * int(settings.get("num_workers", 0)))
         asked: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "against": against, "pairs": pairs}
-        return executors.tried(self.executor, self.case, candidates, pasted=pasted, **asked)
+        (effect,) = executors.tried(self.executor, self.case, [settings], pasted=pasted, **asked)
+        return effect
 
     def _keep(self, gain: float, candidate: dict[str, Any], effect: Effect) -> None:
         added: dict[str, SettingValue] = {
@@ -286,7 +247,7 @@ class _Climb:
     def _again(self, pasted: bool) -> Effect:
         before = len(self.case.effects)
         try:
-            (effect,) = self._trials([self.kept], {}, pairs=MOST_PAIRS, pasted=pasted)
+            effect = self._trial(self.kept, {}, MOST_PAIRS, pasted)
         except KeyboardInterrupt:
             self.effects += self.case.effects[before:]
             raise
@@ -319,17 +280,6 @@ class _Climb:
         self.notes.append("The treatment was interrupted.")
         if self.kept and not self.verified:
             self.notes.append(NOT_VERIFIED)
-
-
-def _nearly(effect: Effect) -> bool:
-    """Whether a trial measured a gain worth keeping and no loss, but is not sure of it."""
-    open_ = effect.verdict == "inconclusive" and effect.outcome in _CLEAN and (effect.speedup or 0.0) >= WORTH
-    return open_ and effect.low is not None and effect.low >= 1.0
-
-
-def _given_up(effect: Effect) -> bool:
-    """Whether a trial ended as another move was clearly better, while a gain was still possible: that is no failure."""
-    return bool(effect.reason) and effect.outcome in _CLEAN and (effect.high or 0.0) >= WORTH
 
 
 def _gains(effect: Effect) -> bool:

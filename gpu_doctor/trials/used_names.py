@@ -10,17 +10,14 @@ from __future__ import annotations
 import ast
 import dis
 import functools
-import gc
 import re
 import types
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Any, Final, Protocol
 
-from torch.utils.data.dataloader import _BaseDataLoaderIter
-
 from gpu_doctor.trials.cell_reads import reached
-from gpu_doctor.trials.snapshot.kinds import internal, kind_of
-from gpu_doctor.trials.snapshot.parts import dict_of, is_users
+from gpu_doctor.trials.snapshot.kinds import internal
+from gpu_doctor.trials.snapshot.parts import is_users
 from gpu_doctor.trials.snapshot.walk import Walk, uncollected
 
 _BY_NAME: Final = frozenset(("eval", "exec", "globals", "get_ipython"))
@@ -55,13 +52,13 @@ class Reached(Walk):
         super().__init__()
         self.names: set[str] = set()
         """Of the namespace; those that IPython or the interpreter owns are left out."""
-        self.iterators: dict[int, tuple[Any, list[str]]] = {}
-        """What going through uses up, by id, with the variable of every way that leads there."""
+        self.iterators: dict[int, tuple[Any, str]] = {}
+        """What going through uses up, by id, with a variable that leads there."""
         self._namespace = space
         self._codes: list[tuple[types.CodeType, dict[str, Any]]] = []
         self._modules: dict[int, dict[str, Any]] = {}
         """Modules of the user's that were reached as objects: any of their names may be asked for."""
-        self._taken: dict[int, tuple[Mapping[str, Any], dict[str, None]]] = {}
+        self._taken: dict[int, set[str]] = {}
         self._made: Set[str] = frozenset()
         """Names that the cell has made itself by the line that is followed."""
         self._attributes: Set[str] = frozenset()
@@ -102,10 +99,6 @@ class Reached(Walk):
         self._through_codes()
         return self
 
-    def taken(self) -> list[tuple[Mapping[str, Any], list[str]]]:
-        """The names that were followed, of the namespace and of modules."""
-        return [(space, list(names)) for space, names in self._taken.values()]
-
     def _through_codes(self) -> None:
         """Follows what the code reads that was reached, and what that leads to."""
         while not self._blind and (self._codes or self._asks_modules()):
@@ -132,9 +125,9 @@ class Reached(Walk):
 
     def _follow(self, names: Set[str], space: Mapping[str, Any]) -> None:
         """Walks the values of some names, each once."""
-        taken = self._taken.setdefault(id(space), (space, {}))[1]
-        new = sorted(one for one in (names & space.keys()) - taken.keys() if not internal(one, space))
-        taken.update(dict.fromkeys(new))
+        taken = self._taken.setdefault(id(space), set())
+        new = sorted(one for one in (names & space.keys()) - taken if not internal(one, space))
+        taken.update(new)
         if space is self._namespace:
             self.names.update(new)
         if new:
@@ -155,44 +148,7 @@ class Reached(Walk):
             self._modules[id(value)] = vars(value)
 
     def _iterator(self, value: Any, name: str) -> None:
-        del self.seen[id(value)]  # every way there is told, not the first alone
-        self.iterators.setdefault(id(value), (value, []))[1].append(name)
-        for part in _inside(value):
-            if not isinstance(part, types.FrameType):
-                self._push((part,), name)
-            elif is_users(part.f_globals.get("__name__") or _MAIN):
-                self._codes.append((part.f_code, part.f_globals))
-
-
-def _inside(value: Any) -> Iterator[Any]:
-    """What an iterator goes through, and the iterators that it draws from; frames and functions of generators too."""
-    stack, seen = [value], {id(value)}
-    while stack:
-        one = stack.pop()
-        if type(one) is not tuple and kind_of(type(one)) != "iterator":
-            yield one
-            continue
-        if isinstance(one, _BaseDataLoaderIter):  # its queues and processes lead nowhere
-            parts = [dict_of(one).get(name) for name in ("_dataset", "_collate_fn")]
-        else:
-            own = dict_of(one)  # of an installed package's iterator: what it draws from is in there
-            parts = [*own.values(), *(part for part in _referents(one) if part is not own)]
-        new = [part for part in parts if part is not None and id(part) not in seen]
-        seen |= set(map(id, new))
-        stack += new
-
-
-def _referents(iterator: Any) -> list[Any]:
-    """What an iterator holds; a generator's variables are not asked for by name, as that would keep them alive.
-
-    From Python 3.11 on a generator holds its function and its variables, before that a frame which holds them.
-    """
-    held = gc.get_referents(iterator)
-    for frame in [part for part in held if isinstance(part, types.FrameType)]:
-        apart = (frame.f_globals, frame.f_builtins)
-        inside = [part for part in gc.get_referents(frame) if not isinstance(part, types.FrameType)]
-        held += [part for part in inside if not any(part is one for one in apart)]
-    return held
+        self.iterators[id(value)] = value, name
 
 
 def _read(source: str) -> tuple[dict[str, int], dict[str, int], Set[str]] | None:

@@ -298,27 +298,6 @@ def test_a_module_of_lightning_is_compiled_on_its_way_into_the_trainer(
     torch._dynamo.reset()
 
 
-def test_copies_of_a_trainer_are_the_frameworks_own(tmp_path: Any) -> None:
-    pytest.importorskip("transformers")
-    case, _ = ran(HUGGING_FACE, tmp_path)
-    fix = case.fix({"non_blocking": True}, HUGGING_FACE[:-1])
-    assert fix.complete, str(fix)
-    again, _ = ran([HUGGING_FACE[0], fix.cells[0].after, HUGGING_FACE[2]], tmp_path)
-    assert again.namespace["trainer"].accelerator.dataloader_config.non_blocking
-    decided = [HUGGING_FACE[1].replace("use_cpu", "accelerator_config=own, use_cpu"), HUGGING_FACE[2]]
-    fix = fixing.fix([HUGGING_FACE[0], *decided], {"non_blocking": True}, Setup(), str)
-    assert fix.cells == () and fix.paste == "" and 'add "non_blocking": True to it' in fix.notes[0]
-
-
-@pytest.mark.parametrize(
-    ("cells", "said"),
-    [(LIGHTNING, "non_blocking=True already"), (ACCELERATE, "DataLoaderConfiguration(non_blocking")],
-)
-def test_what_no_line_does_is_said_without_lines_to_paste(cells: list[str], said: str) -> None:
-    fix = fixing.fix(cells, {"non_blocking": True}, Setup(), lambda name: f"paste {name}")
-    assert fix.cells == () and fix.paste == "" and not fix.complete and said in fix.notes[0]
-
-
 def test_a_model_that_cannot_be_told_is_said() -> None:
     cells = ["import lightning, torch\ntrainer = lightning.Trainer()\n", "trainer.fit(a)\ntrainer.fit(b)\n"]
     fix = fixing.fix(cells, {"channels_last": True}, Setup(), lambda name: f"paste {name}")

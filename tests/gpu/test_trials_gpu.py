@@ -66,7 +66,6 @@ KNOBS: dict[str, tuple[Settings, Callable[[Seen], bool]]] = {
     "amp bf16": ({"amp": "bf16"}, lambda seen: set(seen.autocast) == set(seen.results) == {torch.bfloat16}),
     "amp fp16": ({"amp": "fp16"}, lambda seen: set(seen.autocast) == set(seen.results) == {torch.float16}),
     "pin_memory": ({"pin_memory": True}, lambda seen: all(seen.pinned)),
-    "non_blocking": ({"pin_memory": True, "non_blocking": True}, lambda seen: all(seen.pinned)),
     "tf32": ({"tf32": True}, lambda seen: set(seen.matmul) == {"high"} and all(seen.convolutions)),
     "channels_last": ({"channels_last": True}, lambda seen: all(seen.channels_last)),
     "cudnn_benchmark": ({"cudnn_benchmark": True}, lambda seen: all(seen.benchmark)),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpu_doctor.capture.lines.sampler import _Kernel
+from gpu_doctor.capture.lines.kernel import Kernel
 
 
 def naps(over: threading.Event) -> None:
@@ -26,7 +26,7 @@ def waits_for_another(over: threading.Event) -> None:
 def test_who_sleeps_is_told_and_who_waits_for_a_thread_is_not(
     waits: Callable[[threading.Event], object], told: bool
 ) -> None:
-    over, kernel = threading.Event(), _Kernel()
+    over, kernel = threading.Event(), Kernel()
     thread = threading.Thread(target=waits, args=(over,))
     thread.start()
     try:

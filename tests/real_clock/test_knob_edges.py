@@ -30,7 +30,6 @@ WANTED: Final[dict[str, Any]] = {
     "amp": "bf16",
     "prefetch_factor": 4,
     "persistent_workers": True,
-    "worker_threads": 1,
     "channels_last": True,
     "fused_optimizer": True,
     "threads": 2,
@@ -39,7 +38,7 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
     "a batch sampler of one's own": {"batch_size": "batch_sampler (Halves) decides the batch size"},
     "a stream that does not shard": {
         "num_workers": "every worker would deliver all items again",
-        **dict.fromkeys(("prefetch_factor", "persistent_workers", "worker_threads"), "set num_workers above 0 first"),
+        **dict.fromkeys(("prefetch_factor", "persistent_workers"), "set num_workers above 0 first"),
     },
     "LBFGS": {"fused_optimizer": "no fused update for LBFGS"},
 }
@@ -136,7 +135,7 @@ def test_a_sampler_with_a_generator_draws_the_same_rows_and_is_put_back() -> Non
     loader, was = space["loader"], dict(vars(space["loader"]))
     effect = case.trial({"num_workers": 1}, steps=6, seconds=20, pairs=1)
     assert effect.outcome in ("completed", "budget-reached"), effect.reason
-    assert effect.loss_verdict == "equal", effect
+    assert effect.loss_verdict == "same" and not effect.loss_drift, effect
     assert torch.equal(space["generator"].get_state(), state) and vars(loader) == was
 
 
@@ -226,7 +225,6 @@ NEVER: Final = "ran = []\n" + PLAIN + LOADER + "ran.append(1)\n" + LOOP
         ({"num_workers": 257}, "from 0 to 256"),
         ({"num_workers": 10**20}, "from 0 to 256"),
         ({"threads": 100_000}, "from 1 to 256"),
-        ({"worker_threads": 100_000}, "from 0 to 256"),
         ({"batch_size": 10**12}, "from 1 to 2147483647"),
         pytest.param(
             {"amp": "fp16"},
@@ -334,10 +332,10 @@ def test_a_number_of_numpys_or_torchs_own_is_pythons_own_in_settings_and_in_code
         "num_workers": np.int64(2),
         "pin_memory": np.True_,
         "batch_size": torch.tensor(8),
-        "vary.lr": np.float64(0.5),
+        "rate": np.float64(0.5),
     }
     settings = knobs.as_settings(given)
-    assert settings == {"num_workers": 2, "pin_memory": True, "batch_size": 8, "vary.lr": 0.5}
+    assert settings == {"num_workers": 2, "pin_memory": True, "batch_size": 8, "rate": 0.5}
     assert [type(value) for value in settings.values()] == [int, bool, int, float]
     cell = "loader = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)\n"
     cell += "for (x,) in loader:\n    model(x).backward()\n"

@@ -225,7 +225,7 @@ def test_an_evaluation_of_a_loop_without_an_optimizer_is_none_of_its_steps(way: 
     # All that is slept is an evaluation's, and nothing else lies between a batch learned and the next one.
     assert EPOCHS * HELD_OUT * ITEM_S <= steps.evaluation_s.sum() <= around_s
     assert steps.wall_s.sum() == pytest.approx(
-        sum(np.nansum(getattr(steps, f"{name}_s")) for name in (*PHASES, "other")), rel=0.01
+        sum(np.nansum(getattr(steps, f"{name}_s")) for name in (*PHASES, "other", "ours")), rel=0.01
     )
     assert [one.role for one in recording.setup.loaders] == ["training", "evaluation"]
 

@@ -1,4 +1,4 @@
-"""Loss curves of two sides of real trials are judged: equal, within rounding, different, or per sample seen."""
+"""Loss curves of two sides of real trials are judged: the same, or different."""
 
 from __future__ import annotations
 
@@ -32,35 +32,21 @@ def space(dropout: float = 0.2) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("settings", "verdicts"),
     [
-        ({"pin_memory": False}, {"equal"}),
-        ({"num_workers": 1}, {"equal"}),
-        ({"amp": "bf16"}, {"within-rounding"}),
-        ({"batch_size": 32}, {"per-sample"}),
+        ({"pin_memory": False}, {"same"}),
+        ({"num_workers": 1}, {"same"}),
+        ({"amp": "bf16"}, {"same"}),
+        ({"batch_size": 32}, {None}),
     ],
 )
-def test_real_trials(settings: dict[str, Any], verdicts: set[str]) -> None:
+def test_real_trials(settings: dict[str, Any], verdicts: set[str | None]) -> None:
     effect = gpu_doctor.case(CELL, space()).trial(settings, steps=20, seconds=6.0)
     assert effect.loss_verdict in verdicts, effect
 
 
-AUGMENTED = """
-class Noisy(torch.utils.data.Dataset):
-    def __len__(self): return 640
-    def __getitem__(self, i): return x_all[i] + 0.5 * torch.randn(8), y_all[i]
-loader = torch.utils.data.DataLoader(Noisy(), 16)
-"""
-
-
-@pytest.mark.parametrize(("rate", "changed"), [("0.01", False), ("0.01 if workers() else 1.0", True)])
-def test_a_real_trial_that_draws_other_numbers_is_judged_by_runs_that_do_so(rate: str, changed: bool) -> None:
-    """Augmentation in a worker draws its own numbers: that alone is no change, but it hides none either."""
-    given = {**space(0.0), "torch": torch, "x_all": torch.randn(640, 8), "y_all": torch.randint(0, 3, (640,))}
-    exec(AUGMENTED, given)
+def test_a_change_of_the_training_is_told() -> None:
+    """Another learning rate under workers alone is no rounding."""
+    given = {**space(0.0), "torch": torch}
     given["workers"] = lambda: given["loader"].num_workers > 0
-    cell = f"optimizer = torch.optim.SGD(model.parameters(), {rate})\n" + CELL
-    before = [one.detach().clone() for one in given["model"].parameters()]
-    case = gpu_doctor.case(cell, given)
-    effect = case.trial({"num_workers": 0}, against={"num_workers": 1}, steps=30, seconds=8.0)
-    assert effect.loss_verdict == "different" and effect.loss_changed is changed, effect
-    assert effect.loss_alone is not None and effect.loss_alone > 1e-3, effect
-    assert all(map(torch.equal, before, given["model"].parameters())), "the nudge is put back"
+    cell = "optimizer = torch.optim.SGD(model.parameters(), 0.01 if workers() else 1.0)\n" + CELL
+    effect = gpu_doctor.case(cell, given).trial({"num_workers": 0}, against={"num_workers": 1}, steps=30, seconds=8.0)
+    assert effect.loss_changed and effect.loss_alone == 0.0, effect

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpu_doctor.capture.poller import BUDGET_SHARE, LOOKS, Poller
+from gpu_doctor.capture.poller import LOOKS, Poller
 from gpu_doctor.machine.probe import ProbeScope, Reader, Reading
 from gpu_doctor.recording import Metric
 
@@ -154,9 +154,9 @@ def test_what_is_not_a_number_is_not_recorded() -> None:
     assert source.reads == 1 and readings == []
 
 
-@pytest.mark.parametrize("look_s", [20e-6, 1e-3])
-@pytest.mark.parametrize("reading_s", [0.0, 2e-3, 20e-3])
-def test_looks_and_readings_together_stay_below_the_budget(look_s: float, reading_s: float) -> None:
+@pytest.mark.parametrize("look_s", [20e-6, 2e-4])
+@pytest.mark.parametrize("reading_s", [0.0, 2e-3])
+def test_neither_looks_nor_readings_take_more_than_their_share(look_s: float, reading_s: float) -> None:
     clock = Clock()
     source = Source(clock, reading_s)
     looks: list[float] = []
@@ -165,29 +165,44 @@ def test_looks_and_readings_together_stay_below_the_budget(look_s: float, readin
         looks.append(clock.now_s)
         clock.work(look_s)
 
-    poller, _, _ = poller_of(clock, source.probe, sampler=look)
+    poller, readings, _ = poller_of(clock, source.probe, sampler=look)
     poller.open()
-    turn(poller, clock, 20.0)  # settling in
-    cpu_s, begin, looked = clock.cpu_s, clock.now_s, len(looks)
-    turn(poller, clock, 100.0)
+    turn(poller, clock, 2.0)
+    assert len(looks) >= min(0.012 / look_s, 95), "a short run has enough of them, however dear they are"
+    turn(poller, clock, 118.0)
     poller.close()
-    assert (clock.cpu_s - cpu_s) / (clock.now_s - begin) <= BUDGET_SHARE * 1.05
-    assert poller.cpu_s == pytest.approx(clock.cpu_s)
-    assert len(looks) - looked >= 300
-    if look_s == 20e-6 and reading_s == 0.0:
-        assert poller.period_s == 0.5
-        assert looked == pytest.approx(LOOKS, rel=0.1), "50 a second at first"
-        assert poller.sampler_period_s == pytest.approx(120.0 / LOOKS, rel=0.02), "then a thousandth of the run each"
-        assert len(looks) - looked == pytest.approx(LOOKS * math.log(120.0 / 20.0), rel=0.1)
+    assert clock.cpu_s / 120.0 <= 0.003 and poller.cpu_s == pytest.approx(clock.cpu_s)
+    assert len(looks) * look_s <= 0.015 + 120.0 * 0.001 + look_s and len(looks) >= 150
+    if look_s == 20e-6:
+        early = LOOKS * 0.02
+        assert sum(at < 100.0 + early for at in looks) == pytest.approx(LOOKS, rel=0.1), "50 a second at first"
+        assert len(looks) == pytest.approx(LOOKS + LOOKS * math.log(120.0 / early), rel=0.15), "ever fewer later"
+    if not reading_s:
+        assert len(readings) == pytest.approx(240, abs=5), "what is cheap is read twice a second"
+
+
+def test_one_dear_look_slows_a_run_down_for_a_moment() -> None:
+    """A garbage collection may fall into any."""
+    clock = Clock()
+    looks: list[float] = []
+
+    def look(_: float) -> None:
+        looks.append(clock.now_s)
+        clock.work(0.02 if len(looks) == 20 else 2e-5)
+
+    poller, _, _ = poller_of(clock, sampler=look)
+    turn(poller, clock, 60.0)
+    assert max(later - earlier for earlier, later in pairwise(looks)) < 0.7 and len(looks) > 400
 
 
 def test_the_looks_are_not_periodic_and_the_users_random_state_stands_still() -> None:
     clock = Clock()
     state = random.getstate()
-    poller, _, _ = poller_of(clock, sampler=lambda _: None, period_s=60.0)
+    poller, _, _ = poller_of(clock, sampler=lambda _: None)
     waits = []
     for _ in range(50):
-        waits.append(poller.tick())
+        poller.tick()
+        waits.append(poller._next_look_s - clock.now_s)
         clock.now_s += waits[-1] + 1e-9
     assert random.getstate() == state
     assert len(set(waits)) > 40
@@ -203,7 +218,7 @@ def test_a_sampler_that_fails_is_taken_off_and_the_probes_go_on() -> None:
     poller.open()
     turn(poller, clock, 0.9)
     poller.close()
-    assert notes == ["The line costs stop here: no frame"] and len(readings) == 2
+    assert notes == ["Line timings stopped: no frame. Other measurements go on."] and len(readings) == 2
 
 
 def test_the_thread_reads_at_start_and_at_stop_and_is_gone_then() -> None:
@@ -213,9 +228,7 @@ def test_the_thread_reads_at_start_and_at_stop_and_is_gone_then() -> None:
         [("source", source.probe)],
         lambda metric, at, value: read.set(),
         note=lambda text: pytest.fail(text),
-        period_s=60.0,
         sampler=lambda _: looked.set(),
-        sampler_period_s=0.001,
     )
     poller.start()
     thread = next(one for one in threading.enumerate() if one.name == "gpu_doctor-poller")
@@ -280,7 +293,7 @@ def test_a_finalizer_that_falls_to_the_thread_is_waited_for() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_may_stop_it_without_waiting_for_anything() -> None:
-    poller = Poller([], lambda *_: None, note=print, sampler=lambda _: None, sampler_period_s=1e-4)
+    poller = Poller([], lambda *_: None, note=print, sampler=lambda _: None)
     poller.start()
     children = []
     try:

@@ -106,7 +106,7 @@ class Checks:
         plan = Plan(samples=self.samples, folder=str(tmp_path))
         _, case = self.under_the_magic(plan)
         steps = case.recordings[0].steps
-        parts = {phase: np.nan_to_num(getattr(steps, f"{phase}_s")) for phase in (*PHASES, "other")}
+        parts = {phase: np.nan_to_num(getattr(steps, f"{phase}_s")) for phase in (*PHASES, "other", "ours")}
         np.testing.assert_allclose(sum(parts.values()), steps.wall_s, rtol=1e-6)
         # The model is looked for in the first step: its forward is not heard yet, and what was pulled before it is.
         seconds, first = plan.hand.seconds, plan.hand.first

@@ -21,7 +21,7 @@ from gpu_doctor.capture.events import (
     WAITING,
     call_code,
 )
-from gpu_doctor.capture.spans import Source
+from gpu_doctor.capture.sources import Pulled, Source
 from gpu_doctor.capture.step_clock import StepClock
 from gpu_doctor.capture.step_table import DEVICE_COLUMNS, StepTable
 from gpu_doctor.recording import PHASES, Steps
@@ -50,13 +50,17 @@ class Bench:
             self.ends.append(step.end_ns)
         self.clock.steps.clear()
 
-    def pull(self, source: Source, wait: float = 1, samples: float = 8, grad: bool = True) -> None:
+    def source(self, pulled: Pulled) -> Source:
+        """What the clock knows of an iterator."""
+        return self.clock.sources.of(pulled, self.now)
+
+    def pull(self, source: Pulled, wait: float = 1, samples: float = 8, grad: bool = True) -> None:
         self.note(CPU, self.now // 2)
         self.note(NEXT if grad else NEXT_BLIND, source)
         self.spend(wait)
         self.note(BATCH, samples)
 
-    def exhaust(self, source: Source, wait: float = 0) -> None:
+    def exhaust(self, source: Pulled, wait: float = 0) -> None:
         self.note(CPU, self.now // 2)
         self.note(NEXT, source)
         self.spend(wait)

@@ -25,4 +25,4 @@ class Faster(InKernel):
 def _twice_as_fast(found: Effect) -> Effect:
     if found.outcome not in ("completed", "budget-reached"):
         return found
-    return replace(found, verdict="faster", speedup=2.0, low=1.9, high=2.1, reason="", loss_verdict="equal")
+    return replace(found, verdict="faster", speedup=2.0, low=1.9, high=2.1, reason="", loss_verdict="same")

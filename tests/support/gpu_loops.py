@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording import DeviceSetup, Fetch, LoaderSetup, Metric, Recording, Series, Setup
 from gpu_doctor.recording.setup import Traffic
+from tests.support.iterators import iterator
 from tests.support.recordings import KEY
 from tests.support.simulated_device import MS, Noted, SimulatedDevice
 
@@ -134,7 +134,7 @@ class Loader:
 
 def play(device: Stream, work: Work, way: Way, told: Any) -> None:
     """Runs the loop on the device; `told` hears of it as a recorder's log would."""
-    loader, source = Loader(work, way), Source()
+    loader, source = Loader(work, way), iterator()
     for _ in range(STEPS):
         for _ in range(work.micro):
             told.ask(source)

@@ -62,6 +62,7 @@ LOOPS: Final[dict[str, Loop]] = {
     "arrays": loops_apart.arrays,
     "arrays accumulated": loops_apart.arrays_accumulated,
     "arrays with evaluation": loops_apart.arrays_with_evaluation,
+    "async generator": loops_apart.async_generator,
     "one batch": loops_apart.one_batch,
     "gan on one batch": loops_apart.gan_on_one_batch,
     "functional": evaluated.functional,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import torch
@@ -73,8 +75,8 @@ def arrays_accumulated(t: Truth) -> None:
 def arrays_with_evaluation(t: Truth) -> None:
     """The same with an `estimate_loss` every 4 steps, in the manner of nanoGPT.
 
-    The evaluation lasts from `model.eval()` to `model.train()`: what is drawn in between is the evaluation's, and what
-    is drawn for the training after it is `other`.
+    The evaluation lasts from its first forward to the training's next event. So what is drawn before that forward is
+    `other`, as much as is drawn for the training before that event.
     """
     model = net(t)
     optimizer = sgd(model)
@@ -97,6 +99,27 @@ def arrays_with_evaluation(t: Truth) -> None:
         learn(t, model, optimizer, x, y)
         if i % 4 == 3:
             estimate_loss()
+
+
+def async_generator(t: Truth) -> None:
+    """Batches of an `async for`, in an event loop of the cell's own: awaiting one is `other`, as drawing it is."""
+
+    async def given() -> AsyncIterator[tuple[torch.Tensor, torch.Tensor]]:
+        for i in range(14):
+            await asyncio.sleep(0)
+            yield get_batch(t) if i else get_batch(Truth())
+
+    async def train() -> None:
+        model = net(t)
+        optimizer, batches = sgd(model), given()
+        optimizer.zero_grad()
+        x, y = await anext(batches)
+        t.start()
+        learn(t, model, optimizer, x, y)
+        async for x, y in batches:
+            learn(t, model, optimizer, x, y)
+
+    asyncio.run(train())
 
 
 def one_batch(t: Truth) -> None:

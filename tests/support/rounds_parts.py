@@ -24,9 +24,7 @@ class Cluster:
         self.left: dict[str, int] = {}
         self.cancelled: list[str] = []
 
-    def remote(
-        self, luggage: Any, key: str, against: Any, settings: Any, steps: int, seconds: float, nudges: bool, made: int
-    ) -> str:
+    def remote(self, luggage: Any, key: str, against: Any, settings: Any, steps: int, seconds: float, made: int) -> str:
         workers = settings["num_workers"]
         assert made == self.sent.count(workers), "which of its pairs this is, as the sides take turns"
         self.sent.append(workers)

@@ -40,16 +40,15 @@ from gpu_doctor.capture.gpu.clock import QuietClock
 from gpu_doctor.capture.gpu.marks import MarkReader
 from gpu_doctor.capture.gpu.windows import DeviceWindows
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.spans import Source
+from gpu_doctor.capture.sources import Pulled
 from gpu_doctor.recording import Recording
+from tests.support.iterators import iterator
 
 MS: Final = 1_000_000
 QUERY_NS: Final = 1_000
 """To ask a stream whether it has run empty takes about a microsecond."""
 MARK_NS: Final = 3_000
 """So does an event that is recorded, with the Python around it, three times over."""
-EVENT_NS: Final = 1_000.0
-"""And an event that is noted."""
 FOLD_NS: Final = 20_000
 FOLD_EVENT_NS: Final = 2_000
 """Folding our log takes so long, and for each event in it: 0.15 ms a step were measured on a CPU."""
@@ -178,8 +177,6 @@ class SimulatedDevice:
         """A recorder on this clock, whose folding takes the host its time."""
         found = Recorder(clock=lambda: self.now, sync_measured=True, **options)
         found.facts.update(device="cuda:0", usable_cores=CORES, os_cores=int(CORES))
-        if self.virtual:
-            found._event_ns = EVENT_NS  # not what this machine took for one, which is busy or not
         take: Callable[[list[Any]], None] = found._take
 
         def taken(events: list[Any]) -> None:
@@ -335,7 +332,7 @@ class Noted:
     def __init__(self, recorder: Recorder, device: SimulatedDevice | None = None) -> None:
         """Args: recorder: whose log it is. device: steps are marked on it, as the tap `gpu_clock` would."""
         self.recorder, self.log = recorder, recorder.log
-        self.source = Source()
+        self.source = iterator()
         """Of the batches, where no other is named."""
         if device is not None:
             recorder.marks = MarkReader(QuietClock(device, None, recorder.clock), recorder.table, recorder.clock)
@@ -346,7 +343,7 @@ class Noted:
         if now >= self.log.due_ns or len(self.log.events) >= self.log.due:
             self.recorder.fold(now)
 
-    def ask(self, source: Source | None = None, grad: bool = True) -> None:
+    def ask(self, source: Pulled | None = None, grad: bool = True) -> None:
         """The loop asks a loader for its next batch."""
         log = self.log
         if log.marker is not None:
@@ -367,12 +364,12 @@ class Noted:
         if self.recorder.marks is not None:  # the tap on copies is up where there is a device
             self.log.note((BATCH_AT, self.log.clock(), frozenset()))
 
-    def pull(self, source: Source | None = None, grad: bool = True, samples: float = 8.0) -> None:
+    def pull(self, source: Pulled | None = None, grad: bool = True, samples: float = 8.0) -> None:
         """It is asked for and there at once."""
         self.ask(source, grad)
         self.batch(samples)
 
-    def exhaust(self, source: Source | None = None, grad: bool = True) -> None:
+    def exhaust(self, source: Pulled | None = None, grad: bool = True) -> None:
         """It is asked for, and there is none any more."""
         self.ask(source, grad)
         if self.log.marker is not None:
@@ -397,15 +394,14 @@ class Noted:
 
     def backward(self, loss: object = None) -> None:
         """A backward begins, of a loss that is kept where it is time for one."""
+        number = None
         if loss is not None and self.log.steps >= self.log.loss_at:
-            self.recorder.loss_kept()
-        else:
-            loss = None
+            number = self.recorder.keep_loss(loss)
         if not self.log.pulled:
             self.log.steps += 1
-        self.gradient(GRADIENT, loss)
+        self.gradient(GRADIENT, number)
 
-    def gradient(self, code: int = DIFFERENTIATE, loss: object = None) -> None:
+    def gradient(self, code: int = DIFFERENTIATE, loss: int | None = None) -> None:
         """Gradients are made by `torch.autograd.grad` (GRADIENT if those of a whole model are)."""
         log = self.log
         now = log.clock()

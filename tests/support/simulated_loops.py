@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpu_doctor.capture.events import BY_HAND
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording import Recording
+from tests.support.iterators import iterator
 from tests.support.simulated_device import MS, Noted, SimulatedDevice
 
 
@@ -53,7 +54,7 @@ class Loop:
         device = device or SimulatedDevice()
         recorder = recorder or device.recorder()
         device.mark_cost_ms = self.mark_cost
-        loop, source = Noted(recorder, device), Source()
+        loop, source = Noted(recorder, device), iterator()
         for i in range(self.steps):
             loop.ask(source)
             device.fetch(self.wait)
@@ -85,7 +86,7 @@ class Loop:
             loop.awaits(device)
 
     def _evaluate(self, device: SimulatedDevice, loop: Noted) -> None:
-        held_out, grad = Source(), self.evaluates.startswith("careless")
+        held_out, grad = iterator(), self.evaluates.startswith("careless")
         loads = not self.evaluates.endswith("held")
         for _ in range(self.evaluation_batches):
             if loads:
@@ -133,9 +134,9 @@ class Plain(Loop):
         """Runs it; `wait` is of the loader or, without one, the time in which the loop makes its batch."""
         device = device or SimulatedDevice()
         recorder = recorder or device.recorder()
-        recorder.step_clock.alone = lambda: True
+        recorder.log.note((BY_HAND, recorder.clock(), True))
         device.mark_cost_ms = self.mark_cost
-        loop, source = Noted(recorder, device), Source()
+        loop, source = Noted(recorder, device), iterator()
         loads, learns = self.how in ("inference", "own", "functional"), self.how != "inference"
         for _ in range(self.steps):
             if loads:

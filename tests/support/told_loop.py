@@ -19,13 +19,13 @@ def phase_now(recorder: Recorder) -> int:
     """What the training thread, which calls this, is in."""
     recorder.fold()
     clock = recorder.step_clock
-    return EVALUATION if clock._span.evaluation else clock._phases[-1]
+    return EVALUATION if clock.open.span.evaluation else clock._phases[-1]
 
 
 def open_spans(recorder: Recorder) -> list[Span]:
     """The spans of the step that is open, those of an evaluation among them; called on the training thread."""
     recorder.fold()
-    return list(recorder.step_clock._spans)
+    return list(recorder.step_clock.open.spans)
 
 
 def billed_ns(recorder: Recorder, phase: int) -> int:

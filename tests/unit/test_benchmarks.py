@@ -6,17 +6,31 @@ import numpy as np
 import pytest
 
 from benchmarks import overhead
-from benchmarks.contenders import MLP, OFF
+from benchmarks.contenders import GPUPROF, MLP, OFF, Spent
 from benchmarks.panel.looks import CPU, WALL, mean_within, nobodys, taken
 from benchmarks.panel.row import Row, table
 
 
 def test_a_turn_is_compared_with_the_bare_loop_of_the_same_turn() -> None:
-    bare, watched = [(100.0, 50.0), (200.0, 60.0), (300.0, 70.0)], [(110.0, 51.0), (230.0, 62.0), (320.0, 73.0)]
-    row = overhead.Row(MLP, OFF, bare_us=bare, us=watched)
-    assert row.over(0) == [10.0, 20.0, 30.0]
-    assert row.over(1) == [1.0, 2.0, 3.0]
-    assert row.line().split()[-9:] == ["20.0", "10.0", "30.0", "1.100", "2.0", "1.0", "3.0", "1.033", "3"]
+    nan = float("nan")
+    bare = [Spent(wall * 1e-6, cpu * 1e-6, cpu * 1e-6, nan, nan) for wall, cpu in ((100, 50), (200, 60), (300, 70))]
+    spent = [Spent(wall * 1e-6, cpu * 1e-6, cpu * 1e-6, 1e-6, nan) for wall, cpu in ((110, 51), (230, 62), (320, 73))]
+    row = overhead.Row(MLP, OFF, bare, spent)
+    assert row.over_us("wall_s") == pytest.approx([10.0, 20.0, 30.0])
+    assert row.over_us("cpu_s") == pytest.approx([1.0, 2.0, 3.0])
+    assert row.least_us("wall_s") == pytest.approx(10.0)
+    assert row.line().split()[-12:] == [
+        *("60.0", "2.0", "1.0", "3.0", "1.0", "2.0", "20.0", "1.0", "-", "0.50", "-", "3")
+    ]
+
+
+def test_an_aim_says_whether_it_is_kept() -> None:
+    def row(tool: str, us: float, ours_us: float) -> overhead.Row:
+        bare, spent = (Spent(one, one, one, float("nan"), ours_us * 1e-6) for one in (1e-4, 1e-4 + us * 1e-6))
+        return overhead.Row(MLP, tool, [bare], [spent])
+
+    said = overhead.verdicts([row(OFF, 20.0, 15.0), row(GPUPROF, 100.0, float("nan"))])
+    assert [line.split()[-1] for line in said] == ["kept", "kept", "missed"]
 
 
 def test_a_row_of_the_panels_table_says_whether_its_aim_is_kept() -> None:

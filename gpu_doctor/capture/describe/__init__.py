@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from gpu_doctor.capture.describe.forked import FORKED_THREADS as FORKED_THREADS
     from gpu_doctor.capture.describe.loader_limits import MULTIPROCESSING_CONTEXT as MULTIPROCESSING_CONTEXT
     from gpu_doctor.capture.describe.loader_limits import refusal as refusal
     from gpu_doctor.capture.describe.loaders import AnyLoader as AnyLoader
@@ -15,23 +14,9 @@ if TYPE_CHECKING:
     from gpu_doctor.capture.describe.models import compiles_itself as compiles_itself
     from gpu_doctor.capture.describe.names import named as named
 
-__all__ = [
-    "FORKED_THREADS",
-    "MULTIPROCESSING_CONTEXT",
-    "AnyLoader",
-    "batch_size_of",
-    "compiles_itself",
-    "loaders",
-    "models",
-    "named",
-    "refusal",
-    "written_batch",
-]
-
 # Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
 _FACE: Final = {
     "AnyLoader": "loaders",
-    "FORKED_THREADS": "forked",
     "MULTIPROCESSING_CONTEXT": "loader_limits",
     "batch_size_of": "loaders",
     "compiles_itself": "models",
@@ -39,6 +24,7 @@ _FACE: Final = {
     "refusal": "loader_limits",
     "written_batch": "loaders",
 }
+__all__ = ["loaders", "models", *_FACE]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,17 +18,11 @@ from gpu_doctor.recording.setup import AttentionCalls
 
 MOST_OPERATIONS: Final = 20_000
 """A graph is looked through so far: some 20 ms."""
-BY_HAND: Final = "by hand"
-KERNELS: Final = {
-    "ScaledDotProductFlashAttentionBackward": "flash",
-    "ScaledDotProductCudnnAttentionBackward": "cudnn",
-    "ScaledDotProductEfficientAttentionBackward": "efficient",
-    "ScaledDotProductFlashAttentionForCpuBackward": "cpu",
-    "SafeSoftmaxBackward": "math",
-    "SoftmaxBackward": BY_HAND,
-}
-"""Operation -> the kernel of attention that it belongs to. SafeSoftmax is that of `scaled_dot_product_attention` by
-separate operations (torch 2.5 and later; before, that way is not told from attention by hand)."""
+FUSED: Final = "ScaledDotProduct"
+"""How the names begin of the operations that compute attention by one kernel."""
+SEPARATE: Final = {"SafeSoftmaxBackward": "math", "SoftmaxBackward": "by hand"}
+"""Softmax -> the attention that it belongs to where it stands between two products. SafeSoftmax is that of
+`scaled_dot_product_attention` (torch 2.5 and later; before, that is not told from attention by hand)."""
 PRODUCTS: Final = {"BmmBackward": 0, "BaddbmmBackward": 1}
 """Products of matrices for each sample and head -> which of their inputs is the first factor."""
 LAYERS: Final = ("MmBackward", "AddmmBackward")
@@ -60,57 +54,37 @@ def backward_graph(results: Any, since: int | None = None) -> BackwardGraph:
         since: autograd's number of the operation after which `newer` counts.
     """
     nodes, _ = behind(results, MOST_OPERATIONS)
-    found, calls, weights = {}, Counter[AttentionCalls](), _weights(nodes)
-    for node in nodes:
-        if name_of(node) == LEAF:
-            found[id(node.variable)] = node.variable
-        kernel = KERNELS.get(name_of(node))
-        call = _call(node, kernel) if kernel and (kernel != BY_HAND or node in weights) else None
-        if call is not None:
-            calls[call] += 1
-    attention = tuple(replace(one, calls=number) for one, number in calls.most_common())
+    leaves = {id(node.variable): node.variable for node in nodes if name_of(node) == LEAF}
     packed = any(word in name_of(node) for node in nodes for word in PACKS)
-    return BackwardGraph(tuple(found.values()), len(nodes), attention, packed, made_since(nodes, since))
+    return BackwardGraph(tuple(leaves.values()), len(nodes), _attention(nodes), packed, made_since(nodes, since))
 
 
-def _call(node: Any, kernel: str) -> AttentionCalls | None:
-    """One attention as its node tells it; None where the shape is not the usual (sample, head, token, size)."""
-    shape = shape_of(node)
-    if kernel == BY_HAND and len(shape) == 3:  # samples and heads in one dimension
+def _attention(nodes: Iterable[Any]) -> tuple[AttentionCalls, ...]:
+    """Calls of fused kernels, and softmaxes between two products, the most frequent kind first."""
+    calls = Counter[AttentionCalls]()
+    softmaxes = set[Any]()
+    for node in nodes:
+        name = name_of(node)
+        if name.startswith(FUSED) and len(shape := shape_of(node)) == 4:
+            samples, heads, queries, size = shape
+            calls[AttentionCalls("fused", 0, samples, heads, queries, queries, size, dtype_of(node))] += 1
+        elif name in PRODUCTS:  # of the softmax with the values; dropout and the like may lie between them
+            factors = (one for factor, _ in node.next_functions for one in _back(factor))
+            softmaxes.update(one for one in factors if name_of(one) in SEPARATE)
+    calls.update(call for one in softmaxes if (call := _separate(one)) is not None)
+    return tuple(replace(one, calls=number) for one, number in calls.most_common())
+
+
+def _separate(softmax: Any) -> AttentionCalls | None:
+    """The attention of a softmax over a product; None where none is near, or its shape is not the usual one."""
+    shape = shape_of(softmax)
+    if len(shape) == 3:  # samples and heads in one dimension
         shape = shape[0], 1, *shape[1:]
-    if len(shape) != 4:
+    product = next((one for one in _back(softmax) if name_of(one) in PRODUCTS), None)
+    if product is None or len(shape) != 4:
         return None
-    samples, heads, queries, last = shape
-    if kernel in ("math", BY_HAND):  # of its softmax, the last dimension is the keys
-        size = _head_size(node)
-        if kernel == BY_HAND and size is None:
-            return None
-        return AttentionCalls(kernel, 0, samples, heads, queries, last, size, dtype_of(node))
-    key = shape_of(*node.next_functions[1]) if len(node.next_functions) > 1 else ()
-    keys = key[2] if len(key) == 4 else queries
-    return AttentionCalls(kernel, 0, samples, heads, queries, keys, last, dtype_of(node))
-
-
-def _weights(nodes: Iterable[Any]) -> set[Any]:
-    """Softmaxes whose result is multiplied with values, dropout and the like between them."""
-    return {
-        one
-        for node in nodes
-        if name_of(node) in PRODUCTS
-        for factor, _ in node.next_functions
-        for one in _back(factor)
-        if name_of(one) == "SoftmaxBackward"
-    }
-
-
-def _head_size(node: Any) -> int | None:
-    """Of a softmax of a product: the inner dimension of that product; None where there is none near."""
-    for one in _back(node):
-        at = PRODUCTS.get(name_of(one))
-        if at is not None:
-            shape = shape_of(*one.next_functions[at])
-            return shape[-1] if shape else None
-    return None
+    size = shape_of(*product.next_functions[PRODUCTS[name_of(product)]])[-1:]
+    return AttentionCalls(SEPARATE[name_of(softmax)], 0, *shape, size[0] if size else None, dtype_of(softmax))
 
 
 def _back(node: Any) -> Iterator[Any]:

@@ -64,6 +64,10 @@ def sample_count(batch: Any) -> float:
 
 
 def _sample_count(batch: Any) -> float:
+    if type(batch) is tuple and batch:  # the arguments of a model, as a rule: asked in every step without a loader
+        first = batch[0]
+        if isinstance(first, torch.Tensor) and first.dim():
+            return float(first.size(0))
     if isinstance(batch, torch.Tensor):
         return float(batch.size(0)) if batch.dim() else 1.0  # a nested tensor has no shape as a whole
     if not isinstance(batch, (Mapping, list, tuple)):

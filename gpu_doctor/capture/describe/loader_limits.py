@@ -18,14 +18,11 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor.capture.describe.forked import FORKED_THREADS
 from gpu_doctor.capture.describe.sharding import OBJECT_DEPTH, can_be_read, draws_at_random, parts
 from gpu_doctor.capture.describe.sharding import shards_itself as shards_itself
 from gpu_doctor.machine import start_method
 
-KNOBS_ON_LOADERS: Final = (
-    *("num_workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers", "worker_threads"),
-)
+KNOBS_ON_LOADERS: Final = (*("num_workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers"),)
 _GUARD: Final = re.compile(r"""__name__\s*==\s*["']__main__|["']__main__["']\s*==\s*__name__""")
 _HANDLES: Final = frozenset({"_thread", "_socket", "socket", "sqlite3", "_sqlite3", "h5py._hl.files", "lmdb"})
 """Where types come from whose objects are bound to the process: locks, connections, open databases."""
@@ -63,8 +60,6 @@ def refusal(loader: Any, knob: str, value: Any = None) -> str:
         return _num_workers(loader, values, value)
     if value is not None and int(values.get("num_workers", 0)) == 0 and bool(value):
         return f"{knob} needs worker processes: set num_workers above 0 first."
-    if knob == "worker_threads" and value is not None and int(value) > 1 and start_method_of(loader) == "fork":
-        return FORKED_THREADS
     return ""
 
 

@@ -7,7 +7,7 @@ a compiled model into several graphs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final
 
 from torch import Tensor, nn
@@ -23,23 +23,24 @@ _KIND: Final = "_modules"
 _BOXES: Final = tuple(name for one in FRAMEWORKS for name in one.boxes)
 
 
-def outermost(namespace: Mapping[str, Any] | None, parameters: Iterable[Tensor] | None = None) -> list[nn.Module]:
+def outermost(
+    namespace: Mapping[str, Any] | None, parameters: Iterable[Tensor] | None = None, known: Container[int] = ()
+) -> list[nn.Module]:
     """The modules to which names lead (see `names.named`) and which none of them contains; of a mere box, those in it.
 
     Args:
         namespace: the names that the loop runs with; None = none.
         parameters: what the optimizers step; None or empty = all parameters.
+        known: ids of modules that are not wanted, nor gone through.
 
     Returns:
         Modules that hold at least one of `parameters` (or any parameter at all), each once, in the order found.
     """
-    return holding([one for one in named(namespace, nn.Module) if _KIND in vars(one)], parameters)
-
-
-def holding(modules: Iterable[nn.Module], parameters: Iterable[Tensor] | None = None) -> list[nn.Module]:
-    """Those of some modules that none of the others contains and that hold one of `parameters`; see `outermost`."""
     wanted = {id(parameter) for parameter in parameters or ()}
-    return [module for module in _outermost_of(list(modules)) if _holds(module, wanted)]
+    named_ones = [one for one in named(namespace, nn.Module) if _KIND in vars(one)]
+    found = [one for one in unboxed(named_ones) if id(one) not in known]
+    inner = {id(part) for module in found for part in module.modules() if part is not module}
+    return [module for module in found if id(module) not in inner and _holds(module, wanted)]
 
 
 def described(modules: Iterable[nn.Module], parameters: Iterable[Tensor] | None = None) -> dict[str, Any]:
@@ -75,15 +76,11 @@ def compiles_itself(module: nn.Module) -> bool:
     return type(module).__name__ == "OptimizedModule" or getattr(call, OURS, call) is not None
 
 
-def _outermost_of(modules: list[nn.Module]) -> list[nn.Module]:
-    inner = {id(child) for module in modules for part in module.modules() for child in vars(part)[_KIND].values()}
-    return _unboxed([module for module in modules if id(module) not in inner])
-
-
-def _unboxed(modules: list[nn.Module]) -> list[nn.Module]:
+def unboxed(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    """The modules, each once; in the place of those that only hold others, what is in them."""
     found: dict[int, nn.Module] = {}
     for module in modules:
-        inside = _unboxed([part for part in vars(module)[_KIND].values() if part is not None]) if _boxes(module) else []
+        inside = unboxed(part for part in vars(module)[_KIND].values() if part is not None) if _boxes(module) else []
         for one in inside or [module]:
             found.setdefault(id(one), one)
     return list(found.values())

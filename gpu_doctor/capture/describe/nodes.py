@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
@@ -12,14 +11,6 @@ from torch import Tensor
 LEAF: Final = "AccumulateGrad"
 MOST_RESULTS: Final = 8
 """Of a forward: loss and logits come first, caches last."""
-VIEWS: Final = tuple(
-    f"{name}Backward"
-    for name in (
-        *("View", "UnsafeView", "ReshapeAlias", "Transpose", "T", "Permute", "Expand", "Squeeze", "Unsqueeze"),
-        *("Select", "Slice", "Split", "SplitWithSizes", "Unbind", "Chunk", "Alias", "AsStrided", "Detach"),
-    )
-)
-"""Operations whose result takes no memory of its own."""
 
 
 def behind(results: Any, most: int) -> tuple[list[Any], bool]:
@@ -57,27 +48,16 @@ def name_of(node: Any) -> str:
     return type(node).__name__.rstrip("0123456789")
 
 
-def is_view(node: Any) -> bool:
-    """Whether its result takes no memory of its own."""
-    return name_of(node).endswith(VIEWS)
+def shape_of(node: Any, number: int = 0) -> tuple[int, ...]:
+    """The shape of one of an operation's results, the first if not said otherwise.
 
-
-def results_of(node: Any) -> tuple[Any, ...] | None:
-    """Shape and dtype of each result of an operation; private to torch: None where it has no such thing.
-
-    Nor of nested tensors: they have no shape, or one that is no number.
+    Empty where torch, whose private name this is, has none, or where it is no number: nested tensors.
     """
     try:
-        found = tuple(node._input_metadata)
-        return found if all(type(math.prod(one.shape)) is int for one in found) else None
-    except (AttributeError, RuntimeError):
-        return None
-
-
-def shape_of(node: Any, number: int = 0) -> tuple[int, ...]:
-    """Of one of its results, the first if not said otherwise; empty where that is not told."""
-    results = results_of(node) or ()
-    return tuple(results[number].shape) if number < len(results) else ()
+        shape = tuple(node._input_metadata[number].shape)
+    except (AttributeError, IndexError, RuntimeError):
+        return ()
+    return shape if all(type(one) is int for one in shape) else ()
 
 
 def dtype_of(node: Any) -> str:

@@ -1,8 +1,7 @@
 """Which tensors of a batch hold samples of different lengths that were padded to one, and how long each of them is.
 
-Exact where the batch has a mask; else told by the numbers: rows that end (or begin) in a run of one value that hardly
-occurs elsewhere. Tokens are whole numbers in two dimensions; of features a step of time is padding where all are 0.
-Only tensors in the CPU's memory are read, as numpy sees them.
+Exact where the batch has a mask; else told by the tokens, whole numbers in two dimensions: rows that end (or begin) in
+a run of one value that hardly occurs elsewhere. Only tensors in the CPU's memory are read, as numpy sees them.
 """
 
 from __future__ import annotations
@@ -60,33 +59,28 @@ def cpu_tensors(batch: Any) -> list[tuple[str, torch.Tensor]]:
 
 def padded_in(tensors: list[tuple[str, torch.Tensor]]) -> list[Padded]:
     """Those that are padded, one for each size: what has the size of a mask, or of the first tokens, goes with it."""
-    arrays = [(name, array) for name, one in tensors if _readable(one) and (array := _array(one)) is not None]
+    arrays = [(name, array) for name, one in tensors if (array := _whole_numbers(one)) is not None]
     found: list[Padded] = []
     known: set[tuple[int, ...]] = set()
     for name, one in arrays:
-        if MASK.search(name) and one.ndim == 2 and one.shape not in known and _is_mask(one):
+        if MASK.search(name) and one.shape not in known and _is_mask(one):
             known.add(one.shape)
             real = one == 0 if OF_PADDING.search(name) else one != 0
             found.append(Padded(name, name, one.shape[1], _extents(real)))
     for name, one in arrays:
-        size, whole = one.shape, one.dtype.kind in "iu"
-        if size[:2] in known or (whole and (one.ndim != 2 or NO_TOKENS.search(name))):
+        if one.dtype.kind == "b" or one.shape in known or NO_TOKENS.search(name):
             continue
-        if whole:
-            known.add(size)
-        seen = _of_tokens(name, one) if whole else _of_features(name, one)
+        known.add(one.shape)
+        seen = _of_tokens(name, one)
         found += [seen] if seen is not None else []
     return found
 
 
-def _readable(one: torch.Tensor) -> bool:
-    if one.dim() < 2 or not 0 < one.numel() <= MOST_NUMBERS or one.requires_grad or one.is_conj() or one.is_neg():
-        return False
-    return one.dtype is not torch.bfloat16 and not one.is_quantized and not one.is_complex()
-
-
-def _array(one: torch.Tensor) -> Array | None:
-    """The tensor's memory; `numpy()` would forbid its owner to resize it. None where numpy takes no such numbers."""
+def _whole_numbers(one: torch.Tensor) -> Array | None:
+    """The memory of rows of whole numbers; `numpy()` would forbid its owner to resize it. None for any other tensor."""
+    other = one.is_floating_point() or one.is_complex() or one.is_quantized
+    if other or one.dim() != 2 or one.shape[1] < SHORTEST or not 0 < one.numel() <= MOST_NUMBERS:
+        return None
     try:
         array: Array = np.from_dlpack(one)
     except (BufferError, RuntimeError, TypeError):
@@ -95,14 +89,10 @@ def _array(one: torch.Tensor) -> Array | None:
 
 
 def _is_mask(one: Array) -> bool:
-    if one.dtype.kind == "b":
-        return bool(one.shape[1] >= SHORTEST)
-    return one.dtype.kind in "iu" and one.shape[1] >= SHORTEST and one.min() >= 0 and one.max() <= 1
+    return bool(one.dtype.kind == "b" or (one.min() >= 0 and one.max() <= 1))
 
 
 def _of_tokens(name: str, rows: Array) -> Padded | None:
-    if rows.shape[1] < SHORTEST:
-        return None
     for turned in (rows, rows[:, ::-1]):
         values, counts = np.unique(turned[:, -1], return_counts=True)
         value = values[counts.argmax()]
@@ -110,23 +100,6 @@ def _of_tokens(name: str, rows: Array) -> Padded | None:
             lengths = _lengths(turned != value)
             if lengths is not None:
                 return Padded(name, str(value), rows.shape[1], lengths)
-    return None
-
-
-def _of_features(name: str, one: Array) -> Padded | None:
-    """Time is the last dimension, or the one after the samples; images are left out, but for one-channel spectra."""
-    if one.dtype.kind != "f" or one.ndim > 4 or (one.ndim == 4 and one.shape[1] != 1):
-        return None
-    for axis in {2: (1,), 3: (2, 1), 4: (3,)}[one.ndim]:
-        others = tuple(at for at in range(1, one.ndim) if at != axis)
-        if one.shape[axis] < SHORTEST:
-            continue
-        last = one.take(-1, axis) != 0
-        if last.reshape(len(one), -1).any(1).mean() > MOST_ROWS_REAL:
-            continue
-        lengths = _lengths((one != 0).any(others))
-        if lengths is not None:
-            return Padded(name, "0", one.shape[axis], lengths)
     return None
 
 

@@ -1,14 +1,13 @@
-"""Whether a frozen model is handed rows that it has seen before, and gives the same for them.
+"""Whether a frozen model is handed rows that it has seen before, and gives the same results for them.
 
-Some rows of the first calls are remembered by a few of their numbers. Where samples are drawn without replacement all
-of them have come once more before one comes a third time; of samples that are augmented few do, or the few variants of
-each come by turns. What comes again must have the same result: with dropout, or with weights that move, it has not.
+64 rows of its first calls are remembered by a few of their numbers, and it is counted how often each comes. Samples
+that each epoch goes through once come equally often, to the end of the run; of samples that are augmented few come
+again, or some more often than others. A row that comes again must have the same result: with dropout it has not.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,100 +21,82 @@ OUTPUTS: Final = 8
 KEPT: Final = 64
 """Rows that are remembered."""
 FEWEST: Final = 8
-ALL: Final = 0.95
-"""Of the remembered rows so many must have come again: a last batch that is left out may have had some."""
-THIRD: Final = 0.1
-"""Once more of them than this have come a third time, the others are not coming as they were."""
-STILL: Final = 3.0
-"""Passes after which the remembered rows must have come again, to the end: samples may be of use for a while only."""
-SHORT: Final = 8.0
-"""Calls that a pass counts as, at least."""
+RARE: Final = 0.05
+"""Part of the remembered rows that may come less often: a last batch that is left out may have had some."""
+EVENLY: Final = 0.75
+"""The others come at least so often as the most frequent one, but for the pass that goes on. Samples that are flipped
+in half of the passes, or drawn with replacement, do not."""
+STILL: Final = 1.5
+"""Passes since a remembered row came last, at most: new samples may have taken the place of the first ones."""
 ALIKE: Final = 1e-4
 ALIKE_HALF: Final = 2e-2
-"""Results may differ by so much of the largest one: batches of another size are summed up in another order."""
+"""Results may differ by so much of the largest one that is remembered: batches of another size are summed up in another
+order."""
 
 Rows = list[torch.Tensor]
+"""Some numbers of each row, one tensor an input."""
 
 
 class _Row:
-    """A remembered row: its result, the step in which it last came, and the calls that it came in."""
+    """A remembered row: its result, the step in which it last came, and how often it came."""
 
-    __slots__ = ("calls", "output", "step")
+    __slots__ = ("output", "step", "times")
 
-    def __init__(self, call: int, step: int, output: npt.NDArray[Any]) -> None:
-        self.output, self.step, self.calls = output, step, [call]
+    def __init__(self, step: int, output: npt.NDArray[Any]) -> None:
+        self.output, self.step, self.times = output, step, 1
 
 
 class Returning:
     """What became of the rows of one model."""
 
     def __init__(self) -> None:
-        self.over = self.found = False
-        """Nothing more is to be looked at; the rows came again, all of them, and so far with the same results."""
-        self.period = float("nan")
-        """Calls from one pass over the samples to the next."""
+        """No row is remembered yet."""
+        self.calls = self.sure = 0
+        """Calls so far, with those that were skipped, and after which of them no row is counted; 0 = all are."""
+        self.differs = False
+        """A row came again with another result."""
         self._rows: dict[bytes, _Row] = {}
-        self._learning = True
+        self._last = 0
+        """The last call in which a remembered row came again; 0 = none has."""
         self._scale = 0.0
-        self._calls = self._last = 0
-        """Which call was looked at last, and the last in which a remembered row came again."""
 
-    def still(self, calls: int) -> bool:
-        """Whether they came again to the end of so many calls."""
-        return self.found and calls - self._last <= STILL * max(self.period, SHORT)
-
-    def add(self, step: int, inputs: Rows, output: torch.Tensor, call: int | None = None) -> None:
+    def add(self, step: int, inputs: Rows, output: torch.Tensor) -> None:
         """A call, in the CPU's memory.
 
         Args:
-            step: of the optimizer, in which it was.
+            step: of the optimizer, in which the call was: within one step the same rows tell nothing.
             inputs: as `rows_of` gives them.
             output: the same of the result.
-            call: which one it is; None = the next.
         """
         names = _names(inputs)
-        self._calls = self._calls + 1 if call is None else call
-        learning = self._learning and len(self._rows) < KEPT
-        if not learning and self._rows.keys().isdisjoint(names):
-            return
-        results = output.float().numpy()
-        self._scale = max(self._scale, float(np.abs(results).max(initial=0.0)))
+        self.calls += 1
         alike = self._scale * (ALIKE_HALF if output.element_size() < 4 else ALIKE)
-        for name, result in zip(names, results, strict=True):
+        for at, name in enumerate(names):
             known = self._rows.get(name)
             if known is not None and known.step != step:
-                known.step, self._learning, self._last = step, False, self._calls
-                if not np.all(np.abs(known.output - result) <= alike):
-                    self.over, self.found = True, False
-                    return
-                if not self.found:
-                    known.calls.append(self._calls)
-        if learning and self._learning:
-            self._remember(step, names, results)
-        if not self.found:
-            self._judge()
+                known.step, known.times, self._last = step, known.times + (not self.sure), self.calls
+                other = np.abs(known.output - output[at].float().numpy()) > alike
+                self.differs = self.differs or bool(other.any())
+        if not self._last and len(self._rows) < KEPT:
+            self._learn(step, names, output.float().numpy())
 
-    def _remember(self, step: int, names: list[bytes], results: npt.NDArray[Any]) -> None:
-        """Rows that are one of a kind in their batch: blank ones tell nothing."""
+    def _learn(self, step: int, names: list[bytes], results: npt.NDArray[Any]) -> None:
+        """Remembers rows that are one of a kind in their batch: blank ones tell nothing."""
+        self._scale = max(self._scale, float(np.abs(results).max(initial=0.0)))
         once = Counter(names)
         for name, result in zip(names, results, strict=True):
             if once[name] == 1 and len(self._rows) < KEPT:
-                self._rows.setdefault(name, _Row(self._calls, step, result))
+                self._rows.setdefault(name, _Row(step, result))
 
-    def _judge(self) -> None:
-        rows = self._rows.values()
-        again = [one for one in rows if len(one.calls) > 1]
-        third = sum(len(one.calls) > 2 for one in rows)
-        if len(rows) < FEWEST or not again:
-            return
-        if len(again) >= ALL * len(rows):
-            gaps = [one.calls[1] - one.calls[0] for one in again]
-            # In an order that is drawn anew they come again in the middle of the second pass, on average.
-            middle = sum(one.calls[1] for one in again) / len(again) / 1.5
-            self.period = float(gaps[0]) if max(gaps) - min(gaps) <= 1 else max(middle, 1.0)
-            self.found = True
-        elif third > max(THIRD * len(rows), 1.0):
-            self.over = True
+    @property
+    def passes(self) -> float:
+        """How often every sample came, on average; 1 where the same ones do not come again and again."""
+        times = sorted(one.times for one in list(self._rows.values()))  # the training thread may add some
+        if self.differs or len(times) < FEWEST:
+            return 1.0
+        evenly = times[int(RARE * len(times))] >= max(2.0, EVENLY * times[-1] - 1.0)
+        passes = sum(times) / len(times) * self.calls / (self.sure or self.calls)
+        return passes if evenly and (self.calls - self._last) * passes <= STILL * self.calls else 1.0
 
 
 def rows_of(one: torch.Tensor, most: int) -> torch.Tensor | None:
@@ -139,11 +120,6 @@ def weights_of(module: torch.nn.Module) -> list[torch.Tensor]:
     some = found[:: max(len(found) // 16, 1)] + found[-1:]
     taken = [(one.detach(), min(NUMBERS, one.numel())) for one in some]
     return [one.as_strided((count,), (one.numel() // count,)).clone() for one, count in taken if count]
-
-
-def same(before: Sequence[torch.Tensor], now: Sequence[torch.Tensor]) -> bool:
-    """Whether none of the weights has changed; waits for a device that they lie on."""
-    return len(before) == len(now) and all(torch.equal(a, b) for a, b in zip(before, now, strict=True))
 
 
 def _channels_last(one: torch.Tensor) -> bool:

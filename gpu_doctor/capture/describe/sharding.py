@@ -1,14 +1,13 @@
 """Whether an iterable-style dataset gives each worker items of its own, read off its code without running any of it.
 
 Python code that shards by worker has to ask `get_worker_info` (or be told by `worker_init_fn`, or draw from something
-that the processes share). So that name is looked for: in `__iter__` and what it calls, by inheritance, in wrapped
-datasets, closures, functions of other modules. What cannot be read (compiled code) is not called a fault.
+that the processes share). So that name is looked for in the methods of the dataset's class and of the datasets that it
+wraps, and in the functions that these methods name. What cannot be read (compiled code) is not called a fault.
 """
 
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
@@ -25,31 +24,23 @@ RANDOM_NAMES: Final = frozenset(
 )
 """A dataset that draws its items at random does not repeat them: torch seeds every worker differently."""
 OBJECT_DEPTH: Final = 4
-_CODE_DEPTH: Final = 4
-_MOST_CODE: Final = 400
-"""Functions read at most; a dataset that reaches more of them than that is not understood anyway."""
-_METHODS: Final = ("__iter__", "__next__", "__init__", "__call__")
+_MOST_WRAPPERS: Final = 4
+"""Decorators, partials and bound methods around a function."""
 
 
 def shards_itself(dataset: Any, worker_init_fn: Any = None) -> bool:
     """True if an iterable-style dataset (or something it is made of) gives each worker items of its own."""
-    if any(_names_one_of(one, None, SHARDING_NAMES) for one in _functions(worker_init_fn)):
+    if any(SHARDING_NAMES & _names(one.__code__) for one in _functions(worker_init_fn)):
         return True
-    for part in parts(dataset, OBJECT_DEPTH):
-        kind = type(part)
-        if kind.__module__.partition(".")[0] in SELF_SHARDING_PACKAGES or hasattr(kind, "apply_sharding"):
-            return True
-        if _kind_names_one_of(kind, SHARDING_NAMES):
-            return True
-        if any(_names_one_of(one, None, SHARDING_NAMES) for one in _functions(part)):
-            return True
-    return False
+    return any(_shards(part) for part in parts(dataset, OBJECT_DEPTH))
 
 
 def draws_at_random(dataset: Any) -> bool:
     """True if items seem to be made from random numbers: every worker then makes others."""
     return any(
-        _kind_names_one_of(type(part), RANDOM_NAMES, ("__iter__", "__next__")) for part in parts(dataset, OBJECT_DEPTH)
+        RANDOM_NAMES & _names(function.__code__)
+        for part in parts(dataset, OBJECT_DEPTH)
+        for function in _methods(type(part), ("__iter__", "__next__"))
     )
 
 
@@ -58,80 +49,56 @@ def can_be_read(dataset: Any) -> bool:
     return isinstance(getattr(type(dataset), "__iter__", None), FunctionType)
 
 
-def _kind_names_one_of(kind: type, names: frozenset[str], methods: tuple[str, ...] = _METHODS) -> bool:
-    found = (function for name in methods for function in _of_class(kind, name))
-    return any(_names_one_of(function, kind, names) for function in found)
+def _shards(part: Any) -> bool:
+    kind = type(part)
+    if kind.__module__.partition(".")[0] in SELF_SHARDING_PACKAGES or hasattr(kind, "apply_sharding"):
+        return True
+    for function in (*_functions(part), *_methods(kind)):
+        names = _names(function.__code__)
+        if SHARDING_NAMES & names:
+            return True
+        if any(SHARDING_NAMES & _names(one.__code__) for one in _called(function, names)):
+            return True
+    return False
 
 
-def _of_class(kind: type, name: str) -> Iterator[FunctionType]:
-    """What stands under a name in a class and in all that it inherits from: `super()` leads there."""
+def _methods(kind: type, names: tuple[str, ...] | None = None) -> Iterator[FunctionType]:
+    """The Python functions of a class and of all that it inherits from, torch's own left out."""
     for one in kind.__mro__:
-        value = vars(one).get(name)
-        if isinstance(value, property):
-            value = value.fget
-        elif isinstance(value, (staticmethod, classmethod)):
-            value = value.__func__
-        yield from _functions(value)
+        for name, value in tuple(vars(one).items()):
+            if names is None or name in names:
+                yield from _functions(value)
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:
     """The Python function behind a value, torch's own left out."""
-    while isinstance(value, (functools.partial, MethodType)):
-        value = value.func if isinstance(value, functools.partial) else value.__func__
+    for _ in range(_MOST_WRAPPERS):
+        if isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, functools.partial):
+            value = value.func
+        elif isinstance(value, (staticmethod, classmethod, MethodType)):
+            value = value.__func__
+        elif isinstance(value, FunctionType):
+            value = vars(value).get("__wrapped__", value)
     if isinstance(value, FunctionType) and not is_torch(value):
         yield value
 
 
-def _names_one_of(
-    function: FunctionType,
-    owner: type | None,
-    wanted: frozenset[str],
-    depth: int = _CODE_DEPTH,
-    seen: set[CodeType] | None = None,
-) -> bool:
-    """True if the function, or one that it names, uses one of the wanted names."""
-    seen = set() if seen is None else seen
-    if function.__code__ in seen or len(seen) >= _MOST_CODE:
-        return False
-    seen.add(function.__code__)
-    names = set(_names(function.__code__))
-    if names & wanted:
-        return True
-    if depth <= 0:
-        return False
-    return any(_names_one_of(one, kind, wanted, depth - 1, seen) for one, kind in _called(function, owner, names))
-
-
-def _called(function: FunctionType, owner: type | None, names: set[str]) -> Iterator[tuple[FunctionType, type | None]]:
-    """The functions that a function may call, as far as its names tell, each with the class that it belongs to."""
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_set(cell)]
-    for value in (*(function.__globals__.get(name) for name in names), *cells):
-        if isinstance(value, type) and value.__module__.partition(".")[0] not in ("torch", "builtins"):
-            yield from ((one, value) for method in _METHODS for one in _of_class(value, method))
+def _called(function: FunctionType, names: set[str]) -> Iterator[FunctionType]:
+    """The Python functions that a function names: of its module, of one that it imports, or of a class of these."""
+    for value in [function.__globals__.get(name) for name in names]:
+        if isinstance(value, type):
+            yield from _methods(value)
         elif isinstance(value, ModuleType) and value.__name__.partition(".")[0] != "torch":
-            yield from ((one, None) for name in names for one in _functions(vars(value).get(name)))
+            yield from (one for name in names for one in _functions(vars(value).get(name)))
         else:
-            yield from ((one, None) for one in _functions(value))
-    for name in names:
-        if owner is not None:
-            yield from ((one, owner) for one in _of_class(owner, name))
-        imported = sys.modules.get(name)  # imported inside of the function
-        if imported is not None and name.partition(".")[0] != "torch":
-            yield from ((one, None) for inner in names for one in _functions(vars(imported).get(inner)))
+            yield from _functions(value)
 
 
-def _is_set(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
+def _names(code: CodeType) -> set[str]:
+    """The names that a function's code uses, those of functions within it too."""
+    return set(code.co_names).union(*(_names(one) for one in code.co_consts if isinstance(one, CodeType)))
 
 
 def parts(root: Any, depth: int, opens: Callable[[Any], bool] = lambda value: True) -> Iterator[Any]:

@@ -1,11 +1,7 @@
-"""The meter around one fetch, and what it costs: clocks, the kernel's counters, the workers' most expensive lines.
+"""The meter around a fetch: clocks, the kernel's counters, the collate, and in workers looks at the lines.
 
-Measured on a virtual machine of 2 cores, hot: one metered in full costs a fetch 3 us more, with the kernel's counters
-14 us (caches cold and other programs beside it: 14 and 50 us). These are read for as many fetches as 0.2 % of the fetch
-time allows, by what reading them costs at the time. In workers most fast fetches are only timed, in a few bytecodes
-that touch little memory, and put down by the next one that is metered in full; all in all that is 1.3 us a fetch hot
-where calls of ours around each were 4.1 us, and with cold caches 13 to 19 us where they were 34 to 47 us (both in turns
-on a busy machine).
+A fetch is metered in full or not at all. Metering measures what it takes itself, and the `Tally` leaves out as many
+fetches as keep that below its share of the fetch time.
 """
 
 from __future__ import annotations
@@ -17,261 +13,216 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
 
-from gpu_doctor.capture.fetch.tally import SLOW_FETCH_S, SlotFile, Tally
+from gpu_doctor.capture.fetch.tally import SlotFile, Tally
 from gpu_doctor.capture.fetch.thread_counters import ThreadCounters
 from gpu_doctor.capture.lines.fetch_sampler import FetchLines
+from gpu_doctor.capture.patching import Patches
 
-COLD: Final = 3.0
-"""What reading the counters on both sides of a fetch costs, over what the first reading takes by the clock: the second
-one finds the caches cold, and so does the code after it (measured on the CPU clock: 2 hot, 3 to 4 around a fetch)."""
 UNDER: Final = "gpu_doctor_under"
 """On a wrapper of ours, what lies under it."""
-
-
-LOOKED_AT_S: Final = 5e-4
-"""Shorter fetches of the training process have no looks of their own: each takes Python's lock from the loop for some
-0.1 ms, 13 us a step of 0.37 ms. Their lines are known from the looks at the whole loop."""
 
 
 class Meter:
     """Where the fetches of a process go now."""
 
-    shortest_s = LOOKED_AT_S
-    """Fetches from this mean length on are looked at."""
-    skips = False
-    """Whether most quick fetches are kept back, their walls alone, until the next other one."""
+    cpu_clock = staticmethod(time.thread_time)
 
-    def __init__(self, thread: Callable[[], int] = get_ident) -> None:
-        """Meters fetches of the thread that `thread` names at that time."""
+    def __init__(
+        self,
+        thread: Callable[[], int] = get_ident,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        on_error: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        """Meters nothing yet.
+
+        Args:
+            thread: gives the id of the thread whose fetches are metered.
+            clock: in ns, for what metering costs.
+            on_error: is called with an error of ours.
+        """
         self.tally: Tally | None = None
-        """None = not metered."""
+        """Takes the fetches; None = they are not metered."""
+        self.clock = clock
+        self.cost_ns = 0
+        """What metering has taken since `off`."""
         self.counters = ThreadCounters()
-        self.plain = False
-        """A fetch runs of which the wall alone is read; or none is metered any more."""
-        self.kept_back: list[Callable[[], None]] = []
-        """Puts the walls of plain fetches down that were kept back, one for each class of fetchers."""
-        self._thread = thread
-        self.on_error: Callable[[Exception], None] = lambda error: None
-        """Hears of an error of ours."""
+        self._thread, self._on_error = thread, on_error
 
-    def broke(self, error: Exception) -> None:
-        """Something of ours raised around a fetch: none is metered any more. Never raises."""
-        self.tally, self.plain = None, True
-        with contextlib.suppress(Exception):
-            self.on_error(error)
+    def off(self) -> int:
+        """Meters no more; returns what metering has taken since it was asked last, in ns."""
+        cost_ns, self.tally, self.cost_ns = self.cost_ns, None, 0
+        return cost_ns
 
-    def take(self) -> Tally | None:
-        """The tally for a fetch that begins; until it is given back there is none (a fetch inside a fetch)."""
+    def begins(self, fetcher: Any) -> MeteredFetch | None:
+        """A fetch begins; None where it is not this meter's. A fetch inside of it is a part of it."""
         tally = self.tally
         if tally is None or get_ident() != self._thread():
             return None
         self.tally = None
-        if tally.lines is not None and tally.mean_s >= self.shortest_s:
-            tally.lines.start()
-            tally.lines.begin()
-        return tally
+        fetch = MeteredFetch(tally)
+        if tally.left > 0:
+            tally.left -= 1
+        else:
+            try:
+                fetch.begin(fetcher, self)
+            except BaseException:
+                fetch.patches.restore()
+                raise
+        return fetch
 
-    def give_back(self, tally: Tally) -> None:
-        """The fetch has ended."""
-        self.tally = tally
-        if tally.lines is not None:
-            tally.lines.end()
+    def ends(self, fetch: MeteredFetch) -> None:
+        """The fetch has returned."""
+        try:
+            if fetch.metered:
+                self.cost_ns += fetch.end(self)
+        finally:
+            self.leave(fetch)
+
+    def leave(self, fetch: MeteredFetch) -> None:
+        """The fetch is over: all is as before it. One that has raised does not count."""
+        fetch.patches.restore()
+        self.tally = fetch.tally
+
+    def broke(self, error: Exception) -> None:
+        """Something of ours raised around a fetch: none is metered any more. Never raises."""
+        self.tally = None
+        with contextlib.suppress(Exception):
+            self._on_error(error)
 
 
 class WorkerMeter(Meter):
-    """The meter of a worker process: all fetches of its main thread go into its slot while the run goes on."""
+    """The meter of a worker process: the fetches of its main thread go into its slot while a run goes on."""
 
-    shortest_s = 0.0
-    skips = True
+    cpu_clock = staticmethod(time.process_time)
 
     def __init__(self, file: SlotFile, slot: int) -> None:
         here = get_ident()
-        super().__init__(lambda: here)
+        super().__init__(lambda: here, on_error=self._fail)
         self._file, self._slot = file, slot
-        self.on_error = lambda error: file.tally(slot).fail()  # the process that trains says so
         self._generation = 0.0
+        self._lines: FetchLines | None = None
+        self._fetching = self._broken = False
 
-    def take(self) -> Tally | None:
+    def begins(self, fetcher: Any) -> MeteredFetch | None:
         """None also when the run is over; a later run finds the workers that stayed by another generation."""
+        if self._fetching or self._broken:
+            return None
         generation = self._file.generation
         if generation != self._generation:
             self._renew(generation)
-        return super().take()
+        fetch = super().begins(fetcher)
+        self._fetching = fetch is not None
+        return fetch
 
-    def give_back(self, tally: Tally) -> None:
-        """Looks go on: whether a fetch runs, they see by themselves."""
-        self.tally = tally
-
-    def end(self) -> None:
-        """The worker ends: nothing of ours is to be seen of it."""
-        with contextlib.suppress(Exception):
-            if self._file.generation == self._generation:
-                for put in self.kept_back:
-                    put()
+    def leave(self, fetch: MeteredFetch) -> None:
+        """The fetch is over. Looks go on: whether a fetch runs, they see by themselves."""
+        self._fetching = False
+        super().leave(fetch)
 
     def _renew(self, generation: float) -> None:
         self._generation = generation
-        if self.tally is not None and self.tally.lines is not None:
-            self.tally.lines.stop()
+        self._stop_looking()
         self.tally = None
         if generation:
             self.tally = self._file.tally(self._slot)
-            self.tally.lines = FetchLines(self._file.page(self._slot), FLOOR)
-            self.tally.lines.start()
+            file = self._file
+            self._lines = FetchLines(self.tally.page, FLOOR, lambda: file.generation == generation)
+            self._lines.start()
+
+    def _fail(self, error: Exception) -> None:
+        self._broken = True
+        self._file.tally(self._slot).fail()  # the training process leaves a note
+        self._stop_looking()
+
+    def _stop_looking(self) -> None:
+        lines, self._lines = self._lines, None
+        if lines is not None:
+            lines.stop()
 
 
-class _Fetch:
-    """A fetch that is metered in full, while it runs."""
+class MeteredFetch:
+    """A fetch while it runs."""
 
     __slots__ = (
-        "before",
-        "collate",
-        "collate_cpu_s",
-        "collate_s",
-        "cost_s",
-        "cpu_s",
-        "fetcher",
+        "_before",
+        "_collate_cpu_s",
+        "_collate_s",
+        "_cost_ns",
+        "_cpu_s",
+        "_wall_s",
+        "metered",
+        "patches",
         "tally",
-        "wall_s",
-        "weight",
     )
 
-    def __init__(self, fetcher: Any, tally: Tally) -> None:
-        self.fetcher, self.tally = fetcher, tally
-        self.weight = 0 if tally.left else tally.weight
-        self.before: tuple[float, ...] | None = None
-        """The kernel's counters, if they are read for this one."""
-        self.cost_s = self.collate_s = self.collate_cpu_s = self.wall_s = self.cpu_s = 0.0
-        self.collate: Callable[[Any], Any] | None = None
-        """The fetcher's own, while a timed one stands in its place."""
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+        self.metered = False
+        self.patches = _NONE
+        """Keeps a timed collate function on the fetcher."""
 
-    def time_collate(self, cpu_clock: Callable[[], float]) -> None:
-        """Puts a timed one in the place of the fetcher's collate function."""
-        collate = self.collate = self.fetcher.collate_fn
+    def begin(self, fetcher: Any, meter: Meter) -> None:
+        """Starts the clocks."""
+        began = meter.clock()
+        self._collate_s = self._collate_cpu_s = 0.0
+        self._before = meter.counters.read()
+        if hasattr(fetcher, "collate_fn"):
+            self.patches = Patches()
+            self.patches.wrap(fetcher, "collate_fn", functools.partial(self._timed, meter.cpu_clock))
+        self.metered = True
+        self._cost_ns = meter.clock() - began
+        self._cpu_s, self._wall_s = meter.cpu_clock(), time.perf_counter()
 
+    def end(self, meter: Meter) -> int:
+        """Stops the clocks and adds the fetch to its tally; returns what metering it has taken, in ns."""
+        wall_s, ended = time.perf_counter() - self._wall_s, meter.clock()
+        cpu_s = meter.cpu_clock() - self._cpu_s
+        self.patches.restore()
+        counts = [now - then for now, then in zip(meter.counters.read(), self._before, strict=True)]
+        cost_ns = self._cost_ns + meter.clock() - ended
+        self.tally.add(wall_s, (cpu_s, self._collate_s, self._collate_cpu_s), counts, cost_ns * 1e-9)
+        return cost_ns
+
+    def _timed(self, cpu_clock: Callable[[], float], collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def collate_timed(data: Any) -> Any:
             __tracebackhide__ = True
             begin, cpu_begin = time.perf_counter(), cpu_clock()
             try:
                 return collate(data)
             finally:
-                self.collate_cpu_s += cpu_clock() - cpu_begin
-                self.collate_s += time.perf_counter() - begin
+                self._collate_cpu_s += cpu_clock() - cpu_begin
+                self._collate_s += time.perf_counter() - begin
 
-        self.fetcher.collate_fn = collate_timed
-
-    def untime(self) -> None:
-        """The fetcher has its own again."""
-        if self.collate is not None:
-            self.fetcher.collate_fn, self.collate = self.collate, None
+        return collate_timed
 
 
-class _Metering:
-    """The meter around the fetches of one class of fetchers, and what it keeps back of plain ones."""
-
-    __slots__ = ("_cpu_clock", "_meter", "_owner", "lines", "most", "own", "walls")
-
-    def __init__(self, meter: Meter, cpu_clock: Callable[[], float]) -> None:
-        self._meter, self._cpu_clock = meter, cpu_clock
-        self.walls: list[float] = []
-        """Of the plain fetches since the last other one,"""
-        self.most = 0
-        """of so many at most,"""
-        self.own: Any = None
-        """by this fetcher,"""
-        self._owner: Tally | None = None
-        """which go here at the next other one,"""
-        self.lines: Any = None
-        """and whose lines are looked at here."""
-        if meter.skips:
-            meter.kept_back.append(lambda: self.put(meter.tally))
-
-    def put(self, tally: Tally | None) -> None:
-        """Puts down what was kept back."""
-        if self.walls and tally is not None and tally is self._owner:  # else they are of a run that is over
-            tally.put(self.walls)
-        self.walls.clear()
-
-    def begins(self, fetcher: Any) -> _Fetch | None:
-        """A fetch that is none of the plain ones."""
-        tally, self.most = self._meter.take(), 0
-        if tally is None:
-            return None
-        if self.walls:
-            self.put(tally)
-        one, clock = _Fetch(fetcher, tally), time.perf_counter
-        if one.weight and tally.counted:
-            one.cost_s = clock()
-            one.before = self._meter.counters.read()
-            one.cost_s = clock() - one.cost_s
-        if one.weight and hasattr(fetcher, "collate_fn"):
-            one.time_collate(self._cpu_clock)
-        one.wall_s, one.cpu_s = clock(), self._cpu_clock() if one.weight else 0.0
-        return one
-
-    def ends(self, one: _Fetch) -> None:
-        """It has returned."""
-        cpu_s = self._cpu_clock() - one.cpu_s if one.weight else 0.0
-        wall_s = time.perf_counter() - one.wall_s
-        one.untime()
-        meter, tally = self._meter, one.tally
-        tally.add(wall_s, one.weight, cpu_s, one.collate_s, one.collate_cpu_s)
-        meter.give_back(tally)
-        if meter.skips and tally.lines is not None:
-            self.most, self.own, self._owner, self.lines = tally.left, one.fetcher, tally, tally.lines
-        if one.before is not None:
-            counts = [now - then for now, then in zip(meter.counters.read(), one.before, strict=True)]
-            tally.tell(wall_s, counts, COLD * one.cost_s)
-
-    def raised(self, one: _Fetch) -> None:
-        """It has not."""
-        one.untime()
-        self._meter.give_back(one.tally)
+_NONE: Final = Patches()
 
 
-def metered(
-    original: Callable[[Any, Any], Any], meter: Meter, cpu_clock: Callable[[], float]
-) -> Callable[[Any, Any], Any]:
-    """A fetch that is metered into the Tally that stands in `meter` at its time; a fence as in `fence.py`."""
-    kept, clock = _Metering(meter, cpu_clock), time.perf_counter
-    walls, note = kept.walls, kept.walls.append
+def metered(original: Callable[[Any, Any], Any], meter: Meter) -> Callable[[Any, Any], Any]:
+    """A fetcher's `fetch`, metered; a fence as in `fence.py`, written out for code of its own (see `FLOOR`)."""
+    original = getattr(original, UNDER, original)
 
     @functools.wraps(original)
     def fetch(self: Any, index: Any) -> Any:
         __tracebackhide__ = True
-        limit = kept.most
-        if len(walls) < limit and self is kept.own and not (kept.lines.asleep or meter.plain):
-            # Of most quick fetches of a worker the wall alone is read, without a call: cold, each costs microseconds.
-            kept.most, meter.plain = -1, True
-            wall_s = clock()
-            try:
-                batch = original(self, index)
-                wall_s = clock() - wall_s
-            finally:
-                kept.most, meter.plain = limit, False
-            note(wall_s)
-            if wall_s >= SLOW_FETCH_S:
-                kept.most = 0
-            return batch
-        if meter.plain:
-            return original(self, index)  # a fetch inside of such a one, of this class or the other
-        one = None
+        token = None
         try:
-            one = kept.begins(self)
+            token = meter.begins(self)
         except Exception as error:
             meter.broke(error)
-        if one is None:
+        if token is None:
             return original(self, index)
         try:
             batch = original(self, index)
         except BaseException:
             try:
-                kept.raised(one)
+                meter.leave(token)
             except Exception as error:
                 meter.broke(error)
             raise
         try:
-            kept.ends(one)
+            meter.ends(token)
         except Exception as error:
             meter.broke(error)
         return batch
@@ -280,26 +231,17 @@ def metered(
     return fetch
 
 
-def noticed(create: Callable[..., Any], meter_class: Callable[[Any], None]) -> Callable[..., Any]:
-    """Torch's maker of fetchers: the class of a fetcher that is not torch's own gets the meter when one is made."""
+def meter_class(patches: Patches, kind: Any, meter: Meter) -> None:
+    """Puts the meter on a class of fetchers: once, whichever class it inherits `fetch` from.
 
-    @functools.wraps(create)
-    def create_fetcher(*args: Any, **options: Any) -> Any:
-        __tracebackhide__ = True
-        fetcher = create(*args, **options)
-        with contextlib.suppress(Exception):  # a fetcher without a meter is better than none
-            kind = type(fetcher)
-            if callable(getattr(kind, "fetch", None)) and not hasattr(kind.fetch, UNDER):
-                meter_class(kind)
-        return fetcher
-
-    setattr(create_fetcher, UNDER, create)
-    return create_fetcher
+    A forked worker inherits the training process' wrapper: the meter goes on what is under it.
+    """
+    patches.wrap(kind, "fetch", lambda original: metered(original, meter))
 
 
 def _nothing(fetcher: Any, index: Any) -> None:
     return None
 
 
-FLOOR: Final = metered(_nothing, Meter(), time.perf_counter).__code__
+FLOOR: Final = metered(_nothing, Meter()).__code__
 """The code of every metered fetch: what lies above it on a stack belongs to the fetch."""

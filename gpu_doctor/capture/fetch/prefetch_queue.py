@@ -24,24 +24,23 @@ at its ends is next to nothing."""
 class Stock:
     """Sums over the asks of all iterators over one loader."""
 
-    __slots__ = ("_asks", "_blind", "_empty", "_looks", "_ready", "_seen", "_seen_after", "_taken")
+    __slots__ = ("_asks", "_blind", "_empty", "_ready", "_seen", "_seen_after", "_taken")
 
     def __init__(self) -> None:
-        self._asks = self._empty = self._ready = self._looks = self._taken = 0
+        self._asks = self._empty = self._ready = self._taken = 0
         self._blind = False
         self._seen, self._seen_after = array("q"), array("q")
 
-    def look(self, iterator: Any, asks: int) -> None:
+    def look(self, iterator: Any, first: bool) -> None:
         """The loop is about to ask.
 
         Args:
             iterator: torch's.
-            asks: for how many this look stands; 0 = it is not counted, as an iterator's first ask, at which nothing can
-                lie ready.
+            first: it is the iterator's first ask, at which nothing can lie ready: it is not counted.
         """
-        self._taken += asks
-        if not asks or self._blind:
+        if first or self._blind:
             return
+        self._taken += 1
         try:
             owed, asked = len(iterator._task_info), iterator._prefetch_factor * iterator._num_workers
             early = sum(len(task) == 2 for task in iterator._task_info.values())
@@ -51,15 +50,12 @@ class Stock:
             return
         if not owed:  # the ask that ends the epoch
             return
-        self._looks += 1
-        self._asks += asks
+        self._asks += 1
         if len(self._seen) < KEPT_LOOKS and owed >= asked:  # else the sampler is at its end
             self._seen.append(ready)
             self._seen_after.append(self._taken)
-        if ready > 0:
-            self._ready += asks * ready
-        else:
-            self._empty += asks
+        self._ready += max(ready, 0)
+        self._empty += ready <= 0
 
     @property
     def ready_batches(self) -> float | None:
@@ -80,7 +76,7 @@ class Stock:
 
     @property
     def _known(self) -> bool:
-        return not self._blind and self._looks >= FEWEST_LOOKS
+        return not self._blind and self._asks >= FEWEST_LOOKS
 
 
 class Edges:

@@ -25,27 +25,26 @@ class WorkerInit:
 
     def _meter(self, slot: int) -> None:
         # Imported here: what a worker cannot import of ours must not end it.
-        import time
-        from multiprocessing.util import Finalize
-
         from torch.utils.data import _DatasetKind
-        from torch.utils.data._utils import fetch as torch_fetch
 
-        from gpu_doctor.capture.fetch.meter import UNDER, WorkerMeter, metered, noticed
+        from gpu_doctor.capture.fetch.meter import WorkerMeter, meter_class
         from gpu_doctor.capture.fetch.tally import MOST_SLOTS, SlotFile
+        from gpu_doctor.capture.patching import Patches
 
         if slot >= MOST_SLOTS:
             return
-        meter = WorkerMeter(SlotFile(self._path), slot)
-        Finalize(None, meter.end, exitpriority=0)
+        meter, patches, seen = WorkerMeter(SlotFile(self._path), slot), Patches(), set[type]()
 
-        def meter_class(kind: Any) -> None:
-            # A forked worker inherits the training process' wrapper: the meter goes on what is under it.
-            plain = getattr(kind.fetch, UNDER, kind.fetch)
-            kind.fetch = metered(plain, meter, time.process_time)
+        def noticing(create: Callable[..., Any]) -> Any:
+            def create_fetcher(*args: Any, **options: Any) -> Any:
+                __tracebackhide__ = True
+                fetcher = create(*args, **options)
+                with contextlib.suppress(Exception):  # a fetcher without a meter is better than none
+                    if (kind := type(fetcher)) not in seen and hasattr(kind, "fetch"):
+                        seen.add(kind)
+                        meter_class(patches, kind, meter)
+                return fetcher
 
-        for fetcher in (torch_fetch._MapDatasetFetcher, torch_fetch._IterableDatasetFetcher):
-            meter_class(fetcher)
-        create = _DatasetKind.create_fetcher
-        create = getattr(create, UNDER, create)
-        _DatasetKind.create_fetcher = staticmethod(noticed(create, meter_class))  # type: ignore[method-assign]
+            return staticmethod(create_fetcher)
+
+        patches.wrap(_DatasetKind, "create_fetcher", noticing)  # torch makes the fetcher after this function

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.capture.frameworks.framework import Class, CopiesItself, Framework, Loggers, half
+from gpu_doctor.capture.frameworks.framework import Class, Framework, Loggers, half
 
 _ACCELERATOR: Final = Class(
     "Accelerator", ("accelerate",), {"amp": half('"bf16"', '"fp16"', '"no"', "mixed_precision")}
@@ -15,7 +15,6 @@ FRAMEWORK: Final = Framework(
     keeps_state=True,
     packages=("accelerate",),
     classes=(_ACCELERATOR,),
-    optimizer_passes_on=True,
     loggers=(
         Loggers(
             base="accelerate.tracking:GeneralTracker",
@@ -24,13 +23,5 @@ FRAMEWORK: Final = Framework(
             hides="tracker",
             makes=True,
         ),
-    ),
-    copies=CopiesItself(
-        by=_ACCELERATOR,
-        advice="accelerate copies the batches itself. Use Accelerator(dataloader_config="
-        "DataLoaderConfiguration(non_blocking=True)), with DataLoaderConfiguration from accelerate.utils.",
-        only_if=".prepare",
-        unless=".cuda(",
-        in_own_loop=True,
     ),
 )

@@ -35,25 +35,6 @@ class Class:
 
 
 @dataclass(frozen=True)
-class CopiesItself:
-    """How a framework that copies the batches itself is told not to wait for a copy."""
-
-    by: Class
-    """Who makes one of these has its copies made by the framework."""
-    argument: str = ""
-    """Of that class, which takes `code`; empty where no argument does it."""
-    code: str = ""
-    advice: str = ""
-    """What a person does where no argument does it."""
-    only_if: str = ""
-    """A text that the cells must have, for the framework to be the one that copies."""
-    unless: str = ""
-    """A text that they must not have."""
-    in_own_loop: bool = False
-    """It copies in loops of the user's own too."""
-
-
-@dataclass(frozen=True)
 class Loggers:
     """What of a framework passes on to trackers, or writes logs itself; names are patterns, as in a shell."""
 
@@ -84,9 +65,6 @@ class Framework:
     """Classes of modules that only hold what steps call: their own `forward` raises."""
     optimizers: tuple[tuple[str, str], ...] = ()
     """Module and name of optimizers that are none of torch's: they have its `step`, `zero_grad` and `param_groups`."""
-    optimizer_passes_on: bool = False
-    """Its optimizers wrap others and make nothing of gradients: their `step` asks whether it is due, and calls the
-    wrapped one. Billed as a backward, what that takes put 45 ms too many on 120, by hand."""
     trainer: Class | None = None
     """What a model is handed to."""
     model_argument: str = ""
@@ -95,7 +73,6 @@ class Framework:
     """or its method that does."""
     makes_training_loader: tuple[str, ...] = ()
     """Methods in which a user makes the training loader."""
-    copies: CopiesItself | None = None
     loggers: tuple[Loggers, ...] = ()
     keeps_state: bool = False
     """Its objects' state belongs to the training: a trial keeps it and puts it back as the user's own."""

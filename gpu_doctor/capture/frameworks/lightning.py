@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.capture.frameworks.framework import Class, CopiesItself, Framework, Loggers, half
+from gpu_doctor.capture.frameworks.framework import Class, Framework, Loggers, half
 
 _PACKAGES: Final = ("lightning", "pytorch_lightning")
 _PRECISION: Final = half('"bf16-mixed"', '"16-mixed"', '"32-true"', "precision")
@@ -32,11 +32,5 @@ FRAMEWORK: Final = Framework(
             "lightning_fabric.loggers",
             "pytorch_lightning.loggers",
         )
-    ),
-    # lightning.fabric.utilities.apply_func.move_data_to_device gives non_blocking=True but for the devices cpu and mps.
-    copies=CopiesItself(
-        by=_TRAINER,
-        advice="Lightning copies batches with non_blocking=True already: pin them too with "
-        "DataLoader(..., pin_memory=True).",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gpu_doctor.capture.frameworks.framework import Class, CopiesItself, Framework, Loggers, named
+from gpu_doctor.capture.frameworks.framework import Class, Framework, Loggers, named
 from gpu_doctor.recording import SettingValue
 
 _PACKAGES: Final = ("transformers", "trl")
@@ -52,5 +52,4 @@ FRAMEWORK: Final = Framework(
             silent=True,
         ),
     ),
-    copies=CopiesItself(by=_ARGUMENTS, argument="accelerator_config", code='{"non_blocking": True}'),
 )

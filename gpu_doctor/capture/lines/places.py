@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dis
 import inspect
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -13,20 +14,30 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
+import torch
+
 from gpu_doctor.capture.lines.stacks import LOOKED_THROUGH, outwards
 
 _PULLED: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 _EVENT_LOOP: Final = str(Path("asyncio", "base_events.py"))
 _NEXT: Final = ("__next__", "__anext__")
-_OURS: Final = str(Path(__file__).resolve().parents[2])
-_TAPS: Final = str(Path(__file__).resolve().parents[1])
+
+
+def _inside(folder: Path | str) -> str:
+    """The beginning of every path inside a folder, and of no other: `gpu_doctor_demo.py` lies beside `gpu_doctor`."""
+    return f"{Path(folder)}{os.sep}"
+
+
+_OURS: Final = _inside(Path(__file__).resolve().parents[2])
+_TAPS: Final = _inside(Path(__file__).resolve().parents[1])
 """Wrappers of ours stand between the user's frames; others of our frames run the user's code, which ends there."""
-_LOOKS: Final = str(Path(__file__).resolve().parent)
+_LOOKS: Final = _inside(Path(__file__).resolve().parent)
 _LIBRARIES: Final = tuple(
-    {str(Path(sysconfig.get_path(name))) for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_OURS}
+    {_inside(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_OURS}
 )
-_TORCH: Final = "/torch/"
-_TENSOR: Final = "/torch/_tensor.py"
+_INSTALLED: Final = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+_TORCH: Final = _inside(Path(torch.__file__).parent)
+_TENSOR: Final = f"{_TORCH}_tensor.py"
 _PYTHONIC: Final = ("__iter__", "__len__", "__contains__", "__array__", "__reversed__", "__format__", "__repr__")
 """Functions of torch's tensor that take one apart for Python: a loop over elements is its line's Python, no compute."""
 
@@ -51,18 +62,22 @@ class Places:
         self._lineless: dict[tuple[CodeType, int], int] = {}
 
     def of(self, frame: FrameType | None) -> Place | None:
-        """The innermost user frame's place; None if there is none above the floor."""
+        """The place of the innermost frame that is the user's; None if there is none above the floor.
+
+        Where an event loop waits, it is the line of the user's that waits in it.
+        """
         in_torch, floor = False, self._floor
         if frame is not None and _is_ours(frame.f_code.co_filename):
             return None  # the time is ours
         for one in outwards(frame):
-            name = one.f_code.co_filename
-            if one.f_code is floor or (name.startswith(_OURS) and not name.startswith(_TAPS)):
+            code, name = one.f_code, one.f_code.co_filename
+            if code is floor or (name.startswith(_OURS) and not name.startswith(_TAPS)):
                 break
             if self._is_user(name, one):
-                line = one.f_lineno or self._led_to(one)
-                return Place(name, line, one.f_code.co_name, in_torch)
-            in_torch = in_torch or (_TORCH in name and not _takes_apart(name, one.f_code.co_name))
+                return Place(name, one.f_lineno or self._led_to(one), code.co_name, in_torch)
+            if code.co_name == "run_forever" and name.endswith(_EVENT_LOOP) and (place := self._awaited(one)):
+                return place
+            in_torch = in_torch or (name.startswith(_TORCH) and not _takes_apart(name, one.f_code.co_name))
         return None
 
     def before_loop(self, frame: FrameType | None) -> Place | None:
@@ -75,18 +90,14 @@ class Places:
                 return None
         return None
 
-    def awaited(self, frame: FrameType | None) -> Place | None:
-        """The user's line that waits in the event loop that a stack runs; None where a line of the user's runs."""
-        for one in outwards(frame):
-            if self._is_user(one.f_code.co_filename, one):
-                return None
-            if one.f_code.co_name == "run_forever" and one.f_code.co_filename.endswith(_EVENT_LOOP):
-                with contextlib.suppress(RuntimeError, TypeError):  # tasks came or went meanwhile
-                    for task in asyncio.all_tasks(one.f_locals["self"]):
-                        places = [self.of(frame) for frame in _suspended(task.get_coro())]
-                        found = [place for place in places if place is not None]
-                        if found:
-                            return found[-1]
+    def _awaited(self, event_loop: FrameType) -> Place | None:
+        """The user's line that waits in an event loop that runs, by the frame of its `run_forever`."""
+        with contextlib.suppress(RuntimeError, TypeError):  # tasks came or went meanwhile
+            for task in asyncio.all_tasks(event_loop.f_locals["self"]):
+                places = [self.of(frame) for frame in _suspended(task.get_coro())]
+                found = [place for place in places if place is not None]
+                if found:
+                    return found[-1]
         return None
 
     def generators(self, frame: FrameType | None) -> tuple[Place, ...]:
@@ -143,7 +154,7 @@ def _target(instruction: dis.Instruction) -> int | None:
 
 def installed(file: str) -> bool:
     """Whether a file is the standard library's, an installed package's or ours: no code of the user."""
-    return file.startswith(_LIBRARIES) or "site-packages" in file or "dist-packages" in file
+    return file.startswith(_LIBRARIES) or any(one in file for one in _INSTALLED)
 
 
 def _written_by_a_library(frame: FrameType) -> bool:
@@ -157,7 +168,7 @@ def _written_by_a_library(frame: FrameType) -> bool:
 
 
 def _takes_apart(file: str, function: str) -> bool:
-    return function in _PYTHONIC and file.endswith(_TENSOR)
+    return function in _PYTHONIC and file == _TENSOR
 
 
 def _is_ours(file: str) -> bool:

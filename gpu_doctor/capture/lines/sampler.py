@@ -10,18 +10,16 @@ was in, whether an operator of torch could have been running, and whether a gene
 
 from __future__ import annotations
 
-import contextlib
 import linecache
-import os
 import sys
-import threading
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from gpu_doctor.capture.found import Look, Seen
+from gpu_doctor.capture.lines.kernel import Kernel
 from gpu_doctor.capture.lines.places import Place, Places
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.step_clock import Look, Seen
 from gpu_doctor.recording import AFTER, BEFORE, LineCost
 from gpu_doctor.recording.steps import BACKWARD, FORWARD, LOSS, NO_GRAD, OPTIMIZER, PHASE_NAMES
 
@@ -32,9 +30,6 @@ KEPT_LOCK: Final = 0.9
 """Of a switch interval: a look that came so much later than the promptest one met a thread that did not let Python's
 lock go by itself, as torch's operators do when they begin. The promptest look tells how long the machine takes to wake
 a thread."""
-FUTEX: Final = (b"202", b"98")
-"""Number of the system call by which threads wait for each other, on x86-64 and on 64-bit ARM (98 is `getrusage` on the
-first, which waits for nothing)."""
 _TRAINS: Final = (FORWARD, NO_GRAD, LOSS, BACKWARD, OPTIMIZER)
 
 
@@ -65,8 +60,8 @@ class LineSampler:
         """Seconds by line, before the loop began."""
         self._before: int | None = None
         self._places = Places()
-        self._kernel = _Kernel()
-        recorder.looked = self.placed
+        self._kernel = Kernel()
+        recorder.listeners.hear_looks(self.placed)
 
     def look(self, late_s: float = 0.0) -> None:
         """One look: what the thread is doing there, the step clock finds out when it comes to that time.
@@ -78,7 +73,7 @@ class LineSampler:
         self._before = begin
         stack = stack_of(self._recorder.thread)
         frame = stack[0] if stack else None
-        place = self._places.awaited(frame) or self._places.of(frame)
+        place = self._places.of(frame)
         pulled = self._places.generators(frame) if place is not None else ()
         early = None if self._recorder.started() else self._places.before_loop(frame)
         # The kernel is asked below, which gives Python's lock away: until then no frame, and none of what the user's
@@ -164,52 +159,3 @@ class LineSampler:
     def close(self) -> None:
         """No look comes any more."""
         self._kernel.close()
-
-
-class _Kernel:
-    """What the kernel says of threads (Linux; elsewhere nothing is known)."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, int] = {}
-        self._queued_ns = 0
-        self._native: dict[int, int | None] = {}
-
-    def queued_s(self) -> float:
-        """Seconds that the calling thread waited for a core since this was last asked."""
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            queued_ns = int(self._read("/proc/thread-self/schedstat").split()[1])
-            passed_ns, self._queued_ns = queued_ns - self._queued_ns, queued_ns
-            return passed_ns * 1e-9
-        return 0.0
-
-    def sleeps(self, thread: int) -> bool:
-        """Whether a thread sleeps, or waits for a device, a file or a connection.
-
-        Who waits for another thread is left out: torch's operators wait so for the threads that compute with them. What
-        waits for Python's lock does not count either: reading gives the lock away, and wakes it.
-        """
-        if thread not in self._native:
-            found = (one.native_id for one in threading.enumerate() if one.ident == thread)
-            self._native[thread] = next(found, None)
-        with contextlib.suppress(OSError):
-            text = self._read(f"/proc/self/task/{self._native[thread]}/stat")
-            asleep = text[text.rfind(b")") + 2 :][:1] in (b"S", b"D")
-            return asleep and self._call(self._native[thread]) not in FUTEX
-        return False
-
-    def _call(self, native: int | None) -> bytes:
-        """Number of the system call in which a thread is; empty where that may not be read."""
-        with contextlib.suppress(OSError):
-            return self._read(f"/proc/self/task/{native}/syscall").split()[:1][0]
-        return b""
-
-    def _read(self, path: str) -> bytes:
-        if path not in self._files:
-            self._files[path] = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        return os.pread(self._files[path], 512, 0)
-
-    def close(self) -> None:
-        """Closes what is open."""
-        for file in self._files.values():
-            os.close(file)
-        self._files.clear()

@@ -12,43 +12,33 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import (
     backward,
     clipping,
+    compilations,
     costly_calls,
     dataloader,
-    debug_modes,
-    device_wait,
-    distributed,
+    device_calls,
     environment,
     frozen,
     gpu_clock,
     graph_replay,
     optimizer,
-    switch_interval,
-    sync,
     trained_model,
-    transfer,
-    wrapping,
 )
 from gpu_doctor.capture.taps.tap import Tap, TapScope
 
 _HERE: Final = str(Path(__file__).parents[1])
 TAPS: tuple[tuple[str, Tap], ...] = (
-    ("switch interval", switch_interval.tap),
     ("environment", environment.tap),
     ("gpu clock", gpu_clock.tap),
-    ("device wait", device_wait.tap),
     ("dataloader", dataloader.tap),
-    ("transfer", transfer.tap),
+    ("device calls", device_calls.tap),
     ("backward", backward.tap),
+    ("compilations", compilations.tap),
     ("trained model", trained_model.tap),
     ("frozen", frozen.tap),
     ("optimizer", optimizer.tap),
     ("clipping", clipping.tap),
-    ("wrapping", wrapping.tap),
-    ("sync", sync.tap),
     ("CUDA graphs", graph_replay.tap),
     ("costly calls", costly_calls.tap),
-    ("distributed", distributed.tap),
-    ("debug modes", debug_modes.tap),
 )
 """Name -> what puts it up in a TapScope."""
 
@@ -68,7 +58,7 @@ def listening(
         accelerated = environment.accelerated()
     with Patches() as patches, ExitStack() as ends:
         scope = TapScope(recorder, patches, namespace, accelerated, ends=ends)
-        recorder.unhear.append(patches.restore)
+        recorder.undo_by(patches.restore)
         ends.callback(_retire, scope)
         for name, tap in TAPS:
             try:
@@ -81,7 +71,7 @@ def listening(
             _take_out_ours(error)
             raise
         finally:
-            recorder.unhear.clear()
+            recorder.undone()
             recorder.loop_over()
             scope.forget()  # a circle would outlive `del model`
     for note in patches.notes:

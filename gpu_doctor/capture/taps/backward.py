@@ -16,56 +16,40 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.backward_graph import backward_graph
-from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT
+from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT, OWN
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps import compilations
+from gpu_doctor.capture.taps import compiler_tables
+from gpu_doctor.capture.taps.by_hand import ByHand
 from gpu_doctor.capture.taps.compiler import leave_us_out
 from gpu_doctor.capture.taps.copies import replicating as _replicating
 from gpu_doctor.capture.taps.discovery import discover
 from gpu_doctor.capture.taps.listener import Listener
-from gpu_doctor.capture.taps.tap import Listeners, TapScope
+from gpu_doctor.capture.taps.tap import TapScope
 
 
 def tap(scope: TapScope) -> None:
     """Listeners on the outermost modules and around `torch.autograd.backward` and `grad`."""
     recorder = scope.recorder
+    scope.at_end(compiler_tables.watched(), "The compiler's tables could not be read")
     found = discover(scope)
-    listeners = scope.listeners
-    learned: list[weakref.ref[torch.Tensor]] = []
-    """What the first backward gave gradients to, where no optimizer has stepped before it."""
-
-    def alone() -> bool:
-        """Whether no optimizer that is known owns what gets gradients; then the loop itself updates it."""
-        begin = recorder.clock()
-        learning = [leaf for ref in learned if (leaf := ref()) is not None]
-        unowned = scope.owners().isdisjoint(id(leaf) for leaf in learning)
-        if unowned and learning:
-            recorder.facts.update(models.described(found.learned(learning), learning))
-        recorder.searched_s += (recorder.clock() - begin) * 1e-9
-        return unowned
-
-    compiled = compilations.CompileBook(recorder)
-    recorder.facts["compilations"] = compiled.found
-
+    by_hand = ByHand(scope, found)
     # torch keeps what stands at `torch.compile` where it imports the compiler meanwhile: nothing of the run is in it.
-    compiles: list[Callable[[], None]] = [functools.partial(compilations.hear, scope, compiled), found.compiles]
+    compiles: list[Callable[[], None]] = [found.compiles]
     leave_us_out(recorder.fence, scope.patches, functools.partial(_each, compiles))
-    recorder.step_clock.alone = alone
-    recorder.read_losses = _read_losses
+    recorder.losses.read_by(_read_losses)
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
     scope.patches.wrap(torch.amp.GradScaler, "scale", functools.partial(_scaling, recorder, unscaled))
-    make = functools.partial(_backward, recorder, learned, unscaled, scope.differentiated, scope.backed)
+    make = functools.partial(_backward, scope, by_hand, unscaled)
     scope.patches.wrap(torch.autograd, "backward", make)
-    scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, recorder, listeners))
-    scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, recorder, listeners))
+    scope.patches.wrap(torch.autograd, "grad", functools.partial(_gradient, scope, by_hand))
+    scope.patches.wrap(torch.jit._recursive, "create_script_module", functools.partial(_scripted, scope))
     replicating = functools.partial(_replicating, recorder.fence)
-    scope.patches.wrap(nn.Module, "_replicate_for_data_parallel", replicating)
+    if scope.accelerated:
+        scope.patches.wrap(nn.Module, "_replicate_for_data_parallel", replicating)
 
     def end() -> None:
         compiles.clear()
-        recorder.step_clock.alone = None
         unscaled.clear()
 
     scope.at_end(end)
@@ -88,22 +72,21 @@ def _scaling(
         if isinstance(scaled, torch.Tensor):
             unscaled[:] = [(weakref.ref(scaled), outputs.detach())]
 
-    return recorder.fence.around(original, begins, ends, anyone=False)
+    return recorder.fence.around(original, begins, ends, training_thread_only=True)
 
 
 def _backward(
-    recorder: Recorder,
-    learned: list[weakref.ref[torch.Tensor]],
+    scope: TapScope,
+    by_hand: ByHand,
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]],
-    differentiated: Listeners,
-    backed: Listeners,
     original: Callable[..., Any],
 ) -> Callable[..., Any]:
     """A wrapper that bills the call to `backward` and keeps the loss for the end of the run.
 
     A fence of its own, as in `fence.py`, written out: every step goes through here, and each call of ours costs it.
     """
-    log, broke = recorder.log, recorder.fence.broke
+    recorder, differentiated, backed = scope.recorder, scope.differentiated, scope.backed
+    log, broke, evaluations = recorder.log, recorder.fence.broke, scope.evaluations
     note, clock, events = log.note, log.clock, log.events
     handed: Any = None
     """What the outermost call that runs was given: torch hands itself over, in a tuple or not, where a mode or a
@@ -116,7 +99,8 @@ def _backward(
         begun = False
         try:
             if get_ident() == log.thread and not (log.backing and _alike(handed, tensors)):
-                loss = None
+                begin, loss = clock(), None
+                evaluations.backwards += 1
                 if differentiated:
                     differentiated.tell(recorder.note, "The graph of a backward could not be read", tensors)
                 if not log.pulled:
@@ -124,7 +108,7 @@ def _backward(
                 if log.steps >= log.loss_at:
                     loss = kept(tensors)
                 now = clock()
-                note((GRADIENT, now, loss))
+                note((GRADIENT + OWN * (now - begin), now, loss))
                 if now >= log.due_ns or len(events) >= log.due:
                     recorder.fold(now)
                 if log.marker is not None:
@@ -152,16 +136,23 @@ def _backward(
                 except Exception as error:
                     broke(error)
 
-    def kept(tensors: Any) -> Any:
-        """The loss that is to be kept; of the first backward of a loop without an optimizer, what it learns from."""
-        if not (log.trains or learned) and recorder.step_clock.alone is not None:
-            graph = backward_graph(tensors, recorder.forward_number)
-            learned.extend(weakref.ref(one) for one in graph.leaves)
-            recorder.facts.update(graph_operations=graph.operations)
-            recorder.facts.update(loss_operations=graph.newer, attention_calls=graph.attention)
-            recorder.facts.update(graph_packed=graph.packed)
-        recorder.loss_kept()
-        return _loss(tensors, unscaled)
+    def kept(tensors: Any) -> int | None:
+        """The number of the loss, which is to be kept; at the first backwards, what they learn from is looked at."""
+        if not log.trains and by_hand.due():
+            begin = clock()
+            look(tensors)
+            recorder.cost.searched(begin)
+        return recorder.keep_loss(_loss(tensors, unscaled))
+
+    def look(tensors: Any) -> None:
+        if by_hand.begun:
+            by_hand.goes_on()
+            return
+        graph = backward_graph(tensors, recorder.forward_number)
+        recorder.facts.update(graph_operations=graph.operations)
+        recorder.facts.update(loss_operations=graph.newer, attention_calls=graph.attention)
+        recorder.facts.update(graph_packed=graph.packed)
+        by_hand.begins(graph.leaves)
 
     return backward
 
@@ -181,12 +172,12 @@ def _loss(tensors: Any, unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Te
     return _kept(loss) if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None
 
 
-def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Callable[..., Any]) -> Callable[..., Any]:
+def _gradient(scope: TapScope, by_hand: ByHand, original: Callable[..., Any]) -> Callable[..., Any]:
     """As `_backward`, without a loss: what is differentiated may be an energy or a penalty.
 
     Where no optimizer steps, gradients of all of a model's parameters are learned from (`torch.func.grad`).
     """
-    log = recorder.log
+    recorder, log = scope.recorder, scope.recorder.log
     whole: dict[tuple[Any, ...], bool] = {}
 
     def learns(inputs: Any) -> bool:
@@ -194,7 +185,7 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
         try:
             key = (len(ones), *(getattr(one, "shape", None) for one in ones[:3]))
             if key not in whole:
-                whole[key] = _all_parameters(ones, [one for of in listeners.values() if (one := of.ref()) is not None])
+                whole[key] = _all_parameters(ones, scope.models.alive())
             return whole[key]
         except Exception:  # a nested tensor has no shape, and a tensor of the user's own may raise what it likes
             return False
@@ -202,7 +193,10 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
     def begins(*args: Any, **kwargs: Any) -> bool | None:
         if not recorder.started():
             return None
+        scope.evaluations.backwards += 1
         learning = not log.trains and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
+        if learning and not by_hand.begun:
+            by_hand.begins([])
         recorder.event(GRADIENT if learning else DIFFERENTIATE)
         log.mark(GRADIENT)
         return True
@@ -211,7 +205,7 @@ def _gradient(recorder: Recorder, listeners: dict[int, Listener], original: Call
         log.mark(BACKED)
         log.note((BACKED, log.clock(), None))
 
-    return recorder.fence.around(original, begins, ends, anyone=False)
+    return recorder.fence.around(original, begins, ends, training_thread_only=True)
 
 
 def _all_parameters(tensors: Sequence[Any], found: Sequence[nn.Module]) -> bool:
@@ -221,11 +215,11 @@ def _all_parameters(tensors: Sequence[Any], found: Sequence[nn.Module]) -> bool:
     return any(one and Counter(one) == shapes for one in wanted)
 
 
-def _scripted(recorder: Recorder, listeners: dict[int, Listener], original: Callable[..., Any]) -> Callable[..., Any]:
+def _scripted(scope: TapScope, original: Callable[..., Any]) -> Callable[..., Any]:
     """TorchScript looks at everything that stands on a module: it gets the modules without ours."""
 
     def begins(*args: Any, **kwargs: Any) -> list[Listener]:
-        ours = [one for one in listeners.values() if one.on()]
+        ours = [one for one in scope.models.listeners() if one.on()]
         for one in ours:
             one.remove()
         return ours
@@ -234,7 +228,7 @@ def _scripted(recorder: Recorder, listeners: dict[int, Listener], original: Call
         for one in ours:
             one.back()
 
-    return recorder.fence.around(original, begins, ends)
+    return scope.recorder.fence.around(original, begins, ends)
 
 
 def _kept(loss: torch.Tensor) -> torch.Tensor | float | None:

@@ -16,7 +16,7 @@ RARER: Final = 8
 class BatchLooks:
     """What was seen of the batches of one loader."""
 
-    __slots__ = ("_batches", "_clock", "_note", "left", "marks", "padding", "spent_ns")
+    __slots__ = ("_batches", "_clock", "_note", "left", "marks", "padding")
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class BatchLooks:
         self._clock, self._note = clock, note
         self.left = 0
         """Batches until the next look; the tap counts it down."""
-        self.spent_ns = self._batches = 0
+        self._batches = 0
         self.padding, self.marks = PaddingSums(), BatchMarks(names)
 
-    def look(self, batch: Any) -> None:
-        """One of the batches that are looked at; the last one, if it cannot be read, as a class of the user's may."""
+    def look(self, batch: Any) -> int:
+        """Looks at a batch, the last one if it cannot be read, as a class of the user's may; returns what that took."""
         began = self._clock()
         self._batches += 1
         number, self.left = self._batches, self._batches // RARER
@@ -49,4 +49,4 @@ class BatchLooks:
         except Exception as error:
             self.left = sys.maxsize
             self._note(f"The batches could not be looked at for padding and for what keeps them: {error}")
-        self.spent_ns += self._clock() - began
+        return self._clock() - began

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import gc
 import itertools
-import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from types import FrameType, GeneratorType
+from types import GeneratorType
 from typing import Any, Final
 
 from torch import Tensor, nn
@@ -37,9 +36,6 @@ DEEPEST: Final = 6
 """Levels: `zip` of a `cycle`, its list of batches, which are tuples of tensors."""
 MOST_LOOKED_AT: Final = 20_000
 """Objects in a search, some ms."""
-FRAMES: Final = 16
-SNAPSHOTS: Final = sys.version_info < (3, 13)
-"""Asking a function's frame for its names makes a copy of them that lives as long as the frame."""
 
 
 class BatchMarks:
@@ -87,24 +83,13 @@ def _keeper(alive: list[Tensor], namespace: Mapping[str, Any]) -> tuple[str, str
     None where it was not found.
     """
     search = _Search({id(alive[0]), id(alive[-1])})
-    for name, value in itertools.chain(list(namespace.items()), _locals()):
+    for name, value in list(namespace.items()):
         if HISTORY.match(name):
             continue
         found = search.within(value, name)
         if found is not None:
             return found
     return None
-
-
-def _locals() -> Iterator[tuple[str, Any]]:
-    """Names of the functions that the training thread is in, where asking for them leaves nothing behind."""
-    frame: FrameType | None = sys._getframe(1)
-    for _ in range(0 if SNAPSHOTS else FRAMES):
-        frame = frame.f_back if frame is not None else None
-        if frame is None:
-            return
-        if frame.f_locals is not frame.f_globals and not frame.f_globals.get("__name__", "").startswith("gpu_doctor"):
-            yield from list(frame.f_locals.items())
 
 
 class _Search:

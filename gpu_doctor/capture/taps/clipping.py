@@ -1,8 +1,7 @@
 """Bills gradient clipping to the backward pass, whose gradients it makes ready: 5 to 20 % of a small model's step.
 
 `clip_grad_norm_` is often imported by name, so what is heard are the two functions that it calls: the norm, and the
-scaling. Before torch 2.6 it does all by itself; then, and where `clip_grad_value_` is imported by name, clipping is
-seen as a line of the loop.
+scaling. Before torch 2.6 it does all by itself; then clipping is seen as a line of the loop, as `clip_grad_value_` is.
 """
 
 from __future__ import annotations
@@ -19,14 +18,13 @@ from gpu_doctor.recording.steps import BACKWARD
 _PARTS: Final = (
     (utils.clip_grad, "_get_total_norm"),
     (utils.clip_grad, "_clip_grads_with_norm_"),
-    (utils, "clip_grad_value_"),
 )
 
 
 def tap(scope: TapScope) -> None:
     """Wrappers on the parts of clipping."""
     recorder = scope.recorder
-    around = functools.partial(recorder.fence.around_in_graphs, anyone=False)
+    around = functools.partial(recorder.fence.around_in_graphs, training_thread_only=True)
 
     def begins(*args: Any, **kwargs: Any) -> bool:
         recorder.event(PHASE, BACKWARD)

@@ -12,6 +12,7 @@ import pkgutil
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, Final
 
 import torch
@@ -21,6 +22,7 @@ from gpu_doctor.capture.graphs import through
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.stand_ins import Seam, StandIn
 from gpu_doctor.capture.taps.forward import heard_by_name, heard_call
+from gpu_doctor.capture.taps.tap import TapScope
 
 GONE_THROUGH: Final = ("capture.graphs", "capture.stand_ins", "capture.taps.forward", "trials")
 """Modules and packages of ours in which there is code that a graph goes through."""
@@ -60,11 +62,35 @@ def _told() -> bool:
     if not _known:
         _known.extend(left_out())
         with contextlib.suppress(Exception):  # private names; without them steps are compiled with ours in them
-            for name in _known:
-                torch._dynamo.trace_rules.add(name)
+            rules = torch._dynamo.trace_rules
+            rules.SKIP_DIRS.extend(map(_place, _known))
+            rules._recompile_re()  # once: its `add` makes the expression of all folders anew for each name (2 ms)
             for part in _PARTS:
                 torch._dynamo.eval_frame.skip_code(part.__code__)
     return True
+
+
+def _place(name: str) -> str:
+    """The folder of a package, the file of a module, as the compiler names them."""
+    spec = find_spec(name)
+    return spec.origin.removesuffix("__init__.py") if spec is not None and spec.origin is not None else name
+
+
+def around_compiling(scope: TapScope, begins: Callable[..., None], ends: Callable[..., None]) -> None:
+    """Has two functions called before the compiler reads code and after it, unless they are already."""
+    handler = sys.modules["torch._dynamo"].callback_handler
+    for calls, ours in ((handler.start_callbacks, begins), (handler.end_callbacks, ends)):
+        if not any(getattr(one, "__wrapped__", None) == ours for one in calls):
+            _put(scope, calls, scope.recorder.fence.quietly(ours))
+
+
+def _put(scope: TapScope, calls: list[Any], call: Callable[..., Any]) -> None:
+    def remove() -> None:
+        with contextlib.suppress(ValueError):  # a reset has taken it off
+            calls.remove(call)
+
+    scope.patches.hook("compiling", remove)
+    calls.append(call)
 
 
 def left_out() -> list[str]:

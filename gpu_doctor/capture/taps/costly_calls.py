@@ -1,13 +1,12 @@
-"""Hears the costly calls besides training: checkpoints, emptied caches and collected garbage, with the user's line.
+"""Times the costly calls besides training: checkpoints, emptied caches and collected garbage, with the user's line.
 
-A call is heard at the deepest seam that Python offers, so that names bound before the run (`from torch import save`)
-are heard too. It counts only if it lies inside a step that has ended: what the cell does before its loop or after it
-is no part of any step. GPU: the emptied cache was not yet heard on one; tested with a stand-in.
+Each kind is patched at its deepest function alone, to which all names lead, those bound before the run too
+(`from torch import save`). A call counts only if it lies inside a step that has ended: what the cell does before its
+loop or after it is no part of any step. GPU: no emptied cache was timed on one yet; tested with a stand-in.
 """
 
 from __future__ import annotations
 
-import io
 import linecache
 import pkgutil
 import sys
@@ -33,10 +32,13 @@ CHECKPOINT: Final = "checkpoint"
 EMPTY_CACHE: Final = "empty-cache"
 COLLECT_GARBAGE: Final = "collect-garbage"
 
+SEAMS: Final = {"gc:collect": COLLECT_GARBAGE, "safetensors.torch:serialize_file": CHECKPOINT}
+"""`module:function` -> the kind of its calls; a module that nobody else has imported is never imported by us."""
+DEVICE_SEAMS: Final = {"torch._C:_cuda_emptyCache": EMPTY_CACHE, "torch._C:_accelerator_emptyCache": EMPTY_CACHE}
+"""The same, only where there is a device: every `empty_cache` of torch comes to one of them."""
 MOST_PLACES: Final = 256
 """Lines told apart; calls from further ones are counted without a place."""
 _NAN: Final = float("nan")
-_FILES: Final = (io.BytesIO, io.BufferedWriter, io.BufferedRandom)
 
 Place: TypeAlias = tuple[str, int, str]
 """File, line, function."""
@@ -44,29 +46,29 @@ NOWHERE: Final[Place] = ("", 0, "")
 
 
 class CallBook:
-    """Adds up the calls of the training thread, `begin` to `end` each; called, it says what was heard so far."""
+    """Adds up the calls of the training thread, `begin` to `end` each."""
 
     def __init__(self, recorder: Recorder) -> None:
+        """No call was timed yet."""
         self._recorder, self._log = recorder, recorder.log
-        self._inside: dict[str, int] = {}
+        self._inside: set[str] = set()
         self._counted: dict[tuple[str, Place], list[float]] = {}
         """Calls, ns, ns in `other`, bytes: see `Span.calls`."""
 
-    def begin(self, kind: str) -> int:
-        """A call begins; returns what `end` is to be given: its time, or -1 if the call is not to be counted."""
-        if not self._recorder.mine() or self._recorder.over.is_set() or self._inside.get(kind):
-            return -1
-        now, self._inside[kind] = self._log.clock(), 1
-        return now
+    def begin(self, kind: str) -> int | None:
+        """A call begins; returns the time for `end`, None if the call is not to be counted."""
+        if not self._recorder.mine() or self._recorder.over.is_set() or kind in self._inside:
+            return None
+        self._inside.add(kind)
+        return self._log.clock()
 
     def end(self, kind: str, begin: int, nbytes: float = _NAN) -> None:
-        """The call that `begin` began has returned or raised; `nbytes` as far as that is known."""
-        if begin < 0:
-            return
-        spent, self._inside[kind] = self._log.clock() - begin, 0
+        """The call that began then has returned or raised; `nbytes` as far as that is known."""
+        spent = self._log.clock() - begin
+        self._inside.discard(kind)
         self._recorder.event(COSTLY, (kind, _users_place(sys._getframe(1)), spent, nbytes))
 
-    def heard(self, calls: Mapping[tuple[str, Place], Sequence[float]]) -> None:
+    def add(self, calls: Mapping[tuple[str, Place], Sequence[float]]) -> None:
         """The calls of a step that has ended; see `Recorder.costly`."""
         for (kind, place), sums in calls.items():
             key = kind, place
@@ -75,37 +77,20 @@ class CallBook:
             known = self._counted.setdefault(key, [0.0] * len(sums))
             known[:] = [a + b for a, b in zip(known, sums, strict=True)]
 
-    def __call__(self) -> tuple[Chore, ...]:
-        """What was heard inside of ended steps, one chore a kind, dearest first; may be called on any thread."""
+    def chores(self) -> tuple[Chore, ...]:
+        """The calls inside of ended steps, one chore a kind, dearest first; may be called on any thread."""
         kinds: dict[str, dict[Place, list[float]]] = {}
         for (kind, place), sums in self._counted.copy().items():
             kinds.setdefault(kind, {})[place] = sums
         return tuple(sorted((_chore(kind, places) for kind, places in kinds.items()), key=lambda one: -one.wall_s))
 
 
-def book_of(scope: TapScope) -> CallBook:
-    """The one book of a run, opened by whichever tap asks first."""
-    book = scope.recorder.parts.get("chores")
-    if not isinstance(book, CallBook):
-        book = scope.recorder.parts["chores"] = CallBook(scope.recorder)
-        scope.recorder.costly = book.heard
-    return book
-
-
 def _chore(kind: str, places: Mapping[Place, Sequence[float]]) -> Chore:
+    """All calls of a kind, with the line that makes most of them."""
     (file, line, function), _ = max(places.items(), key=lambda one: tuple(one[1][:2]))
     calls, ns, other_ns, nbytes = (sum(column) for column in zip(*places.values(), strict=True))
-    return Chore(
-        kind=kind,
-        calls=int(calls),
-        wall_s=ns * 1e-9,
-        nbytes=nbytes,
-        other_s=other_ns * 1e-9,
-        file=file,
-        line=line,
-        function=function,
-        text=linecache.getline(file, line).strip() if file else "",
-    )
+    text = linecache.getline(file, line).strip() if file else ""
+    return Chore(kind, int(calls), ns * 1e-9, nbytes, file, line, function, text, other_ns * 1e-9)
 
 
 def _users_place(frame: FrameType | None) -> Place:
@@ -122,7 +107,10 @@ class Stand(StandIn):
 
     def __init__(self, fence: Fence, book: CallBook, kind: str, where: str, original: Callable[..., Any]) -> None:
         """`where` names the function for `pkgutil.resolve_name`, such as `gc:collect`."""
-        super().__init__(original, timed(fence, book, kind, original))
+        around = fence.around_in_graphs(
+            original, lambda *_, **__: book.begin(kind), lambda begin, _: book.end(kind, begin)
+        )
+        super().__init__(original, around)
         self._where = where
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -135,94 +123,55 @@ class Stand(StandIn):
         return self._original
 
 
-def timed(fence: Fence, book: CallBook, kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """A call that is one of a kind from its begin to its end."""
-
-    def begins(*args: Any, **kwargs: Any) -> int:
-        return book.begin(kind)
-
-    def ends(begin: int, result: Any) -> None:
-        book.end(kind, begin)
-
-    return fence.around_in_graphs(original, begins, ends)
-
-
-def _at(target: Any) -> float:
-    """Where an open file of the standard library stands; NaN for anything else."""
-    if type(target) not in _FILES:
-        return _NAN
-    try:
-        return float(target.tell())
-    except (OSError, ValueError):
-        return _NAN
-
-
-def _written(target: Any, before: float) -> float:
-    """Bytes that the target has got, NaN where that is not told cheaply."""
-    if not isinstance(target, str):
-        return _at(target) - before
-    try:
-        return float(Path(target).stat().st_size)
-    except (OSError, ValueError):
-        return _NAN
-
-
 def _saving(fence: Fence, book: CallBook, original: Callable[..., Any]) -> Callable[..., Any]:
     """What lies between the opening of the archive that `torch.save` writes and the end of its closing is the call."""
 
     def open_archive(target: Any) -> Any:
         __tracebackhide__ = True
+        begin = None
         try:
-            begin, at = book.begin(CHECKPOINT), _at(target)
+            begin = book.begin(CHECKPOINT)
         except Exception as error:
             fence.broke(error)
+        if begin is None:
             return original(target)
-
-        def closed() -> None:
-            book.end(CHECKPOINT, begin, _written(target, at))
-
+        closed = partial(_saved, book, begin, target)
         try:
             opened = original(target)
         except BaseException:
             with suppress(Exception):
                 closed()
             raise
-        return FencedContext(fence, opened, lambda: True, closed) if begin >= 0 else opened
+        return FencedContext(fence, opened, lambda: True, closed)
 
     return update_wrapper(open_archive, original)
 
 
-SEAMS: Final = (
-    (CHECKPOINT, "torch.serialization", "_legacy_save"),
-    (EMPTY_CACHE, "torch.cuda", "empty_cache"),
-    (EMPTY_CACHE, "torch.cuda.memory", "empty_cache"),
-    (EMPTY_CACHE, "torch.accelerator", "empty_cache"),
-    (EMPTY_CACHE, "torch._C", "_cuda_emptyCache"),
-    (EMPTY_CACHE, "torch._C", "_accelerator_emptyCache"),
-    (COLLECT_GARBAGE, "gc", "collect"),
-    (CHECKPOINT, "safetensors.torch", "save_model"),
-    (CHECKPOINT, "safetensors.torch", "save_file"),
-    (CHECKPOINT, "safetensors.torch", "serialize_file"),
-)
-"""Kind, module, function: outer ones for their whole time, inner ones for names bound before; nested calls count once.
-safetensors only where it is imported: that is never our doing."""
+def _saved(book: CallBook, begin: int, target: Any) -> None:
+    """The archive was closed; its size is known where the target is a file's name."""
+    try:
+        nbytes = float(Path(target).stat().st_size) if isinstance(target, str) else _NAN
+    except (OSError, ValueError):
+        nbytes = _NAN
+    book.end(CHECKPOINT, begin, nbytes)
 
 
 def tap(scope: TapScope) -> None:
-    """Stand-ins at the seams; modules that are imported later are met when an optimizer first steps."""
-    book, fence = book_of(scope), scope.recorder.fence
-    met: set[tuple[str, str]] = set()
+    """Patches the seams that are there; a module that is imported later is found when an optimizer first steps."""
+    fence, book = scope.recorder.fence, CallBook(scope.recorder)
+    scope.recorder.parts["chores"] = book.chores
+    scope.recorder.listeners.hear_calls(book.add)
+    patched: set[str] = set()
 
-    def meet(_: Any = None) -> None:
-        for kind, module, name in SEAMS:
+    def patch(_: Any = None) -> None:
+        for where, kind in (*SEAMS.items(), *(DEVICE_SEAMS.items() if scope.accelerated else ())):
+            module, _, name = where.partition(":")
             owner = sys.modules.get(module)
-            if owner is None or not hasattr(owner, name) or (module, name) in met:
-                continue
-            met.add((module, name))
-            where = f"{module}:{name}"
-            scope.patches.wrap(owner, name, partial(Stand, fence, book, kind, where))
+            if where not in patched and hasattr(owner, name):
+                patched.add(where)
+                scope.patches.wrap(owner, name, partial(Stand, fence, book, kind, where))
 
     if hasattr(torch.serialization, "_open_zipfile_writer"):
         scope.patches.wrap(torch.serialization, "_open_zipfile_writer", partial(_saving, fence, book))
-    meet()
-    scope.optimized.append(meet)
+    patch()
+    scope.optimized.append(patch)

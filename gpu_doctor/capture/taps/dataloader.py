@@ -6,7 +6,6 @@ wrappers); the iterator keeps its native type. The fetch itself is metered where
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import weakref
 from collections.abc import Callable
@@ -18,12 +17,26 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor.capture.describe import loaders
-from gpu_doctor.capture.events import BATCH, CPU, CPU_EVERY_NS, EXHAUSTED, NEXT, NEXT_BLIND, OPENED, OPENING
+from gpu_doctor.capture.events import (
+    BATCH,
+    BATCH_AT,
+    CPU,
+    CPU_EVERY_NS,
+    EXHAUSTED,
+    NEXT,
+    NEXT_BLIND,
+    OPENED,
+    OPENING,
+    OURS,
+    OWN,
+)
 from gpu_doctor.capture.fetch.book import FetchBook
+from gpu_doctor.capture.sources import Pulled
 from gpu_doctor.capture.taps.batch_looks import BatchLooks
 from gpu_doctor.capture.taps.deliveries import Deliveries
 from gpu_doctor.capture.taps.sources import LoaderSource
 from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.capture.taps.traffic import addresses
 from gpu_doctor.recording.setup import KeptBatches, Padding
 
 
@@ -33,12 +46,9 @@ class Listening:
     def __init__(self, scope: TapScope, book: FetchBook) -> None:
         self.scope, self.recorder, self.book = scope, scope.recorder, book
         self.sources: dict[int, LoaderSource] = {}
-        self._newest: list[LoaderSource] = []
-        """Those whose iterator is alive, and a few besides."""
-        self.deliveries = Deliveries(self.sources)
+        self.deliveries = Deliveries(self.sources, self.recorder.step_clock.sources.passes)
         self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
         """By loader's id, for a class with an `__eq__` of its own has no hash."""
-        self.counted: dict[str, list[int]] = {}
         self.looks: dict[str, BatchLooks] = {}
         self.alike: dict[str, list[weakref.ref[Any]]] = {}
 
@@ -77,7 +87,7 @@ class Listening:
 
     def source_of(self, iterator: Any) -> LoaderSource:
         """The source of an iterator that did not come through `DataLoader.__iter__`: it was made before the run."""
-        source = self._put(LoaderSource(iterator, "", None))
+        source = self.deliveries.put(LoaderSource(iterator, "", None))
         source.looks = self._looks_at("")
         return source
 
@@ -93,14 +103,13 @@ class Listening:
 
         Such a one is still heard, by its batches alone.
         """
-        counted, learned = self.counted.setdefault(key, [0]), self.role_of(key) == "training"
-        own, stock = self.book.own(key), self.book.stock(key)
         try:
-            source = LoaderSource(iterator, key, loader, counted, own, stock, learned)
-            source.looks = self._looks_at(key)
-            return self._put(source)
+            source = LoaderSource(iterator, key, loader)
         except TypeError:
             return None
+        source.tally, source.stock = self.book.own(key, iterator), self.book.stock(key)
+        source.looks = self._looks_at(key)
+        return self.deliveries.put(source)
 
     def padded(self) -> tuple[Padding, ...] | None:
         """What is padded in the batches that are trained on."""
@@ -115,35 +124,23 @@ class Listening:
     def _trained_on(self) -> BatchLooks | None:
         return next((one for key, one in self.looks.copy().items() if self.role_of(key) == "training"), None)
 
-    def _put(self, source: LoaderSource) -> LoaderSource:
-        self.give_roles()
-        self._newest = [one for one in self._newest if one.ref() is not None and one.iterator != source.iterator]
-        self._newest.append(source)
-        return self.deliveries.put(source)
-
-    def give_roles(self, _: int = 0) -> None:
-        """Writes down what the step clock has learned about the loaders: trained from, or evaluated."""
-        for source in self._newest:
-            setup = self.recorder.loaders.get(source.key)
-            if setup is not None and setup.role != "training":
-                role = "training" if source.learned else "evaluation" if source.evaluation else setup.role
-                if role != setup.role:
-                    self.recorder.loaders[source.key] = dataclasses.replace(setup, role=role)
-
 
 def tap(scope: TapScope) -> None:
     """Wrappers on `DataLoader.__iter__` and on the iterators' `__next__`."""
-    recorder, book = scope.recorder, scope.ends.enter_context(FetchBook(scope.recorder))
+    recorder, book = scope.recorder, FetchBook(scope.recorder, scope.patches)
     state = Listening(scope, book)
     known, handed = recorder.loaders, state.deliveries.of
     recorder.parts["fetches"] = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
-    scope.at_end(lambda: recorder.freeze("fetches"))
-    scope.tells("padding", state.padded, state.give_roles)
-    scope.tells("kept_batches", state.kept)
+
+    def over() -> None:
+        book.close()
+        recorder.parts.freeze("fetches")
+
+    scope.at_end(over)
+    scope.add_fact("padding", state.padded)
+    scope.add_fact("kept_batches", state.kept)
     scope.patches.wrap(DataLoader, "__iter__", functools.partial(_opening, state))
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
-    recorder.on_step.append(state.give_roles)
-    recorder.own_cpu_s.append(lambda: 1e-9 * sum(one.spent_ns for one in state.looks.copy().values()))
 
 
 def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -152,34 +149,33 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
     def begins(loader: Any) -> Any:
         if get_ident() != log.thread and not recorder.adopt():
             return None
-        recorder.fold()  # what this loader is used for is known by its batches so far
-        role = state.role_of(state.known(loader) or "")
         if log.marker is not None:
             log.mark(OPENING)
-        log.note((OPENING, clock(), not torch.is_grad_enabled() or role == "evaluation"))
+        log.note((OPENING, clock(), (not torch.is_grad_enabled(), state.known(loader) or None)))
         state.scope.pulled.tell(recorder.note, "The search for models failed")
         state.scope.pulled.clear()
         key = state.key_of(loader)
-        metering = state.book.metering(loader, key)
-        return loader, key, metering, metering.__enter__()
+        return loader, key, state.book.opening(loader, key)
 
     def made(token: Any, iterator: Any) -> None:
-        now, (loader, key, metering, edges) = clock(), token  # what we do from here on is no part of the opening
-        metering.__exit__(None, None, None)
+        now, (loader, key, starting) = clock(), token  # what we do from here on is no part of the opening
+        if starting is not None:
+            starting.end(is_made=True)
         source = state.opened(loader, key, iterator)
-        if source is not None:
-            source.edges = edges
-        if get_ident() == log.thread:
-            if log.marker is not None:
-                log.mark(OPENED)
-            log.note((OPENED, now, None if source is None else (source, state.role_of(key))))
+        if source is not None and starting is not None:
+            source.edges = starting.edges
+        opened(now, None if source is None else source.pulled)
 
     def raised(token: Any, error: BaseException) -> None:
-        token[2].__exit__(type(error), error, error.__traceback__)
+        if token[2] is not None:
+            token[2].end(is_made=False)
+        opened(clock(), None)
+
+    def opened(now: int, pulled: Pulled | None) -> None:
         if get_ident() == log.thread:
             if log.marker is not None:
                 log.mark(OPENED)
-            log.note((OPENED, clock(), None))
+            log.note((OPENED, now, pulled))
 
     return recorder.fence.around(original, begins, made, raised)
 
@@ -188,13 +184,14 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
     """A fence as in `fence.py`, written out: every step goes through here, and each call of ours costs it."""
     recorder, book, sources = state.recorder, state.book, state.sources
     log, meter, broke, grad_enabled = recorder.log, book.meter, recorder.fence.broke, torch.is_grad_enabled
-    note, clock, events = log.note, log.clock, log.events
+    note, clock, events, accelerated = log.note, log.clock, log.events, state.scope.accelerated
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
         __tracebackhide__ = True
         source = None
         try:
+            begin = clock()
             if get_ident() == log.thread or recorder.adopt():
                 source = sources.get(id(self))
                 if source is None or source.ref() is not self:
@@ -206,15 +203,16 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                     log.cpu_due_ns = now + CPU_EVERY_NS
                     note((CPU, now, log.cpu_clock()))
                 log.steps += 1
-                note((NEXT if grad_enabled() else NEXT_BLIND, now, source))
+                note(((NEXT if grad_enabled() else NEXT_BLIND) + OWN * (now - begin), now, source.pulled))
                 if now >= log.due_ns or len(events) >= log.due:
                     recorder.fold(now)
                 if log.ending:
                     note((EXHAUSTED, clock(), None))
                     recorder.check_end()
-                source.unmetered -= 1
-                if source.unmetered < 0:
-                    metered(source, self)
+                if source.tally is not None:
+                    meter.tally = source.tally
+                elif source.stock is not None:
+                    source.stock.look(self, first=not source.taken)
         except Exception as error:
             source = None
             broke(error)
@@ -229,8 +227,9 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 broke(error)
             raise
         try:
-            if source.fetcher is not None:
-                unmetered(source)
+            if source.tally is not None and (own_ns := meter.off()) and get_ident() == log.thread:
+                ours(own_ns)
+            begin = clock()
             taken = source.taken
             samples = source.full if 0 < taken < source.whole else source.samples(batch)
             source.taken = taken + 1
@@ -239,26 +238,18 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             if source.looks is not None:
                 source.looks.left -= 1
                 if source.looks.left < 0:
-                    source.looks.look(batch)
+                    log.own_ns += source.looks.look(batch)
             if get_ident() == log.thread:  # else another thread turned out to be the one that trains
                 log.pulled = True
                 if log.marker is not None:
                     log.mark(BATCH)
-                note((BATCH, clock(), samples))  # what we do before `next` returns is part of the wait for it
+                now = clock()
+                note((BATCH + OWN * (now - begin), now, samples))
+                if accelerated:
+                    note((BATCH_AT, clock(), addresses(batch)))
         except Exception as error:
             broke(error)
         return batch
-
-    def metered(source: LoaderSource, iterator: Any) -> None:
-        """This fetch is metered, if it is made in this process."""
-        source.unmetered = source.skipped()
-        source.look(iterator)
-        source.fetcher = book.meter_on(iterator)
-        meter.tally = None if source.fetcher is None else source.tally
-
-    def unmetered(source: LoaderSource) -> None:
-        book.meter_off(source.fetcher)
-        source.fetcher = None
 
     def begun(source: LoaderSource, batch: Any) -> None:
         """One of the first two batches is there."""
@@ -266,9 +257,15 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             source.edges.began((clock() - source.asked_ns) * 1e-9)
         book.weigh(source.key, batch)
 
+    def ours(own_ns: int) -> None:
+        """So much of the wait for this batch was our own work."""
+        now = clock()
+        log.own_ns += own_ns
+        note((OURS, now, now - own_ns))
+
     def failed(source: LoaderSource, error: BaseException) -> None:
-        if source.fetcher is not None:
-            unmetered(source)
+        if source.tally is not None:
+            meter.off()
         now = clock()
         source.ended(error, (now - source.asked_ns) * 1e-9)
         if get_ident() == log.thread:

@@ -7,7 +7,6 @@ holds that was found, the next module that is called on the training thread is t
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -18,7 +17,7 @@ from torch import nn
 
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.next_call import NextCall
-from gpu_doctor.capture.taps.compilations import around_compiling
+from gpu_doctor.capture.taps.compiler import around_compiling
 from gpu_doctor.capture.taps.listener import Listener, hear_directly
 from gpu_doctor.capture.taps.parameters import Parameters
 from gpu_doctor.capture.taps.tap import TapScope
@@ -43,16 +42,13 @@ class Sought:
 
 
 class Discovery:
-    """The listeners of one run, and what is still looked for."""
+    """Finds the models of one run, listens to them, and knows what is still looked for."""
 
     def __init__(self, scope: TapScope) -> None:
-        """Nothing is looked for yet; the listeners stand in `scope.listeners`, what is known in `scope.models`."""
-        self._scope, self._recorder = scope, scope.recorder
-        self._listeners: dict[int, Listener] = scope.listeners
+        """Nothing is looked for yet; what is found stands in `scope.models`."""
+        self._scope, self._recorder, self._models = scope, scope.recorder, scope.models
         self._direct: dict[int, Callable[..., Any]] = {}
-        self._stepped = Parameters()
-        fence = scope.recorder.fence
-        self.next = NextCall(self._called, scope.recorder.mine, fence.quietly, scope.patches.notes)
+        self.next = NextCall(self._called, scope.recorder.mine, scope.recorder.fence.quietly, scope.patches.notes)
         self._sought: dict[int, Sought] = {}
         """By the id of who trains it."""
         self._shown: list[Listener] = []
@@ -65,42 +61,48 @@ class Discovery:
     def begin(self) -> None:
         """The run begins: where no name leads to a model, the first one that is called is it."""
         self.named()
-        if not self._scope.models.alive():
+        if not self._models.alive():
             self.next.wait()
 
     def named(self) -> None:
-        """Listens to the models that the code names by now."""
-        self._take(models.outermost(self._scope.namespace))
+        """Listens to the models that the code names by now; those that are known are not gone through again."""
+        for listener in self._models.listeners():
+            listener.listen()
+        self._take(models.outermost(self._scope.namespace, known=self._models.ids()))
 
     def optimized(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to be used for the first time."""
-        owned = [p for group in optimizer.param_groups for p in group["params"]]
-        self.named()
-        self._stepped.add(p for p in owned if p.requires_grad)
-        self._mark_trained()
+        self._trains(optimizer, type(optimizer).__name__, parameters_of(optimizer))
         self._scope.stepped.join(self._boxes)
-        self._seek(optimizer, type(optimizer).__name__, owned)
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer was made: so its model's first call is not lost where no gradients are zeroed before."""
-        owned = [p for group in optimizer.param_groups for p in group["params"]]
+        owned = parameters_of(optimizer)
         if not all(p in self._scope.owned for p in owned):
             self._seek(optimizer, type(optimizer).__name__, owned)
 
     def learned(self, leaves: list[torch.Tensor]) -> list[nn.Module]:
         """The loop updates these itself; returns the modules known that hold some."""
+        self._trains(self, "the loop", leaves)
+        return self._models.holding(leaves)
+
+    def _trains(self, owner: object, who: str, parameters: list[torch.Tensor]) -> None:
+        """Something trains these parameters."""
+        self._scope.owned.add(parameters)
+        for listener in self._models.listeners():
+            module = listener.ref()
+            if not listener.trained and module is not None:
+                listener.look_inside(module)
         self.named()
-        self._stepped.add(leaves)
         self._mark_trained()
-        self._seek(self, "the loop", leaves)
-        return self._scope.models.holding(leaves)
+        self._seek(owner, who, parameters)
 
     # ---- found by a call --------------------------------------------------------------------------------------------
 
     def _seek(self, owner: object, who: str, parameters: Iterable[torch.Tensor]) -> None:
         """Looks for the modules of parameters that none found holds; a plain tensor is in no module."""
         self._settle()
-        left = [one for one in self._scope.models.unheld(parameters) if isinstance(one, nn.Parameter)]
+        left = [one for one in self._models.unheld(parameters) if isinstance(one, nn.Parameter)]
         if left and id(owner) not in self._sought:
             self._sought[id(owner)] = Sought(who, left)
             self._shown = []
@@ -114,15 +116,15 @@ class Discovery:
     def _called(self, module: nn.Module) -> bool:
         """An outermost module is called; returns whether another one is looked for."""
         begin = self._recorder.clock()
-        if module not in self._scope.models:
+        if module not in self._models:
             self._take([module])
             self._mark_trained()
-            listener = self._listeners.get(id(module))
+            listener = self._models.get(module)
             if listener is not None:
                 self._shown.append(listener)
             self._scope.found.tell(self._recorder.note, "The model could not be read", stay=True)
         self._settle()
-        self._recorder.searched_s += (self._recorder.log.ours(begin) - begin) * 1e-9
+        self._recorder.cost.searched(begin)
         if len(self._shown) <= MOST_PARTS:
             return bool(self._sought)
         for listener in self._shown:
@@ -145,7 +147,7 @@ class Discovery:
         """Looks no longer for what was found or is gone, nor after so many steps; says what was not found."""
         for key, one in list(self._sought.items()):
             alive = one.parameters.alive()
-            left = self._scope.models.unheld(alive)
+            left = self._models.unheld(alive)
             one.found = one.found or len(left) < len(alive)
             if left and one.steps < patience:
                 continue
@@ -162,7 +164,7 @@ class Discovery:
             return
         if self._sought:
             self._missing()
-        elif not self.next.waits and not any(one.calls for one in self._listeners.values() if one.ref() is not None):
+        elif not self.next.waits and not any(one.calls for one in self._models.listeners()):
             self.next.wait()
 
     def compiles(self) -> None:
@@ -184,42 +186,35 @@ class Discovery:
 
     def _take(self, found: Iterable[nn.Module]) -> None:
         """Knows these modules and listens to them."""
-        scope = self._scope
-        for key in [key for key, one in self._listeners.items() if one.ref() is None]:
-            del self._listeners[key]
         for module in found:
-            scope.models.add([module])
-            known = self._listeners.get(id(module))
-            if (known is not None and known.on()) or isinstance(module, torch.jit.ScriptModule):
+            if module in self._models:
                 continue
+            listener = Listener(self._scope, module)
+            self._models.add(module, listener)
             try:
-                listener = Listener(scope, module)
+                self._scope.patches.hook(f"forward of {type(module).__name__}", listener.end)
+                listener.listen()
             except Exception as error:
-                self._recorder.note(f"The forward of {type(module).__name__} could not be timed: {error}")
-                continue
-            try:
-                scope.patches.hook(f"forward of {type(module).__name__}", listener.end)
-            except Exception:
                 listener.end()
-                raise
-            self._listeners[id(module)] = listener
+                self._recorder.note(f"The forward of {type(module).__name__} could not be timed: {error}")
 
     def _forget(self, listener: Listener) -> None:
         module = listener.ref()
         if module is not None:
-            self._listeners.pop(id(module), None)
-            self._scope.models.remove(module)
+            self._models.remove(module)
         listener.end()
 
     def _mark_trained(self) -> None:
-        ids = self._stepped.ids()
-        for listener in self._listeners.values():
-            owned = listener.trained or not listener.parameters.isdisjoint(ids)
-            listener.trained = owned and not listener.teaches()
+        owned = self._scope.owned
+        for listener in self._models.listeners():
+            module = listener.ref()
+            if module is not None:
+                trained = listener.trained or any(p.requires_grad and p in owned for p in module.parameters())
+                listener.trained = trained and not listener.teaches()
 
     def _boxes(self) -> None:
         """A trained module that steps do not call is but a box of modules that they do call."""
-        unheard = [one for one in self._listeners.values() if one.trained and not one.heard and one.ref() is not None]
+        unheard = [one for one in self._models.listeners() if one.trained and not one.heard]
         for listener in unheard:
             listener.missed += 1
             module = listener.ref()
@@ -229,7 +224,7 @@ class Discovery:
                 if not parts or type(module).__call__ is not nn.Module.__call__:
                     hear_directly(self._scope, listener, self._direct)
                 elif len(parts) <= MOST_PARTS:
-                    self._take(parts)
+                    self._take(models.unboxed(parts))
                     self._mark_trained()
         if not unheard:
             self._scope.stepped.leave(self._boxes)
@@ -238,39 +233,31 @@ class Discovery:
         """The run is over."""
         self.next.end()
         self._settle(0)
-        for listener in self._listeners.values():
+        for listener in self._models.listeners():
             listener.end()
         self._direct.clear()
         self._shown = []
-        self._listeners.clear()  # what is heard knows us: a circle that would outlive `del model`
+        self._models.clear()  # what is heard knows us: a circle that would outlive `del model`
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """The parameters of all groups."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def discover(scope: TapScope) -> Discovery:
     """Listens to the models of a run, those known now and those that show up."""
     found, recorder = Discovery(scope), scope.recorder
-    recorder.unhear.append(found.next.end)
-    scope.patches.wrap(torch, "compile", functools.partial(_handed_over, scope, found.next))
+    recorder.undo_by(found.next.end)
     found.begin()
     scope.pulled.append(found.named)
     scope.made.append(found.made)
     scope.optimized.append(found.optimized)
-    recorder.on_step.append(found.rest)
+    recorder.listeners.hear_steps(found.rest)
 
     def end() -> None:
-        recorder.on_step.remove(found.rest)
+        recorder.listeners.hear_no_steps(found.rest)
         found.end()
 
     scope.at_end(end)
     return found
-
-
-def _handed_over(scope: TapScope, following: NextCall, original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.compile`, which may keep the call of the module that it is handed: without ours."""
-
-    def begins(*args: Any, **kwargs: Any) -> bool | None:
-        if not following.waits:
-            return None
-        following.off()
-        return True
-
-    return scope.recorder.fence.around_in_graphs(original, begins, lambda token, result: following.wait(), anyone=False)

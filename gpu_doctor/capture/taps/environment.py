@@ -1,24 +1,30 @@
-"""Reads the environment of the loop: versions, devices, thread settings, torch's switches."""
+"""Reads the environment of the loop: versions, devices, thread settings, torch's switches, and the process group."""
 
 from __future__ import annotations
 
 import os
 import platform
+from collections import Counter
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
+import torch.distributed as dist
 
 from gpu_doctor.capture.taps.tap import TapScope
-from gpu_doctor.machine import cuda_available, cuda_devices, start_method
+from gpu_doctor.machine import cgroup, cuda_available, cuda_devices, shm_bytes, start_method
+from gpu_doctor.recording.setup import World
+
+DEBUGGING: Final = ("deterministic", "anomaly_mode", "profiler", "launch_blocking")
+"""Switches that count as on if any reading found them on: what costs time is often turned on for a part of the loop."""
+AIDS: Final = {"anomaly_mode": "anomaly_share", "profiler": "profiler_share"}
+"""Switch -> the flag that says in which part of the backward passes that were checked it was on, 0..1."""
+_NAN: Final = float("nan")
 
 
 def accelerated() -> bool:
     """Whether torch may reach a device other than the CPU."""
     return cuda_available() is not False or torch.backends.mps.is_available()
-
-
-DEBUGGING: Final = ("deterministic", "anomaly_mode", "profiler", "launch_blocking")
-"""Switches that count as on if they were on at any look: what costs time is often turned on for a part of the loop."""
 
 
 def _matmul_precision() -> str:
@@ -36,6 +42,12 @@ def _cudnn_tf32() -> bool:
     return newer == "tf32" if newer is not None else bool(torch.backends.cudnn.allow_tf32)
 
 
+def _aids() -> dict[str, bool]:
+    """Whether torch's debugging aids are on now: both are switches of the process, on whichever thread they are set."""
+    profiling = getattr(torch.autograd.profiler, "_is_profiler_enabled", False)
+    return {"anomaly_mode": torch.is_anomaly_enabled(), "profiler": bool(profiling)}
+
+
 def switches() -> dict[str, object]:
     """Torch's process-wide switches that cost or save time, as plain values."""
     flags: dict[str, object] = {
@@ -43,14 +55,73 @@ def switches() -> dict[str, object]:
         "cudnn_tf32": _cudnn_tf32(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "anomaly_mode": torch.is_anomaly_enabled(),
-        "profiler": bool(getattr(torch.autograd.profiler, "_is_profiler_enabled", False)),
         "launch_blocking": os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"),
         "interop_threads": torch.get_num_interop_threads(),
+        **_aids(),
     }
     if torch.cuda.is_initialized():  # to ask earlier would initialise it
         flags["sync_debug"] = ("default", "warn", "error")[torch.cuda.get_sync_debug_mode()]
     return flags
+
+
+class AidChecks:
+    """Checks the debugging aids when a backward begins: `with detect_anomaly():` is on within a step, not between two.
+
+    One backward is checked after each fold of the log, so the checks are spread over the run and cost it nothing.
+    """
+
+    def __init__(self, scope: TapScope) -> None:
+        """Checks the next backward, and one after each fold."""
+        self._scope, self._checks, self._on = scope, 0, Counter[str]()
+        self.next()
+        scope.recorder.listeners.hear_steps(self.next)
+
+    def next(self, _: int = 0) -> None:
+        """The next backward is checked."""
+        self._scope.differentiated.join(self.check)
+
+    def check(self, _: Any) -> None:
+        """A backward begins."""
+        self._scope.differentiated.leave(self.check)
+        self._checks += 1
+        self._on.update(name for name, on in _aids().items() if on)
+        self._scope.flags.update({flag: self._on[name] / self._checks for name, flag in AIDS.items()})
+
+    def end(self) -> None:
+        """The run is over."""
+        self._scope.recorder.listeners.hear_no_steps(self.next)
+
+
+class Group:
+    """The process among its like: the process group, and what it shares with others on this machine.
+
+    Nothing is asked of the other ranks: each rank that watches itself leaves a recording of its own.
+    """
+
+    def __init__(self, scope: TapScope) -> None:
+        """Reads what is there before the cell runs."""
+        self._facts = scope.recorder.facts
+        self._killed_before = cgroup.oom_kills()
+        self._world = World(shm_free_bytes=float((shm_bytes() or (_NAN,))[0]))
+        scope.add_fact("world", self.world, self.end)
+
+    def world(self) -> World:
+        """What is known so far."""
+        return replace(self._world, visible_gpus=len(self._facts["devices"]))
+
+    def look(self, _: Any = None) -> None:
+        """Reads the size of the process group and this process' rank, if there is a group."""
+        if dist.is_available() and dist.is_initialized():
+            size, local = dist.get_world_size(), os.environ.get("LOCAL_WORLD_SIZE", "")
+            here = max(int(local), 1) if local.isdecimal() else size
+            self._world = replace(self._world, world_size=size, rank=dist.get_rank(), local_size=here)
+
+    def end(self) -> None:
+        """Looks once more, and counts the processes that the kernel killed since the run began."""
+        self.look()
+        killed = cgroup.oom_kills()
+        if killed is not None and self._killed_before is not None:
+            self._world = replace(self._world, oom_kills=float(max(killed - self._killed_before, 0)))
 
 
 def tap(scope: TapScope) -> None:
@@ -69,6 +140,7 @@ def tap(scope: TapScope) -> None:
         start_method=start_method(),
         flags=lambda: dict(flags),
     )
+    checks, group = AidChecks(scope), Group(scope)
 
     def look(_: Any = None) -> None:
         now, facts["torch_threads"] = switches(), torch.get_num_threads()
@@ -81,4 +153,6 @@ def tap(scope: TapScope) -> None:
         flags.update({name: True for name in DEBUGGING if now[name]})
 
     scope.optimized.append(look)
+    scope.optimized.append(group.look)
     scope.at_end(end)
+    scope.at_end(checks.end)

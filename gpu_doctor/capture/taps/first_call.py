@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from gpu_doctor.capture.taps.listener import Listener
 
 
-def meet(listener: Listener, module: nn.Module, facts: dict[str, Any], learns: bool) -> Any:
+def meet(listener: Listener, module: nn.Module, learns: bool) -> Any:
     """Writes down what a call tells of its module; returns a hook that looks inside of this one, if one was put."""
+    recorder = listener.recorder
+    facts, look = recorder.facts, None
     listener.heard = listener.heard or learns
-    if "models" not in facts:  # where an optimizer steps, what it owns is described then
-        facts.update(models.described([module]))
-    look = None
+    if not listener.calls:
+        begin = recorder.clock()
+        listener.scope.called.tell(recorder.note, "The model could not be read", module, stay=True)
+        recorder.cost.searched(begin)
     if listener.trained and "autocast" not in facts:
         device = facts.get("device", "cpu")
         facts["autocast"] = _autocast(device)

@@ -15,14 +15,13 @@ import torch
 
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.batches import sample_count
-from gpu_doctor.capture.events import CALL, CALLED
+from gpu_doctor.capture.events import CALL, CALLED, OWN
 from gpu_doctor.capture.taps.first_call import meet as _meet
 
 if TYPE_CHECKING:
     from torch import nn
 
     from gpu_doctor.capture.taps.listener import Listener
-    from gpu_doctor.capture.taps.tap import Listeners
 
 SEAM: Final = models.CALL
 _tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
@@ -52,9 +51,7 @@ def heard_by_name(heard: Mapping[int, Callable[..., Any]], plain: Callable[..., 
     return forward
 
 
-def heard_call(
-    listener: Listener, ref: Callable[[], Any], own: Callable[..., Any] | None, heard: Listeners
-) -> Callable[..., Any]:
+def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., Any] | None) -> Callable[..., Any]:
     """A module's call that notes its begin and end, and shows its values to who wants to look.
 
     It is a fence of its own, for a graph goes right through it: until it is known that nothing is being compiled, it
@@ -64,9 +61,8 @@ def heard_call(
         listener: of the module.
         ref: says the module, which whoever calls it holds.
         own: what stood there as its compiled call, if anything did.
-        heard: who wants to look.
     """
-    recorder = listener.recorder
+    recorder, heard, evaluations = listener.recorder, listener.scope.heard, listener.scope.evaluations
     log, broke, grad_enabled, inside = recorder.log, recorder.fence.broke, torch.is_grad_enabled, 0
     note, clock, events = log.note, log.clock, log.events
 
@@ -78,15 +74,16 @@ def heard_call(
             return (own or module._call_impl)(*args, **kwargs)
         begun, look, fed = False, None, None
         try:
+            begin = clock()
             if log.ending and not log.pulled and not inside:
                 recorder.check_end()
             if not log.pulled and not _tracing():  # reading a size would warn inside the user's trace
                 fed = sample_count(args or tuple(kwargs.values())), id(module)
-            grad = grad_enabled()
+            grad, training = grad_enabled(), module.training
             if not listener.known:
-                look = _meet(listener, module, recorder.facts, module.training or grad)
+                look = _meet(listener, module, training or grad)
             now = clock()
-            note((CALL + module.training + 2 * grad + 4 * listener.trained, now, fed))
+            note((CALL + training + 2 * grad + 4 * listener.trained + OWN * (now - begin), now, fed))
             if now >= log.due_ns or len(events) >= log.due:
                 recorder.fold(now)
             if log.marker is not None:
@@ -114,8 +111,12 @@ def heard_call(
                     look.remove()
             except Exception as error:
                 broke(error)
-        if heard and begun:
+        if begun and (heard or evaluations.pending or not training):
             try:
+                if training and grad:
+                    evaluations.settle()
+                elif not training and (listener.trained or not log.trains):
+                    evaluations.add(output, grad)
                 said = f"The inputs of {type(module).__name__} could not be read"
                 heard.tell(recorder.note, said, module, listener.trained, args, kwargs, output)
             except Exception as error:

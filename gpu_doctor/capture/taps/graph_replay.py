@@ -24,7 +24,7 @@ def tap(scope: TapScope) -> None:
     """Stand-ins for `CUDAGraph.capture_begin`, `capture_end` and `replay`, where there is a device."""
     if not scope.accelerated:
         return
-    graphs, around = Graphs(scope), functools.partial(scope.recorder.fence.around, anyone=False)
+    graphs, around = Graphs(scope), functools.partial(scope.recorder.fence.around, training_thread_only=True)
     calls: dict[str, tuple[Callable[..., Any], Callable[..., None]]] = {
         "capture_begin": (_graph, graphs.begun),
         "capture_end": (_graph, graphs.captured),

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from gpu_doctor.capture.describe import models
@@ -28,8 +29,10 @@ class Listener:
     """
 
     def __init__(self, scope: TapScope, module: nn.Module) -> None:
-        self.recorder, self.ref = scope.recorder, weakref.ref(module)
-        self.parameters = frozenset(id(p) for p in module.parameters())
+        self.scope, self.recorder, self.ref = scope, scope.recorder, weakref.ref(module)
+        self.parameters = self.inside = frozenset[int]()
+        """Ids of its parameters, and of the modules inside of it."""
+        self.look_inside(module)
         self.trained = False
         self.heard = False
         """It was called in training mode or with gradients: it is no box of modules that are called one by one."""
@@ -39,15 +42,27 @@ class Listener:
         """Its forwards, and the host's time in all but the first, which may compile."""
         self.missed = 0
         """Optimizer steps since it is listened to without being heard."""
-        self._heard = scope.heard
         self._call: weakref.ref[Call] | None = None
         self._kept: Call | None = None
         """Our call, while it does not stand on the module."""
-        self._listen(module, vars(module).get(SEAM))
+
+    def look_inside(self, module: nn.Module) -> None:
+        """Reads what it is made of, which may have changed while nothing of it is trained."""
+        self.parameters = frozenset(id(p) for p in module.parameters())
+        self.inside = frozenset(id(part) for part in module.modules()) - {id(module)}
+
+    def listen(self) -> None:
+        """Stands on its module, if it does not already: `module.compile()` in the loop's code takes its place.
+
+        A scripted module can be known, but not listened to.
+        """
+        module = self.ref()
+        if module is not None and not self.on() and not isinstance(module, torch.jit.ScriptModule):
+            self._listen(module, vars(module).get(SEAM))
 
     def _listen(self, module: nn.Module, own: Callable[..., Any] | None) -> None:
         """Stands around what the module has of its own; `module.compile()` leaves its compiled call there."""
-        call = Call(heard_call(self, self.ref, own, self._heard))
+        call = Call(heard_call(self, self.ref, own))
         setattr(call, models.OURS, own)
         self._call, self._kept = weakref.ref(call), None
         setattr(module, SEAM, call)
@@ -69,7 +84,7 @@ class Listener:
             vars(module)[SEAM], self._kept = kept, None
 
     def on(self) -> bool:
-        """Whether our call still stands on its module: `module.compile()` in the loop's code takes its place."""
+        """Whether our call stands on its module."""
         module, call = self.ref(), self._call and self._call()
         return module is not None and call is not None and vars(module).get(SEAM) is call
 
@@ -112,6 +127,6 @@ def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable
         return  # a layer whose weight is used without it; and torch's own layers stand inside of compiled models
     key = id(module)
     listener.ref = weakref.ref(module, lambda _: heard.pop(key, None))
-    heard[key] = heard_call(listener, listener.ref, functools.partial(given, listener.ref, plain), scope.heard)
+    heard[key] = heard_call(listener, listener.ref, functools.partial(given, listener.ref, plain))
     if plain is forward:  # else another module of this class is heard already
         scope.patches.wrap(kind, "forward", functools.partial(heard_by_name, heard))

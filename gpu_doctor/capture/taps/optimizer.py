@@ -1,11 +1,15 @@
-"""Hears every optimizer step, through torch's own global step hooks; `zero_grad` is billed to the optimizer too."""
+"""Hears every optimizer step, through torch's own global step hooks; `zero_grad` is billed to the optimizer too.
+
+"Optimizer in backward" steps in a hook of every parameter, as soon as its gradient is there. On a CPU the thread that
+called `backward` runs the hooks, so that these steps are heard as any. A GPU has a thread of autograd's for them while
+the training thread waits: such steps are noted as one when the backward ends, and their time is the backward's.
+"""
 
 from __future__ import annotations
 
 import functools
 import sys
 import weakref
-from collections import Counter
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
@@ -13,19 +17,19 @@ from typing import Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gpu_doctor.capture.events import ABANDONED, CPU, CPU_EVERY_NS, DONE, PHASE, STEP, STEPPED, ZERO
+from gpu_doctor.capture.events import ABANDONED, CPU, CPU_EVERY_NS, DONE, OWN, PHASE, STEP, STEPPED, ZERO
 from gpu_doctor.capture.lines.stacks import DEEPEST, outwards
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import foreign
-from gpu_doctor.capture.taps.in_backward import StepsInBackward, on_autograds_thread
-from gpu_doctor.capture.taps.parameters import Parameters
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.steps import OTHER
 
-MOST_ALIKE: Final = 3
-"""So often one is met again that has nothing but known parameters: the model may be wrapped or compiled meanwhile."""
+MOST_MET: Final = 8
+"""Optimizers after which one whose parameters are all known tells nothing new: inner loops make one a task."""
 _SCALER_FILE: Final = torch.amp.GradScaler.step.__code__.co_filename
 _OPTIMIZER_FILE: Final = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
+_backward_pass: Callable[[], int] = torch._C._current_graph_task_id
+"""Number of the backward pass that the calling thread works for, -1 for none."""
 
 
 def _within_a_step() -> bool:
@@ -65,22 +69,6 @@ def _with_closure(recorder: Recorder, args: Any, kwargs: Any) -> Any:
     return (args[0], call, *args[2:]), kwargs
 
 
-def _again(optimizer: torch.optim.Optimizer, owned: Parameters, alike: Counter[tuple[Any, ...]]) -> bool:
-    """Whether optimizers of this make were met often enough with these parameters: inner loops make one a task.
-
-    Args:
-        optimizer: that was met.
-        owned: the parameters of all that were met.
-        alike: how often which make had none but these.
-    """
-    if not all(p in owned for group in optimizer.param_groups for p in group["params"]):
-        return False
-    defaults = getattr(optimizer, "defaults", {})  # a library's own has none
-    make = (type(optimizer), *(defaults.get(name) for name in ("fused", "foreach", "capturable")))
-    alike[make] += 1
-    return alike[make] > MOST_ALIKE
-
-
 class Steps:
     """What the tap knows of the optimizers of one run, and the hooks that torch calls around their steps."""
 
@@ -88,33 +76,33 @@ class Steps:
         self._scope, self._recorder, self._log = scope, scope.recorder, scope.recorder.log
         self._known: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         """By id, which another optimizer may have once this one is gone."""
-        self._alike: Counter[tuple[Any, ...]] = Counter()
         self._open = 0
         """Steps that have begun and not ended: a step may call its base class' own, which is hooked as well."""
-        self._inner = StepsInBackward(scope.recorder.clock)
+        self._within: list[Any] = []
+        """Optimizers that have stepped on autograd's threads in the backward that runs now."""
 
     def _elsewhere(self) -> bool:
         """Of a thread that is not the training thread: whether it is not to become it either."""
-        return on_autograds_thread() or not self._recorder.adopt(trains=True)
+        return _backward_pass() != -1 or not self._recorder.adopt(trains=True)
 
     def _meet(self, optimizer: torch.optim.Optimizer) -> None:
         """Before an optimizer's first use. What that takes is in `other`: it is not what the optimizer costs."""
         recorder, key, begin = self._recorder, id(optimizer), self._recorder.clock()
         self._known[key] = weakref.ref(optimizer, lambda _: self._known.pop(key, None))
         self._scope.know(optimizer)
-        if _again(optimizer, self._scope.owned, self._alike):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        if recorder.cost.searches >= MOST_MET and all(p in self._scope.owned for p in parameters):
             recorder.meet(optimizer)
             return
         self._scope.optimized.tell(recorder.note, "The optimizer's model could not be read", optimizer, stay=True)
-        recorder.searched_s += (self._log.ours(begin) - begin) * 1e-9
-        recorder.searches += 1
+        recorder.cost.searched(begin)
+        recorder.cost.searches += 1
 
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         """A step begins; returns its arguments where they are changed."""
         log, key = self._log, id(optimizer)
+        begin = log.clock()
         if get_ident() != log.thread and self._elsewhere():
-            if log.backing and on_autograds_thread():  # else it is a backward of a thread that nothing is known of
-                self._begins_within()
             return None
         if log.ending and not log.pulled:
             self._recorder.check_end()
@@ -126,7 +114,7 @@ class Steps:
             log.trains = True
             self._recorder.facts["grad_scaler"] = _within_a_scaler()
         now = log.clock()
-        log.note((STEP, now, key))
+        log.note((STEP + OWN * (now - begin), now, key))
         if now >= log.due_ns or len(log.events) >= log.due:
             self._fold(now)
         self._open += 1
@@ -144,15 +132,18 @@ class Steps:
     def ended(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """A step has ended."""
         log = self._log
+        begin = log.clock()
         if get_ident() != log.thread:
-            self._inner.end(optimizer)
+            if log.backing and _backward_pass() != -1:
+                self._within.append(optimizer)
+                self._scope.backed.join(self.stepped_within)
         elif self._open:
             self._open -= 1
+            log.stepped += 1
             if log.marker is not None:
                 log.mark(STEPPED)
             now = log.clock()
-            log.note((STEPPED, now, id(optimizer)))
-            log.stepped += 1
+            log.note((STEPPED + OWN * (now - begin), now, id(optimizer)))
             if not log.pulled and now >= log.cpu_due_ns:  # where batches are pulled, it is read as they are asked for
                 log.cpu_due_ns = now + CPU_EVERY_NS
                 log.note((CPU, now, log.cpu_clock()))
@@ -162,33 +153,25 @@ class Steps:
                 if not self._open:
                     self._shown()
 
-    def _begins_within(self) -> None:
-        """A step begins in a backward: it is told when that one has ended."""
-        self._inner.begin(_within_a_step())
-        self._scope.backed.join(self.stepped_within)
-
     def _shown(self) -> None:
         self._scope.stepped.tell(self._recorder.note, "An optimizer step could not be read")
 
     def stepped_within(self) -> None:
-        """A backward ends, in which autograd's threads may have stepped optimizers: one event stands for them all.
+        """A backward ends in which optimizers have stepped on autograd's threads: one event stands for them all.
 
-        It is that of the one among them that was met first: it must be the same step after step. What they took is
-        the end of the backward's time.
+        It is that of the one among them that was met first: it must be the same step after step.
         """
-        self._scope.backed.remove(self.stepped_within)
-        if not self._inner.done:
-            return
+        self._scope.backed.leave(self.stepped_within)
+        stepped, self._within = {id(one): one for one in self._within}, []
         log = self._log
-        optimizers, took = self._inner.taken()
-        ids, now = {id(one) for one in optimizers}, log.clock()
-        key = next((key for key in self._known if key in ids), id(optimizers[0]))
-        log.note((STEP, max(now - took, self._recorder.last_ns()), key))
+        key = next((key for key in self._known if key in stepped), next(iter(stepped)))
+        now = log.clock()
+        log.note((STEP, now, key))
         log.note((STEPPED, now, key))
         log.pulled, log.trains = False, True
-        self._scope.steps.update(id(one) for one in optimizers)
-        for one in optimizers:
-            if id(one) not in self._known:
+        self._scope.steps.update(stepped.keys())
+        for key, one in stepped.items():
+            if key not in self._known:
                 self._meet(one)
         self._shown()
 
@@ -207,10 +190,12 @@ class Steps:
             __tracebackhide__ = True
             begun = False
             try:
+                begin = clock()
                 if get_ident() == log.thread or not self._elsewhere():
                     if log.marker is not None:
                         log.mark(ZERO)
-                    note((ZERO, clock(), None))
+                    now = clock()
+                    note((ZERO + OWN * (now - begin), now, None))
                     begun = True
                     if id(optimizer) not in known:
                         # Most loops zero the gradients before the first forward: met here, that forward is heard.
@@ -238,7 +223,7 @@ class Steps:
             self._scope.made.tell(self._recorder.note, "A new optimizer could not be read", optimizer, stay=True)
 
         around = self._recorder.fence.around_in_graphs
-        return around(original, begins, ends, lambda optimizer, error: None, anyone=False)
+        return around(original, begins, ends, lambda optimizer, error: None, training_thread_only=True)
 
     def clearing(self, original: Callable[..., None]) -> Callable[..., None]:
         """`zero_grad` of a module: where no optimizer steps, it is the begin of a step."""
@@ -251,7 +236,7 @@ class Steps:
         def ends(token: bool, result: Any) -> None:
             self._log.note((DONE, self._log.clock(), None))
 
-        return self._recorder.fence.around(original, begins, ends, anyone=False)
+        return self._recorder.fence.around(original, begins, ends, training_thread_only=True)
 
 
 def tap(scope: TapScope) -> None:

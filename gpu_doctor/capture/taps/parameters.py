@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from typing import Final
 
 import torch
+
+FEWEST: Final = 256
+"""Parameters up to which the dead among them are not looked for."""
 
 
 class Parameters:
@@ -13,21 +17,22 @@ class Parameters:
 
     def __init__(self) -> None:
         self._refs: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._most = FEWEST
+        """When there are more, the dead are taken out: of a sweep's models each is then gone through a few times."""
 
     def add(self, given: Iterable[torch.Tensor]) -> None:
-        """Those not known yet come last."""
-        self._refs = {key: ref for key, ref in self._refs.items() if ref() is not None}
+        """Adds those not known yet, at the end."""
         for one in given:
-            self._refs.setdefault(id(one), weakref.ref(one))
+            if one not in self:
+                self._refs[id(one)] = weakref.ref(one)
+        if len(self._refs) > self._most:
+            self._refs = {key: ref for key, ref in self._refs.items() if ref() is not None}
+            self._most = max(2 * len(self._refs), FEWEST)
 
     def __contains__(self, one: torch.Tensor) -> bool:
         ref = self._refs.get(id(one))
         return ref is not None and ref() is one
 
     def alive(self) -> list[torch.Tensor]:
-        """In the order in which they came."""
+        """Returns those alive, in the order in which they came."""
         return [one for ref in list(self._refs.values()) if (one := ref()) is not None]
-
-    def ids(self) -> set[int]:
-        """Of those alive; good for as long as nothing is freed."""
-        return {id(one) for one in self.alive()}

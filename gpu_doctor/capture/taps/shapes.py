@@ -86,15 +86,16 @@ class Shapes:
         0 where that is no more than such steps differ by chance: a noisy loop has long steps of either kind. NaN where
         there is nothing to compare; steps without their like are left out.
         """
+        timed = self._timed.copy()  # the training thread goes on, and this may be asked on another one
         known: dict[tuple[int, ...], list[float]] = {}
-        for shape, new, seconds in self._timed:
+        for shape, new, seconds in timed:
             if not new:
                 known.setdefault(shape, []).append(seconds)
         sums = {shape: (len(all_s), math.fsum(all_s)) for shape, all_s in known.items()}
-        alike = {shape: _alike(shape, sums) for shape in {one[0] for one in self._timed}}
+        alike = {shape: _alike(shape, sums) for shape in {one[0] for one in timed}}
         first: list[float] = []
         again: list[float] = []
-        for shape, new, seconds in self._timed:
+        for shape, new, seconds in timed:
             own = 0 if new else 1
             for count, sum_s in (sums.get(shape, (0, 0.0)), alike[shape]):
                 if count - own >= FEWEST_ALIKE:

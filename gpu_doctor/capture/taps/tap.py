@@ -14,6 +14,7 @@ import torch
 from gpu_doctor.capture.describe.names import named
 from gpu_doctor.capture.patching import Patches
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.capture.taps.evaluations import Evaluations
 from gpu_doctor.capture.taps.found_models import FoundModels
 from gpu_doctor.capture.taps.parameters import Parameters
 
@@ -67,10 +68,11 @@ class TapScope:
     """Called when a loader is first iterated."""
     optimized: Listeners = field(default_factory=Listeners)
     """Called with an optimizer before its first step."""
-    listeners: dict[int, Any] = field(default_factory=dict)
-    """`forward.Listener`s on the outermost modules, by their id."""
     models: FoundModels = field(default_factory=FoundModels)
-    """The outermost modules that are known, by names or because they were called."""
+    """The outermost modules that are known, by names or because they were called, with their listeners."""
+    called: Listeners = field(default_factory=Listeners)
+    """Called with an outermost module before its first call."""
+    evaluations: Evaluations = field(default_factory=Evaluations)
     found: Listeners = field(default_factory=Listeners)
     """Called when a call has shown further modules, after optimizers were met: the facts of the model are to be read
     anew."""
@@ -79,7 +81,7 @@ class TapScope:
     optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
     """Those alive that were made or met in this run."""
     owned: Parameters = field(default_factory=Parameters)
-    """Of every optimizer met so far."""
+    """Parameters of every optimizer met so far, or of a loop that updates them by hand."""
     heard: Listeners = field(default_factory=Listeners)
     """Called after every forward of an outermost module, while somebody looks: module, whether it is trained, its
     arguments, named arguments and output. Empty most of the time."""
@@ -120,25 +122,32 @@ class TapScope:
 
         self.ends.callback(ended)
 
-    def tells(
-        self, name: str, told: Callable[[], Any], end: Callable[[], None] = lambda: None, failed: str = ""
+    def add_fact(
+        self, name: str, read: Callable[[], Any], finish: Callable[[], None] = lambda: None, error_message: str = ""
     ) -> None:
-        """A fact of the setup: asked for while the run goes on, and once more at its end, after `end`."""
+        """Adds a fact of the setup.
+
+        Args:
+            name: its field of `Setup`.
+            read: returns it, while the run goes on and once more when the run is over.
+            finish: is called before it is read for the last time.
+            error_message: begins the note that is left where either of them raises at the end.
+        """
         facts = self.recorder.facts
-        facts[name] = told
+        facts[name] = read
 
         def freeze() -> None:
             facts[name] = None
-            end()
-            facts[name] = told()
+            finish()
+            facts[name] = read()
 
-        self.at_end(freeze, failed or f"The {name.replace('_', ' ')} could not be read")
+        self.at_end(freeze, error_message or f"The {name.replace('_', ' ')} could not be read")
 
     def forget(self) -> None:
         """Nobody listens any more: what listens holds the model and, through the scope, itself."""
-        told = (self.pulled, self.optimized, self.found, self.made, self.heard, self.stepped, self.differentiated)
-        for ones in (*told, self.replayed, self.backed):
-            ones.clear()
+        seldom = (self.pulled, self.optimized, self.called, self.found, self.made)
+        for listeners in (*seldom, self.heard, self.stepped, self.differentiated, self.replayed, self.backed):
+            listeners.clear()
 
 
 Tap: TypeAlias = Callable[[TapScope], None]

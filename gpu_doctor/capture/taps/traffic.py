@@ -1,4 +1,4 @@
-"""The count of copies between host and devices, written by the taps `transfer` (both ways) and `sync` (to the host).
+"""The count of copies between host and devices, written by the tap `device_calls`.
 
 A round trip is a copy to a device of what came from a device since the loop's last batch: the same memory, or, since
 most such tensors are computed on before they go back, a tensor of the same shape that is no part of the batch.
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from gpu_doctor.capture.events import CAME, COPIED, COPYING
-from gpu_doctor.capture.step_clock import Place
+from gpu_doctor.capture.found import Place
 from gpu_doctor.recording.setup import Traffic
 
 SMALL_BYTES: Final = 64 * 1024

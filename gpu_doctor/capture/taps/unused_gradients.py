@@ -1,92 +1,106 @@
-"""Notices gradients that no optimizer steps by: of parameters that none owns, and such as are cleared before a step.
+"""Finds gradients that no optimizer steps by: of parameters that none owns, and such as are cleared before a step.
 
-In the first steps every backward's graph is walked once, before it: which part of its products serves which optimizer's
-parameters. Then it is seen what becomes of the gradients: a step uses them, or other ones stand in their place.
+In one turn of the loop, after every optimizer has stepped once, the graph of each backward is walked before it runs:
+which optimizers' parameters it gives gradients to. Then the gradients are followed: a step uses them, or other ones
+stand in their place.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
 from torch import nn
 
-from gpu_doctor.capture.describe.backward_products import Products, backward_products
+from gpu_doctor.capture.describe.backward_graph import MOST_OPERATIONS
 from gpu_doctor.capture.describe.models import size_of
+from gpu_doctor.capture.describe.nodes import LEAF, behind, name_of, shape_of
 from gpu_doctor.capture.events import OURS
 from gpu_doctor.capture.taps.tap import Listeners, TapScope
 from gpu_doctor.recording.setup import ModelFacts
 
-LOOK_AT: Final = 4
-"""The optimizer step after which it is known, or later: """
-TURNS: Final = 3
-"""when every optimizer has stepped so often. Between its first and second step lies one turn of the loop, which is
-looked at; the third tells what became of the gradients."""
 MOST_STEPS: Final = 40
-"""Nobody looks longer: a critic of a GAN steps up to 10 times as often as the generator."""
+"""It is given up after so many: a critic of a GAN steps up to 10 times as often as the generator."""
 MOST_OPTIMIZERS: Final = 16
-ASKED, UNMET, NOBODY = 1, 2, 4
-"""Bits of leaves that are no parameters, that an optimizer owns which has not been met, and that none owns."""
-FIRST: Final = 8
-"""The bit of the first optimizer that was met; the next has twice that."""
-
-
-@dataclass
-class Owner:
-    """An optimizer. Its steps are counted as it makes them: a fused one leaves its parameters' versions as they are."""
-
-    bit: int
-    key: int
-    """Its id, by which the scope counts."""
-    before: int = 0
-    """Steps that it had made when it was met,"""
-    steps: int = 0
-    """and since."""
-
-    def look(self, taken: Mapping[int, int]) -> None:
-        """Reads how often it has stepped since it was met."""
-        self.steps = taken.get(self.key, 0) - self.before
+NOBODY, OTHER, UNMET = 0, -1, -2
+"""In the place of an optimizer's id: nobody owns the parameter, it is no parameter, an optimizer owns it that has not
+been met."""
 
 
 @dataclass
 class Backward:
-    """One backward: whom it serves, and what has become of that."""
+    """One backward: whom the gradients serve that it computes, and what has become of those of parameters."""
 
-    serving: dict[int, float]
-    leaves: dict[int, list[weakref.ref[torch.Tensor]]]
-    pending: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor | None, int]]
-    """By bit, the smallest parameter, its gradient and its optimizer's steps after the backward."""
-    used: int = ASKED | UNMET
-    lost: int = NOBODY
+    serving: dict[frozenset[int], float] = field(default_factory=lambda: defaultdict(float))
+    """Numbers in all gradients, those between two operations too, by the optimizers that they serve. Those that one
+    operation makes count alike for each of its inputs: the gradient of a weight takes as long as that of what the
+    weight is multiplied with, whichever is larger."""
+    leaves: dict[int, list[weakref.ref[torch.Tensor]]] = field(default_factory=lambda: defaultdict(list))
+    """By optimizer."""
+    waiting: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor | None, int]] = field(default_factory=dict)
+    """By optimizer, its smallest parameter, the gradient (which is held) and the steps after the backward."""
+    used: set[int] = field(default_factory=lambda: {OTHER, UNMET})
+    lost: set[int] = field(default_factory=lambda: {NOBODY})
 
     def look(self, steps: Mapping[int, int]) -> None:
-        """Tells gradients that an optimizer has used, and such as are no longer there.
-
-        Args:
-            steps: of every optimizer, by its bit.
-        """
-        for bit, (ref, gradient, before) in list(self.pending.items()):
+        """Tells gradients that an optimizer has used, and such as are no longer there; `steps` by optimizer."""
+        for owner, (ref, gradient, before) in list(self.waiting.items()):
             parameter = ref()
             if parameter is None or parameter.grad is not gradient:
-                self.lost |= bit
-            elif steps[bit] != before:
-                self.used |= bit
+                self.lost.add(owner)
+            elif steps[owner] != before:
+                self.used.add(owner)
             else:
                 continue
-            del self.pending[bit]
+            del self.waiting[owner]
 
     def ended(self, steps: Mapping[int, int]) -> None:
         """A backward has ended: what it put in place of a gradient was added to it."""
-        for bit, (ref, _, _) in list(self.pending.items()):
+        for owner, (ref, _, _) in list(self.waiting.items()):
             parameter = ref()
             if parameter is None or parameter.grad is None:  # stepped within the backward, or kept elsewhere
-                self.used |= bit
-                del self.pending[bit]
+                self.used.add(owner)
+                del self.waiting[owner]
             else:
-                self.pending[bit] = (ref, parameter.grad, steps[bit])
+                self.waiting[owner] = ref, parameter.grad, steps[owner]
+
+
+def walked(results: Any, owner_of: Callable[[torch.Tensor], int]) -> Backward:
+    """The backward that begins; some 4 us an operation. Nothing of a graph of more than MOST_OPERATIONS.
+
+    Args:
+        results: the loss, or several.
+        owner_of: the optimizer of a leaf, by its id.
+    """
+    nodes, whole = behind(results, MOST_OPERATIONS)
+    found, served = Backward(), dict[Any, frozenset[int]]()
+    for node in nodes if whole else ():
+        if name_of(node) == LEAF:
+            owner = owner_of(node.variable)
+            served[node] = frozenset((owner,))
+            found.leaves[owner].append(weakref.ref(node.variable))
+            continue
+        edges = [(one, number) for one, number in node.next_functions if one is not None]
+        served[node] = frozenset[int]().union(*(served[one] for one, _ in edges))
+        if len(edges) == 1 and name_of(edges[0][0]) == LEAF:  # a parameter's transpose or cast
+            continue
+        numbers = sum(_numbers(one, number) for one, number in edges)
+        for one, _ in edges:
+            found.serving[served[one]] += numbers / len(edges)
+    for owner in found.leaves.keys() - {NOBODY, OTHER, UNMET}:
+        alive = [one for ref in found.leaves[owner] if (one := ref()) is not None]
+        found.waiting[owner] = weakref.ref(min(alive, key=lambda one: size_of(one)[0])), None, 0
+    return found
+
+
+def _numbers(node: Any, number: int) -> int:
+    """Numbers in the gradient that an operation, or a leaf, is handed."""
+    return size_of(node.variable)[0] if name_of(node) == LEAF else math.prod(shape_of(node, number))
 
 
 class Unstepped:
@@ -96,31 +110,31 @@ class Unstepped:
         """Looks at the models that the scope's code names, besides those it is told of."""
         self._scope, self._steps, self._over = scope, 0, False
         self._modules: dict[int, nn.Module] = {}
-        self._owners: list[Owner] = []
-        self._bits: dict[int, int] = {}
+        self._met: dict[int, int] = {}
+        """By id, the steps of an optimizer when it was met. They are counted: a fused one leaves its parameters'
+        versions as they are."""
+        self._owners: dict[int, int] = {}
+        """By id of a parameter, its optimizer's."""
         self._everyones: set[int] | None = None
-        """Parameters of all optimizers that were made in this run or have a name: asked for once a backward reaches a
-        parameter of which none that was met is the owner; None = nobody asked."""
+        """Parameters of all optimizers that were made in this run or have a name; None = not needed so far."""
         self._seen: list[Backward] = []
         self._found: dict[str, Any] = {}
 
     def met(self, modules: Iterable[nn.Module], optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer of these outermost modules was met: its steps are heard until it is known."""
+        """An optimizer of these outermost modules was met."""
         if self._over:
             return
-        owned = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        self._modules.update({id(one): one for one in modules})
-        if not self._owners:
+        if not self._met:
             for hears, hear in self._hearers():
                 hears.join(hear)
             self.shown(self._scope.models.alive())  # besides those that hold what is stepped: a backbone of its own
-        if not owned:
-            return
-        bit = FIRST << len(self._owners)
-        self._owners.append(Owner(bit, id(optimizer), self._scope.steps[id(optimizer)]))
-        self._bits.update({id(p): bit for p in owned})
-        self._seen = []  # of those it was not known whose their gradients are
-        if len(self._owners) > MOST_OPTIMIZERS:
+        self.shown(modules)
+        owned = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        if owned:
+            self._met[id(optimizer)] = self._scope.steps[id(optimizer)]
+            self._owners.update({id(p): id(optimizer) for p in owned})
+            self._seen = []  # of those it was not known whose their gradients are
+        if len(self._met) > MOST_OPTIMIZERS:
             self.end()
 
     def shown(self, modules: Iterable[nn.Module]) -> None:
@@ -131,97 +145,77 @@ class Unstepped:
     def end(self) -> None:
         """The run is over, or it is known: nothing of the model is held any longer."""
         self._over = True
-        self._modules, self._everyones, self._bits, self._owners, self._seen = {}, None, {}, [], []
+        self._modules, self._everyones, self._met, self._owners, self._seen = {}, None, {}, {}, []
         for hears, hear in self._hearers():
             hears.leave(hear)
 
     def told(self, facts: ModelFacts) -> ModelFacts:
         """The make of the model, with what was found by now."""
-        if not self._over and self._steps >= LOOK_AT:
-            self._judge()
+        self._judge()
         return replace(facts, **self._found)
 
     def stepped(self) -> None:
         """An optimizer has stepped, on the training thread."""
         self._steps += 1
-        self._look()
-        waits = any(UNMET in one.leaves for one in self._seen)
-        done = not waits and self._steps >= LOOK_AT and self._turns() >= TURNS
-        if done or self._steps >= MOST_STEPS:
+        turned = self._look() > 1
+        waits = any(one.waiting or UNMET in one.leaves for one in self._seen)
+        if (turned and self._seen and not waits) or self._steps >= MOST_STEPS:
             self._judge()
             self.end()
 
     def begins(self, results: Any) -> None:
         """A backward begins, on the training thread."""
-        self._look()
-        if self._turns() != 1:
+        if self._look() != 1:
             return
         log = self._scope.recorder.log
         begin = log.clock()
-        products = backward_products(results, self._bit_of)
-        if products.serving:
-            self._seen.append(_followed(products))
+        self._seen.append(walked(results, self._owner_of))
         log.note((OURS, log.clock(), begin))
 
     def ended(self) -> None:
         """A backward has ended."""
-        steps = {owner.bit: owner.steps for owner in self._owners}
+        steps = self._taken()
         for one in self._seen:
             one.ended(steps)
 
-    def _look(self) -> None:
-        for owner in self._owners:
-            owner.look(self._scope.steps)
-        steps = {owner.bit: owner.steps for owner in self._owners}
+    def _taken(self) -> dict[int, int]:
+        """How often each optimizer has stepped since it was met."""
+        return {owner: self._scope.steps[owner] - before for owner, before in self._met.items()}
+
+    def _look(self) -> int:
+        """Follows the gradients; returns how often the optimizer has stepped that steps least."""
+        steps = self._taken()
         for one in self._seen:
             one.look(steps)
+        return min(steps.values(), default=0)
 
     def _hearers(self) -> tuple[tuple[Listeners, Any], ...]:
         scope = self._scope
         return (scope.stepped, self.stepped), (scope.differentiated, self.begins), (scope.backed, self.ended)
 
-    def _turns(self) -> int:
-        """How often the optimizer has stepped that steps least."""
-        return min((owner.steps for owner in self._owners), default=0)
-
-    def _bit_of(self, leaf: torch.Tensor) -> int:
+    def _owner_of(self, leaf: torch.Tensor) -> int:
         if not isinstance(leaf, nn.Parameter):
-            return ASKED
-        if id(leaf) in self._bits:
-            return self._bits[id(leaf)]
+            return OTHER
+        if id(leaf) in self._owners:
+            return self._owners[id(leaf)]
         if self._everyones is None:
             self._everyones = self._scope.owners()
         return UNMET if id(leaf) in self._everyones else NOBODY
 
     def _judge(self) -> None:
-        """Of the backwards that an optimizer stepped by and whose gradients have all come to an end."""
-        known = [one for one in self._seen if not one.pending and one.used & -FIRST]
-        wasted: dict[int, torch.Tensor] = {}
-        spared = whole = 0.0
-        cleared = False
-        for one in known:
-            whole += sum(one.serving.values())
-            spared += sum(number for mask, number in one.serving.items() if not mask & one.used)
-            cleared = cleared or bool(one.lost & -FIRST)
-            lost = [ref() for bit, refs in one.leaves.items() if bit & one.lost for ref in refs]
-            wasted.update({id(p): p for p in lost if p is not None})
+        """Judges the backwards that an optimizer stepped by and whose gradients have all come to an end, if any."""
+        known = [one for one in self._seen if not one.waiting and one.used & self._met.keys()]
+        if not known:
+            return
+        whole = sum(sum(one.serving.values()) for one in known)
+        spared = sum(numbers for one in known for whom, numbers in one.serving.items() if not whom & one.used)
+        refs = [ref for one in known for owner in one.lost for ref in one.leaves.get(owner, ())]
+        wasted = {id(p): p for ref in refs if (p := ref()) is not None}
         named = [(name, p) for module in self._modules.values() for name, p in module.named_parameters()]
         largest = max((one for one in named if id(one[1]) in wasted), key=lambda one: size_of(one[1])[0], default=("",))
-        share = spared / whole if whole else 0.0
         self._found = {
             "unstepped": sum(size_of(p)[0] for p in wasted.values()),
             "unstepped_place": largest[0],
-            "spared_shares": (share, share),
-            "gradients_cleared": cleared,
+            "spared_share": spared / whole if whole else 0.0,
+            "gradients_cleared": any(one.lost - {NOBODY} for one in known),
         }
-
-
-def _followed(products: Products) -> Backward:
-    """The backward that begins, with one parameter of each optimizer to be looked at."""
-    pending: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor | None, int]] = {}
-    for bit, leaves in products.leaves.items():
-        if bit >= FIRST:
-            smallest = min(leaves, key=lambda leaf: size_of(leaf)[0])
-            pending[bit] = (weakref.ref(smallest), None, 0)
-    kept = {bit: [weakref.ref(one) for one in found] for bit, found in products.leaves.items()}
-    return Backward(dict(products.serving), kept, pending)

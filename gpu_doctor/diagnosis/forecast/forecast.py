@@ -31,7 +31,6 @@ FEW_CORES_MOST: Final = 16
 FULL_QUEUE_GAP: Final = 0.05
 """A GPU that limits its loop and idles for less of its time has always something in its queue."""
 PIPELINE: Final = {"num_workers", "persistent_workers"}
-COPYING: Final = {"pin_memory", "non_blocking"}
 
 
 def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) -> Forecast | None:
@@ -52,8 +51,8 @@ def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) 
     changed = {name: value for name, value in settings.items() if now.get(name) != value}
     if changed and set(changed) <= PIPELINE:
         return _pipeline(beside(vitals, others) if others else vitals, changed)
-    if changed and set(changed) <= COPYING and all(value is True for value in changed.values()):
-        return without_copies(vitals, "pin_memory" in changed)
+    if changed == {"pin_memory": True}:
+        return without_copies(vitals, pins=True)
     if set(changed) == {"batch_size"}:
         return batch_forecast(vitals, int(changed["batch_size"]), others)
     return None

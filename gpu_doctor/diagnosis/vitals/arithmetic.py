@@ -29,8 +29,6 @@ class ArithmeticVitals:
     peak_flops_per_s: float | None = None
     """Dense peak of the card that the loop trains on, for the number format in use; None for a card that is not
     listed, and on a CPU."""
-    mfu_share: float | None = None
-    """Useful operations a second over the peak, 0..1: model FLOPs utilisation (PaLM, Chowdhery et al. 2022)."""
     hfu_share: float | None = None
     """flops_per_s over the peak, 0..1: hardware FLOPs utilisation, what is recomputed included."""
 
@@ -55,13 +53,7 @@ def arithmetic(recording: Recording, steps: Steps, begin_s: float) -> dict[str, 
     if per_step is None:
         return found
     per_s = per_step * count / wall_s
-    executed, useful = per_s / peak if peak else None, counted.useful_share
-    return found | {
-        "flops_per_step": per_step,
-        "flops_per_s": per_s,
-        "hfu_share": executed,
-        "mfu_share": None if executed is None or useful is None else useful * executed,
-    }
+    return found | {"flops_per_step": per_step, "flops_per_s": per_s, "hfu_share": per_s / peak if peak else None}
 
 
 def paced_arithmetic(found: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +62,7 @@ def paced_arithmetic(found: dict[str, Any]) -> dict[str, Any]:
     Args:
         found: the vitals so far, `host_ahead` among them.
     """
-    names = ("flops_per_s", "mfu_share", "hfu_share")
+    names = ("flops_per_s", "hfu_share")
     return {name: found[name] / found["host_ahead"] for name in names if found.get(name) is not None}
 
 

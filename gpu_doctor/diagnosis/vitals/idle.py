@@ -27,7 +27,7 @@ def round_trip_share(vitals: Vitals) -> float:
 def blocks_on_pinned(vitals: Vitals) -> bool:
     """True if most copies start from pinned memory and the loop waits for them."""
     traffic = vitals.traffic
-    if traffic is None or vitals.settings.get("non_blocking") is True:
+    if traffic is None:
         return False
     return traffic.to_device > 0 and traffic.blocking_pinned >= MOSTLY * traffic.to_device
 

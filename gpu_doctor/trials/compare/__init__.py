@@ -1,15 +1,13 @@
 """What two runs say together: their ratio with its interval, their losses, their pairs."""
 
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, UNMEASURED, Effect, compare
-from gpu_doctor.trials.compare.losses import BREAKS, DIFFERENT
+from gpu_doctor.trials.compare.losses import BREAKS
 
 __all__ = [
     "AS_PASTED",
     "BREAKS",
     "BY_SETTINGS",
-    "DIFFERENT",
     "UNMEASURED",
     "Effect",
-    "batch_scaling",
     "compare",
 ]

@@ -14,10 +14,6 @@ from gpu_doctor import formatting
 from gpu_doctor.recording import Recording
 from gpu_doctor.recording.steps import TRAINING
 
-_NOTE: Final = (
-    "The losses are compared per sample. With {times} the batch there are {fewer} steps per epoch: usually scale the "
-    "learning rate alike ({scaled}), with a few hundred steps of warm-up (Goyal et al. 2017)."
-)
 _SAME: Final = 0.01
 """Samples a step that differ by less are the same: a last batch that is smaller."""
 
@@ -28,7 +24,7 @@ def batch_ratio(baseline: Sequence[Recording], candidate: Sequence[Recording]) -
     None where one trains nothing, too: there is no learning rate.
     """
     if not all((one.steps.kind == TRAINING).any() for one in (*baseline, *candidate)):
-        return None  # what only predicts has no learning rate
+        return None
     before, after = (_samples_a_step(side) for side in (baseline, candidate))
     known = before > 0 and after > 0
     return after / before if known and not same_batch(before, after) else None
@@ -39,16 +35,8 @@ def same_batch(ours: float, theirs: float) -> bool:
     return abs(theirs - ours) < _SAME * ours
 
 
-def note(ratio: float | None) -> str:
-    """Two sentences on the learning rate; empty for the same batch."""
-    if ratio is None:
-        return ""
-    fewer = f"{formatting.average(ratio)} times fewer" if ratio > 1 else f"{formatting.average(1 / ratio)} times more"
-    return _NOTE.format(times=f"{formatting.average(ratio)} times", fewer=fewer, scaled=f"x{formatting.average(ratio)}")
-
-
 def clause(ratio: float | None) -> str:
-    """The same as one clause; empty for the same batch."""
+    """What to do with the learning rate; empty for the same batch."""
     return f"scale the learning rate with the batch (x{formatting.average(ratio)})" if ratio is not None else ""
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from gpu_doctor import formatting
 from gpu_doctor.recording import Recording, SettingValue, describe
 from gpu_doctor.trials.compare import batch_scaling
-from gpu_doctor.trials.compare.losses import BREAKS, DIFFERENT, coarsest, operations_of, parity, usual, varies
+from gpu_doctor.trials.compare.losses import BREAKS, DIFFERENT, parity, spread
 from gpu_doctor.trials.compare.measured_on import measured_on
 from gpu_doctor.trials.compare.pairs import Measured, has_samples, pair_of, wait_share, warm_pairs
 from gpu_doctor.trials.compare.ratio import FEWEST_ROWS, PairLog, Ratio, ratio
@@ -65,15 +65,11 @@ class Effect:
     loss_drift: float | None = None
     """Largest relative difference of the two loss curves over the same samples; None = no losses to compare."""
     loss_verdict: str | None = None
-    """equal, within-rounding, different, not-finite, per-sample (see `compare.losses`); None = as `loss_drift`."""
+    """same, different, not-finite (see `compare.losses`); None = as `loss_drift`, or batches of another size."""
     loss_first_step: int | None = None
     """First step (from 1) at which the losses differ, or the candidate's is not finite; None for other verdicts."""
-    loss_varies: bool = False
-    """Runs without the change differ from each other by as much, by themselves or by one rounding (`losses.varies`)."""
     loss_alone: float | None = None
-    """Largest relative difference of the losses of such runs; None = there was but one."""
-    loss_dtype: str = ""
-    """The coarsest format that either side computed in, whose rounding `within-rounding` allows for."""
+    """Largest relative difference of the losses of runs without the change; None = there was but one."""
     baseline_samples_per_s: float | None = None
     candidate_samples_per_s: float | None = None
     baseline_loss: float | None = None
@@ -93,8 +89,6 @@ class Effect:
     """Files that the cell wrote or deleted during the trial, put back since: `runs/x.pt`, `old.pt (deleted)`."""
     not_restored: tuple[str, ...] = ()
     """What the trial could not put back, a clause each: `a trial cannot put back: it (generator)`."""
-    from_start: tuple[str, ...] = ()
-    """Iterators of earlier cells that each side got anew, by variable: they began at the start of their data."""
     predicted_low: float | None = None
     """Ends between which the forecast of `predicted_speedup` lay; None where it had none."""
     predicted_high: float | None = None
@@ -123,7 +117,7 @@ class Effect:
             parts.append(self.loss_words)
         turned = self.baseline_settings and dict(self.settings) != dict(self.baseline_settings)
         against = f" against {formatting.clean(describe(self.baseline_settings))}" if turned else ""
-        asks = [batch_scaling.clause(self.batch_ratio)] if self.batch_ratio is not None else []
+        asks = [self.scaling] if self.scaling else []
         took = [f"took {formatting.seconds(self.seconds)}"] if self.seconds else []
         said = [", ".join(parts), *asks, *self.notes, *took]
         return f"{self._candidate()}{against}: " + "; ".join(said)
@@ -143,23 +137,25 @@ class Effect:
 
     @property
     def loss_words(self) -> str:
-        """What became of the loss: `loss within 0.3 %, as bf16 rounds`; empty where there is nothing to compare."""
+        """What became of the loss: `loss within 0.3 %`; empty where there is nothing to compare."""
         if self._breaks_anyway():
             return "loss is NaN or infinite at the end, also without the change"
-        given = (self.loss_verdict, self.loss_drift, self.loss_first_step, self.loss_dtype)
-        return formatting.losses(*given, self.loss_alone)
+        return formatting.losses(self.loss_verdict, self.loss_drift, self.loss_first_step, self.loss_alone)
+
+    @property
+    def scaling(self) -> str:
+        """What a batch of another size asks of the learning rate, a clause; empty for the same batch."""
+        return batch_scaling.clause(self.batch_ratio)
 
     @property
     def loss_changed(self) -> bool:
         """The training is not the same: its losses differ by more than this loop's do by themselves, or break."""
-        return self.loss_verdict == BREAKS or (self.loss_verdict == DIFFERENT and not self.loss_varies)
+        return self.loss_verdict in (BREAKS, DIFFERENT)
 
     def _breaks_anyway(self) -> bool:
         """Whether the last losses of both sides are no numbers: they may be the same, but nothing is learned."""
         ends = (self.baseline_loss, self.candidate_loss)
-        return self.loss_verdict not in ("not-finite", "different") and all(
-            one is not None and not math.isfinite(one) for one in ends
-        )
+        return not self.loss_changed and all(one is not None and not math.isfinite(one) for one in ends)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -167,7 +163,6 @@ class Effect:
         said = [self.way] if self.way else []
         said += [f"measured on {self.device}"] if self.elsewhere else []
         said += [*([formatting.written(self.written)] if self.written else []), *self.not_restored]
-        said += [formatting.from_start(self.from_start)] if self.from_start else []
         if self.busy is not None and self.busy >= BUSY_FROM:
             said.append(f"measured on a busy machine: other programs used {formatting.share(self.busy)} of the cores")
         if self.cold_pairs and self.reason != ALL_COLD:
@@ -195,7 +190,6 @@ def compare(
     candidate: Recording | Sequence[Recording],
     *,
     predicted: float | None = None,
-    alone: Sequence[Recording] = (),
 ) -> Effect:
     """Compares two sides whose runs took turns (A B B A).
 
@@ -203,7 +197,6 @@ def compare(
         baseline: a recording, or several.
         candidate: the same of the other side; `baseline[i]` and `candidate[i]` ran next to each other.
         predicted: the speed-up that was forecast, to be shown beside the measured one.
-        alone: more runs without the change, for their losses alone, such as one that was nudged (`trials.nudged`).
 
     Returns:
         The speed-up in samples/s after warm-up (steps/s where one side has no batch dimension, see `unit`) with its
@@ -232,9 +225,8 @@ def compare(
     measured = [pair for pair, used in zip(pairs, warm if any(warm) else whole, strict=True) if used]
     # A run that the end of the trial's seconds cut short has no interval, and would leave the others none.
     measured = [pair for pair in measured if min(map(len, pair)) >= FEWEST_ROWS] or measured
-    rounds = coarsest(bases[0], candidates[0]), operations_of(bases[0], candidates[0])
-    losses = parity(bases[0].losses, candidates[0].losses, *rounds)
-    own = [one.losses for one in (*bases, *alone)]
+    own = [one.losses for one in bases]
+    losses = parity(own, candidates[0].losses)
     compared = outcome not in UNMEASURED
     peaks = [one.peak_bytes for one in candidates if np.isfinite(one.peak_bytes)]
     where = measured_on(bases, candidates)
@@ -247,9 +239,7 @@ def compare(
         loss_drift=losses.drift if compared else None,
         loss_verdict=losses.verdict if compared else None,
         loss_first_step=losses.first_step if compared else None,
-        loss_varies=compared and varies(own, candidates[0].losses, *rounds),
-        loss_alone=usual(own) if compared else None,
-        loss_dtype=losses.dtype if compared else "",
+        loss_alone=spread(own) if compared else None,
         baseline_loss=losses.baseline,
         candidate_loss=losses.candidate,
         peak_bytes=max(peaks, default=None),
@@ -257,7 +247,7 @@ def compare(
         seconds=float(sum(one.duration_s for one in (*bases, *candidates))),
         unit="samples/s" if by_samples else "steps/s",
         busy=others_share((*bases, *candidates)),
-        written=tuple(dict.fromkeys(path for one in (*bases, *candidates, *alone) for path in one.written or ())),
+        written=tuple(dict.fromkeys(path for one in (*bases, *candidates) for path in one.written or ())),
         cold_pairs=sum(whole) - sum(warm) if compared else 0,
         pairs=len(measured) if compared and any(warm) else 0,
         batch_ratio=batch_scaling.batch_ratio(bases, candidates) if compared else None,

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from gpu_doctor.recording import Settings
+from gpu_doctor.recording import Settings, describe
 from gpu_doctor.trials import race
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.executors.ray import RayExecutor
@@ -18,11 +18,6 @@ __all__ = ["Executor", "InKernel", "RayExecutor"]
 
 class Executor(Protocol):
     """Something that tries settings on a case's code, somewhere."""
-
-    @property
-    def width(self) -> int:
-        """How many trials run at once."""
-        ...
 
     def trials(
         self,
@@ -38,8 +33,8 @@ class Executor(Protocol):
 
         Args:
             case: a `Case`, whose code.
-            candidates: knob values to try. Of several one is wanted: what is clearly worse than the best of them may be
-                given up, with that as the effect's `reason`.
+            candidates: knob values to try. Of several, what is clearly worse than the best of them may be given up,
+                with that as the effect's `reason`.
             against: those of the baseline side.
             steps: of one side of one round.
             seconds: of one candidate's trial.
@@ -58,9 +53,7 @@ class Executor(Protocol):
 
 
 class InKernel:
-    """The default: trials in the kernel's own process, in turns, from the same state."""
-
-    width = 1
+    """The default: trials in the kernel's own process, one after another, from the same state."""
 
     def trials(
         self,
@@ -73,15 +66,13 @@ class InKernel:
         pairs: int = MOST_PAIRS,
         pasted: bool = False,
     ) -> list[Effect]:
-        """Several take turns, and the clearly worse ones are given up."""
+        """See `Executor.trials`; each candidate is judged to its end."""
         how: dict[str, Any] = {"against": against, "pairs": pairs, "pasted": pasted}
-        return race.tried(case, candidates, steps=steps, seconds=seconds, **how)
-
-
-def width_for(executor: Executor, case: Runner) -> int:
-    """How many trials of a case run at once, at least 1: of a cluster, by what one asks for, which it may tell."""
-    told = getattr(executor, "width_for", None)
-    return max(int(told(case)) if callable(told) else int(executor.width), 1)
+        effects = []
+        for one in candidates:
+            label = f"{describe(one)}: " if len(candidates) > 1 else ""
+            effects.append(race.tried(case, one, steps=steps, seconds=seconds, label=label, **how))
+        return effects
 
 
 def tried(

@@ -66,8 +66,10 @@ class Parcel:
 
     def enter(self) -> None:
         """Gives this process the random numbers and switches of the one that packed."""
+        switches = self.process["switches"]
         for one in (*random_states(), *number_formats()):
-            one.write(self.process["switches"][one.label])
+            if one.label in switches:  # the torch that packed may lack one
+                one.write(switches[one.label])
         # As many threads as there: Ray gives each process as many as the first task that it ran asked for cores.
         torch.set_num_threads(max(min(self.process["threads"], int(usable_cores())), 1))
         torch.set_grad_enabled(self.process["grad"])

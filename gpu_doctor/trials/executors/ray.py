@@ -97,8 +97,8 @@ class RoundsOut:
         return taken + self.places[id(entry)][1] <= 1.0 + ROUNDING
 
     def _send(self, entry: race.Entry) -> None:
-        nudges, made = not entry.alone, len(entry.candidates)
-        given = (self.luggage, self.key, dict(self.against), entry.settings, self.steps, self.seconds, nudges, made)
+        made = len(entry.candidates)
+        given = (self.luggage, self.key, dict(self.against), entry.settings, self.steps, self.seconds, made)
         task, _ = self.places[id(entry)]
         self.out[task.remote(*given)] = (entry, time.monotonic())
 
@@ -108,9 +108,7 @@ class RoundsOut:
         entry.seconds += time.monotonic() - sent
         try:
             back = Returned(**self.ray.get(one))
-            bases, candidates, alone = (
-                [of_bytes(file) for file in side] for side in (back.bases, back.candidates, back.alone)
-            )
+            bases, candidates = ([of_bytes(file) for file in side] for side in (back.bases, back.candidates))
         except Exception as error:
             memory = isinstance(error, self.ray.exceptions.OutOfMemoryError)
             entry.failed_as = "out-of-memory" if memory else "failed"
@@ -118,7 +116,6 @@ class RoundsOut:
             return
         entry.bases += bases
         entry.candidates += candidates
-        entry.alone += alone
         entry.refusal, entry.failure = back.refusal, back.failure
         whole = len(bases) == len(candidates) == 1
         good = whole and all(map(went_well, (*bases, *candidates)))
@@ -240,19 +237,12 @@ class RayExecutor:
     @property
     def width(self) -> int:
         """How many trials run at once, of a loop that nothing is known of; at least 1."""
-        return self._width_for(None)
-
-    def width_for(self, case: Runner) -> int:
-        """How many trials of a case run at once, each with the workers that it has as written; at least 1."""
-        return self._width_for(case.found)
-
-    def _width_for(self, found: Setup | None) -> int:
         if self._width is not None:
             return self._width
         try:
             self._connect()
             machines = self._machines()
-            return max(self._request(({},), found, machines).room(machines), 1)
+            return max(self._request(({},), None, machines).room(machines), 1)
         except Exception:  # `trials` says what is wrong with the cluster
             return 1
 
@@ -271,7 +261,7 @@ class RayExecutor:
         What cannot travel, and a request that no machine of the cluster can meet, are refusals; a machine or task that
         goes away, or does not answer in time, is a failure with the reason.
         """
-        against = race.begun(case, against, steps, seconds, pairs)
+        against = race.begun(against, steps, seconds, pairs)
         found = case.found
         elsewhere = found is not None and not found.on_gpu and self._gpus(found) > 0
         refused = beforehand(case).refusal

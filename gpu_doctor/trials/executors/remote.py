@@ -30,8 +30,6 @@ class Returned:
     bases: tuple[bytes, ...] = ()
     """Recordings as saved."""
     candidates: tuple[bytes, ...] = ()
-    alone: tuple[bytes, ...] = ()
-    """A baseline that was nudged, where the losses of the two sides differ."""
     refusal: str = ""
     """Why nothing was run."""
     failure: str = ""
@@ -45,7 +43,6 @@ def one_round(
     settings: Settings,
     steps: int,
     seconds: float,
-    nudges: bool = False,
     made: int = 0,
 ) -> Mapping[str, Any]:
     """Runs a pair of sides on this machine.
@@ -57,7 +54,6 @@ def one_round(
         settings: knob values of the candidate side.
         steps: of one side.
         seconds: of the whole trial that this round belongs to.
-        nudges: where the losses differ, what they do by themselves is not known yet.
         made: pairs before this one.
 
     Returns:
@@ -69,7 +65,7 @@ def one_round(
         return {"failure": _unpackable(error)}
     with acting_as_main(parcel.namespace):
         try:
-            return _pair(parcel, key, against, settings, (steps, seconds), nudges, made)
+            return _pair(parcel, key, against, settings, (steps, seconds), made)
         except SnapshotTooLarge as too_large:
             return {"refusal": str(too_large)}
 
@@ -80,7 +76,6 @@ def _pair(
     against: Settings,
     settings: Settings,
     budget: tuple[int, float],
-    nudges: bool,
     made: int,
 ) -> Mapping[str, Any]:
     case = Runner(parcel.code, parcel.namespace, name=parcel.name)
@@ -90,7 +85,7 @@ def _pair(
     parcel.enter()
     steps, seconds = budget
     with case.aside() as aside:
-        rounds = aside.rounds(elsewhere=made, nudged=case.nudged if nudges else None)
+        rounds = aside.rounds(elsewhere=made)
         goes_on = True
         if key not in _warm:
             # Where nothing is known of the loop, as written: what can be turned is told by that.
@@ -109,7 +104,6 @@ def _pair(
     return {
         "bases": tuple(as_bytes(_told(one, there, ())) for one in rounds.bases),
         "candidates": tuple(as_bytes(_told(one, there, said)) for one in rounds.candidates),
-        "alone": tuple(as_bytes(_told(one, there, ())) for one in rounds.alone),
     }
 
 

@@ -11,23 +11,19 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.cell import literals
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs import (
     amp,
     batch_size,
-    cell_variables,
     channels_last,
     cudnn_benchmark,
     fused_optimizer,
-    non_blocking,
     num_workers,
     persistent_workers,
     pin_memory,
     prefetch_factor,
     tf32,
     threads,
-    worker_threads,
 )
 from gpu_doctor.trials.knobs import compile as compiling
 from gpu_doctor.trials.knobs.knob import Choice, Knob, KnobTable, Refused, TrialScope
@@ -40,15 +36,14 @@ __all__ = [
     "Refused",
     "allow",
     "as_settings",
-    "cell_variables",
     "meant",
     "parse_assignments",
     "turned",
 ]
 
 _SHELF: Final = (
-    *(num_workers, batch_size, amp, pin_memory, persistent_workers, prefetch_factor, non_blocking),
-    *(channels_last, compiling, fused_optimizer, tf32, cudnn_benchmark, threads, worker_threads),
+    *(num_workers, batch_size, amp, pin_memory, persistent_workers, prefetch_factor),
+    *(channels_last, compiling, fused_optimizer, tf32, cudnn_benchmark, threads),
 )
 """Every knob's file, in the order in which they are shown and turned: workers before what acts on workers only."""
 KNOBS: Final[KnobTable] = {one.KNOB.name: one.KNOB for one in _SHELF}
@@ -62,17 +57,12 @@ def known(name: str) -> Knob:
     """
     if name in KNOBS:
         return KNOBS[name]
-    if str(name).startswith(cell_variables.PREFIX) and name[len(cell_variables.PREFIX) :].isidentifier():
-        return cell_variables.CellVariable(name[len(cell_variables.PREFIX) :])
     hint = formatting.did_you_mean(str(name).replace("-", "_"), KNOBS)
-    raise Refused(
-        f"There is no knob named {name!r:.60}.{hint} The knobs are: {', '.join(KNOBS)}; and "
-        f"{cell_variables.PREFIX}NAME, for a variable that has a literal at the cell's top."
-    )
+    raise Refused(f"There is no knob named {name!r:.60}.{hint} The knobs are: {', '.join(KNOBS)}.")
 
 
 def as_settings(given: Settings | None) -> dict[str, SettingValue]:
-    """A copy of settings that a person gave in Python; None is none. Of a cell's variables any literal is taken.
+    """A copy of settings that a person gave in Python; None is none.
 
     A number of numpy or of torch becomes Python's own: it is shown, compared, and written into the user's code.
 
@@ -84,9 +74,7 @@ def as_settings(given: Settings | None) -> dict[str, SettingValue]:
     wrong = next((name for name in given or {} if not isinstance(name, str)), None)
     if wrong is not None:
         raise TypeError(f"A knob is given by its name, such as {{'num_workers': 4}}, not by {wrong!r:.60}.")
-    vary = cell_variables.PREFIX
-    plain = {name: _plain(value) for name, value in (given or {}).items()}
-    return {name: literals.given(value) if name.startswith(vary) else value for name, value in plain.items()}
+    return {name: _plain(value) for name, value in (given or {}).items()}
 
 
 def _plain(value: Any) -> Any:
@@ -134,7 +122,7 @@ def turned(settings: Settings, scope: TrialScope) -> Iterator[None]:
     allow(settings, scope.setup)
     knobs, order = {name: known(name) for name in settings}, list(KNOBS)
     with ExitStack() as stack:
-        for name in sorted(knobs, key=lambda one: order.index(one) if one in KNOBS else -1):
+        for name in sorted(knobs, key=order.index):
             if not knobs[name].left(settings[name], scope.setup):
                 stack.enter_context(knobs[name].turned(settings[name], scope))
         yield

@@ -102,7 +102,7 @@ class Knob(ABC):
         return value == self.found(setup)
 
     def draws_anew(self, setup: Setup) -> bool:
-        """Whether turning it draws other random numbers: losses of the loop are only alike in their spread then."""
+        """Whether turning it draws other random numbers, or the samples in another order: losses may differ then."""
         return False
 
     def loss_reason(self, value: SettingValue | None, setup: Setup) -> str:

@@ -49,13 +49,6 @@ class LoaderKnob(Knob):
         """See `Knob`."""
         return self.moves_draws
 
-    def loss_reason(self, value: SettingValue | None, setup: Setup) -> str:
-        """See `Knob`."""
-        loader = setup.training_loader
-        iterable = loader is not None and loader.dataset_kind == "iterable"
-        reordered = "workers deliver the samples of an iterable dataset in another order"
-        return reordered if self.moves_draws and iterable else ""
-
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
         """See `Knob`."""
         return loaders_turned(self.name, self.kind(value), scope)

@@ -18,7 +18,6 @@ from torch.utils.data import BatchSampler, DataLoader
 from gpu_doctor.capture import Patches
 from gpu_doctor.capture.describe import MULTIPROCESSING_CONTEXT, AnyLoader, batch_size_of, refusal, written_batch
 from gpu_doctor.trials.side_effects.leftover_workers import shut_down
-from gpu_doctor.trials.worker_init import WorkerThreads
 
 TORCH_PREFETCH: Final = 2
 """prefetch_factor of a loader with workers where none is given (torch.utils.data.DataLoader's default)."""
@@ -31,8 +30,7 @@ def apply(loader: AnyLoader, change: Mapping[str, Any]) -> Callable[[], None]:
 
     Args:
         loader: any DataLoader or subclass; ask `refusal` first whether it can.
-        change: new values of `num_workers`, `batch_size`, `pin_memory`, `prefetch_factor`, `persistent_workers`,
-            `worker_threads`.
+        change: new values of `num_workers`, `batch_size`, `pin_memory`, `prefetch_factor`, `persistent_workers`.
 
     Returns:
         A function that puts every changed attribute back, unless other code assigned to it in the meantime, and
@@ -168,8 +166,6 @@ def _attributes(loader: AnyLoader, change: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("prefetch_factor", "persistent_workers", "pin_memory"):
         if name in change:
             new[name] = change[name]
-    if change.get("worker_threads"):
-        new["worker_init_fn"] = WorkerThreads(int(change["worker_threads"]), loader.worker_init_fn)
     if "batch_size" in change:
         size = int(change["batch_size"])
         before: Any = loader.batch_sampler

@@ -11,12 +11,10 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import Edits, NotPlaced
-from gpu_doctor.cell.arguments import ADD, HIDDEN, REPLACE, Slot, set_arguments, slot
+from gpu_doctor.cell.arguments import HIDDEN, REPLACE, Slot, set_arguments, slot
 from gpu_doctor.cell.arguments import given as given_to
 from gpu_doctor.cell.calls import Cells, Made
 from gpu_doctor.cell.constructors import LOADER, batch_sampler_of, is_loader, loader_makers
-from gpu_doctor.cell.loop import names_in
-from gpu_doctor.cell.switches import at_top
 from gpu_doctor.recording import LoaderSetup, Settings, Setup
 
 WORKERS_ONLY: Final = {
@@ -103,26 +101,6 @@ class LoaderLines:
         if not makers:
             raise NotPlaced(NOT_FOUND)
         return makers
-
-    def worker_threads(self, count: int) -> Edits:
-        """A `worker_init_fn` for the loader.
-
-        Raises:
-            NotPlaced: if the loader has one, or its call is not found.
-        """
-        found = slot(self._makers(self.setup.training_loader)[0], "worker_init_fn")
-        if found.kind != ADD:
-            said = f"{found.site.place} passes a worker_init_fn already: set the workers' threads in it."
-            raise NotPlaced(formatting.sentence(said))
-        name = "worker_threads"
-        while name in self.cells.namespace or any(name in names_in(cell) for cell in self.cells.cells):
-            name = f"set_{name}"
-        lines = [f"def {name}(worker):", "    import torch", f"    torch.set_num_threads({count})"]
-        opencv = next((one for one, whole in self.cells.imports.items() if whole == "cv2"), "")
-        if opencv:
-            lines.append(f"    {opencv}.setNumThreads({0 if count == 1 else count})")
-        edits = list(set_arguments({found: name}))
-        return [(found.site.cell, at_top(found.site.cell, [*lines, ""])), *edits]
 
     def _say_shared(self, made: Made, settings: Settings) -> None:
         """Other loaders that get a setting from the same place get it too."""

@@ -1,22 +1,49 @@
-"""What is said before a trial of iterators from before the cell: which each side gets anew, which refuse a trial."""
+"""Refuses a trial of a cell that draws from an iterator of an earlier cell: nobody can put back what was drawn."""
 
 from __future__ import annotations
 
-from gpu_doctor.trials.anew import Anew
+import codecs
+import types
+from typing import Any, Final, Protocol
+
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
 from gpu_doctor.trials.said_before import Beforehand
-from gpu_doctor.trials.used_names import Coded
+from gpu_doctor.trials.snapshot.walk import uncollected
+from gpu_doctor.trials.used_names import Coded, Reached
+
+_WORDS: Final = (
+    (types.GeneratorType, "a generator"),
+    (types.CoroutineType, "a coroutine"),
+    (types.AsyncGeneratorType, "an asynchronous generator"),
+    ((codecs.StreamReader, codecs.StreamReaderWriter, codecs.StreamRecoder), "a file of codecs"),
+    (_BaseDataLoaderIter, "the iterator of a DataLoader"),
+)
 
 
-def iterators(case: Coded) -> Beforehand:
-    """Names what a trial would use up, and what begins at the start of its data in it."""
-    found = Anew.of(case)
-    if found.stuck:  # no trial begins: what its sides would get is no promise
-        return Beforehand(tuple(dict.fromkeys(found.stuck.values())))
-    notes = (
-        f"`{name}` is made anew for each side of a trial ({one.line}): it begins at the start of the data, and yours "
-        "stays where it is."
-        for one in found.given
-        if one.line
-        for name in one.names[:1]
-    )
-    return Beforehand(notes=tuple(notes))
+class MakesNames(Coded, Protocol):
+    """A case that knows which names its own run made."""
+
+    made: dict[str, int]
+    """Names of the namespace that the newest run bound, with the ids of their values."""
+
+
+@uncollected()
+def iterators(case: MakesNames) -> Beforehand:
+    """Refuses where a trial would use up an iterator that the cell does not make itself."""
+    reached = Reached.by(case)
+    found = (reached or Reached.every(case)).iterators.values()
+    said = []
+    for value, name in found:
+        if reached is None and case.made.get(name, 0) == id(case.namespace.get(name)):
+            continue  # the cell's own run made it, by `%run` or `exec`, and makes it anew in each side
+        if getattr(value, "gi_frame", value) is not None:  # else a generator at its end
+            said.append(_refusal(name, value, case.namespace.get(name) is not value))
+    return Beforehand(tuple(dict.fromkeys(said)))
+
+
+def _refusal(name: str, value: Any, held: bool) -> str:
+    kind = next((word for cls, word in _WORDS if isinstance(value, cls)), "an iterator")
+    if held:
+        return f"`{name}` holds {kind} of an earlier cell: create `{name}` in this cell."
+    return f"`{name}` is {kind} of an earlier cell: create it in this cell."

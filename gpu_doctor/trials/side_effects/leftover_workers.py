@@ -3,11 +3,15 @@
 Workers that live on have random numbers and caches that nobody can put back, and the second side of a comparison would
 be served by others than the first. A loader that is iterated in the trial for the first time gives its staying iterator
 away until the side is over.
+
+The iterators that a side makes end with it. One that a trainer keeps would be found by the garbage collector, which
+takes its queues apart first: its workers then never hear that they may end, and torch waits 5 s for each.
 """
 
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,12 +23,13 @@ from gpu_doctor.capture import Patches
 
 @contextmanager
 def parked(notes: list[str]) -> Iterator[None]:
-    """While the context lasts, a loader's iterator of persistent workers from before is not used.
+    """A loader's iterator of persistent workers from before is not used in the context; those made there end with it.
 
     Args:
         notes: gets a sentence for what could not be put back.
     """
     aside: dict[int, tuple[Any, Any]] = {}
+    made: list[weakref.ref[Any]] = []
 
     def guarded(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(original)
@@ -34,7 +39,9 @@ def parked(notes: list[str]) -> Iterator[None]:
                 aside[id(loader)] = loader, staying
                 if staying is not None:
                     object.__setattr__(loader, "_iterator", None)
-            return original(loader)
+            iterator = original(loader)
+            made.append(weakref.ref(iterator))
+            return iterator
 
         return __iter__
 
@@ -43,11 +50,11 @@ def parked(notes: list[str]) -> Iterator[None]:
             patches.wrap(DataLoader, "__iter__", guarded)
             yield
     finally:
+        for one in made:
+            shut_down(one())
         for loader, staying in aside.values():
             now = vars(loader).get("_iterator")
             if staying is not None and now is not staying:
-                if now is not None:
-                    shut_down(now)
                 object.__setattr__(loader, "_iterator", staying)
 
 

@@ -74,6 +74,7 @@ def process_undos(reporting: bool = True) -> list[tuple[str, Undo]]:
         ("Python's built-in functions", _builtins_undo()),
         *(reporting_undos() if reporting else ()),
         ("the GPU's random numbers", _gpu_undo()),
+        ("MPS's random numbers", _mps_undo()),
     ]
 
 
@@ -93,6 +94,14 @@ def _gpu_undo() -> Undo:
             torch.cuda.manual_seed_all(seed)
 
     return undo
+
+
+def _mps_undo() -> Undo:
+    """The generator of Apple's GPU. MPS: not yet run on one."""
+    if not torch.backends.mps.is_available():
+        return lambda: None
+    state = torch.mps.get_rng_state()
+    return lambda: torch.mps.set_rng_state(state)
 
 
 def _switches_of_torch() -> Iterator[Switch]:

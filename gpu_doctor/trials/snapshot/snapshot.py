@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -72,7 +72,6 @@ class Snapshot:
         namespace: dict[str, Any],
         extra: Iterable[object] = (),
         to_host: bool = False,
-        iterators: Container[int] | None = None,
         files: KeptFiles | None = None,
     ) -> Snapshot:
         """Keeps the state of `namespace`, of everything reachable from it, and of `extra`.
@@ -82,13 +81,12 @@ class Snapshot:
             extra: further roots, such as optimizers that were seen but that no name leads to; of a function of the
                 user's, the globals of its module count as a namespace too.
             to_host: nothing is kept on a device, whose memory is to be measured.
-            iterators: see `Walk`.
             files: keeps the files that the cell touches, which are put back with the rest.
 
         Raises:
             SnapshotTooLarge: if it does not fit, mostly before anything was copied; the message has the figures.
         """
-        roots, walk = list(extra), Walk(iterators)
+        roots, walk = list(extra), Walk()
         spaces = {id(space): space for space in [namespace, *_globals_of(roots)]}
         walk.over(list(spaces.values()), roots)
         limit = room_bytes()

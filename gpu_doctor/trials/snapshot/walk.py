@@ -12,7 +12,7 @@ import ctypes
 import gc
 import sys
 import types
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -59,13 +59,8 @@ def uncollected() -> Iterator[None]:
 class Walk:
     """What was reached, by kind, each object once; `names` of what cannot be copied."""
 
-    def __init__(self, iterators: Container[int] | None = None) -> None:
-        """Nothing is reached yet.
-
-        Args:
-            iterators: ids of those that are named where they are met, as they would be used up; None = of all.
-        """
-        self._iterators = iterators
+    def __init__(self) -> None:
+        """Nothing is reached yet."""
         self.seen: dict[int, Any] = {}
         self.kept: dict[str, list[Any]] = {kind: [] for kind in (*UNDOS, "tensor", "array")}
         self._kinds: dict[type, str] = {}
@@ -262,8 +257,7 @@ class Walk:
         self.lost[f"{name} ({type(value).__name__})"] = None
 
     def _iterator(self, value: Any, name: str) -> None:
-        if self._iterators is None or id(value) in self._iterators:
-            self._lost(value, name)
+        """Nobody can put back what was drawn: a cell that draws from an earlier iterator is refused (`iterators`)."""
 
     def _instance(self, value: Any, name: str) -> None:
         if issubclass(type(value), torch.jit.ScriptModule):

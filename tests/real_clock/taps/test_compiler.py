@@ -128,3 +128,24 @@ def test_a_model_that_the_loop_compiles_itself_goes_on_being_heard_and_stays_com
     recording = recorder.close()
     assert (recording.steps.forward_s > 0).all() and not recording.notes
     assert vars(net)[SEAM].__module__.startswith("torch")
+
+
+def test_the_compiler_looks_once_through_the_folders_that_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._dynamo
+
+    rules = torch._dynamo.trace_rules
+    made: list[int] = []
+    original = rules._recompile_re
+
+    def counted() -> None:
+        made.append(len(rules.SKIP_DIRS))
+        original()
+
+    monkeypatch.setattr(rules, "SKIP_DIRS", [*rules.SKIP_DIRS])
+    monkeypatch.setattr(rules, "_recompile_re", counted)
+    monkeypatch.setattr(compiler, "_known", [])
+    before = len(rules.SKIP_DIRS)
+    with listening(Recorder(), {}, accelerated=False):
+        pass
+    assert made == [before + len(compiler.left_out())]
+    assert rules.check_file(compiler.__file__).skipped and not rules.check_file(sys.modules[__name__].__file__).skipped

@@ -18,7 +18,8 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 import gpu_doctor
-from gpu_doctor.capture import cost
+from gpu_doctor.capture import poller
+from gpu_doctor.capture.lines.pace import Pace
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import LineCost, Recording
 
@@ -33,7 +34,8 @@ PARTS = pytest.mark.parametrize(("first_s", "second_s"), [(0.010, 0.002), (0.002
 @pytest.fixture(autouse=True)
 def many_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks cost more on a slow machine, and the budget makes them few: where they fall is asked here, not how many."""
-    monkeypatch.setattr(cost, "BUDGET_SHARE", 1.0)
+    monkeypatch.setattr(poller, "look_pace", lambda: Pace(0.02, 0.5, 1.0, 1.0))
+    monkeypatch.setattr(poller, "LOOKS", 1000)
 
 
 class Truth:

@@ -17,14 +17,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import gpu_doctor
-from gpu_doctor.capture.fetch.sums import Sums
 from gpu_doctor.capture.fetch.tally import LINES_BYTES
-from gpu_doctor.capture.lines.fetch_costs import line_costs, shares, with_fetches
+from gpu_doctor.capture.lines.fetch_costs import line_costs
 from gpu_doctor.capture.lines.fetch_sampler import FetchLines
 from gpu_doctor.capture.lines.page import read_page, write_page
 from gpu_doctor.capture.lines.places import Place
-from gpu_doctor.capture.lines.switch_interval import LOOK_S, QuickLooks
-from gpu_doctor.recording import LineCost, Recording
+from gpu_doctor.recording import Recording
 
 CELL = """
 for x in loader:
@@ -106,12 +104,14 @@ def test_the_culprit_is_first_with_its_share(
     assert not recording.notes
     found = [one for one in recording.lines if one.phase == "data_wait" and one.in_worker == bool(workers)]
     whole = 1.0 if workers else sum(one.share for one in found)
-    computes, first = truth(tmp_path), found[0]
+    shares: dict[tuple[str, int, str], float] = {}
+    for one in found:
+        place = one.file, one.line, one.function
+        shares[place] = shares.get(place, 0.0) + one.share / whole
+    first, computes = max(shares, key=lambda place: shares[place]), truth(tmp_path)
     culprit, share = ("while ", computes) if computes > 0.5 else ("time.sleep(", 1.0 - computes)
-    assert first.line == line_of(culprit)
-    assert first.share / whole == pytest.approx(share, abs=POINTS)
-    assert (first.function, first.file) == ("__getitem__", __file__)
-    assert culprit in first.text
+    assert first == (__file__, line_of(culprit), "__getitem__")
+    assert shares[first] == pytest.approx(share, abs=POINTS)
     assert any(culprit in line and "of the fetch" in line for line in evidence(recording))
 
 
@@ -126,67 +126,49 @@ class Mine:
     def __init__(self) -> None:
         self.there, self.go = threading.Event(), threading.Event()
         self.page = memoryview(bytearray(LINES_BYTES))
+        self.now_s = 0.0
 
-    def fetch(self, act: Any) -> None:
+    def fetch(self, act: Callable[[], None]) -> None:
         act()
 
     def stand(self) -> None:
         self.there.set()
         self.go.wait(10)
 
-    def spin(self) -> None:
-        self.there.set()
-        while not self.go.is_set():
-            sum(range(100))
-
-    def looked(self, act: Any, looks: list[tuple[float, float]]) -> FetchLines:
-        """Runs `act` in a fetch on a thread and looks at it, (period, lateness) each."""
+    def looked(self, act: Callable[[], None], fetched: bool) -> FetchLines:
+        """A thread stands in an act, in a fetch or not, and is looked at twice there, 0.1 s after another."""
         made: list[FetchLines] = []
 
         def run() -> None:
-            made.append(FetchLines(self.page, Mine.fetch.__code__))
-            made[0].begin()
-            self.fetch(act)
-            made[0].end()
+            made.append(FetchLines(self.page, Mine.fetch.__code__, clock=lambda: self.now_s))
+            if fetched:
+                self.fetch(act)
+            else:
+                act()
 
         thread = threading.Thread(target=run)
         thread.start()
         assert self.there.wait(10)
-        time.sleep(0.02)
-        lines = made[0]
-        lines.open()
-        for period_s, late_s in looks:
-            lines.look(period_s, late_s)
+        for _ in range(2):
+            self.now_s += 0.1
+            assert made[0].look() is fetched
         self.go.set()
         thread.join()
-        lines.write()
-        return lines
+        return made[0]
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the kernel does not say who sleeps")
-def test_looks_at_a_sleeping_thread_are_told_apart_and_late_ones_dropped() -> None:
+def test_a_look_stands_for_the_time_since_the_one_before() -> None:
     mine = Mine()
-    mine.looked(mine.stand, [(0.01, 0.0), (0.01, 0.1), (0.01, 0.0)])
-    active_s, blocked_s, rows = read_page(mine.page)
-    assert (active_s, round(blocked_s, 6)) == (0.0, 0.02)
-    assert [(place.function, round(blocked, 6)) for place, _, blocked in rows] == [("stand", 0.02)]
-
-
-def test_a_late_look_at_a_computing_thread_stands_for_the_time_it_was_late() -> None:
-    mine = Mine()
-    mine.looked(mine.spin, [(0.01, 0.05)] * 5)
-    active_s, blocked_s, rows = read_page(mine.page)
-    assert active_s >= 0.06 and not blocked_s
-    assert {place.function for place, _, _ in rows} == {"spin"}
+    mine.looked(mine.stand, fetched=True).write()
+    whole_s, rows = read_page(mine.page)
+    assert whole_s == pytest.approx(0.1), "before the first look nothing is known"
+    assert [(place.function, seconds) for place, seconds in rows] == [("stand", pytest.approx(0.1))]
 
 
 def test_nothing_is_seen_outside_of_a_fetch() -> None:
-    page = memoryview(bytearray(LINES_BYTES))
-    lines = FetchLines(page, Mine.fetch.__code__)
-    lines.look(0.01, 0.0)
-    lines.write()
-    assert read_page(page) == (0.0, 0.0, [])
-    lines.stop()
+    mine = Mine()
+    mine.looked(mine.stand, fetched=False).write()
+    assert read_page(mine.page) == (0.0, [])
 
 
 def waited_for(come: Callable[[], bool], most_s: float = 60.0) -> None:
@@ -197,88 +179,55 @@ def waited_for(come: Callable[[], bool], most_s: float = 60.0) -> None:
         time.sleep(0.001)
 
 
-def test_a_thread_that_nobody_wakes_sleeps_and_ends_at_once() -> None:
-    before = sys.getswitchinterval()
-    lines = FetchLines(memoryview(bytearray(LINES_BYTES)), Mine.fetch.__code__, threads=50, period_s=0.01)
-    lines.look = lambda period_s, late_s: True  # type: ignore[method-assign]  # a fetch runs until it has ended
+def looking() -> bool:
+    """Whether a thread of ours looks at fetches."""
+    return any(thread.name == "gpu_doctor-lines" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("ends", ["stopped", "over"])
+def test_the_thread_ends_with_the_run_and_the_switch_interval_is_as_before(ends: str) -> None:
+    before, goes_on = sys.getswitchinterval(), [True]
+    lines = FetchLines(memoryview(bytearray(LINES_BYTES)), Mine.fetch.__code__, lambda: goes_on[0])
     lines.start()
-    lines.begin()
-    waited_for(lambda: abs(sys.getswitchinterval() - LOOK_S) < 1e-6)
-    lines.end()
-    waited_for(lambda: lines.asleep)
-    spent_s = lines.cpu_s
-    assert sys.getswitchinterval() == before  # nothing is fetched: the interval is the usual one
-    time.sleep(0.2)
-    assert lines.cpu_s == spent_s
-    lines.begin()
-    lines.stop(60.0)  # the most that it waits; a thread that did not hear of it would stay
+    waited_for(lambda: sys.getswitchinterval() < before)
+    if ends == "stopped":
+        lines.stop()
+        lines.stop()
+    goes_on[0] = False
+    waited_for(lambda: not looking())
     assert sys.getswitchinterval() == before
-    assert not any(thread.name == "gpu_doctor-lines" for thread in threading.enumerate())
 
 
-def test_the_interval_is_left_alone_beside_threads_of_the_users_and_where_the_user_set_it() -> None:
-    before = sys.getswitchinterval()
-    quick = QuickLooks(threads=0)
-    quick.mind()
-    assert sys.getswitchinterval() == before
-    quick = QuickLooks(threads=50)
-    quick.mind()
-    sys.setswitchinterval(0.003)
-    try:
-        quick.end()
-        assert sys.getswitchinterval() == pytest.approx(0.003)
-    finally:
-        sys.setswitchinterval(before)
+def test_a_page_that_serves_another_run_is_not_written() -> None:
+    mine, goes_on = Mine(), [True]
+    lines = FetchLines(mine.page, sys._getframe().f_code, lambda: goes_on[0], clock=lambda: mine.now_s)
+    for passes_s, goes_on[0] in ((0.0, True), (1.0, True), (1.0, False)):
+        mine.now_s += passes_s
+        assert lines.look()
+    assert read_page(mine.page)[0] == 1.0
 
 
-SUMS = Sums(
-    *(10, 1.0, 0.8, 0.1),
-    counted=10,
-    counted_wall_s=1.0,
-    queued_s=0.1,
-    read_bytes=0,
-    stored_bytes=0,
-    on_core_s=0.7,
-    stored_s=0,
-    timed_wall_s=1.0,
-    collate_cpu_s=0.1,
-)
-
-
-def test_computing_and_waiting_are_shared_out_apart() -> None:
-    page = memoryview(bytearray(LINES_BYTES))
-    seen = {Place("a.py", 3, "f", False): [0.01, 0.0], Place("a.py", 4, "f", True): [0.0, 0.9]}
-    write_page(page, 0.02, 0.9, seen)
-    found = shares(page, SUMS)
-    # 80 % of the fetch computed or queued, half of which was in no line of the user's
-    assert {place.line: round(share, 6) for place, share in found.items()} == {3: 0.4, 4: 0.2}
-    costs = line_costs([(page, SUMS)], in_worker=True)
-    assert [(one.line, one.in_worker, one.in_torch, one.phase) for one in costs] == [
-        (3, True, False, "data_wait"),
-        (4, True, True, "data_wait"),
+def test_shares_are_of_the_fetch_time_of_all_workers() -> None:
+    busy, idle = (memoryview(bytearray(LINES_BYTES)) for _ in range(2))
+    write_page(busy, 1.0, {Place("a.py", 3, "f", False): 0.5, Place("a.py", 4, "f", True): 0.25})
+    write_page(idle, 0.1, {Place("a.py", 4, "f", True): 0.1})
+    costs = line_costs([(busy, 30.0), (idle, 10.0), (memoryview(bytearray(LINES_BYTES)), 5.0)])
+    assert [(one.line, one.share, one.in_worker, one.in_torch, one.phase) for one in costs] == [
+        (4, pytest.approx((30 * 0.25 + 10) / 40), True, True, "data_wait"),
+        (3, pytest.approx(30 * 0.5 / 40), True, False, "data_wait"),
     ]
 
 
 def test_a_page_is_bounded_goes_on_and_survives_a_writer_that_was_killed() -> None:
     page = memoryview(bytearray(LINES_BYTES))
-    seen = {Place(f"/a/long/path/to/a/file/number/{i}.py", i, "f", False): [float(i), 0.0] for i in range(500)}
-    seen[Place("\ttab", 1, "f", False)] = [1e9, 0.0]
-    write_page(page, 1.0, 2.0, seen)
-    active_s, blocked_s, rows = read_page(page)
-    assert (active_s, blocked_s) == (1.0, 2.0)
+    seen = {Place(f"/a/long/path/to/a/file/number/{i}.py", i, "f", False): float(i) for i in range(500)}
+    seen[Place("\ttab", 1, "f", False)] = 1e9
+    write_page(page, 1.0, seen)
+    whole_s, rows = read_page(page)
+    assert whole_s == 1.0
     assert rows[0][0].line == 499 and 20 < len(rows) < 100
+    assert dict(rows) == {place: seconds for place, seconds in seen.items() if (place, seconds) in rows}
     page[:8].cast("d")[0] += 1.0  # killed half-way
-    assert read_page(page) == (0.0, 0.0, [])
-    write_page(page, 3.0, 2.0, {})
-    assert read_page(page)[0] == 3.0
-
-
-def test_own_fetches_take_the_place_of_what_the_poller_says_of_the_wait() -> None:
-    def cost(line: int, phase: str, share: float) -> LineCost:
-        return LineCost("cell", line, "f", "", phase, share)
-
-    poller = [cost(1, "data_wait", 0.3), cost(2, "data_wait", 0.1), cost(3, "forward", 0.4)]
-    fetches = [cost(5, "data_wait", 0.7), cost(1, "data_wait", 0.2)]
-    found = with_fetches(poller, fetches, wait_s=0.8, wall_s=1.0)
-    assert {one.line: round(one.share, 3) for one in found} == {5: 0.56, 1: 0.16, 2: 0.08, 3: round(0.4 * 0.2 / 0.6, 3)}
-    assert with_fetches(poller, [], 0.8, 1.0) == tuple(poller)
+    assert read_page(page) == (0.0, [])
+    write_page(page, 3.0, {})
+    assert read_page(page) == (3.0, [])

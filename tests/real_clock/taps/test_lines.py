@@ -20,8 +20,8 @@ from gpu_doctor.capture.lines import sampler as lines
 from gpu_doctor.capture.lines.sampler import LineSampler
 from gpu_doctor.capture.lines.stacks import stack_of
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording.steps import DATA_WAIT, FORWARD, NO_GRAD
+from tests.support.iterators import iterator, only_evaluated
 from tests.support.told_loop import begun
 
 HERE = str(Path(__file__))
@@ -119,8 +119,8 @@ def test_a_look_knows_the_phase() -> None:
     stage = Stage()
     stage.note(PHASE, DATA_WAIT)
     stage.watch(lambda: slow(stage), [0.1])
-    held_out = Source()
-    held_out.evaluation = True
+    held_out = iterator()
+    only_evaluated(stage.recorder.step_clock.sources, held_out)
     stage.note(NEXT, held_out)
     stage.watch(lambda: slow(stage), [0.2])
     assert [(one.phase, round(one.share, 6)) for one in stage.sampler.costs()] == [

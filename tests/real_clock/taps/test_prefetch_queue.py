@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from gpu_doctor.capture.fetch.prefetch_queue import FEWEST_LOOKS, KEPT_LOOKS, Stock
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.dataloader import tap
-from gpu_doctor.capture.taps.sources import STOCK_SKIPPED, LoaderSource
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Fetch, LoaderSetup, Recording, Setup, Steps
 from tests.support.one_tap import on
@@ -111,35 +110,36 @@ def inside(queued: int, early: int, outstanding: int) -> Any:
     return Unknown(_data_queue=SimpleNamespace(qsize=lambda: queued), _task_info=tasks, **ahead)
 
 
-def test_each_look_counts_for_the_asks_that_it_stands_for() -> None:
+def test_too_few_looks_say_nothing_and_neither_edge_of_an_epoch_counts() -> None:
     stock = Stock()
-    for _ in range(FEWEST_LOOKS - 1):
-        stock.look(inside(queued=1, early=2, outstanding=2), 1)
-    assert (stock.ready_batches, stock.empty_share) == (None, None), "too few looks"
-    stock.look(inside(0, 0, 4), FEWEST_LOOKS - 1)
+    for _ in range(FEWEST_LOOKS // 2):
+        stock.look(inside(queued=1, early=2, outstanding=2), first=False)
+    assert (stock.ready_batches, stock.empty_share) == (None, None)
+    for _ in range(FEWEST_LOOKS // 2):
+        stock.look(inside(0, 0, 4), first=False)
     assert (stock.ready_batches, stock.empty_share) == (1.5, 0.5)
-    stock.look(inside(0, 0, 4), 0)  # an iterator's first ask
-    stock.look(inside(0, 0, 0), 5)  # the one that ends the epoch
+    stock.look(inside(0, 0, 4), first=True)
+    stock.look(inside(0, 0, 0), first=False)  # the one that ends the epoch
     assert (stock.ready_batches, stock.empty_share) == (1.5, 0.5)
 
 
 def test_the_first_looks_are_kept_with_their_place() -> None:
     stock = Stock()
-    for queued, asks in ((3, 1), (2, 5), (0, 5), (9, 0)):
-        stock.look(inside(queued, 0, 4), asks)
+    for queued, first in ((9, True), (3, False), (2, False), (9, True), (0, False)):
+        stock.look(inside(queued, 0, 4), first)
     ready, after = stock.looks
-    assert (ready.tolist(), after.tolist()) == ([3, 2, 0], [1, 6, 11])
+    assert (ready.tolist(), after.tolist()) == ([3, 2, 0], [1, 2, 3])
     for _ in range(KEPT_LOOKS):
-        stock.look(inside(1, 0, 4), 1)
+        stock.look(inside(1, 0, 4), first=False)
     assert len(stock.looks[0]) == len(stock.looks[1]) == KEPT_LOOKS
 
 
 def test_what_lies_ready_once_nothing_is_left_to_fetch_is_not_kept() -> None:
     """At an epoch's end the stock runs out, whoever binds."""
     stock = Stock()
-    stock.look(inside(queued=1, early=1, outstanding=3), 1)
+    stock.look(inside(queued=1, early=1, outstanding=3), first=False)
     for left in (3, 2, 1):
-        stock.look(inside(queued=left, early=0, outstanding=left), 1)
+        stock.look(inside(queued=left, early=0, outstanding=left), first=False)
     assert [one.tolist() for one in stock.looks] == [[2], [1]]
 
 
@@ -152,20 +152,9 @@ def refuses() -> int:
 def test_an_iterator_that_does_not_tell_is_not_measured(odd: Any) -> None:
     stock = Stock()
     for _ in range(2 * FEWEST_LOOKS):
-        stock.look(inside(1, 0, 3), 1)
-    stock.look(odd, 1)
+        stock.look(inside(1, 0, 3), first=False)
+    stock.look(odd, first=False)
     assert (stock.ready_batches, stock.empty_share) == (None, None)
-
-
-def test_a_source_looks_for_all_asks_since_its_last_look() -> None:
-    looks: list[int] = []
-    stock: Any = SimpleNamespace(look=lambda iterator, asks: looks.append(asks))
-    iterator = refuses
-    source = LoaderSource(iterator, "rows", None, stock=stock)
-    for taken in (0, 1, 2, 2 + STOCK_SKIPPED):
-        source.taken = taken
-        source.look(iterator)
-    assert looks == [0, 1, 1, STOCK_SKIPPED]
 
 
 def test_loaders_that_are_pulled_in_turn_are_weighed_by_their_batches() -> None:

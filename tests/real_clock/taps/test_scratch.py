@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -19,12 +20,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from gpu_doctor.capture.fetch import scratch
 from gpu_doctor.capture.fetch.tally import SlotFile
+from gpu_doctor.capture.fetch.thread_counters import ThreadCounters
+from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.dataloader import tap
 from tests.support.one_tap import on
 from tests.support.repository import ROOT
 from tests.support.simulated_device import Noted
 
 SHARED = Path("/dev/shm")
+MAPS = Path("/proc/self/maps")
 RUN = """
 import time, torch, gpu_doctor
 from torch.utils.data import DataLoader, TensorDataset
@@ -108,6 +112,62 @@ def test_a_file_that_is_mapped_is_held_until_the_mapping_goes(folder: Path) -> N
     assert not path.exists()
 
 
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file is removed that this process has mapped."""
+    if not MAPS.exists():
+        pytest.skip("this system does not say what is mapped")
+    unlink = Path.unlink
+
+    def refuses(path: Path, missing_ok: bool = False) -> None:
+        if str(path) in MAPS.read_text():
+            raise PermissionError(13, "the file is in use", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuses)
+
+
+@pytest.mark.usefixtures("windows")
+def test_where_no_mapped_file_can_be_removed_the_run_removes_it_unmapped(folder: Path) -> None:
+    recorder = Recorder()
+    with on(tap, recorder):
+        list(DataLoader(Rows(), num_workers=1))
+    assert not left(folder)
+    recording = recorder.close()
+    assert not recording.notes
+    assert recording.fetches[0].batches == 6
+
+
+@pytest.mark.usefixtures("windows")
+def test_the_file_of_workers_that_stay_is_left_to_the_next_run(folder: Path) -> None:
+    loader: Any = DataLoader(Rows(), num_workers=1, persistent_workers=True)
+    with on(tap):
+        list(loader)
+    assert len(left(folder)) == 1
+    loader._iterator._shutdown_workers()
+    del loader
+    gc.collect()
+    run()
+    assert not left(folder)
+
+
+def test_a_file_is_removed_whatever_else_fails_at_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, close = os.getpid(), ThreadCounters.close
+
+    def fails(counters: ThreadCounters) -> None:
+        if os.getpid() == here:
+            raise OSError("ours")
+        close(counters)
+
+    monkeypatch.setattr(ThreadCounters, "close", fails)
+    recorder = Recorder()
+    with on(tap, recorder):
+        list(DataLoader(Rows(), num_workers=1))
+    assert not left(folder)
+    assert len(recorder.notes) == 1
+    assert recorder.close().fetches[0].batches == 6
+
+
 def test_what_is_young_another_users_or_no_file_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def named(name: str) -> Path:
         return folder / f"{scratch.PREFIX}{name}{scratch.SUFFIX}"
@@ -161,7 +221,7 @@ def test_without_locks_no_file_is_taken_to_be_unused(folder: Path, monkeypatch: 
     (path,) = left(folder)
     scratch.sweep()
     assert path.exists()
-    file.remove()
+    file.remove(unmap=True)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no /dev/shm here")

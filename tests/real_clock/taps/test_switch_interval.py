@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.capture.taps.switch_interval import TURN_S, tap
-from tests.support.one_tap import on
+from gpu_doctor.capture.lines.switch_interval import TURN_S, ShortInterval
 
 CELL = """
 import torch
@@ -29,16 +28,22 @@ for step in range(600):
 """
 
 
-@pytest.mark.parametrize("before", [0.005, 0.0001])
+@pytest.mark.parametrize("before", [0.005, 0.0001, 0.00002])
 def test_the_interval_is_put_back(before: float) -> None:
-    kept = sys.getswitchinterval()
+    kept, interval = sys.getswitchinterval(), ShortInterval()
     try:
         sys.setswitchinterval(before)
-        with on(tap):
-            assert sys.getswitchinterval() == pytest.approx(min(before, TURN_S))
+        interval.shorten("one")
+        interval.shorten("another")
+        assert sys.getswitchinterval() == pytest.approx(min(before, TURN_S))
+        interval.put_back("one")
+        interval.put_back("one")
+        assert sys.getswitchinterval() == pytest.approx(min(before, TURN_S)), "one of them still looks"
+        interval.put_back("another")
         assert sys.getswitchinterval() == pytest.approx(before)
-        with on(tap):
-            sys.setswitchinterval(0.003)  # the code's own
+        interval.shorten("one")
+        sys.setswitchinterval(0.003)  # the code's own
+        interval.put_back("one")
         assert sys.getswitchinterval() == pytest.approx(0.003)
     finally:
         sys.setswitchinterval(kept)

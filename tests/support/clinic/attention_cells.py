@@ -72,7 +72,7 @@ TRAINING = """
             loss.backward()
             optimizer.step()
 """
-FLASH = AttentionCalls("flash", 24, 8, 16, 4096, 4096, 64, "bfloat16")
+FLASH = AttentionCalls("fused", 24, 8, 16, 4096, 4096, 64, "bfloat16")
 
 
 def on_card(calls: AttentionCalls) -> Loop:
@@ -115,16 +115,10 @@ CELLS: tuple[Patient, ...] = (
         sick=TRAINING,
     ),
     Recorded(
-        "card-whose-attention-is-masked",
+        "card-whose-attention-is-by-hand",
         "compute",
         ("attention",),
-        play=read(on_card(replace(FLASH, kernel="efficient"))),
-    ),
-    Recorded(
-        "card-whose-queries-left-autocast",
-        "compute",
-        ("attention",),
-        play=read(on_card(replace(FLASH, kernel="efficient", dtype="float32"))),
+        play=read(on_card(replace(FLASH, kernel="by hand"))),
     ),
     Recorded(
         "card-whose-attention-is-flash",

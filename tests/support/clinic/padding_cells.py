@@ -62,41 +62,6 @@ BUCKETS = """
         random.shuffle(batches)
         loader = DataLoader(texts, batch_sampler=batches, collate_fn=collate)
 """
-SPEECH = """
-        import torch
-        import torch.nn.functional as F
-        from torch import nn
-        from torch.utils.data import DataLoader
-
-        torch.set_num_threads(1)
-        torch.manual_seed(1)
-        clips = [(torch.randn(40, int(n)), int(n) % 5) for n in torch.randint(60, 140, (1000,))]
-
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.one, self.two = nn.Conv1d(40, 96, 5, padding=2), nn.Conv1d(96, 96, 5, padding=2)
-                self.head = nn.Linear(96, 5)
-
-            def forward(self, x):
-                return self.head(self.two(self.one(x).relu()).relu().amax(2))
-
-        def collate(items, length=400):
-            x = torch.zeros(len(items), 40, length)
-            for row, (clip, _) in enumerate(items):
-                x[row, :, : clip.shape[1]] = clip
-            return x, torch.tensor([y for _, y in items])
-
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-"""
-LISTENING = """
-        for x, y in loader:
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
-"""
-
 CELLS: tuple[Cell, ...] = (
     Cell(
         name="texts-padded-to-a-constant",
@@ -121,15 +86,6 @@ CELLS: tuple[Cell, ...] = (
         never=("wasted-padding",),
         before=SENTENCES,
         sick=DYNAMIC + BUCKETS + CLASSIFYING,
-    ),
-    Cell(
-        name="speech-padded-to-a-constant",
-        klass="compute",
-        top=("wasted-padding",),
-        before=SPEECH,
-        sick="        loader = DataLoader(clips, batch_size=16, shuffle=True, collate_fn=collate)\n" + LISTENING,
-        cured="        loader = DataLoader(clips, batch_size=16, shuffle=True,"
-        " collate_fn=lambda items: collate(items, max(clip.shape[1] for clip, _ in items)))\n" + LISTENING,
     ),
     Cell(
         name="blocks-whose-most-frequent-token-is-0",

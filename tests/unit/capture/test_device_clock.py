@@ -9,11 +9,11 @@ import pytest
 
 from gpu_doctor.capture.device_marks import MOST_MARKS
 from gpu_doctor.capture.events import STEP, STEPPED
-from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording, Steps
 from gpu_doctor.report.words import efficiency
+from tests.support.iterators import iterator
 from tests.support.simulated_device import Noted, SimulatedDevice
 from tests.support.simulated_loops import Loop, Plain
 
@@ -130,7 +130,7 @@ def test_host_and_device_account_for_all_of_their_time(loop: Loop) -> None:
 
 def test_readings_are_never_waited_for() -> None:
     device, loop = watched()
-    source = Source()
+    source = iterator()
     for _ in range(20):
         loop.pull(source)
         loop.forward()
@@ -162,7 +162,7 @@ class Captured(SimulatedDevice):
 
 def test_marks_are_given_back_once_and_never_read_again() -> None:
     device = Captured(exact=True)
-    loop, source = Noted(device.recorder(), device), Source()
+    loop, source = Noted(device.recorder(), device), iterator()
     for i in range(200):  # steps with both, one or none of their marks
         loop.pull(source)
         device.capturing = i % 3 == 0
@@ -294,7 +294,7 @@ def test_a_phase_of_a_launch_bound_step_holds_the_devices_waits_for_its_launches
 @pytest.mark.parametrize("pulled", [True, False])
 def test_two_optimizers_and_several_forwards_of_one_step_are_all_told_apart(pulled: bool) -> None:
     device, loop = watched()
-    source = Source()
+    source = iterator()
     for _ in range(20):
         if pulled:
             loop.pull(source)
@@ -323,7 +323,7 @@ def test_two_optimizers_and_several_forwards_of_one_step_are_all_told_apart(pull
 
 def test_a_step_of_far_too_many_marks_is_not_read_and_the_next_ones_are() -> None:
     device, loop = watched()
-    source = Source()
+    source = iterator()
     for i in range(8):
         loop.pull(source)
         for _ in range(MOST_MARKS if i == 3 else 4):
@@ -343,7 +343,7 @@ def test_a_step_of_far_too_many_marks_is_not_read_and_the_next_ones_are() -> Non
 
 def test_waits_within_an_accumulation_are_exposed_as_well() -> None:
     device, loop = watched()
-    source = Source()
+    source = iterator()
     for _ in range(30):
         for part in range(4):
             loop.ask(source)
@@ -368,7 +368,7 @@ def test_waits_within_an_accumulation_are_exposed_as_well() -> None:
 @pytest.mark.parametrize(("copy", "gap"), [(2.0, 0.0), (9.0, 4.0)])
 def test_copies_on_a_stream_of_their_own_are_a_gap_only_where_nothing_hides_them(copy: float, gap: float) -> None:
     device, loop = watched()
-    source = Source()
+    source = iterator()
     for _ in range(60):
         loop.pull(source)
         device.stream = 1  # the next batch, while this one is computed
@@ -397,7 +397,6 @@ def test_copies_on_a_stream_of_their_own_are_a_gap_only_where_nothing_hides_them
 def test_what_marks_cost_is_the_taps_cost() -> None:
     device = SimulatedDevice(exact=True)
     recorder = device.recorder()
-    recorder._event_ns = 0.0
     Loop(steps=30, mark_cost=0.005).play(device, recorder)
     assert len(device.marks) >= 30 * 6
     assert recorder.tapped_s() == pytest.approx(5e-6 * len(device.marks), abs=1e-4)

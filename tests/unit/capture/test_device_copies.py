@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu_doctor.capture.spans import Source
 from gpu_doctor.recording import Steps
+from tests.support.iterators import iterator
 from tests.support.simulated_device import Noted, SimulatedDevice
 
 
@@ -14,7 +14,7 @@ class Played(Noted):
     """Steps of 2 ms on the device, with copies before them that the host does not wait for."""
 
     def __init__(self) -> None:
-        self.device, self.source = SimulatedDevice(exact=True), Source()
+        self.device, self.source = SimulatedDevice(exact=True), iterator()
         self.begun = self.whole = 0
         """Marks before the loop's first event, which are none of a step, and at the end of the newest step."""
         super().__init__(self.device.recorder(), self.device)

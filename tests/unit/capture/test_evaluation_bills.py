@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu_doctor.capture.events import COSTLY, NEXT, OPENED, OPENING, RESTART
-from gpu_doctor.capture.spans import Source
+from gpu_doctor.capture.events import BY_HAND, COSTLY, NEXT, OPENED, OPENING, RESTART
+from gpu_doctor.capture.sources import Pulled
 from gpu_doctor.recording.steps import INFERENCE, TRAINING
 from tests.support.clock_bench import MS, Bench, sums
+from tests.support.iterators import iterator, only_evaluated
 
 
 def test_costly_calls_of_a_long_evaluation_are_all_told() -> None:
-    bench, pull, held_out = Bench(), Source(), Source()
+    bench, pull, held_out = Bench(), iterator(), iterator()
     bench.pull(pull)
     bench.train()
     for _ in range(5):
@@ -29,10 +30,10 @@ def test_costly_calls_of_a_long_evaluation_are_all_told() -> None:
 
 
 def test_a_batch_that_is_learned_from_after_all_counts_once_whatever_is_evaluated_beside_it() -> None:
-    bench, first, second = Bench(), Source(), Source()
+    bench, first, second = Bench(), iterator(), iterator()
     bench.pull(first)
     bench.train()
-    second.evaluation = True
+    only_evaluated(bench.clock.sources, second)
     bench.pull(second)
     bench.forward()
     bench.backward()
@@ -45,7 +46,7 @@ def test_a_batch_that_is_learned_from_after_all_counts_once_whatever_is_evaluate
 
 
 def test_an_evaluation_at_the_end_adds_no_cpu_time_to_the_last_step() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for _ in range(2):
         bench.pull(pull)
         bench.train()
@@ -58,11 +59,11 @@ def test_an_evaluation_at_the_end_adds_no_cpu_time_to_the_last_step() -> None:
 
 def test_an_iterator_that_was_made_for_an_evaluation_is_its_own_though_only_its_batches_tell() -> None:
     """In training mode, with gradients: that nothing is learned from them is seen when the next one is asked for."""
-    bench, pull, held_out = Bench(), Source(), Source()
+    bench, pull, held_out = Bench(), iterator(), iterator()
     bench.pull(pull)
     bench.train()
     bench.exhaust(pull)
-    bench.note(OPENING, False)
+    bench.note(OPENING, (False, None))
     bench.now += 50 * MS
     bench.note(OPENED)
     for _ in range(2):
@@ -78,10 +79,10 @@ def test_an_iterator_that_was_made_for_an_evaluation_is_its_own_though_only_its_
 @pytest.mark.parametrize("known", [True, False])
 def test_both_batches_that_an_evaluation_fetches_ahead_are_its_own(known: bool) -> None:
     """As Accelerate does, whose loader of the training is not asked to its end."""
-    bench, pull, held_out = Bench(), Source(), Source()
+    bench, pull, held_out = Bench(), iterator(), iterator()
     bench.pull(pull)
     bench.train()
-    bench.note(OPENING, known)
+    bench.note(OPENING, (known, None))
     bench.note(OPENED)
     bench.pull(held_out)
     bench.pull(held_out)
@@ -99,7 +100,7 @@ def test_both_batches_that_an_evaluation_fetches_ahead_are_its_own(known: bool) 
 def test_a_model_that_a_loop_trains_by_hand_in_evaluation_mode_is_not_evaluated() -> None:
     """`model.eval()` to leave its statistics alone, then `loss.backward()` and `p -= lr * p.grad`: no optimizer."""
     bench = Bench()
-    bench.clock.alone = lambda: True
+    bench.note(BY_HAND, True)
     for _ in range(4):
         bench.forward(2, training=False)
         bench.backward(3)
@@ -109,21 +110,21 @@ def test_a_model_that_a_loop_trains_by_hand_in_evaluation_mode_is_not_evaluated(
     assert sums(steps)["forward"] == 8 and "evaluation" not in sums(steps)
 
 
-def learns(bench: Bench, source: Source) -> None:
+def learns(bench: Bench, source: Pulled) -> None:
     """A batch of a loop without an optimizer that can be heard."""
     bench.pull(source)
     bench.forward()
     bench.backward()
 
 
-def predicts(bench: Bench, source: Source) -> None:
+def predicts(bench: Bench, source: Pulled) -> None:
     """A batch of one that forgot `no_grad`."""
     bench.pull(source)
     bench.forward(7, training=False)
 
 
 def test_a_pass_over_held_out_data_is_an_evaluation_where_no_optimizer_is_heard_either() -> None:
-    bench, pull, held_out = Bench(), Source(), Source()
+    bench, pull, held_out = Bench(), iterator(), iterator()
     for _ in range(70):
         learns(bench, pull)
     for _ in range(3):
@@ -135,7 +136,7 @@ def test_a_pass_over_held_out_data_is_an_evaluation_where_no_optimizer_is_heard_
 
 
 def test_gradients_of_some_batches_and_predictions_of_others_are_all_steps_where_no_optimizer_is_heard() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for _ in range(35):
         learns(bench, pull)
         predicts(bench, pull)
@@ -144,11 +145,11 @@ def test_gradients_of_some_batches_and_predictions_of_others_are_all_steps_where
 
 
 def test_what_the_edges_of_evaluations_take_is_the_sum_of_all_passes() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for first_wait in (5, 3):
         bench.pull(pull)
         bench.train()
-        held_out = Source()
+        held_out = iterator()
         for wait in (first_wait, 1):
             bench.pull(held_out, wait, grad=False)
             bench.forward(7, training=False, grad=False)
@@ -158,8 +159,8 @@ def test_what_the_edges_of_evaluations_take_is_the_sum_of_all_passes() -> None:
 
 
 def test_an_evaluation_after_steps_by_hand_is_one_from_its_first_forward_on() -> None:
-    bench, held_out = Bench(), Source()
-    bench.clock.alone = lambda: True
+    bench, held_out = Bench(), iterator()
+    bench.note(BY_HAND, True)
     for number in range(4):
         bench.forward()
         bench.backward()
@@ -172,7 +173,7 @@ def test_an_evaluation_after_steps_by_hand_is_one_from_its_first_forward_on() ->
 
 
 def test_a_second_optimizer_may_step_twice_on_a_batch_after_an_evaluation_within_the_first_accumulation() -> None:
-    bench, before, pull, held_out = Bench(), Source(), Source(), Source()
+    bench, before, pull, held_out = Bench(), iterator(), iterator(), iterator()
     for _ in range(70):
         learns(bench, before)
     bench.note(RESTART)

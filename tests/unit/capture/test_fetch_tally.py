@@ -1,36 +1,67 @@
-"""Which fetches are metered in full, where a few slow ones lie among many fast ones."""
+"""A tally sums up fetches, of which as many are metered as metering them allows."""
 
 from __future__ import annotations
 
-from gpu_doctor.capture.fetch.tally import KNOWN, TALLY_BYTES, Tally
+import math
 
-FAST_S, SLOW_S, LONG_S = 5e-5, 0.06, 2e-4
+import numpy as np
+import pytest
 
+from gpu_doctor.capture.fetch.tally import COST_SHARE, FIRST_FETCHES, MOST_SKIPPED, RECENT, SLOT_BYTES, Tally
 
-def tally(slow: bool) -> Tally:
-    """Of as many fast fetches as it takes to know them, with each fifteenth slow or none."""
-    found = Tally(bytearray(TALLY_BYTES), slow_s=LONG_S)
-    for at in range(2 * KNOWN):
-        found.add(SLOW_S if slow and at % 15 == 14 else FAST_S)
-    return found
+COST_S, NOTHING = 2e-5, (0.0, 0.0, 0.0, 0.0)
 
 
-def test_where_few_slow_fetches_are_most_of_the_time_every_fetch_is_metered() -> None:
-    found = tally(slow=True)
-    found.put([FAST_S])
-    assert (found.left, found.weight) == (0, 1)
+def counted(walls_s: list[float], cost_s: float = COST_S) -> tuple[Tally, int]:
+    """The tally of so long fetches, and how many of them were metered."""
+    tally, metered = Tally(bytearray(SLOT_BYTES)), 0
+    for wall_s in walls_s:
+        if tally.left:
+            tally.left -= 1
+        else:
+            tally.add(wall_s, (0.5 * wall_s, 0.0, 0.0), NOTHING, cost_s)
+            metered += 1
+    return tally, metered
 
 
-def test_where_all_are_fast_one_in_many_is() -> None:
-    found = tally(slow=False)
-    found.put([FAST_S])
-    assert found.left > 0 and found.weight > 1
+def test_the_first_fetches_and_all_long_ones_are_metered() -> None:
+    assert counted([1e-6] * FIRST_FETCHES)[1] == FIRST_FETCHES
+    assert counted([2.0 * COST_S / COST_SHARE] * 500)[1] == 500
 
 
-def test_counts_of_fast_fetches_alone_are_none_of_the_slow_ones() -> None:
-    found = tally(slow=True)
-    for _ in range(10):
-        found.tell(FAST_S, (4e-5, 0.0, 0.0, 1e-5))
-    assert not found.sums.counted_stand_for_all
-    found.tell(SLOW_S, (0.0, 0.0, 0.0, 1e-5))
-    assert found.sums.counted_stand_for_all
+@pytest.mark.parametrize("wall_s", [1e-3, 2e-4])
+def test_of_short_fetches_so_many_are_metered_as_cost_their_share(wall_s: float) -> None:
+    tally, metered = counted([wall_s] * 20_000)
+    assert metered * COST_S == pytest.approx(COST_SHARE * 20_000 * wall_s, rel=0.3)
+    assert tally.sums.batches == pytest.approx(20_000, abs=2 * MOST_SKIPPED + 1)
+    assert tally.sums.wall_s / tally.sums.batches == pytest.approx(wall_s)
+
+
+def test_where_metering_takes_nothing_by_the_clock_every_fetch_is_metered() -> None:
+    assert counted([1e-6] * 500, cost_s=0.0)[1] == 500
+
+
+def test_few_slow_fetches_among_many_fast_ones_keep_their_part() -> None:
+    slow = [0.06 if at % 15 == 14 else 5e-5 for at in range(3000)]
+    tally, _ = counted(slow)
+    assert tally.sums.wall_s / tally.sums.batches == pytest.approx(sum(slow) / len(slow), rel=0.1)
+
+
+def test_a_tally_keeps_the_recent_fetches_and_all_sums() -> None:
+    tally = Tally(bytearray(SLOT_BYTES))
+    walls = [float(i + 1) for i in range(RECENT + 5)]
+    for wall_s in walls:
+        tally.add(wall_s, (0.5, 0.25, 0.125), (0.0, 8.0, 4.0, 0.1), 0.0)
+    count = len(walls)
+    assert tally.sums[:5] == (count, sum(walls), 0.5 * count, 0.25 * count, 0.125 * count)
+    assert (tally.sums.read_bytes, tally.sums.stored_bytes) == (8.0 * count, 4.0 * count)
+    np.testing.assert_array_equal(np.sort(tally.recent), walls[5:])
+
+
+def test_only_the_fetches_that_read_from_the_storage_count_as_such() -> None:
+    tally = Tally(bytearray(SLOT_BYTES))
+    for wall_s, stored in ((0.5, 0.0), (0.25, 4096.0), (1.0, 0.0)):
+        tally.add(wall_s, (0.0, 0.0, 0.0), (0.0, 8192.0, stored, 0.1), 0.0)
+    assert (tally.sums.stored_s, tally.sums.wall_s, tally.sums.stored_bytes) == (0.25, 1.75, 4096.0)
+    tally.add(1.0, (0.0, 0.0, 0.0), (0.0, 8192.0, math.nan, 0.1), 0.0)
+    assert math.isnan(tally.sums.stored_s) and tally.sums.read_bytes == 4 * 8192.0

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from gpu_doctor.capture import events as ev
-from gpu_doctor.capture.lines import sampler as module
+from gpu_doctor.capture.found import Look, Seen
+from gpu_doctor.capture.lines.kernel import Kernel
 from gpu_doctor.capture.lines.places import Place
 from gpu_doctor.capture.lines.sampler import LineSampler, _Look
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.spans import Source
-from gpu_doctor.capture.step_clock import Look, Seen, StepClock
+from gpu_doctor.capture.step_clock import StepClock
 from gpu_doctor.recording.steps import BACKWARD, FORWARD, LOSS, OTHER
+from tests.support.iterators import iterator
 from tests.support.told_loop import begun
 
 FORWARDS = ev.call_code(training=True, grad=True, trained=True)
@@ -32,7 +33,7 @@ def folded(*events: tuple[int, Any], looks: tuple[int, ...]) -> list[tuple[int, 
 
 
 def test_what_follows_a_forward_is_a_loss_only_if_a_backward_comes() -> None:
-    source = Source()
+    source = iterator()
     begin = ((ev.NEXT, source), (ev.BATCH, 8.0), (FORWARDS, None), (ev.CALLED, None))
     ends = ((ev.STEP, 1), (ev.STEPPED, 1), (ev.NEXT, source))
     trained = folded(*begin, (ev.GRADIENT, None), (ev.BACKED, None), *ends, looks=(2, 4))
@@ -58,8 +59,8 @@ def test_no_operator_of_torch_ran(
     now = [0]
     recorder = begun(Recorder(clock=lambda: now[0]))
     queued = iter((0.0, queued_s))
-    monkeypatch.setattr(module._Kernel, "queued_s", lambda _: next(queued) * sys.getswitchinterval())
-    monkeypatch.setattr(module._Kernel, "sleeps", lambda *_: sleeps)
+    monkeypatch.setattr(Kernel, "queued_s", lambda _: next(queued) * sys.getswitchinterval())
+    monkeypatch.setattr(Kernel, "sleeps", lambda *_: sleeps)
     sampler = LineSampler(recorder)
     for late in (1e-9, late_s * sys.getswitchinterval()):
         now[0] += 10**9
@@ -75,8 +76,8 @@ def test_the_time_in_which_a_machine_wakes_a_thread_is_no_wait_for_pythons_lock(
 ) -> None:
     now = [0]
     recorder = begun(Recorder(clock=lambda: now[0]))
-    monkeypatch.setattr(module._Kernel, "queued_s", lambda _: 0.0)
-    monkeypatch.setattr(module._Kernel, "sleeps", lambda *_: False)
+    monkeypatch.setattr(Kernel, "queued_s", lambda _: 0.0)
+    monkeypatch.setattr(Kernel, "sleeps", lambda *_: False)
     sampler = LineSampler(recorder)
     for intervals in (1.0, 1.2, 2.2):
         now[0] += 10**9

@@ -42,15 +42,6 @@ class ByModule(IterableDataset[Any]):
         yield from sharding_elsewhere.mine(range(10))
 
 
-class ByLocalImport(IterableDataset[Any]):
-    """The same, imported where it is used."""
-
-    def __iter__(self) -> Iterator[Any]:
-        from tests.support import sharding_elsewhere as elsewhere
-
-        yield from elsewhere.mine(range(10))
-
-
 class BySuper(ByFunction):
     """Shards in the class that it inherits from."""
 
@@ -129,7 +120,6 @@ class Shuffled(IterableDataset[Any]):
 SHARDING = {
     "function": ByFunction(),
     "module": ByModule(),
-    "local import": ByLocalImport(),
     "super": BySuper(),
     "mixin": ByMixin(),
     "reader": ByReader(),

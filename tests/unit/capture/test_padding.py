@@ -61,11 +61,6 @@ PADDED: dict[str, tuple[Any, str]] = {
     "a mask of the padding": ((), "pad_mask"),
     "a mask that is padded in front": ({"attention_mask": MASK.flip(1)}, "attention_mask"),
     "a mask beside features": ({"values": torch.randn(6, 64), "attention_mask": MASK.bool()}, "attention_mask"),
-    "spectra": (clips(), "batch"),
-    "spectra with one channel": (clips()[:, None], "batch"),
-    "features of each step": (clips().transpose(1, 2), "batch"),
-    "waves": ({"wave": clips()[:, 0]}, "wave"),
-    "half precision": (clips().half(), "batch"),
     "labels are passed over": ({"labels": torch.full((6, 64), -100), "ids": IDS}, "ids"),
 }
 PADDED["a mask of the padding"] = ({"ids": IDS, "pad_mask": IDS == 0}, "pad_mask")
@@ -125,8 +120,9 @@ WELL: dict[str, Any] = {
     "what is no tensor": {"names": ["a", "b"], "n": 3},
     "sparse": torch.eye(32).to_sparse(),
     "on another device": torch.zeros(8, 64, device="meta"),
-    "brain floats": clips().bfloat16(),
-    "complex": clips().to(torch.complex64),
+    "features": clips(),
+    "features in rows": clips()[:, 0],
+    "complex": clips()[:, 0].to(torch.complex64),
 }
 
 

@@ -166,3 +166,24 @@ def test_after_they_are_taken_off_nothing_is_put_on_any_more() -> None:
     patches.wrap(Owner, "name", lambda original: "ours")
     patches.hook("late", lambda: removed.append("late"))
     assert Owner.name == "own" and removed == ["late"] and "late" not in patching.active()
+
+
+def test_a_patch_that_another_thread_puts_on_while_all_come_off_comes_off_too() -> None:
+    class Slow(type):
+        def __setattr__(cls, name: str, value: object) -> None:
+            ends[-1].restore()
+            super().__setattr__(name, value)
+
+    class Owner(metaclass=Slow):
+        name = "own"
+
+    def ending(original: str) -> str:
+        ends[0].restore()
+        return "ours"
+
+    ends = [Patches()]
+    ends[0].wrap(Owner, "name", ending)  # between the look whether it is over and the registration
+    assert Owner.name == "own"
+    ends.append(Patches())
+    ends[1].wrap(Owner, "name", lambda original: "ours")  # between the registration and the replacement
+    assert Owner.name == "own" and not patching.active() and not patching._standing

@@ -52,13 +52,13 @@ def train(recorder: Recorder, clock: Clock, steps: int, ms: int = 10) -> None:
 
 def test_a_closed_book_holds_what_was_written() -> None:
     recorder, clock = opened(settings={"num_workers": 2}, name="mine", source="x = 1")
-    recorder.facts.update(device="cuda:0", dtype="float32", unheard_of=1)
+    recorder.facts.update(device="cuda:0", dtype="float32")
     recorder.loaders["a"] = LoaderSetup("a", role="training")
-    recorder.add(WATT, 1.5, 300.0)
+    recorder.readings.add(WATT, 1.5, 300.0)
     recorder.note("one")
     recorder.note("one")
     train(recorder, clock, 3)
-    recorder.own_cpu_s.append(lambda: 0.5)
+    recorder.cost.add_thread(lambda: 0.5)
     recording = recorder.close("failed", "ValueError: no")
     assert (recording.name, recording.source, recording.settings) == ("mine", "x = 1", {"num_workers": 2})
     assert (recording.outcome, recording.reason, recording.notes) == ("failed", "ValueError: no", ("one",))
@@ -123,7 +123,7 @@ def test_losses_that_cannot_be_read_leave_a_note() -> None:
     def fail(_: list[Any]) -> list[float]:
         raise RuntimeError("device lost")
 
-    recorder.read_losses = fail
+    recorder.losses.read_by(fail)
     train(recorder, clock, 1)
     recording = recorder.close()
     assert len(recording.losses.value) == 0
@@ -142,14 +142,14 @@ def test_readings_are_bounded_and_keep_their_mean() -> None:
 
 def test_news_come_in_parts_and_once() -> None:
     recorder, clock = opened()
-    recorder.add(WATT, 1.0, 1.0)
+    recorder.readings.add(WATT, 1.0, 1.0)
     train(recorder, clock, 2)
     first = recorder.news(Cursor())
     assert (len(first.steps), len(first.series), first.step_count, first.done, first.reset) == (2, 1, 2, False, False)
     second = recorder.news(first.cursor)
     assert (len(second.steps), len(second.series)) == (0, 0)
     train(recorder, clock, 1)
-    recorder.add(WATT, 2.0, 2.0)
+    recorder.readings.add(WATT, 2.0, 2.0)
     third = recorder.news(second.cursor)
     assert len(third.steps) == 1
     assert third.series[0].values.tolist() == [2.0]
@@ -171,14 +171,14 @@ def test_a_thinned_run_is_told_anew() -> None:
 def test_the_beat_comes_twice_a_second() -> None:
     recorder, clock = opened()
     beats: list[int] = []
-    recorder.beat = lambda: beats.append(clock.ns)
+    recorder.listeners.hear_beats(lambda: beats.append(clock.ns))
     train(recorder, clock, 20, ms=100)
     assert 3 <= len(beats) <= 5
 
 
 def test_a_verdict_in_between_waits_for_no_loss() -> None:
     recorder, clock = opened()
-    recorder.read_losses = lambda losses: pytest.fail("read a loss")
+    recorder.losses.read_by(lambda losses: pytest.fail("read a loss"))
     train(recorder, clock, 2)
     so_far = recorder.so_far()
     assert len(so_far.steps) == 2
@@ -212,3 +212,13 @@ def test_a_thread_that_trained_stays_the_training_thread() -> None:
 
 def test_an_event_costs_microseconds() -> None:
     assert 0 < event_cost_ns() < 100_000
+
+
+def test_a_name_that_the_setup_or_the_recording_lacks_is_refused_at_once() -> None:
+    recorder = Recorder()
+    for fields in (recorder.facts, recorder.parts):
+        with pytest.raises(KeyError):
+            fields["unheard_of"] = 1
+    for fields, name in ((recorder.facts, "loaders"), (recorder.parts, "steps")):
+        with pytest.raises(KeyError):
+            fields[name] = ()

@@ -12,27 +12,29 @@ from gpu_doctor.capture.events import (
     COPYING,
     CPU,
     DONE,
-    EVALUATED,
-    EVALUATES,
     MARK,
     NEXT,
     OPENED,
     OPENING,
     OURS,
+    OWN,
     PAUSED,
     PHASE,
     STEP,
     STEPPED,
+    call_code,
 )
+from gpu_doctor.capture.found import Look
 from gpu_doctor.capture.gpu.clock import Put
-from gpu_doctor.capture.spans import Source
-from gpu_doctor.capture.step_clock import MOST_SPANS
+from gpu_doctor.capture.open_step import MOST_SPANS
+from gpu_doctor.capture.sources import MOST_SOURCES
 from gpu_doctor.recording.steps import INFERENCE, OTHER, TRAINING
 from tests.support.clock_bench import MS, Bench, sums
+from tests.support.iterators import iterator, only_evaluated
 
 
 def test_a_plain_epoch_is_accounted_to_the_nanosecond() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     bench.spend(100)  # before the loop: no part of a step
     for _ in range(3):
         bench.pull(pull)
@@ -53,16 +55,16 @@ def test_a_plain_epoch_is_accounted_to_the_nanosecond() -> None:
 def test_predictions_from_one_batch_of_each_loader_are_a_step_each() -> None:
     bench = Bench()
     for _ in range(3):
-        bench.pull(Source())  # `next(iter(loader))`: nobody asks it again
+        bench.pull(iterator())  # `next(iter(loader))`: nobody asks it again
         bench.forward(training=False)
     steps = bench.close()
     assert (steps.kind.tolist(), steps.batches.tolist()) == ([INFERENCE] * 3, [1, 1, 1])
 
 
 def test_a_training_batch_that_is_only_looked_at_leaves_the_epoch_as_it_is() -> None:
-    bench, loader = Bench(), [0]
+    bench, loader = Bench(), "rows"
     for _ in range(2):
-        pull = Source(loader)
+        pull = iterator(loader)
         bench.pull(pull)
         bench.train()
         bench.pull(pull)
@@ -74,7 +76,7 @@ def test_a_training_batch_that_is_only_looked_at_leaves_the_epoch_as_it_is() -> 
 
 
 def test_a_forward_that_records_no_gradients_is_told_apart() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for _ in range(3):
         bench.pull(pull)
         bench.train()
@@ -93,7 +95,7 @@ def test_a_forward_that_records_no_gradients_is_told_apart() -> None:
 
 
 def test_without_a_device_sync_is_not_measured_and_with_one_it_is_carved_out() -> None:
-    bench, pull = Bench(sync_measured=True), Source()
+    bench, pull = Bench(sync_measured=True), iterator()
     bench.pull(pull)
     bench.forward()
     bench.spend(1)
@@ -108,7 +110,7 @@ def test_without_a_device_sync_is_not_measured_and_with_one_it_is_carved_out() -
     assert steps.syncs.tolist() == [2.0, 0.0]
     assert sums(steps)["other"] == 1.5
     plain = Bench()
-    plain.pull(Source())
+    plain.pull(iterator())
     plain.train()
     unmeasured = plain.close()
     assert np.isnan(unmeasured.sync_s).all()
@@ -116,7 +118,7 @@ def test_without_a_device_sync_is_not_measured_and_with_one_it_is_carved_out() -
 
 
 def test_a_wait_in_an_evaluation_is_not_counted_as_a_steps() -> None:
-    bench, pull, held_out = Bench(sync_measured=True), Source(), Source()
+    bench, pull, held_out = Bench(sync_measured=True), iterator(), iterator()
     bench.pull(pull)
     bench.train()
     bench.pull(held_out, grad=False)
@@ -129,7 +131,7 @@ def test_a_wait_in_an_evaluation_is_not_counted_as_a_steps() -> None:
 
 
 def test_the_row_of_an_accumulation_holds_all_of_it_from_the_first_step_on() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for _ in range(2):
         for i in range(4):
             bench.pull(pull)
@@ -163,7 +165,7 @@ def test_where_nothing_is_pulled_a_step_ends_at_its_optimizer() -> None:
 
 def test_two_optimizers_are_one_step_with_and_without_a_loader() -> None:
     for pulled in (True, False):
-        bench, pull = Bench(), Source()
+        bench, pull = Bench(), iterator()
         for _ in range(3):
             if pulled:
                 bench.pull(pull)
@@ -173,7 +175,7 @@ def test_two_optimizers_are_one_step_with_and_without_a_loader() -> None:
 
 
 def test_several_optimizer_steps_on_one_batch_are_several_steps() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for _ in range(2):
         bench.pull(pull)
         for _ in range(3):
@@ -185,10 +187,10 @@ def test_several_optimizer_steps_on_one_batch_are_several_steps() -> None:
 
 
 def test_an_evaluation_under_no_grad_is_billed_to_evaluation_alone() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     bench.pull(pull)
     bench.train()
-    held_out = Source()
+    held_out = iterator()
     for _ in range(2):
         bench.pull(held_out, wait=5, grad=False)
         bench.forward(7, training=False, grad=False)
@@ -199,33 +201,13 @@ def test_an_evaluation_under_no_grad_is_billed_to_evaluation_alone() -> None:
     assert steps.samples.tolist() == [8, 8]
     assert sums(steps)["evaluation"] == 25
     assert sums(steps)["data_wait"] == 2
-    assert held_out.evaluation
-    assert not pull.evaluation
-
-
-def test_an_evaluation_is_also_what_lies_between_the_modes() -> None:
-    bench = Bench()
-    bench.note(EVALUATES)  # before anything is trained: nobody knows of what
-    bench.spend(9)
-    bench.note(EVALUATED)
-    for _ in range(2):
-        bench.train()
-        bench.note(EVALUATES)
-        bench.spend(7)
-        bench.note(EVALUATED)
-        bench.spend(1)
-    bench.forward()
-    bench.note(EVALUATES)  # in the middle of a step: a target is made, say
-    bench.spend(5)
-    bench.note(EVALUATED)
-    bench.backward()
-    bench.optimizer()
-    assert sums(bench.close())["evaluation"] == 14
+    assert bench.source(held_out).evaluation
+    assert not bench.source(pull).evaluation
 
 
 @pytest.mark.parametrize("training", [False, True])
 def test_an_evaluation_with_gradients_is_known_by_what_follows(training: bool) -> None:
-    bench, pull, held_out = Bench(), Source(), Source()
+    bench, pull, held_out = Bench(), iterator(), iterator()
     bench.pull(pull)
     bench.train()
     for _ in range(3):
@@ -241,7 +223,7 @@ def test_an_evaluation_with_gradients_is_known_by_what_follows(training: bool) -
 
 
 def test_an_evaluation_at_the_end_belongs_to_the_last_row() -> None:
-    bench, pull, held_out = Bench(), Source(), Source()
+    bench, pull, held_out = Bench(), iterator(), iterator()
     for _ in range(2):
         bench.pull(pull)
         bench.train()
@@ -265,21 +247,21 @@ def test_an_evaluation_after_the_last_step_of_a_loop_without_a_loader_is_its_too
 
 
 def test_a_loader_taken_for_an_evaluation_is_trained_from_after_all() -> None:
-    bench, first, second = Bench(), Source(), Source()
+    bench, first, second = Bench(), iterator(), iterator()
     bench.pull(first)
     bench.train()
-    second.evaluation = True
+    only_evaluated(bench.clock.sources, second)
     for _ in range(2):
         bench.pull(second)
         bench.train()
     steps = bench.close()
     assert steps.samples.tolist() == [8, 8, 8]
-    assert not second.evaluation
-    assert second.learned
+    assert not bench.source(second).evaluation
+    assert bench.source(second).learned
 
 
 def test_without_an_optimizer_every_batch_is_a_step() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for _ in range(3):
         bench.pull(pull)
         bench.forward(training=False, grad=False)
@@ -292,7 +274,7 @@ def test_without_an_optimizer_every_batch_is_a_step() -> None:
 
 
 def test_inference_rows_are_there_while_the_loop_runs() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for _ in range(3):
         bench.pull(pull)
         bench.forward(training=False, grad=False)
@@ -300,7 +282,7 @@ def test_inference_rows_are_there_while_the_loop_runs() -> None:
 
 
 def test_batches_of_unheard_compute_are_rows_after_three_seconds_at_the_latest() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for _ in range(5):
         bench.pull(pull)
         bench.spend(1000)
@@ -313,7 +295,7 @@ def test_batches_of_unheard_compute_are_rows_after_three_seconds_at_the_latest()
 
 
 def test_a_pass_over_the_data_before_the_training_is_none_of_its_first_step() -> None:
-    bench, statistics, pull = Bench(), Source(), Source()
+    bench, statistics, pull = Bench(), iterator(), iterator()
     for _ in range(3):
         bench.pull(statistics)
         bench.spend(1)
@@ -326,7 +308,7 @@ def test_a_pass_over_the_data_before_the_training_is_none_of_its_first_step() ->
 
 
 def test_a_batch_fetched_ahead_is_counted_once() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     bench.pull(pull)
     for _ in range(3):
         bench.pull(pull)
@@ -340,9 +322,9 @@ def test_a_batch_fetched_ahead_is_counted_once() -> None:
 
 def test_an_evaluation_that_fetches_ahead_is_no_part_of_a_step() -> None:
     """Accelerate hands out a batch when it has the next one: no forward lies between its first two asks."""
-    bench, loader = Bench(), [0]
+    bench, loader = Bench(), "rows"
     for _ in range(2):
-        pull, held_out = Source(loader), Source()
+        pull, held_out = iterator(loader), iterator()
         for _ in range(2):
             bench.pull(pull)
             bench.train()
@@ -353,7 +335,7 @@ def test_an_evaluation_that_fetches_ahead_is_no_part_of_a_step() -> None:
             bench.forward(7, training=False, grad=False)
         bench.exhaust(held_out)
         bench.forward(7, training=False, grad=False)
-    bench.pull(Source(loader))
+    bench.pull(iterator(loader))
     bench.train()
     steps = bench.close()
     assert steps.samples.tolist() == [8] * 5
@@ -365,11 +347,11 @@ def test_an_evaluation_that_fetches_ahead_is_no_part_of_a_step() -> None:
 
 
 def test_samples_of_several_loaders_are_those_of_the_one_that_gives_most() -> None:
-    bench, outer = Bench(), Source()
-    inner_loader = [0]
+    bench, outer = Bench(), iterator()
+    inner_loader = "inner"
     for _ in range(3):
         bench.pull(outer, samples=100)
-        inner = Source(inner_loader)
+        inner = iterator(inner_loader)
         for _ in range(2):
             bench.pull(inner, samples=8)
             bench.train()
@@ -381,9 +363,9 @@ def test_samples_of_several_loaders_are_those_of_the_one_that_gives_most() -> No
 
 
 def test_epochs_are_restarts_of_the_training_loader() -> None:
-    bench, loader = Bench(), [0]
+    bench, loader = Bench(), "rows"
     for _ in range(3):
-        pull = Source(loader)
+        pull = iterator(loader)
         for _ in range(2):
             bench.pull(pull)
             bench.train()
@@ -392,9 +374,9 @@ def test_epochs_are_restarts_of_the_training_loader() -> None:
 
 
 def test_a_batch_that_is_pulled_to_see_that_the_epoch_is_over_is_no_part_of_a_step() -> None:
-    bench, loader = Bench(), [0]
+    bench, loader = Bench(), "rows"
     for _ in range(3):
-        pull = Source(loader)
+        pull = iterator(loader)
         for _ in range(2):
             bench.pull(pull)
             bench.train()
@@ -407,11 +389,11 @@ def test_a_batch_that_is_pulled_to_see_that_the_epoch_is_over_is_no_part_of_a_st
 
 @pytest.mark.parametrize("anew", [False, True])
 def test_two_iterators_over_one_loader_are_no_two_passes(anew: bool) -> None:
-    bench, loader = Bench(), [0]
+    bench, loader = Bench(), "rows"
     for _ in range(2):
-        both = Source(loader), Source(loader)  # zip(loader, loader)
+        both = iterator(loader), iterator(loader)  # zip(loader, loader)
         for _ in range(3):
-            both = (Source(loader), Source(loader)) if anew else both  # next(iter(loader)), twice a step
+            both = (iterator(loader), iterator(loader)) if anew else both  # next(iter(loader)), twice a step
             for pull in both:
                 bench.pull(pull)
             bench.train()
@@ -424,14 +406,14 @@ def test_two_iterators_over_one_loader_are_no_two_passes(anew: bool) -> None:
 
 
 def test_a_step_that_reaches_over_an_epochs_end_has_the_samples_of_both() -> None:
-    bench, loader = Bench(), [0]
+    bench, loader = Bench(), "rows"
     for _ in range(3):
-        pull = Source(loader)
+        pull = iterator(loader)
         for _ in range(3):
             bench.pull(pull)
             bench.forward()
             bench.backward()
-            if loader[0] % 2 == 0:
+            if bench.source(pull).loader.delivered % 2 == 0:
                 bench.optimizer()
         bench.exhaust(pull)
     steps = bench.close()
@@ -440,14 +422,14 @@ def test_a_step_that_reaches_over_an_epochs_end_has_the_samples_of_both() -> Non
 
 
 def test_an_unreadable_batch_has_no_sample_count_and_says_so() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     bench.pull(pull, samples=float("nan"))
     bench.train()
     assert np.isnan(bench.close().samples).all()
 
 
 def test_a_step_inside_a_closure_keeps_the_phases_apart() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for _ in range(2):
         bench.pull(pull)
         bench.note(STEP, 1)
@@ -461,7 +443,7 @@ def test_a_step_inside_a_closure_keeps_the_phases_apart() -> None:
 
 
 def test_calls_of_a_closure_are_counted_and_no_evaluations() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for calls in (3, 1):
         bench.pull(pull)
         bench.note(STEP, 1)
@@ -487,7 +469,7 @@ def test_a_closure_that_goes_over_the_data_is_one_step_from_the_first_on() -> No
         bench.note(STEP, 1)
         for _call in range(3):
             bench.note(PHASE, OTHER)
-            pull = Source()
+            pull = iterator()
             for _ in range(4):
                 bench.pull(pull)
                 bench.forward(2)
@@ -503,7 +485,7 @@ def test_a_closure_that_goes_over_the_data_is_one_step_from_the_first_on() -> No
 
 
 def test_a_budget_hears_of_every_step() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for _ in range(3):
         bench.pull(pull)
         bench.train()
@@ -519,7 +501,7 @@ def test_a_run_without_any_loop_is_empty() -> None:
 
 
 def test_a_look_at_held_out_data_before_the_training_is_evaluation_though_no_forward_is_heard() -> None:
-    bench, held_out, training = Bench(), Source(), Source()
+    bench, held_out, training = Bench(), iterator(), iterator()
     for _ in range(2):
         bench.pull(held_out, grad=False)
         bench.spend(5)
@@ -537,16 +519,16 @@ def test_a_look_at_held_out_data_before_the_training_is_evaluation_though_no_for
 
 
 def test_workers_that_start_after_an_evaluation_are_waited_for_though_its_loader_was_not_asked_to_its_end() -> None:
-    bench, held_out, training = Bench(), Source(), Source()
+    bench, held_out, training = Bench(), iterator(), iterator()
     bench.pull(training)
     bench.train()
     bench.pull(held_out, grad=False)
     bench.forward(training=False, grad=False)
     bench.spend(7)
-    bench.note(OPENING, False)
+    bench.note(OPENING, (False, None))
     bench.spend(20)
     bench.note(OPENED)
-    bench.pull(Source())
+    bench.pull(iterator())
     bench.train()
     steps = bench.close()
     assert steps.evaluation_s.sum() == pytest.approx(0.010)
@@ -555,7 +537,7 @@ def test_workers_that_start_after_an_evaluation_are_waited_for_though_its_loader
 
 
 def test_batches_fetched_without_gradients_by_the_loop_that_trains_are_no_evaluation() -> None:
-    bench, training = Bench(), Source()
+    bench, training = Bench(), iterator()
     for _ in range(2):
         for _ in range(2):
             bench.pull(training, grad=False)
@@ -568,7 +550,7 @@ def test_batches_fetched_without_gradients_by_the_loop_that_trains_are_no_evalua
 
 @pytest.mark.parametrize("pulled", [True, False])
 def test_an_evaluation_that_records_gradients_for_nothing_is_one(pulled: bool) -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for _ in range(4):
         if pulled:
             bench.pull(pull)
@@ -585,7 +567,7 @@ def test_an_evaluation_that_records_gradients_for_nothing_is_one(pulled: bool) -
 
 @pytest.mark.parametrize("pulled", [True, False])
 def test_a_model_that_is_trained_in_evaluation_mode_is_trained(pulled: bool) -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for _ in range(4):
         if pulled:
             bench.pull(pull)
@@ -596,34 +578,34 @@ def test_a_model_that_is_trained_in_evaluation_mode_is_trained(pulled: bool) -> 
 
 
 def test_two_loaders_in_a_zip_are_both_trained_from() -> None:
-    bench, one, two = Bench(), Source(), Source()
+    bench, one, two = Bench(), iterator(), iterator()
     for _ in range(4):
         bench.pull(one)
         bench.pull(two)
         bench.train()
     bench.close()
-    assert (one.learned, two.learned) == (True, True)
+    assert (bench.source(one).learned, bench.source(two).learned) == (True, True)
 
 
 def test_a_pass_over_held_out_data_before_the_training_is_no_part_of_a_zip() -> None:
-    bench, held_out, pull = Bench(), Source(), Source()
+    bench, held_out, pull = Bench(), iterator(), iterator()
     for _ in range(2):
         bench.pull(held_out)
     for _ in range(4):
         bench.pull(pull)
         bench.train()
     bench.close()
-    assert (held_out.learned, pull.learned) == (False, True)
+    assert (bench.source(held_out).learned, bench.source(pull).learned) == (False, True)
 
 
 def test_a_long_evaluation_is_held_in_a_few_spans_and_all_of_its_time_is_told() -> None:
-    bench, pull, held_out = Bench(), Source(), Source()
+    bench, pull, held_out = Bench(), iterator(), iterator()
     bench.pull(pull)
     bench.train()
     for _ in range(500):
         bench.pull(held_out, wait=5, grad=False)
         bench.forward(7, training=False, grad=False)
-    assert len(bench.clock._spans) < 10
+    assert len(bench.clock.open.spans) < 10
     bench.exhaust(held_out)
     bench.pull(pull)
     bench.train()
@@ -633,7 +615,7 @@ def test_a_long_evaluation_is_held_in_a_few_spans_and_all_of_its_time_is_told() 
 
 
 def test_of_the_marks_in_an_evaluation_all_but_the_newest_are_given_back() -> None:
-    bench, pull, held_out = Bench(), Source(), Source()
+    bench, pull, held_out = Bench(), iterator(), iterator()
     bench.pull(pull)
     bench.train()
     for number in range(50):
@@ -644,7 +626,7 @@ def test_of_the_marks_in_an_evaluation_all_but_the_newest_are_given_back() -> No
 
 
 def test_a_dataset_that_reads_a_loader_of_its_own_to_its_end_may_be_trained_from() -> None:
-    bench, pull, inner = Bench(), Source(), Source()
+    bench, pull, inner = Bench(), iterator(), iterator()
     for _ in range(3):
         bench.note(NEXT, pull)
         bench.exhaust(inner, wait=1)
@@ -655,7 +637,7 @@ def test_a_dataset_that_reads_a_loader_of_its_own_to_its_end_may_be_trained_from
 
 
 def test_what_a_wait_between_two_steps_takes_is_no_time_of_theirs() -> None:
-    bench, pull = Bench(), Source()
+    bench, pull = Bench(), iterator()
     for _ in range(3):
         bench.pull(pull)
         bench.train()
@@ -673,7 +655,7 @@ def test_what_a_wait_between_two_steps_takes_is_no_time_of_theirs() -> None:
 
 @pytest.mark.parametrize("marked", [False, True])
 def test_a_step_that_does_not_end_is_held_in_bounded_spans_and_all_of_its_time_is_told(marked: bool) -> None:
-    bench, pull, held_out = Bench(), Source(), Source()
+    bench, pull, held_out = Bench(), iterator(), iterator()
     bench.pull(pull)
     bench.train()
     for number in range(5 * MOST_SPANS):  # losses of single batches are summed, and one step is made of all
@@ -685,7 +667,7 @@ def test_a_step_that_does_not_end_is_held_in_bounded_spans_and_all_of_its_time_i
             bench.pull(held_out, wait=5, grad=False)
             bench.forward(7, training=False, grad=False)
             bench.exhaust(held_out)
-    assert len(bench.clock._spans) <= MOST_SPANS + 2
+    assert len(bench.clock.open.spans) <= MOST_SPANS + 2
     bench.train()
     bench.pull(pull)
     if marked:
@@ -699,7 +681,7 @@ def test_a_step_that_does_not_end_is_held_in_bounded_spans_and_all_of_its_time_i
 
 def test_our_own_time_is_in_no_phase() -> None:
     bench = Bench(event_ns=MS // 10)
-    loader = Source()
+    loader = iterator()
     for _ in range(3):
         bench.pull(loader)
         bench.train()
@@ -716,8 +698,32 @@ def test_our_own_time_is_in_no_phase() -> None:
     assert (found["forward"], found["backward"]) == (pytest.approx(3 * 1.9), pytest.approx(3 * 2.9))
 
 
+def test_an_event_says_how_long_our_code_had_run_before_it() -> None:
+    bench, loader = Bench(event_ns=MS // 10), iterator()
+    for _ in range(3):
+        bench.note(NEXT + OWN * (MS // 2), loader)
+        bench.spend(2)
+        bench.note(BATCH + OWN * MS, 8)
+        bench.train()
+    bench.exhaust(loader)
+    steps = bench.close()
+    found = sums(steps)
+    assert found["data_wait"] == pytest.approx(3 * (2 - 1 - 0.1))
+    assert sum(found.values()) == pytest.approx(float(steps.wall_s.sum()) * 1e3)
+    assert found["ours"] > 3 * 1.1 and bench.clock.own_ns == pytest.approx(found["ours"] * MS, abs=MS)
+
+
+def test_a_look_at_our_own_code_is_no_look_at_the_loop() -> None:
+    bench, loader = Bench(), iterator()
+    bench.pull(loader)
+    bench.spend(5)
+    looks = [Look(bench.now - 4 * MS, bench.now - 4 * MS, "loop"), Look(bench.now - MS, bench.now - MS, "ours")]
+    bench.clock.fold([(call_code(True, True, True) + OWN * 2 * MS, bench.now, None)], looks)
+    assert [(one.seen, one.phase) for one in bench.clock.found().looks] == [("loop", OTHER), ("ours", -1)]
+
+
 def test_our_own_time_in_an_evaluation_is_no_evaluation() -> None:
-    bench, training, held_out = Bench(event_ns=MS // 10), Source(), Source()
+    bench, training, held_out = Bench(event_ns=MS // 10), iterator(), iterator()
     for _ in range(2):
         bench.pull(training)
         bench.train()
@@ -733,7 +739,7 @@ def test_our_own_time_in_an_evaluation_is_no_evaluation() -> None:
 
 
 def test_a_wait_between_two_steps_leaves_no_time_of_ours_behind() -> None:
-    bench, loader = Bench(event_ns=MS // 10), Source()
+    bench, loader = Bench(event_ns=MS // 10), iterator()
     for _ in range(2):
         bench.pull(loader)
         bench.train()
@@ -746,3 +752,31 @@ def test_a_wait_between_two_steps_leaves_no_time_of_ours_behind() -> None:
     steps = bench.close()
     assert sum(sums(steps).values()) == pytest.approx(1e3 * float(steps.wall_s.sum()))
     assert float(steps.wall_s[-1]) < 0.02 and (steps.ours_s >= 0).all()
+
+
+def test_many_iterators_are_held_in_bounded_memory_and_the_one_that_is_asked_again_is_known() -> None:
+    bench, pull = Bench(), iterator("rows")
+    for number in range(3 * MOST_SOURCES):
+        bench.pull(pull)
+        bench.train()
+        bench.pull(iterator(f"held out {number % 2}"), grad=False)
+        bench.forward(training=False, grad=False)
+    steps = bench.close()
+    assert set(steps.epoch.tolist()) == {0} and steps.batches.sum() == 3 * MOST_SOURCES
+    assert bench.source(pull).delivered == 3 * MOST_SOURCES
+    assert len(bench.clock.sources) <= MOST_SOURCES
+
+
+def test_the_role_of_a_loader_is_found_once_and_training_outweighs_an_evaluation() -> None:
+    bench, held_out = Bench(), iterator("held out")
+    for _ in range(3):
+        bench.pull(iterator("rows"))
+        bench.train()
+    bench.pull(held_out, grad=False)
+    bench.exhaust(iterator("rows"))
+    assert bench.clock.found().roles == [("rows", "training"), ("held out", "evaluation")]
+    bench.pull(held_out)
+    bench.train()
+    bench.close()
+    assert bench.clock.found().roles == [("held out", "training")]
+    assert bench.clock.sources.passes("held out") == 0

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from gpu_doctor.capture import events as ev
 from gpu_doctor.capture import spans, step_clock
-from gpu_doctor.capture.events import CODES, Event, call_code
+from gpu_doctor.capture.events import CODES, STARTS, Event, call_code
+from gpu_doctor.capture.found import Look, Seen, Step
 from gpu_doctor.capture.gpu.clock import Put
-from gpu_doctor.capture.spans import Source, Span
-from gpu_doctor.capture.step_clock import STARTS, Look, Seen, Step, StepClock
+from gpu_doctor.capture.sources import Pulled
+from gpu_doctor.capture.spans import Span
+from gpu_doctor.capture.step_clock import StepClock
 from gpu_doctor.recording.steps import (
     BACKWARD,
     DATA_WAIT,
@@ -50,19 +52,9 @@ _LOSS, _NO_GRAD, _EDGE = (STEP_COLUMNS.index(name) for name in ("loss_s", "no_gr
 
 @dataclass
 class Loop:
-    """Events in which a number stands for a source, so that every run has sources of its own."""
+    """What a loop notes; iterators share a loader by threes."""
 
     events: list[Event]
-    learned: tuple[bool, ...] = (False,) * SOURCES
-    """Of each source: whether its loader is known to be trained from. Sources share a loader by threes."""
-    alone: bool | None = None
-    """What the search for models says, None = there is none."""
-
-    def heard(self) -> tuple[list[Event], list[Source]]:
-        """The events with sources that nothing has happened to, and these."""
-        loaders = [[0] for _ in range(0, SOURCES, 3)]
-        sources = [Source(loaders[i // 3], self.learned[i]) for i in range(SOURCES)]
-        return [(code, now, _argument(code, arg, sources)) for code, now, arg in self.events], sources
 
     @property
     def began(self) -> int | None:
@@ -75,15 +67,20 @@ class Loop:
 
     def __repr__(self) -> str:
         shown = [f"{NAMES.get(code, f'CALL+{code - ev.CALL}')}@{now}({arg})" for code, now, arg in self.events]
-        return f"Loop({' '.join(shown)}; learned={[i for i, one in enumerate(self.learned) if one]}, {self.alone=})"
+        return f"Loop({' '.join(shown)})"
 
 
-def _argument(code: int, arg: Any, sources: list[Source]) -> Any:
-    if code in (ev.NEXT, ev.NEXT_BLIND):
-        return sources[arg]
-    if code == ev.OPENED and arg is not None:
-        return sources[arg[0]], arg[1]
-    return arg
+def pulled(source: int) -> Pulled:
+    """An iterator and its loader, as events carry them."""
+    return source + 1, f"loader {source // 3}"
+
+
+def told_by_hand(events: list[Event], by_hand: bool | None) -> Loop:
+    """The loop with what its first backward tells of who owns the parameters; None = nothing."""
+    first = next((i for i, (code, _, _) in enumerate(events) if code == ev.GRADIENT), None)
+    if by_hand is None or first is None:
+        return Loop(events)
+    return Loop([*events[:first], (ev.BY_HAND, events[first][1], by_hand), *events[first:]])
 
 
 class Writer:
@@ -115,7 +112,7 @@ class Writer:
 
     def pull(self, source: int, blind: bool = False, inside: Move = (), samples: float = 8.0) -> None:
         """A batch is asked for, and comes."""
-        self.note(ev.NEXT_BLIND if blind else ev.NEXT, source)
+        self.note(ev.NEXT_BLIND if blind else ev.NEXT, pulled(source))
         self.make(inside)
         self.note(ev.BATCH, samples)
 
@@ -140,6 +137,8 @@ class Writer:
         elif code == ev.MARK:
             of = (ev.CALL, ev.CALLED, ev.STEPPED)[len(self.events) % 3]
             self.note(code, (of, Put(len(self.events), self.now), 0))
+        elif code == ev.BY_HAND:
+            self.note(code, len(self.events) % 2 == 0)
         else:
             self.note(code, {ev.CAME: "back", ev.BATCH_AT: "there"}.get(code))
 
@@ -149,7 +148,7 @@ class Writer:
         self.note(ev.CALLED)
 
     def _backward(self, code: int, inside: Move = ()) -> None:
-        self.note(code, f"loss {len(self.events)}" if code == ev.GRADIENT else None)
+        self.note(code, len(self.events) if code == ev.GRADIENT else None)
         self.make(inside)
         self.note(ev.BACKED)
 
@@ -191,13 +190,14 @@ class Writer:
     def _pull(self, source: int, inside: Move = ()) -> None:
         self.pull(source, inside=inside)
 
-    def _open(self, loader: int, role: str, blind: bool, inside: Move = ()) -> None:
-        self.note(ev.OPENING, blind or role == "evaluation")
+    def _open(self, loader: int, known: bool, blind: bool, inside: Move = ()) -> None:
+        source = pulled(self.opens(loader))
+        self.note(ev.OPENING, (blind, source[1] if known else None))
         self.make(inside)
-        self.note(ev.OPENED, (self.opens(loader), role))
+        self.note(ev.OPENED, source)
 
     def _pass(
-        self, loader: int, role: str | None, blind: bool, beside: int | None, bodies: list[list[Move]], ends: bool
+        self, loader: int, known: bool | None, blind: bool, beside: int | None, bodies: list[list[Move]], ends: bool
     ) -> None:
         """A `for` over a loader, or over two of them in a zip."""
         sources = []
@@ -205,16 +205,16 @@ class Writer:
             if one is None:
                 continue
             sources.append(self.opens(one))
-            if role is not None:
-                self.note(ev.OPENING, blind or role == "evaluation")
-                self.note(ev.OPENED, (sources[-1], role))
+            if known is not None:
+                self.note(ev.OPENING, (blind, pulled(sources[-1])[1] if known else None))
+                self.note(ev.OPENED, pulled(sources[-1]))
         for body in bodies:
             for source in sources:
                 self.pull(source, blind)
             for move in body:
                 self.make(move)
         if ends:
-            self.note(ev.NEXT_BLIND if blind else ev.NEXT, sources[0])
+            self.note(ev.NEXT_BLIND if blind else ev.NEXT, pulled(sources[0]))
             self.note(ev.EXHAUSTED)
 
 
@@ -224,7 +224,7 @@ LEAVES: Final = tuple(
     ("leaf", code)
     for code in (
         *(ev.COPIED, ev.SYNCED, ev.CAME, ev.COSTLY, ev.OURS, ev.CPU),
-        *(ev.BATCH_AT, ev.CLEARS, ev.COPYING, ev.MARK),
+        *(ev.BATCH_AT, ev.BY_HAND, ev.COPYING, ev.MARK),
     )
 )
 TRAINED: Final = call_code(True, True, True) - ev.CALL
@@ -244,20 +244,17 @@ MOVES: Final = (
     *(("wrapped", 1), ("failed", 1)),
     *(("phase", BACKWARD), ("phase", OTHER, ("forward", TRAINED)), ("phase", OTHER, LEAVES[0])),
     *(("pull", 9), ("pull", 10), ("pull", 9, LEAVES[0]), ("pull", 9, ("forward", TESTED)), ("pull", 9, ("pull", 10))),
-    *(("open", 1, "unknown", False, leaf) for leaf in ((), LEAVES[1])),
+    *(("open", 1, False, False, leaf) for leaf in ((), LEAVES[1])),
     *LEAVES,
 )
 _gaps = st.lists(st.integers(0, 9), min_size=1, max_size=20)
-_learned = st.lists(st.booleans(), min_size=SOURCES // 3, max_size=SOURCES // 3).map(
-    lambda known: tuple(known[i // 3] for i in range(SOURCES))
-)
 _optimizer = st.sampled_from((True, True, False))
-_alone = st.sampled_from((None, True, False))
+_by_hand = st.sampled_from((None, True, False))
 _body = st.lists(st.sampled_from(MOVES), max_size=4)
 _passes = st.tuples(
     st.just("pass"),
     st.integers(0, 2),
-    st.sampled_from((None, None, "unknown", "evaluation", "training")),
+    st.sampled_from((None, None, False, True, True)),
     st.booleans(),
     st.sampled_from((None, None, None, 0, 1)),
     st.lists(_body, max_size=4),
@@ -266,35 +263,34 @@ _passes = st.tuples(
 _pieces = st.lists(st.one_of(_passes, _body.map(lambda moves: ("several", *moves))), min_size=1, max_size=4)
 
 
-def _loop(
-    pieces: list[Move], gaps: list[int], scale: int, optimizer: bool, learned: tuple[bool, ...], alone: bool | None
-) -> Loop:
+def _loop(pieces: list[Move], gaps: list[int], scale: int, optimizer: bool, by_hand: bool | None) -> Loop:
     writer = Writer(gaps, scale, optimizer)
     writer.make(("several", *pieces))
-    return Loop(writer.events, learned, alone)
+    return told_by_hand(writer.events, by_hand)
 
 
-loops = st.builds(_loop, _pieces, _gaps, st.sampled_from((1, 1_000, 150_000_000)), _optimizer, _learned, _alone)
+loops = st.builds(_loop, _pieces, _gaps, st.sampled_from((1, 1_000, 150_000_000)), _optimizer, _by_hand)
 """Loops as they are written: whatever begins has an end."""
 
 
-def written(*moves: Move, gaps: Sequence[int] = (1,), alone: bool | None = None) -> Loop:
+def written(*moves: Move, gaps: Sequence[int] = (1,), by_hand: bool | None = None) -> Loop:
     """These moves as a loop."""
     writer = Writer(gaps, 1)
     writer.make(("several", *moves))
-    return Loop(writer.events, alone=alone)
+    return told_by_hand(writer.events, by_hand)
 
 
-mixed_loops = loops.map(lambda loop: Loop(loop.events, loop.learned, True))
+mixed_loops = loops.map(lambda loop: told_by_hand([one for one in loop.events if one[0] != ev.BY_HAND], True))
 """Loops that may change their parameters themselves, in some of which batches are pulled, too."""
 
 _ARGUMENTS: Final[dict[int, tuple[Any, ...]]] = {
-    ev.NEXT: tuple(range(SOURCES)),
-    ev.NEXT_BLIND: tuple(range(SOURCES)),
+    ev.NEXT: tuple(map(pulled, range(SOURCES))),
+    ev.NEXT_BLIND: tuple(map(pulled, range(SOURCES))),
+    ev.BY_HAND: (True, False),
     ev.BATCH: (8.0, 2.0, float("nan")),
-    ev.OPENING: (False, True),
-    ev.OPENED: (None, (0, "unknown"), (3, "training"), (4, "evaluation")),
-    ev.GRADIENT: (None, "loss"),
+    ev.OPENING: ((False, None), (True, None), (False, "loader 1")),
+    ev.OPENED: (None, pulled(0), pulled(3), pulled(4)),
+    ev.GRADIENT: (None, 1),
     ev.STEP: (1, 2),
     ev.STEPPED: (1, 2),
     ev.PHASE: (OTHER, BACKWARD),
@@ -309,25 +305,24 @@ _ARGUMENTS: Final[dict[int, tuple[Any, ...]]] = {
 }
 
 
-def _soup(notes: list[tuple[int, int, int]], learned: tuple[bool, ...], alone: bool | None) -> Loop:
+def _soup(notes: list[tuple[int, int, int]]) -> Loop:
     now, noted = 50, list[Event]()
     for code, gap, pick in notes:
         now += gap
         arguments = _ARGUMENTS.get(code, (None,))
         noted.append((code, now, arguments[pick % len(arguments)]))
-    return Loop(noted, learned, alone)
+    return Loop(noted)
 
 
 def _with_losses(loop: Loop, lost: list[int]) -> Loop:
-    kept = [event for i, event in enumerate(loop.events) if i not in lost]
-    return Loop(kept, loop.learned, loop.alone)
+    return Loop([event for i, event in enumerate(loop.events) if i not in lost])
 
 
 _codes = st.integers(0, CODES - 1).filter(lambda code: code != ev.PAUSED)
 """A trial's pause follows a step's end alone: `tests/unit/trials/test_stretch.py`."""
 _notes = st.lists(st.tuples(_codes, st.integers(0, 9), st.integers(0, 11)), max_size=60)
 soups = st.one_of(
-    st.builds(_soup, _notes, _learned, _alone),
+    st.builds(_soup, _notes),
     st.builds(_with_losses, loops, st.lists(st.integers(0, 60), min_size=1, max_size=6)),
 )
 """Any events in any order, and loops that have lost some of theirs."""
@@ -368,7 +363,7 @@ def _plain(
                 writer.make(("step", 2))
             writer.make(("leaf", ev.SYNCED) if after else ())
         if ends:
-            writer.note(ev.NEXT, source)
+            writer.note(ev.NEXT, pulled(source))
             writer.note(ev.EXHAUSTED)
     return Plain(Loop(writer.events), sum(map(len, epochs)), samples)
 
@@ -440,27 +435,24 @@ class Told:
     """All that a step clock has told of a loop."""
 
     steps: list[Step]
-    losses: list[tuple[int, Any]]
+    losses: list[tuple[int, int]]
     copies: list[Any]
+    roles: list[tuple[str, str]]
     looks: list[Seen]
     tail: Bill | None
     bills: list[Bill]
-    sources: list[tuple[int, bool, bool, int]]
+    passes: list[int]
     edge_ns: int
 
     def same(self) -> str:
         """All but the losses and looks, as a text, in which NaN is NaN."""
-        return repr((self.steps, self.copies, self.tail and self.tail.values, self.sources, self.edge_ns))
+        return repr((self.steps, self.copies, self.tail and self.tail.values, self.roles, self.passes, self.edge_ns))
 
 
 def told_of(loop: Loop, cuts: Sequence[int] = (), looks: Sequence[Look] = (), sync_measured: bool = True) -> Told:
     """Runs the loop through a step clock, folded where it is cut, as the recorder does."""
-    heard, sources = loop.heard()
-    clock, waiting, bills = StepClock(BEGAN, sync_measured), list(looks), list[Bill]()
-    if loop.alone is not None:
-        clock.alone = lambda: bool(loop.alone)
-    told = Told([], [], [], [], None, bills, [], 0)
-    names = {id(source): number for number, source in enumerate(sources)}
+    heard, clock, waiting, bills = loop.events, StepClock(BEGAN, sync_measured), list(looks), list[Bill]()
+    told = Told([], [], [], [], [], None, bills, [], 0)
 
     def billed(of: Sequence[Span], begin: int, end: int, *others: Any) -> list[float]:
         values = spans.row(of, begin, end, *others)
@@ -468,11 +460,12 @@ def told_of(loop: Loop, cuts: Sequence[int] = (), looks: Sequence[Look] = (), sy
         return values
 
     def hear() -> None:
-        steps, losses, copies, seen = clock.found()
-        told.steps += steps
-        told.losses += losses
-        told.copies += [(code, now, arg, at._replace(source=names.get(at.source, -1))) for code, now, arg, at in copies]
-        told.looks += seen
+        found = clock.found()
+        told.steps += found.steps
+        told.losses += found.losses
+        told.copies += found.copies
+        told.looks += found.looks
+        told.roles += found.roles
 
     with mock.patch.object(step_clock, "row", billed):
         for begin, end in zip((0, *cuts), (*cuts, len(heard)), strict=True):
@@ -484,7 +477,7 @@ def told_of(loop: Loop, cuts: Sequence[int] = (), looks: Sequence[Look] = (), sy
         if left:
             clock.tail(left)
             told.tail = bills.pop()
-    told.sources = [(one.delivered, one.evaluation, one.learned, one.loader[0]) for one in sources]
+    told.passes = [clock.sources.passes(f"loader {number}") for number in range(SOURCES // 3)]
     told.edge_ns = clock.evaluation_edge_ns
     assert clock.step_count == len(told.steps) == len(bills)
     return told
@@ -633,15 +626,17 @@ def test_all_time_of_a_loop_is_billed_to_the_phase_that_ran_or_to_an_evaluation(
 
 
 @CHECK
-@example(written(("backward", ev.GRADIENT), ("pull", 0), ("pull", 0), _GRADIENTS, ("step", 1), alone=True))
-@example(written(("backward", ev.GRADIENT), ("pull", 0), ("pull", 0), _GRADIENTS, ("pull", 0), _GRADIENTS, alone=True))
+@example(written(("backward", ev.GRADIENT), ("pull", 0), ("pull", 0), _GRADIENTS, ("step", 1), by_hand=True))
+@example(
+    written(("backward", ev.GRADIENT), ("pull", 0), ("pull", 0), _GRADIENTS, ("pull", 0), _GRADIENTS, by_hand=True)
+)
 @given(mixed_loops)
 def test_all_time_of_a_loop_that_changes_its_parameters_itself_is_billed_once(loop: Loop) -> None:
     check_bills(loop, told_of(loop))
 
 
 @CHECK
-@example(written(("open", 1, "unknown", False, ("leaf", ev.SYNCED)), _TRAINS))
+@example(written(("open", 1, False, False, ("leaf", ev.SYNCED)), _TRAINS))
 @example(written(("pull", 9, ("pull", 10)), _TRAINS, gaps=(1, 9)))
 @given(loops)
 def test_an_epochs_edge_is_a_part_of_the_wait_for_data(loop: Loop) -> None:
@@ -664,11 +659,12 @@ def test_rows_are_steps_of_optimizers_or_batches_before_the_first_one(loop: Loop
     steps. A second step of the only optimizer there is always ends the row of its first: no fewer rows either."""
     first = next((i for i, (code, _, _) in enumerate(loop.events) if code == ev.STEPPED), None)
     if first is None:
-        assert len(told_of(loop).steps) <= loop.count(ev.BATCH) or loop.alone
+        assert len(told_of(loop).steps) <= loop.count(ev.BATCH) or any(
+            code == ev.BY_HAND and arg for code, _, arg in loop.events
+        )
         return
     clock = StepClock(BEGAN)
-    clock.alone = None if loop.alone is None else lambda: bool(loop.alone)
-    clock.fold(loop.heard()[0][:first])
+    clock.fold(loop.events[:first])
     rows, stepped = len(told_of(loop).steps) - clock.step_count, loop.count(ev.STEPPED)
     assert 1 <= rows <= stepped
     if len({arg for code, _, arg in loop.events if code == ev.STEPPED}) == 1:
@@ -736,7 +732,7 @@ def check_looks(loop: Loop, looks: list[Look], told: Told, or_else: int) -> None
 @given(plain_loops, some_looks, some_cuts)
 def test_a_look_that_comes_late_falls_into_no_wrong_phase(plain: Plain, looks: list[Look], cuts: list[int]) -> None:
     """The sampler hands a look in when it has ended: the loop may have gone on, and been folded, since it began."""
-    loop, (heard, _), clock, waiting = plain.loop, plain.loop.heard(), StepClock(BEGAN, True), list[Look]()
+    loop, heard, clock, waiting = plain.loop, plain.loop.events, StepClock(BEGAN, True), list[Look]()
     looks = [look for look in looks if look.begin_ns >= loop.events[0][1]]
     coming = list(looks)
     for begin, end in zip((0, *cuts), (*cuts, len(heard)), strict=True):

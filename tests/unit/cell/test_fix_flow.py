@@ -9,64 +9,6 @@ import pytest
 import gpu_doctor
 from tests.support.patched_cells import IMAGES, fixed_loop
 
-COPIES = """kept = []
-for x, y in loader:
-    x, y = x.to(device), y.to(device)
-    out = model(x)
-    loss = criterion(out, y)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    kept.append({})
-"""
-
-
-@pytest.mark.parametrize(
-    "copy",
-    [
-        "out.detach().to('cpu').argmax(1).numpy()",
-        "x.to(torch.device('cpu'))",
-        "y.to(device='cpu')",
-        "out.to(device)",
-        "loss.detach().to(device)",
-        "model(x).to(device)",
-    ],
-)
-def test_copies_that_are_read_on_the_host_and_outputs_still_wait(copy: str) -> None:
-    fix, cell, _ = fixed_loop(COPIES.format(copy), {"non_blocking": True})
-    assert fix.complete and copy in cell and cell.count("non_blocking=True") == 2, str(fix)
-
-
-BATCH = """
-class Batch:
-    def __init__(self, rows):
-        self.x, self.y = map(torch.stack, zip(*rows))
-    def to(self, device{more}):
-        self.x, self.y = self.x.to(device), self.y.to(device)
-        return self
-loader = DataLoader(loader.dataset, batch_size=8, collate_fn=Batch)
-"""
-
-
-OF_BATCHES = """for batch in loader:
-    batch = batch.to(device)
-    loss = criterion(model(batch.x), batch.y)
-    loss.backward()
-    optimizer.step()
-"""
-
-
-IN_A_FUNCTION = "def train():\n" + "".join(f"    {line}\n" for line in OF_BATCHES.splitlines()) + "train()\n"
-
-
-@pytest.mark.parametrize("cell", [OF_BATCHES, IN_A_FUNCTION])
-def test_a_batch_of_the_users_own_that_takes_no_such_keyword_is_left(cell: str) -> None:
-    fix, after, _ = fixed_loop(cell, {"non_blocking": True}, IMAGES + BATCH.format(more=""))
-    assert not fix.complete and after == cell and "`to` of Batch takes no non_blocking" in fix.notes[0]
-    fix, after, _ = fixed_loop(cell, {"non_blocking": True}, IMAGES + BATCH.format(more=", **how"))
-    assert fix.complete and "batch.to(device, non_blocking=True)" in after
-
-
 TEACHER = """teacher = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 3))
 for x, y in loader:
     {guess}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import json
 from typing import Any
@@ -22,7 +21,7 @@ from gpu_doctor.recording import LineCost, Recording, Steps
 from gpu_doctor.recording.steps import INFERENCE
 from gpu_doctor.report import as_text as report
 from gpu_doctor.report.sections import Reported
-from tests.support.costly_cell import CELL, SLEEPING, costly
+from tests.support.costly_cell import SLEEPING
 from tests.support.found import GPU_ONLY
 from tests.support.recordings import Loop, line, on_gpu
 
@@ -349,18 +348,6 @@ def test_a_second_run_is_judged_by_its_own_figures() -> None:
     first, second = of(SLEEPING), of(Loop())
     assert first.findings and not second.findings
     assert of(SLEEPING) == first
-
-
-def test_a_text_of_a_hundred_lines_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell = CELL + "# once\n"
-    read: Any = []
-    parse = ast.parse
-    monkeypatch.setattr(ast, "parse", lambda text, *rest, **named: read.append(text) or parse(text, *rest, **named))
-    diagnosis = diagnose(costly(cell))
-    assert "slow-python" in {one.rule for one in diagnosis.findings}
-    diagnose(costly(cell))
-    times = sum("def batches" in one for one in read)  # numpy parses signatures of its own, the first time
-    assert 1 <= times <= 3, "by each of those who read it, once"
 
 
 FINDING_KEYS = {"rule", "kind", "cost_share", "headline", "risk", "evidence", "prescriptions"}

@@ -15,7 +15,6 @@ from gpu_doctor.notebook.completion import completed
 from gpu_doctor.notebook.line_magic import ANSWERS
 from gpu_doctor.notebook.options import EXAMPLES, HELP, LINE_FORM, WORDS, parsed_cell_line
 from gpu_doctor.trials import knobs
-from gpu_doctor.trials.case import case
 
 
 @pytest.fixture(autouse=True)
@@ -82,11 +81,6 @@ def test_every_value_that_is_offered_is_taken() -> None:
         assert values or name == "batch_size"  # of which nothing is known before a run
         for value in values:
             parsed_cell_line(f"--set {name}={value}")
-
-
-def test_variables_of_the_last_cell_are_completed(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_doctor.trials.case._last", [case("lr = 0.1\nsize = 32", {})])
-    assert offered(shell, "%%gpudoctor --vary ") == ["lr=", "size="]
 
 
 def test_words_and_rules_are_completed_in_a_line(shell: InteractiveShell) -> None:

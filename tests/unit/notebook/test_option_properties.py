@@ -78,7 +78,7 @@ def test_any_line_of_a_cell_gives_options_or_one_sentence(line: str) -> None:
         return
     assert all(one is None or one >= 1 for one in (found.steps, found.trial_steps))
     assert all(one is None or (one > 0 and math.isfinite(one)) for one in (found.seconds, found.trial_seconds))
-    assert set(found.settings) <= set(KNOBS) and all(all(values) for values in found.vary.values())
+    assert set(found.settings) <= set(KNOBS)
     assert found.save is None or isinstance(found.save, Path)
 
 
@@ -111,7 +111,6 @@ GIVEN: Final = st.fixed_dictionaries(
         "settings": st.fixed_dictionaries(
             {}, optional={"num_workers": st.integers(0, 64), "pin_memory": st.booleans(), "batch_size": WHOLE}
         ),
-        "vary": st.dictionaries(st.sampled_from(("lr", "width")), st.lists(WHOLE.map(str), min_size=1).map(tuple)),
     },
 )
 NOT_GIVEN: Final[dict[str, Any]] = {
@@ -119,7 +118,6 @@ NOT_GIVEN: Final[dict[str, Any]] = {
     "name": "",
     "no_view": False,
     "settings": {},
-    "vary": {},
 }
 
 
@@ -130,8 +128,6 @@ def written(options: dict[str, Any]) -> str:
         option = f"--{name.replace('_', '-')}"
         if name == "settings":
             words += [one for knob, to in value.items() for one in ("--set", f"{knob}={to}")]
-        elif name == "vary":
-            words += [one for variable, values in value.items() for one in (option, f"{variable}={','.join(values)}")]
         else:
             words.append(option if value is True else f"{option}={value}")
     return shlex.join(words)

@@ -116,10 +116,10 @@ def test_what_a_loop_leaves_behind_is_read_though_it_was_set_up_with_numbers_of_
 
 def test_numbers_of_numpys_are_written_as_plain_ones(tmp_path: Path) -> None:
     steps = Steps.of(wall_s=[1.0])
-    recording = Recording(steps=steps, settings={"vary.lr": np.float64(0.1), "batch_size": np.int64(8)})  # type: ignore[dict-item]
+    recording = Recording(steps=steps, settings={"rate": np.float64(0.1), "batch_size": np.int64(8)})  # type: ignore[dict-item]
     settings = load(recording.save(tmp_path / "run.npz")).settings
-    assert settings == {"vary.lr": 0.1, "batch_size": 8} and type(settings["batch_size"]) is int
-    odd = Recording(steps=steps, settings={"vary.lr": object()})  # type: ignore[dict-item]
+    assert settings == {"rate": 0.1, "batch_size": 8} and type(settings["batch_size"]) is int
+    odd = Recording(steps=steps, settings={"rate": object()})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match="plain values only, not a object"):
         odd.save(tmp_path / "odd.npz")
 

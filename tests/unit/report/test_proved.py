@@ -22,7 +22,7 @@ from tests.support.panel_parts import shown
 from tests.support.recordings import starved
 from tests.support.trial_parts import BOTH, WORKERS, effects, plan, trials
 
-FOUR = Effect(WORKERS, {}, 2.87, 2.71, 3.02, "faster", loss_verdict="equal", loss_drift=0.0)
+FOUR = Effect(WORKERS, {}, 2.87, 2.71, 3.02, "faster", loss_verdict="same", loss_drift=0.0)
 
 
 def text(*tried: Effect, **given: Any) -> str:

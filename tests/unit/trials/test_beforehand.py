@@ -18,7 +18,7 @@ WORDS = {
     "a request in the loop, by a function of the user's": "requests again (requests.post in line 2 of send())",
     "a process in the cell": "processes again (subprocess.run in line 1)",
     "a shell line": "processes again (!cp in line 1)",
-    "a generator of an earlier cell": "`batches` is a generator from before this",
+    "a generator of an earlier cell": "`batches` is a generator of an earlier cell",
     "a pool of processes of an earlier cell": "processes again (pool.submit",
     "a queue of an earlier cell": "waiting (Queue)",
 }

@@ -89,8 +89,7 @@ class Written:
             if given["fused_optimizer"] and "foreach" in optimizer:
                 optimizer["foreach"] = "None"
         top = tuple(SWITCHES[name].format(value) for name, value in given.items() if name in SWITCHES)
-        lr = repr(given["vary.lr"]) if "vary.lr" in given else self.lr
-        return replace(self, positional=tuple(place), loader=loader, optimizer=optimizer, top=(*top, *self.top), lr=lr)
+        return replace(self, positional=tuple(place), loader=loader, optimizer=optimizer, top=(*top, *self.top))
 
 
 ARGUMENTS: Final = ("num_workers", "batch_size", "pin_memory", "persistent_workers", "prefetch_factor")
@@ -137,7 +136,6 @@ WANTED: Final = {
     "fused_optimizer": st.booleans(),
     "threads": st.integers(1, 16),
     "cudnn_benchmark": st.booleans(),
-    "vary.lr": st.sampled_from((0.5, 0.025)),
 }
 
 

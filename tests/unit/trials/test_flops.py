@@ -1,4 +1,4 @@
-"""Floating-point operations of a step: counted on real models and compared with what a hand computes; peaks; MFU."""
+"""Floating-point operations of a step: counted on real models and compared with what a hand computes; peaks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_count_of_a_step_is_what_a_hand_computes_and_all_is_put_back() -> No
     random = torch.get_rng_state()
     case = gpu_doctor.case(LOOP, namespace)
     found = case.flops()
-    assert found == Flops(STEP, STEP / BATCH, 3, 1.0)
+    assert found == Flops(STEP, STEP / BATCH, 3)
     assert all(torch.equal(value, before[name]) for name, value in namespace["model"].state_dict().items())
     assert torch.equal(torch.get_rng_state(), random)
     assert case.on_begin is None
@@ -114,7 +114,7 @@ def test_a_convolution_and_its_gradients() -> None:
     assert found.per_sample == 2 * forward / 4
 
 
-def test_attention_of_a_transformer_layer() -> None:
+def test_a_transformer_layer() -> None:
     width, tokens, batch = 32, 10, 4
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(width, 2, 64, dropout=0.0, batch_first=True)
@@ -133,11 +133,11 @@ def test_attention_of_a_transformer_layer() -> None:
     projections = product(width, 3 * width)
     others = product(width, width) + product(width, 64) + product(64, width)
     scores = 2 * 2 * batch * tokens * tokens * width
-    # Backward: twice the forward, but for the input of the first projection, which wants no gradient. Attention's
-    # backward computes its scores again where it is one operation: 2 or 2.5 times the forward.
-    least = 2 * projections + 3 * others + 3 * scores
+    # Backward: twice the forward, but for the input of the first projection, which wants no gradient. torch's counter
+    # leaves out the CPU's fused attention in some releases, and has 2 or 2.5 times the forward for its backward.
+    least = 2 * projections + 3 * others
     found = count_flops(gpu_doctor.case(train)).per_step
-    assert least <= found <= least + scores
+    assert least <= found <= least + 4 * scores
 
 
 def test_a_compiled_model_is_counted_as_it_is_written() -> None:
@@ -185,7 +185,7 @@ def test_the_newest_run_keeps_the_count_and_its_vitals_say_it() -> None:
     assert vitals.samples_per_s is not None and vitals.flops_per_s is not None
     assert vitals.flops_per_s == pytest.approx(STEP / BATCH * vitals.samples_per_s, rel=1e-6)
     assert vitals.peak_flops_per_s is None, "a CPU has no peak in the table"
-    assert vitals.mfu_share is None
+    assert vitals.hfu_share is None
 
 
 def test_what_a_count_leaves_behind_is_among_the_runs_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,12 +335,11 @@ def test_a_format_without_units_has_no_peak() -> None:
 
 def test_the_share_of_the_peak_is_of_the_format_in_use() -> None:
     loop = on_gpu(forward=5.0, backward=5.0, optimizer=0.0, setup={"autocast": "bfloat16"})
-    recording = dataclasses.replace(loop.recording(), flops=Flops(32e10, 1e10, 3, 0.75))
+    recording = dataclasses.replace(loop.recording(), flops=Flops(32e10, 1e10, 3))
     vitals = measure(recording)
     assert vitals.samples_per_s is not None
     assert vitals.flops_per_step == pytest.approx(32e10)
     assert vitals.hfu_share == pytest.approx(1e10 * vitals.samples_per_s / 989.4e12)
-    assert vitals.mfu_share == pytest.approx(0.75 * 1e10 * vitals.samples_per_s / 989.4e12)
     full = dataclasses.replace(recording, setup=dataclasses.replace(recording.setup, autocast=""))
     assert measure(full).peak_flops_per_s == pytest.approx(66.9e12)
 
@@ -357,24 +356,9 @@ def test_a_count_without_samples_is_of_the_step() -> None:
     assert vitals.flops_per_s == pytest.approx(5e9 * vitals.steps_per_s)
 
 
-def test_an_older_count_does_not_tell_what_was_useful() -> None:
-    loop = on_gpu(setup={"autocast": "bfloat16"})
-    vitals = measure(dataclasses.replace(loop.recording(), flops=Flops(32e10, 1e10, 3)))
-    assert vitals.hfu_share is not None and vitals.mfu_share is None
-    assert ", HFU " in efficiency(vitals)[0]
-
-
-def test_what_is_recomputed_is_said_apart() -> None:
-    recording = on_gpu(setup={"autocast": "bfloat16"}).recording()
-    (words,) = efficiency(measure(dataclasses.replace(recording, flops=Flops(1e13, None, 3, 0.75))))
-    assert "MFU 76 %" in words and words.endswith("HFU 101 % with what is recomputed")
-    (words,) = efficiency(measure(dataclasses.replace(recording, flops=Flops(1e12, None, 3, 1.0))))
-    assert "MFU 10 %" in words and "HFU" not in words
-
-
 def test_a_card_without_a_listed_peak_says_so() -> None:
     unknown = on_gpu(setup={"devices": (DeviceSetup(0, "A card of tomorrow", "", int(80e9), (12, 0)),)})
-    (words,) = efficiency(measure(dataclasses.replace(unknown.recording(), flops=Flops(1e10, None, 3, 1.0))))
+    (words,) = efficiency(measure(dataclasses.replace(unknown.recording(), flops=Flops(1e10, None, 3))))
     assert words.endswith("; no float32 peak is listed for this card")
 
 
@@ -389,7 +373,7 @@ for x, y in loader:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_a_forward_that_checkpointing_repeats_is_executed_and_of_no_use(reentrant: bool) -> None:
+def test_a_forward_that_checkpointing_repeats_counts_again(reentrant: bool) -> None:
     namespace = {**mlp(), "reentrant": reentrant}
     code = CHECKPOINTED
     if reentrant:  # it takes inputs with a gradient alone
@@ -398,28 +382,16 @@ def test_a_forward_that_checkpointing_repeats_is_executed_and_of_no_use(reentran
     first = 2 * BATCH * INPUTS * HIDDEN
     useful = STEP + (first if reentrant else 0)  # the gradient of an input that wants one
     assert found.per_step == useful + first, "the first layer's forward a second time"
-    assert found.useful_share == pytest.approx(useful / (useful + first))
-
-
-@pytest.mark.filterwarnings("ignore:Using backward")
-def test_a_backward_that_is_differentiated_repeats_nothing() -> None:
-    penalised = LOOP.replace(
-        "loss_of(model(x), y).backward()",
-        "loss_of(model(x), y).backward(create_graph=True)\n"
-        "    sum(one.grad.square().sum() for one in model.parameters()).backward()",
-    )
-    found = count_flops(gpu_doctor.case(penalised, mlp()))
-    assert found.useful_share == 1.0 and found.per_step > 2 * STEP
 
 
 def test_what_was_not_counted_is_none() -> None:
     vitals = measure(on_gpu().recording())
-    assert vitals.flops_per_step is None and vitals.flops_per_s is None and vitals.mfu_share is None
+    assert vitals.flops_per_step is None and vitals.flops_per_s is None and vitals.hfu_share is None
     unknown = on_gpu(setup={"devices": (DeviceSetup(0, "A card of tomorrow", "", int(80e9), (12, 0)),)})
     counted = measure(dataclasses.replace(unknown.recording(), flops=Flops(1e10, None, 3)))
     assert counted.flops_per_s is not None
-    assert counted.mfu_share is None
-    assert measure(dataclasses.replace(Loop().recording(), flops=Flops(1e9, None, 3))).mfu_share is None
+    assert counted.hfu_share is None
+    assert measure(dataclasses.replace(Loop().recording(), flops=Flops(1e9, None, 3))).hfu_share is None
 
 
 def test_the_report_says_what_was_measured_and_nothing_else() -> None:

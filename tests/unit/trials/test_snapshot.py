@@ -7,8 +7,8 @@ import contextlib
 import copy
 import hashlib
 import importlib
-import itertools
 import multiprocessing
+import queue
 import random
 import statistics
 import types
@@ -361,15 +361,9 @@ def test_ipython_names_are_left_alone() -> None:
     assert (space["_"], space["_4"], space["x"]) == (2, 5, [1])
 
 
-def test_what_cannot_be_restored_is_named(tmp_path: Path) -> None:
-    with (tmp_path / "log.txt").open("w") as log:
-        space: dict[str, Any] = {
-            "it": iter([1, 2]), "gen": (x for x in [1]), "log": log, "ok": [1], "count": itertools.count(),
-            "holder": {"inner": iter(DataLoader(TensorDataset(torch.zeros(2))))},
-        }  # fmt: skip
-        named = Snapshot.take(space).unrestorable
-    assert {name.partition(" ")[0] for name in named} == {"it", "gen", "count", "holder"}
-    assert any("generator" in name for name in named)
+def test_what_cannot_be_restored_is_named() -> None:
+    space: dict[str, Any] = {"waiting": queue.SimpleQueue(), "ok": [1], "holder": {"inner": queue.Queue()}}
+    assert {name.partition(" ")[0] for name in Snapshot.take(space).unrestorable} == {"waiting", "holder"}
     assert Snapshot.take({"ok": [1], "loader": DataLoader(TensorDataset(torch.zeros(2)))}).unrestorable == ()
 
 

@@ -302,3 +302,15 @@ def test_figures_that_a_cell_leaves_open_are_closed_and_the_users_stay(monkeypat
     Gcf.figs[2] = object()
     snapshot.restore()
     assert Gcf.figs == {1: own}
+
+
+def test_the_random_numbers_of_apples_gpu_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = [torch.tensor([1])]
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.mps, "get_rng_state", lambda: state[0])
+    monkeypatch.setattr(torch.mps, "set_rng_state", lambda value: state.__setitem__(0, value))
+    before = state[0]
+    undos = dict(process_undos())
+    state[0] = torch.tensor([2])
+    undos["MPS's random numbers"]()
+    assert state[0] is before

@@ -124,7 +124,7 @@ def test_a_weak_reference_leads_to_what_no_name_leads_to() -> None:
     comes_back(space, "ones(u().weight)", "u().weight.tolist()")
 
 
-ONCE = "once = (part for part in (1, 2))\n"
+ONCE = "import queue\nonce = queue.SimpleQueue()\n"
 HOLDERS = (
     *("[once]", "{1: once}", "{once: 1}", "{once}", "(once,)", "collections.deque([once])", "np.array([once], object)"),
     *("{1: once}.values()", "dict(a=once).items()", "functools.partial(id, once)", "functools.partial(id, a=once)"),
@@ -141,7 +141,7 @@ HOLDERS = (
 @pytest.mark.parametrize("holder", [*HOLDERS, *(f"[[{one}]]" for one in HOLDERS)])
 def test_what_cannot_be_put_back_is_named_by_the_variable_that_leads_to_it(holder: str) -> None:
     space = notebook(f"import functools, types, numpy as np\n{ONCE}held = {holder}\ndel once")
-    assert Snapshot.take(space).unrestorable == ("held (generator)",)
+    assert Snapshot.take(space).unrestorable == ("held (SimpleQueue)",)
 
 
 def test_so_is_what_hangs_on_a_tensor_or_lies_in_a_slot_or_in_this_threads_part() -> None:
@@ -151,10 +151,10 @@ def test_so_is_what_hangs_on_a_tensor_or_lies_in_a_slot_or_in_this_threads_part(
     local = "held = threading.local()\nheld.part = once"
     weak = "import weakref\nclass Own: pass\nown = Own()\nown.part = once\nheld = weakref.ref(own)"
     for setup in (weight, attribute, slots, local):
-        assert Snapshot.take(notebook(f"{ONCE}{setup}\ndel once")).unrestorable == ("held (generator)",), setup
+        assert Snapshot.take(notebook(f"{ONCE}{setup}\ndel once")).unrestorable == ("held (SimpleQueue)",), setup
     space = notebook(f"{ONCE}{weak}\ndel once")
     kept = space.pop("own")
-    assert Snapshot.take(space).unrestorable == ("held (generator)",) and kept is not None
+    assert Snapshot.take(space).unrestorable == ("held (SimpleQueue)",) and kept is not None
 
 
 def test_an_object_that_answers_for_its_dict_itself_hinders_nothing() -> None:

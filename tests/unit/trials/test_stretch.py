@@ -29,7 +29,7 @@ def side(loop: Loop, budget: int | None = STEPS, device: SimulatedDevice | None 
     """What a side of a trial records of it."""
     device = device or SimulatedDevice()
     recorder = device.recorder(max_steps=budget)
-    recorder.waits = lambda: device.synchronize() >= 0
+    recorder.device_waits.wait_by(lambda: device.synchronize() >= 0)
     stretch = Stretch(recorder)
     recording = loop.play(device, recorder)[1]
     return dataclasses.replace(recording, outcome="budget-reached", timed=stretch.timed(recording))
@@ -126,12 +126,12 @@ def test_marks_are_before_the_stretch_and_cost_it_nothing(launch_cost: float) ->
 def test_who_counts_what_lies_between_steps_goes_on_to_hear_of_each(counted: bool) -> None:
     device = SimulatedDevice()
     recorder = device.recorder(max_steps=STEPS)
-    recorder.waits = lambda: device.synchronize() >= 0
+    recorder.device_waits.wait_by(lambda: device.synchronize() >= 0)
     if counted:
-        recorder.fold_each_step()
+        recorder.plan.fold_each_step()
     Stretch(recorder)
     COPIES.play(device, recorder)
-    assert recorder.fold_each_step() == counted
+    assert recorder.plan.fold_each_step() == counted
 
 
 @dataclasses.dataclass
@@ -145,7 +145,7 @@ class EndsByItself(Loop):
         device = SimulatedDevice()
         recorder = device.recorder(max_steps=10 * self.steps)
         stretch, wait = Stretch(recorder), device.synchronize
-        recorder.waits = lambda: wait() >= 0
+        recorder.device_waits.wait_by(lambda: wait() >= 0)
 
         def over() -> int:
             device.host(self.behind_ms)
@@ -216,13 +216,13 @@ def test_what_the_device_has_not_done_when_the_cell_ends_is_read_when_the_losses
     device = SimulatedDevice()
     recorder = device.recorder()
     wait, device.synchronize = device.synchronize, lambda: 0  # type: ignore[method-assign]
-    recorder._losses.keep(0, "loss")
+    recorder.losses.keep(0, recorder.losses.offer("loss"))
 
     def read(losses: list[object]) -> list[float]:
         wait()
         return [1.0] * len(losses)
 
-    recorder.read_losses = read
+    recorder.losses.read_by(read)
     recording = DEEP.play(device, recorder)[1]
     assert recording.steps.device_steps.sum() == STEPS - 1
     assert measure(recording).step_wall_s == pytest.approx(step_s(device), rel=0.05)
@@ -248,7 +248,7 @@ def case_of(steps: int, waits: Callable[[], bool]) -> gpu_doctor.Case:
     case.run()
 
     def begins(recorder: Recorder, role: str) -> None:
-        recorder.waits = waits
+        recorder.device_waits.wait_by(waits)
 
     case.on_begin = begins
     return case

@@ -1,4 +1,4 @@
-"""What a treatment asks of an executor: pairs, moves tried at once, and what was given up among these."""
+"""What a treatment asks of an executor: one move at a time, and so many pairs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ COSTLY = World(computes=4, trains=2, updates=12)
 class Asked(InKernel):
     """Keeps what it was asked for."""
 
-    def __init__(self, width: int) -> None:
-        self.width = width
+    def __init__(self) -> None:
         self.batches: list[tuple[int, int]] = []
 
     def trials(self, case: Any, candidates: Sequence[Settings], **asked: Any) -> list[Effect]:
@@ -34,31 +33,28 @@ class Asked(InKernel):
 class Plain:
     """Somebody's own, which knows no bound of pairs."""
 
-    width = 3
-
     def trials(
         self, case: Case, candidates: Sequence[Settings], *, steps: int, seconds: float, against: Settings
     ) -> list[Effect]:
         return [case.trial(one, steps=steps, seconds=seconds, against=against) for one in candidates]
 
 
-@pytest.mark.parametrize("width", [1, 4])
-def test_its_trials_take_six_pairs_at_most(width: int) -> None:
-    executor = Asked(width)
+def test_its_trials_take_six_pairs_at_most_and_come_one_by_one() -> None:
+    executor = Asked()
     plan = case_of(COSTLY).treat(8, steps=50, executor=executor)
     assert plan.speedup > 1.5
     assert all(pairs == treat.PAIRS == 6 for _, pairs in executor.batches[:-1])
     assert executor.batches[-1] == (1, MOST_PAIRS), "the last one goes on until it is clear"
-    assert (max(count for count, _ in executor.batches) > 1) == (width > 1)
+    assert {count for count, _ in executor.batches} == {1}
 
 
 def test_without_an_executor_they_take_six_too(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     tried = race.tried
 
-    def watched(case: Runner, candidates: Sequence[Settings], **given: Any) -> list[Effect]:
+    def watched(case: Runner, settings: Settings, **given: Any) -> Effect:
         asked.append(given["pairs"])
-        return tried(case, candidates, **given)
+        return tried(case, settings, **given)
 
     monkeypatch.setattr(race, "tried", watched)
     case_of(DECODING).treat(3, steps=50)
@@ -70,54 +66,3 @@ def test_an_executor_that_knows_no_bound_is_asked_without() -> None:
     assert plan.speedup > 1.5 and len(plan.effects) > 1
     found = case_of(COSTLY).sweep({"fused_optimizer": [True, False]}, steps=50, executor=Plain())  # type: ignore[arg-type]
     assert found.best == {"fused_optimizer": True}
-
-
-class Racing:
-    """Gives the first of a batch a gain and gives the others up, or the first one's losses break."""
-
-    width = 2
-
-    def __init__(self, breaks: bool) -> None:
-        self.breaks = breaks
-        self.batches: list[list[dict[str, Any]]] = []
-
-    def trials(self, case: Any, candidates: Sequence[Settings], **asked: Any) -> list[Effect]:
-        against = asked["against"]
-        self.batches.append([dict(one) for one in candidates])
-        first = Effect(
-            candidates[0],
-            against,
-            *(3.0, 2.8, 3.2, "faster"),
-            outcome="budget-reached",
-            loss_drift=float("inf") if self.breaks and len(self.batches) == 1 else 0.0,
-            loss_verdict="not-finite" if self.breaks and len(self.batches) == 1 else "equal",
-        )
-        given_up = "stopped: another is clearly faster"
-        others = [
-            Effect(one, against, 1.2, 0.8, 1.8, outcome="budget-reached", reason=given_up) for one in candidates[1:]
-        ]
-        case.effects += [first, *others]
-        return [first, *others]
-
-
-def turned(batch: dict[str, Any], kept: dict[str, Any]) -> set[str]:
-    return {name for name, value in batch.items() if kept.get(name) != value}
-
-
-def test_what_was_given_up_for_a_better_one_is_no_failure_and_is_tried_on_top_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("gpu_doctor.trials.candidates.TRIES_A_KNOB", 1)  # a single failure would bar it
-    executor = Racing(breaks=False)
-    case_of(COSTLY).treat(6, steps=50, executor=executor)
-    (_, second), later = executor.batches[0], [one for batch in executor.batches[1:] for one in batch]
-    assert any(second.items() < one.items() for one in later), "beside what was gained since"
-
-
-def test_what_was_given_up_for_one_that_cannot_be_kept_has_its_turn_again() -> None:
-    executor = Racing(breaks=True)
-    plan = case_of(COSTLY).treat(6, steps=50, executor=executor)
-    (first, second), later = executor.batches[0], executor.batches[1:]
-    assert not any(first in batch for batch in later), "its losses break: that is final"
-    assert second in later[0]
-    assert plan.settings and not turned(second, dict(plan.settings))

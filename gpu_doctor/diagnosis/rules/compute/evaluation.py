@@ -200,7 +200,7 @@ def _recorded(vitals: Vitals) -> Finding | None:
         cost_share=share,
         kind="at-most",
         evidence=(
-            f"{facts.with_gradients} of {facts.forwards} inspected forward passes in evaluation mode recorded "
+            f"{facts.with_gradients} of {facts.forwards} forward passes in evaluation mode recorded "
             "gradients that no backward pass used",
             *hot_lines(vitals, (phase,) if vitals.evaluation_share else ("forward",)),
         ),

@@ -62,7 +62,7 @@ What it means
 Why it costs you
     For layers before the first trained one, the whole backward is wasted, and their activations are kept for it.
     `optimizer.zero_grad()` never clears these gradients, so they add up. The cost is a bound: the part of the
-    backward's multiplications that only these gradients need.
+    backward that only these gradients need, by the sizes of all gradients.
 
 What to try
     Call `requires_grad_(False)` on what is not trained, or run it under `torch.no_grad()`. The trained part gets the
@@ -339,7 +339,7 @@ def _gradients(vitals: Vitals) -> Part | None:
     model, backward = vitals.model, vitals.gpu_backward_share if vitals.device_limits else vitals.backward_share
     if model is None or not model.unstepped or backward is None or READS.search(vitals.source):
         return None
-    part = model.spared_shares[1]
+    part = model.spared_share
     cost = gpu_pace.at_most(vitals, backward * part)
     cleared = model.gradients_cleared
     cure = Prescription(
@@ -357,8 +357,8 @@ def _gradients(vitals: Vitals) -> Part | None:
         cost,
         (
             _which(model),
-            f"the backward takes {formatting.share(backward)} of the time; {formatting.share(part)} of its "
-            "multiplications serve only them",
+            f"the backward takes {formatting.share(backward)} of the time; {formatting.share(part)} of it serves only "
+            "them, by the sizes of all gradients",
         ),
         cure,
     )

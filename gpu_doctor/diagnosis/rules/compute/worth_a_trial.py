@@ -177,13 +177,12 @@ CAUSES: Final = (
     Cause(
         "attention",
         """
-        Attention runs as separate operations, or in a way that its fastest kernel does not accept.
+        Attention runs as separate operations, though a fused kernel computes it in one.
 
         What it means
             The model multiplies queries with keys, takes the softmax and multiplies with the values itself, as
             `nn.MultiheadAttention` does when it returns its weights. Or it calls `scaled_dot_product_attention` with
-            something that the flash kernel does not accept: a mask other than `is_causal=True`, a dtype other than
-            float16 and bfloat16, a head size above 256, or on a CPU dropout.
+            something that no fused kernel accepts, such as a mask that gets a gradient, or on a CPU dropout.
 
         Why it costs you
             Separate operations write and read a matrix of tokens times tokens for each head several times, forward and
@@ -259,6 +258,8 @@ SHORT_SHARE: Final = 0.05
 """Sequences are short where tokens with tokens make less than this of a layer's products: see `_long`."""
 BY_HAND: Final = "by hand"
 """How a recording calls attention in other code than torch's `scaled_dot_product_attention`."""
+SEPARATE: Final = ("math", BY_HAND)
+"""Kernels of attention that are no kernel of its own."""
 LOSS_SCALED: Final = re.compile(r"GradScaler|\.scale\(|\bscale_loss\b|loss_scale")
 """Text of a loop that scales its loss itself, with `scaler.scale(loss)`, apex's `scale_loss` or `loss * loss_scale`."""
 BACKWARD: Final = re.compile(r"(?<!accelerator)(?<!fabric)(?<!engine)\.backward\(")
@@ -500,13 +501,12 @@ def _compile(vitals: Vitals) -> Finding | None:
 
 
 def _attention(vitals: Vitals) -> Finding | None:
-    """Attention over long sequences that is not on the fastest kernel, as the graph of the first backward shows."""
+    """Attention over long sequences by separate operations, as the graph of the first backward shows."""
     calls = () if vitals.compiled else vitals.setup.attention_calls or ()
-    slow = [one for one in calls if _long(one) and _misses_its_kernel(vitals, one)]
+    slow = [one for one in calls if one.kernel in SEPARATE and _long(one)]
     if not slow:
         return None
     one = max(slow, key=lambda one: one.calls * one.samples * one.heads * one.queries * one.keys)
-    kernel = "the memory-efficient kernel" if one.kernel == "efficient" else "separate operations"
     times = f"{one.calls} times" if one.calls > 1 else "once"
     size = "" if one.head_size is None else f" of size {one.head_size}"
     cures: tuple[Prescription, ...] = (TAKEN,)
@@ -514,9 +514,9 @@ def _attention(vitals: Vitals) -> Finding | None:
         cures = (WEIGHTLESS, FUSED) if vitals.layers("MultiheadAttention") else (FUSED,)
     return _hint(
         "attention",
-        "Attention does not run on its fastest kernel: a fused one is worth a trial.",
+        "Attention runs as separate operations: a fused kernel is worth a trial.",
         (
-            f"attention is computed {times} a forward, by {kernel}",
+            f"attention is computed {times} a forward, by separate operations",
             f"{one.samples * one.heads} heads{size} over {one.queries} tokens each, all samples together, {one.dtype}",
         ),
         *cures,
@@ -530,11 +530,3 @@ def _long(one: AttentionCalls) -> bool:
     """
     width = one.heads * (one.head_size or 0)
     return one.keys >= SHORT_SHARE * (6 * width + one.keys)
-
-
-def _misses_its_kernel(vitals: Vitals, one: AttentionCalls) -> bool:
-    """True if the device has a faster kernel than these calls went to."""
-    if one.kernel != "efficient":
-        return one.kernel in ("math", BY_HAND)
-    # Before Ampere it is the fastest there is; a whole model in float32 is a question of precision.
-    return vitals.at_least(AMPERE) and (one.dtype in HALVES or vitals.dtype in HALVES)

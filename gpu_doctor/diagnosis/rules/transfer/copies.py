@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpu_doctor import formatting
+from gpu_doctor.diagnosis.forecast.copies import without_copies
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.rules import gpu_pace
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
@@ -292,10 +293,9 @@ def _blocking(vitals: Vitals, cost: float) -> Finding:
         prescriptions=(
             Prescription(
                 text="Copy with non_blocking=True",
-                safety=Safety.SAFE,
-                settings={"non_blocking": True},
+                safety=Safety.BY_HAND,
                 code="batch = batch.to(device, non_blocking=True)",
-            ).expecting(forecast(vitals, {"non_blocking": True})),
+            ).expecting(without_copies(vitals, pins=False)),
         ),
     )
 

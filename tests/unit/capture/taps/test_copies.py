@@ -72,7 +72,7 @@ def test_a_copy_runs_itself(way: str) -> None:
     kind, copied = WAYS[way]
     make: Callable[[Any], Any] = copied
     net, x = kind(), torch.ones(1, 2)
-    with on(tap, namespace={"net": net}):
+    with on(tap, namespace={"net": net}, accelerated=True):
         assert SEAM in vars(net)
         twin = make(net)
         weight = torch.tensor([[3.0, 4.0]])
@@ -88,6 +88,6 @@ def test_a_copy_runs_itself(way: str) -> None:
 def test_a_replica_of_a_compiled_module_keeps_its_compiled_call() -> None:
     net = nn.Linear(2, 1)
     net._compiled_call_impl = lambda x: x + 1.0
-    with on(tap, namespace={"net": net}):
+    with on(tap, namespace={"net": net}, accelerated=True):
         replica: Any = net._replicate_for_data_parallel()  # type: ignore[no-untyped-call]
         assert replica(torch.zeros(1)).item() == 1.0

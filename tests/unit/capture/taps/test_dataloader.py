@@ -14,10 +14,18 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
+from gpu_doctor.capture import patching
 from gpu_doctor.capture.describe import loaders
+from gpu_doctor.capture.events import BATCH, NEXT, OURS, OWN
+from gpu_doctor.capture.fetch.book import FetchBook
+from gpu_doctor.capture.fetch.meter import Meter, MeteredFetch
+from gpu_doctor.capture.fetch.tally import Tally
+from gpu_doctor.capture.fetch.thread_counters import ThreadCounters
 from gpu_doctor.capture.recorder import Recorder, RunEnded
+from gpu_doctor.capture.taps.batch_looks import BatchLooks
 from gpu_doctor.capture.taps.dataloader import tap
-from tests.support.one_tap import batches, on
+from gpu_doctor.capture.taps.sources import LoaderSource
+from tests.support.one_tap import Ticking, batches, on
 from tests.support.simulated_device import Noted
 
 
@@ -220,3 +228,48 @@ def test_a_loader_built_anew_is_one_loader_and_two_alike_are_two() -> None:
         one, other = batches(16), batches(16)
         list(zip(one, other, strict=True))
     assert len(recorder.loaders) == 3
+
+
+def test_what_metering_a_fetch_takes_is_no_wait_for_data() -> None:
+    recorder = Recorder(clock=Ticking())
+    with on(tap, recorder):
+        recorder.log.due, recorder.log.due_ns = 1_000, 10**18
+        iterator = iter(batches(16))
+        del recorder.log.events[:]
+        next(iterator)
+        codes = [code % OWN for code, _, _ in recorder.log.events]
+        ((_, now, since),) = [event for event in recorder.log.events if event[0] == OURS]
+    assert [code for code in codes if code in (NEXT, OURS, BATCH)] == [NEXT, OURS, BATCH]
+    assert now > since
+
+
+def test_every_patch_of_the_tap_is_known_and_comes_off() -> None:
+    with on(tap):
+        list(batches(16))
+        assert sorted(patching.active()) == [
+            "DataLoader.__iter__",
+            "_BaseDataLoaderIter.__next__",
+            "_MapDatasetFetcher.fetch",
+        ]
+    assert not patching.active()
+
+
+INSIDE = [
+    *((MeteredFetch, "begin"), (MeteredFetch, "end"), (Tally, "add"), (Meter, "off"), (ThreadCounters, "read")),
+    *((FetchBook, "own"), (FetchBook, "weigh"), (FetchBook, "opening"), (FetchBook, "close")),
+    *((FetchBook, "_fetch"), (LoaderSource, "samples"), (BatchLooks, "look")),
+]
+
+
+@pytest.mark.parametrize(("owner", "name"), INSIDE, ids=[f"{owner.__name__}.{name}" for owner, name in INSIDE])
+def test_what_of_ours_raises_reaches_no_loop(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: Any, **more: Any) -> Any:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(owner, name, fails)
+    recorder = Recorder()
+    with on(tap, recorder) as scope:
+        recorder.undo_by(scope.patches.restore)
+        assert [len(x) for x, _ in batches(20)] == [8, 8, 4]
+    assert not patching.active()
+    assert len(recorder.notes) == 1

@@ -31,18 +31,18 @@ def test_every_device_of_the_loop_is_waited_for(
     recorder = Recorder()
     with listening(recorder, {}, accelerated=True):
         recorder.facts.update(device=device, model=ModelFacts(dict.fromkeys((device, *others), 40)))
-        assert recorder.wait_for_device()
+        assert recorder.device_waits.wait()
         assert waited == wanted
         assert not {code for code, _, _ in recorder.log.events} & {WAITING, SYNCED}
-    assert recorder.waits is None
+    assert not recorder.device_waits.possible
 
 
 def test_nothing_is_waited_for_where_the_loop_trains_on_the_cpu(waited: list[str]) -> None:
     recorder = Recorder()
     with listening(recorder, {}, accelerated=True):
-        assert not recorder.wait_for_device()
+        assert not recorder.device_waits.wait()
     with listening(recorder, {}, accelerated=False):
-        assert recorder.waits is None
+        assert not recorder.device_waits.possible
     assert waited == []
 
 
@@ -51,5 +51,5 @@ def test_a_graph_that_is_captured_is_not_spoiled(waited: list[str], monkeypatch:
     recorder = Recorder()
     with listening(recorder, {}, accelerated=True):
         recorder.facts["device"] = "cuda:0"
-        assert not recorder.wait_for_device()
+        assert not recorder.device_waits.wait()
     assert waited == []

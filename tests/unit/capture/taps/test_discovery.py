@@ -104,6 +104,29 @@ def test_of_a_sweep_every_model_is_heard() -> None:
     assert all(heard(recording)) and len(recording.steps) >= 15 and not recording.notes
 
 
+@pytest.mark.parametrize("how", ["in a list", "by a function"])
+def test_a_model_of_a_sweep_is_gone_through_no_more_often_in_a_longer_one(how: str) -> None:
+    class Counted(Net):
+        walks = 0
+
+        def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+            self.walks += 1
+            return super().named_modules(*args, **kwargs)
+
+    def walks_of_the_first(count: int) -> int:
+        made: list[Counted] = []
+
+        def loop() -> None:
+            for _ in range(count):
+                made.append(Counted())
+                train(made[-1], sgd(made[-1]), steps=2)
+
+        recorded(loop, **({"made": made} if how == "in a list" else {}))
+        return made[0].walks
+
+    assert walks_of_the_first(30) == walks_of_the_first(12)
+
+
 def test_a_trainer_far_from_any_name() -> None:
     net = Net()
     trainer = SimpleNamespace(inner=SimpleNamespace(strategy=SimpleNamespace(net=net, optimizer=sgd(net))))

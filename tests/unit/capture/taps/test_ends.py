@@ -29,7 +29,7 @@ def fails() -> None:
 def test_a_tap_whose_end_fails_leaves_the_cells_result_and_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     def tap(scope: TapScope) -> None:
         scope.at_end(fails)
-        scope.tells("padding", lambda: None, fails)
+        scope.add_fact("padding", lambda: None, fails)
 
     monkeypatch.setattr(taps, "TAPS", (("failing", tap), *taps.TAPS))
     namespace: dict[str, Any] = {"torch": torch}

@@ -53,8 +53,7 @@ def train(
             optimizer.step()
             if after is not None:
                 after(net, student)
-    found: tuple[FrozenForward, ...] | None = recorder.facts["frozen"]
-    return found
+    return recorder.close().setup.frozen
 
 
 def test_a_teacher_of_the_same_samples() -> None:
@@ -81,7 +80,7 @@ def test_a_teacher_that_was_trained_before_in_the_same_run() -> None:
             optimizer.zero_grad()
             (student(x) - target).square().sum().backward()
             optimizer.step()
-    (one,) = recorder.facts["frozen"]
+    (one,) = recorder.close().setup.frozen or ()
     assert 62 <= one.calls <= 64 and one.passes == pytest.approx(8.0, rel=0.25), "of its calls as a teacher alone"
 
 
@@ -97,7 +96,7 @@ def test_the_other_network_of_a_gan_is_no_teacher_though_its_weights_are_switche
                 optimizers[turn].step()
                 (one, other)[1 - turn].requires_grad_(True)
                 assert net.training
-    assert not recorder.facts["frozen"]
+    assert not recorder.close().setup.frozen
 
 
 def test_the_same_order_each_epoch() -> None:
@@ -112,6 +111,15 @@ def rolled_out(times: int) -> Iterator[torch.Tensor]:
         for _epoch in range(2):
             for at in torch.randperm(32).split(4):
                 yield fresh[at]
+
+
+def test_samples_of_which_each_epoch_leaves_some_out() -> None:
+    found = train(teacher(), (X[at] for _ in range(8) for at in torch.randperm(32)[:30].split(5)))
+    assert found is not None and found[0].passes == pytest.approx(7.5, rel=0.1)
+
+
+def test_samples_that_are_drawn_with_replacement() -> None:
+    assert train(teacher(), (X[torch.randint(32, (4,))] for _ in range(64))) == ()
 
 
 def test_samples_that_come_for_a_while_only() -> None:
@@ -151,7 +159,7 @@ def test_gradients_that_go_through_it() -> None:
             optimizer.zero_grad()
             net(maker(x)).sum().backward()
             optimizer.step()
-    assert recorder.facts["frozen"] == ()
+    assert recorder.close().setup.frozen == ()
 
 
 def test_a_backbone_under_a_head_and_an_evaluation() -> None:
@@ -167,7 +175,7 @@ def test_a_backbone_under_a_head_and_an_evaluation() -> None:
             with torch.no_grad():
                 for x in held_out.split(4):
                     head(body(x))
-    (one,) = recorder.facts["frozen"]
+    (one,) = recorder.close().setup.frozen or ()
     assert one.passes == pytest.approx(4.0, rel=0.3)
 
 
@@ -186,9 +194,38 @@ def test_nothing_is_looked_at_for_long() -> None:
             optimizer.step()
             looks = any(getattr(one, "__self__", None).__class__ is frozen.Frozen for one in scope.stepped)
             assert looks == (at + 1 <= frozen.LATE), at
-    assert recorder.facts["frozen"] == ()
+    assert recorder.close().setup.frozen == ()
 
 
 def test_a_model_that_takes_hardly_any_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frozen, "WORTH", 2.0)
     assert train(teacher(), shuffled(6)) == ()
+
+
+def test_what_lies_on_a_device_is_read_when_nothing_counts_as_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPU tensors that say that they are elsewhere stand in for a GPU's. GPU: not yet run."""
+    recorder, net, student = Recorder(), teacher(), nn.Linear(12, 3)
+    counted: list[bool] = []
+    copied = torch.Tensor.cpu
+
+    def cpu(self: torch.Tensor) -> torch.Tensor:
+        counted.append(recorder.mine())
+        return copied(self)
+
+    monkeypatch.setattr(torch.Tensor, "is_cpu", property(lambda self: False), raising=False)
+    monkeypatch.setattr(torch.Tensor, "cpu", cpu)
+    with listening(recorder, {"net": net, "student": student}, accelerated=False):
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+        for x in shuffled(4):
+            with torch.no_grad():
+                target = net(x)
+            optimizer.zero_grad()
+            (student(x) - target).square().sum().backward()
+            optimizer.step()
+        assert recorder.setup().frozen is None, "not yet known"
+        monkeypatch.undo()
+        monkeypatch.setattr(frozen, "WORTH", 0.0)
+        monkeypatch.setattr(torch.Tensor, "cpu", cpu)
+    (one,) = recorder.close().setup.frozen or ()
+    assert one.passes == pytest.approx(4.0, rel=0.1)
+    assert counted and not any(counted)

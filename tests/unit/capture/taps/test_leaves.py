@@ -13,12 +13,12 @@ import torch
 from gpu_doctor.capture.events import CPU, DONE, PHASE
 from gpu_doctor.capture.lines.sampler import LineSampler
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps.sync import tap as sync
-from gpu_doctor.capture.taps.transfer import tap as transfer
+from gpu_doctor.capture.taps.device_calls import tap
 from gpu_doctor.diagnosis.rules.evidence import hot_lines
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording
 from gpu_doctor.recording.steps import FORWARD, PHASE_NAMES, SYNC
+from tests.support.iterators import only_evaluated
 from tests.support.one_tap import on
 from tests.support.simulated_device import Noted
 from tests.support.told_loop import begun, billed_ns, open_spans
@@ -86,7 +86,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         monkeypatch.setattr(torch.Tensor, name, slow(getattr(torch.Tensor, name)))
     monkeypatch.setattr(torch.Tensor, "cuda", slow(lambda tensor, *args: torch.empty_like(tensor, device="meta")))
     monkeypatch.setattr(torch.cuda, "synchronize", slow(lambda: None))
-    with on(sync, made.recorder, accelerated=True), on(transfer, made.recorder, accelerated=True):
+    with on(tap, made.recorder, accelerated=True):
         yield made
 
 
@@ -134,7 +134,7 @@ def test_a_look_has_the_phase_that_the_time_is_billed_to(bench: Bench, name: str
 
 @pytest.mark.parametrize("name", CALLS)
 def test_an_evaluation_keeps_its_waits_and_copies(bench: Bench, name: str) -> None:
-    bench.told.source.evaluation = True
+    only_evaluated(bench.recorder.step_clock.sources, bench.told.source)
     bench.told.pull()
     CALLS[name][0]()
     assert bench.seen() == {"evaluation": 10}
@@ -160,7 +160,7 @@ def test_a_wait_inside_a_copy_is_a_wait_and_the_rest_of_it_a_copy(monkeypatch: p
 
     monkeypatch.setattr(torch.Tensor, "to", to)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: bench.spend(0.007))
-    with on(sync, bench.recorder, accelerated=True), on(transfer, bench.recorder, accelerated=True):
+    with on(tap, bench.recorder, accelerated=True):
         HERE.to("meta")
     assert bench.seen() == {"transfer": 5, "sync": 7}
 

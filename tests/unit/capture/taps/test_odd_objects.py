@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import gpu_doctor
 from gpu_doctor.capture.events import CAME, COPIED
-from gpu_doctor.capture.step_clock import Place
+from gpu_doctor.capture.found import Place
 from gpu_doctor.capture.taps.traffic import CopyBook, came, left
 
 STEPS = 5

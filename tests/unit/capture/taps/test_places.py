@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dis
 import sys
+import sysconfig
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+import gpu_doctor
 from gpu_doctor.capture.lines import places as module
 from gpu_doctor.capture.lines.places import Place, Places, lineless
 
@@ -110,14 +112,14 @@ def test_a_line_that_waits_in_an_event_loop_is_the_coroutines() -> None:
         frame: FrameType | None = sys._getframe()
         while frame is not None and frame.f_code.co_name != "run_forever":
             frame = frame.f_back
-        found.append(Places().awaited(frame))
-        found.append(Places().awaited(sys._getframe()))
+        found.append(Places().of(frame))
+        found.append(Places().of(sys._getframe()))
         await task
 
     asyncio.run(looking())
     waits, runs = found
     assert waits is not None and waits.file == HERE and waits.function in ("train", "looking")
-    assert runs is None, "a line of the user's runs"
+    assert runs is not None and runs.function == "looking", "a line of the user's runs"
 
 
 def test_where_gpu_doctor_works_the_time_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,3 +152,35 @@ def test_a_frame_that_is_on_no_line_is_taken_to_be_on_its_functions_first() -> N
     frame = SimpleNamespace(f_code=code, f_lineno=None, f_lasti=0, f_globals={}, f_back=None)
     place = Places().of(cast(FrameType, frame))
     assert place is not None and (place.line, place.function) == (3, "train")
+
+
+def caller(file: str) -> FrameType:
+    """The frame of a function that stands in a file of this name."""
+    space: dict[str, Any] = {}
+    exec(compile("import sys\ndef here():\n    return sys._getframe()\n", file, "exec"), space)
+    frame: FrameType = space["here"]()
+    return frame
+
+
+@pytest.mark.parametrize("place", ["beside ours", "in a package of that name", "beside Python's", "in a folder's name"])
+def test_a_file_whose_path_only_begins_like_a_librarys_is_the_users(place: str) -> None:
+    ours, pythons = Path(gpu_doctor.__file__).parent, Path(sysconfig.get_path("stdlib"))
+    file = {
+        "beside ours": f"{ours}_demo.py",
+        "in a package of that name": f"{ours}_work/train.py",
+        "beside Python's": f"{pythons}-projects/train.py",
+        "in a folder's name": "/home/me/my-site-packages-course/train.py",
+    }[place]
+    found = Places().of(caller(file))
+    assert found is not None and (found.file, found.line) == (file, 3)
+
+
+def test_a_library_with_a_folder_named_like_torch_is_not_torch() -> None:
+    packages = Path(sysconfig.get_path("purelib"))
+    space: dict[str, Any] = {"seen": Places().of}
+    exec(
+        compile("import sys\ndef call():\n    return seen(sys._getframe())\n", f"{packages}/ops/torch/a.py", "exec"),
+        space,
+    )
+    found = space["call"]()
+    assert found is not None and found.file == HERE and not found.in_torch

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
+from gpu_doctor.capture.taps.inputs import Looker
 from gpu_doctor.capture.taps.shapes import Shapes
 
 
@@ -104,3 +107,30 @@ def test_a_step_that_was_looked_at_from_its_middle_is_no_whole_one() -> None:
             shapes.add(torch.empty(1, 4))
         shapes.step(seconds)
     assert shapes.facts().per_step == 32.0
+
+
+def test_a_view_may_ask_while_the_loop_goes_on() -> None:
+    """Steps of further shapes end while they are compared."""
+
+    class Growing(list[tuple[tuple[int, ...], bool, float]]):
+        def __iter__(self) -> Iterator[tuple[tuple[int, ...], bool, float]]:
+            self.append(((len(self),), True, 0.1))
+            return super().__iter__()
+
+    shapes = played(*((1, 0.1) for _ in range(40)))
+    shapes._timed = Growing(shapes._timed)
+    assert shapes.new_shape_s() == 0.0 or shapes.new_shape_s() != shapes.new_shape_s()
+
+
+def test_a_view_may_ask_while_further_modules_are_met() -> None:
+    class Growing(dict[int, Shapes]):
+        def items(self) -> Any:
+            for pair in super().items():
+                self[len(self)] = Shapes()
+                yield pair
+
+    looker = Looker.__new__(Looker)
+    looker.trained = set()
+    looker.idle_inputs = Growing({0: played((1, 0.1), (1, 0.1))})
+    found = looker.idle()
+    assert found is not None and found.looked_at == 10

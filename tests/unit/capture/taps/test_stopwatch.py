@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_doctor.capture.spans import Source
 from gpu_doctor.capture.taps.gpu_clock import FORWARDS, CudaClock, tap
 from gpu_doctor.capture.taps.tap import TapScope
+from tests.support.iterators import iterator
 from tests.support.one_tap import on
 from tests.support.simulated_cuda import SimulatedCuda
 from tests.support.simulated_device import Graph, Noted, SimulatedDevice
@@ -153,7 +153,7 @@ def test_a_step_that_changes_its_device_is_not_read(cuda: SimulatedCuda) -> None
     with on(tap, recorder) as scope:
         scope.optimized[0](on_cuda())
         for _ in range(20):
-            loop.pull(Source())
+            loop.pull(iterator())
             one_step(cuda, loop, 0, optimizer=1)
             one_step(cuda, loop, 1, optimizer=2)
         ended(cuda, loop)
@@ -228,7 +228,7 @@ def test_an_error_of_the_clock_ends_no_loop_that_has_no_optimizer(
 
     monkeypatch.setattr(CudaClock, method, failing)
     recorder = cuda.device.recorder()
-    loop, source = Noted(recorder), Source()
+    loop, source = Noted(recorder), iterator()
     with on(tap, recorder, accelerated=True) as scope:
         heard(scope, cuda=True)
         for _ in range(12):
@@ -286,7 +286,7 @@ def test_a_loop_without_an_optimizer_gets_the_clock_with_its_first_forward(cuda:
     recorder = cuda.device.recorder()
     loop = Noted(recorder)
     with on(tap, recorder, accelerated=True) as scope:
-        source = Source()
+        source = iterator()
         for _ in range(50):
             loop.pull(source, grad=False)
             loop.forward(False, False, False)

@@ -13,9 +13,8 @@ import pytest
 import torch
 
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.spans import Source
-from gpu_doctor.capture.taps import transfer
-from gpu_doctor.capture.taps.sync import METHODS, tap
+from gpu_doctor.capture.taps.device_calls import METHODS, tap
+from tests.support.iterators import iterator
 from tests.support.one_tap import on, standing
 from tests.support.simulated_cuda import SimulatedCuda
 from tests.support.simulated_device import Noted, SimulatedDevice
@@ -66,7 +65,7 @@ def cuda() -> Iterator[SimulatedCuda]:
 def recorder(cuda: SimulatedCuda) -> Recorder:
     """Of a loop that has its first batch; the device has work."""
     found = cuda.device.recorder()
-    Noted(found).pull(Source())
+    Noted(found).pull(iterator())
     cuda.launch(WORK_MS, cost_ms=0.0)
     return found
 
@@ -156,14 +155,13 @@ def test_before_the_loop_nothing_is_timed(cuda: SimulatedCuda) -> None:
     with on(tap, recorder, accelerated=True):
         cuda.launch(WORK_MS)
         torch.ones(1, device="cuda").item()
-        Noted(recorder).pull(Source())
+        Noted(recorder).pull(iterator())
     assert waits(recorder) == (0, 0)
 
 
 def test_values_that_come_to_the_host_are_counted_as_copies(recorder: Recorder) -> None:
     tensor = torch.ones(3, device="cuda")
-    with on(transfer.tap, recorder, accelerated=True) as scope:  # which counts them
-        tap(scope)
+    with on(tap, recorder, accelerated=True):
         tensor.cpu()
         tensor.tolist()
         tensor.sum().item()  # one number: a wait, no traffic

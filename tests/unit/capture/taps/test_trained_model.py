@@ -221,11 +221,11 @@ def test_evaluation_late_in_a_run_is_seen() -> None:
         for x, _ in batches(8 * 20):
             net(x)
 
-    assert run(loop, net=model()).evaluation == EvaluationFacts(8, 8, edge_s=ANY)
+    assert run(loop, net=model()).evaluation == EvaluationFacts(20, 20, edge_s=ANY)
 
 
 def test_evaluation_after_an_epoch_that_was_cut_short() -> None:
-    """The last step ends only when the evaluation asks for its batch, and the pass is longer than what is looked at."""
+    """The last step ends only when the evaluation asks for its batch."""
 
     def loop(net: nn.Module) -> None:
         optimizer = sgd(net)
@@ -241,7 +241,7 @@ def test_evaluation_after_an_epoch_that_was_cut_short() -> None:
             for x, _ in batches(8 * 20):
                 net(x).sum().item()
 
-    assert run(loop, net=model()).evaluation == EvaluationFacts(32, 32, edge_s=ANY)
+    assert run(loop, net=model()).evaluation == EvaluationFacts(80, 80, edge_s=ANY)
 
 
 def test_a_sum_that_keeps_the_graphs_of_an_evaluation() -> None:
@@ -289,7 +289,7 @@ def test_an_inference_loop_that_records_gradients() -> None:
             net(x)
 
     evaluation = run(loop, net=model().eval()).evaluation
-    assert evaluation is not None and evaluation.with_gradients == evaluation.forwards == 8
+    assert evaluation is not None and evaluation.with_gradients == evaluation.forwards == 10
 
 
 def test_a_frozen_discriminator_in_eval_mode() -> None:

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
 import torch
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor.capture.events import COPIED, COPYING, MARK
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.spans import Source
-from gpu_doctor.capture.taps import sync
-from gpu_doctor.capture.taps.transfer import tap
+from gpu_doctor.capture.taps import dataloader
+from gpu_doctor.capture.taps.device_calls import tap
 from gpu_doctor.recording import Steps
 from gpu_doctor.recording.setup import Traffic
+from tests.support.iterators import iterator
 from tests.support.one_tap import batches, on, standing
 from tests.support.simulated_cuda import SimulatedCuda
 from tests.support.simulated_device import Noted, SimulatedDevice
 
 LAUNCH_S: Final = 5e-6
 """What a copy takes beside its bytes."""
-SEAMS = (
-    *((torch.Tensor, name) for name in ("to", "cuda", "copy_")),
-    (_BaseDataLoaderIter, "__next__"),
-)
+SEAMS = tuple((torch.Tensor, name) for name in ("to", "cuda", "copy_"))
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +34,7 @@ def cuda() -> Iterator[SimulatedCuda]:
 def recorder(cuda: SimulatedCuda) -> Recorder:
     """Of a loop that has its first batch."""
     found = cuda.device.recorder()
-    Noted(found).pull(Source())
+    Noted(found).pull(iterator())
     return found
 
 
@@ -48,7 +43,7 @@ def evaluates(recorder: Recorder) -> None:
     loop = Noted(recorder)
     loop.step()
     loop.stepped()
-    loop.pull(Source(), grad=False)
+    loop.pull(iterator(), grad=False)
 
 
 def row(recorder: Recorder) -> Steps:
@@ -195,14 +190,6 @@ def test_copies_from_pinned_memory_that_the_host_waits_for(call: Any, blocking: 
     assert row(recorder).pageable.item() == 0
 
 
-@contextmanager
-def both(recorder: Recorder) -> Iterator[None]:
-    """Copies are heard, and waits for the device."""
-    with on(tap, recorder, accelerated=True) as scope:
-        sync.tap(scope)
-        yield
-
-
 def there(*shape: int) -> torch.Tensor:
     """A tensor on the device."""
     return torch.ones(*shape, device="cuda")
@@ -210,7 +197,7 @@ def there(*shape: int) -> torch.Tensor:
 
 def test_a_round_trip_is_timed_from_the_host_and_back(cuda: SimulatedCuda, recorder: Recorder) -> None:
     cuda.bytes_per_ms = 48.0
-    with both(recorder):
+    with on(tap, recorder, accelerated=True):
         here = there(4, 3).cpu()
         cuda.device.host(2.0)
         (here * 2).to("cuda")  # computed on meanwhile: the same shape
@@ -224,7 +211,7 @@ def test_a_round_trip_is_timed_from_the_host_and_back(cuda: SimulatedCuda, recor
 
 
 def test_a_tensor_of_another_shape_or_a_number_is_no_round_trip(recorder: Recorder) -> None:
-    with both(recorder):
+    with on(tap, recorder, accelerated=True):
         there(4, 3).cpu()
         torch.ones(3, 4).to("cuda")
         there(1).cpu()
@@ -233,7 +220,8 @@ def test_a_tensor_of_another_shape_or_a_number_is_no_round_trip(recorder: Record
 
 
 def test_a_label_copied_after_a_metric_of_its_shape_is_no_round_trip(recorder: Recorder) -> None:
-    with both(recorder):
+    with on(tap, recorder, accelerated=True) as scope:
+        dataloader.tap(scope)
         for x, y in batches(16):
             x.to("cuda")
             assert there(8).cpu().shape == y.shape
@@ -243,9 +231,9 @@ def test_a_label_copied_after_a_metric_of_its_shape_is_no_round_trip(recorder: R
 
 
 def test_what_came_back_before_the_last_batch_is_forgotten(recorder: Recorder) -> None:
-    with both(recorder):
+    with on(tap, recorder, accelerated=True):
         there(4).cpu()
-        Noted(recorder).pull(Source())
+        Noted(recorder).pull(iterator())
         torch.ones(4).to("cuda")
     assert counted(recorder).round_trips == 0
 
@@ -261,14 +249,14 @@ def test_to_the_cpu_is_a_wait_like_cpu(cuda: SimulatedCuda, recorder: Recorder) 
 
 def test_an_evaluation_is_not_counted(recorder: Recorder) -> None:
     evaluates(recorder)
-    with both(recorder):
+    with on(tap, recorder, accelerated=True):
         torch.zeros(4).to("cuda")
         there(4).cpu()
     assert counted(recorder) == Traffic()
 
 
 def test_a_tensor_without_an_address_is_counted_all_the_same(recorder: Recorder) -> None:
-    with both(recorder):
+    with on(tap, recorder, accelerated=True):
         there(3).cpu()
         torch.eye(3).to_sparse().to("cuda")
         torch.ones(3).to("cuda")
@@ -279,7 +267,7 @@ def test_a_copy_is_marked_on_the_device_where_steps_are(cuda: SimulatedCuda) -> 
     device = cuda.device
     recorder = device.recorder()
     loop = Noted(recorder, device)
-    loop.pull(Source())
+    loop.pull(iterator())
     recorder.log.due, recorder.log.due_ns = 1 << 20, 1 << 62  # nothing is folded meanwhile
     with on(tap, recorder, accelerated=True):
         before = len(device.marks)

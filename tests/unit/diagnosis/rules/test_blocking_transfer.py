@@ -27,7 +27,7 @@ def waited(loop: Loop = LOOP, traffic: Traffic = WAITED, copied_ms: float = 2.0)
 def test_sick() -> None:
     found = sick(RULE, waited())
     assert found.kind == "lost" and found.cost_share == pytest.approx(3 / 15, rel=0.02), "the idling, not the copying"
-    assert found.prescriptions[0].settings == {"non_blocking": True}
+    assert not found.prescriptions[0].settings and "non_blocking=True" in found.prescriptions[0].code
 
 
 def test_the_copying_itself_is_the_bytes() -> None:
@@ -47,7 +47,6 @@ def test_beside_launches_the_copy_hides_as_well() -> None:
         waited(LOOP.but(pageable=2.0)),
         waited(LOOP.but(gpu_gap=0.1, gpu_work=15.0), copied_ms=0.1),  # the GPU does not notice
         waited(copied_ms=5.0),  # all of the wait is copying
-        waited(LOOP.but(settings={"non_blocking": True})),  # a trial of the cure
     ],
 )
 def test_well(recording: Recording) -> None:

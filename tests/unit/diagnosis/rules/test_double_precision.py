@@ -48,8 +48,6 @@ def test_a_loop_that_waits_for_its_data_gains_nothing() -> None:
 
 def test_what_lies_in_the_same_seconds_is_told_once() -> None:
     """The dearest of the state; gradients of the backward and a teacher's forward are apart."""
-    unfrozen = ModelFacts(
-        {"cpu": 8 << 20}, {"float64": 8 << 20}, unstepped=5, unstepped_place="a", spared_shares=(1, 1)
-    )
+    unfrozen = ModelFacts({"cpu": 8 << 20}, {"float64": 8 << 20}, unstepped=5, unstepped_place="a", spared_share=1.0)
     both = COMPUTING.but(setup={**DOUBLES, "model": unfrozen})
     assert named(both)[:1] == ["unused-gradients"] and RULE not in named(both)

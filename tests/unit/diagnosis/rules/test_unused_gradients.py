@@ -11,9 +11,7 @@ from tests.support.found import asked, named, sick, top
 from tests.support.recordings import Loop, on_gpu
 
 RULE = "unused-gradients"
-HEAD = ModelFacts(
-    {"cpu": 44 << 20}, unstepped=11_000_000, unstepped_place="layer4.0.conv1.weight", spared_shares=(1.0, 1.0)
-)
+HEAD = ModelFacts({"cpu": 44 << 20}, unstepped=11_000_000, unstepped_place="layer4.0.conv1.weight", spared_share=1.0)
 TUNING = Loop(forward=4.0, backward=8.0, optimizer=0.5, setup={"model": HEAD})
 
 
@@ -27,7 +25,7 @@ def test_sick() -> None:
 
 
 def test_where_the_order_is_not_known_the_most_is_the_bound() -> None:
-    facts = ModelFacts({"cpu": 44 << 20}, unstepped=11_000_000, unstepped_place="a", spared_shares=(0.4, 0.8))
+    facts = ModelFacts({"cpu": 44 << 20}, unstepped=11_000_000, unstepped_place="a", spared_share=0.8)
     assert sick(RULE, TUNING.but(setup={"model": facts})).cost_share == pytest.approx(0.8 * 8 / 12.5)
 
 
@@ -46,7 +44,7 @@ def test_well() -> None:
 
 
 def test_a_few_small_ones_are_not_worth_a_word() -> None:
-    facts = ModelFacts({"cpu": 44 << 20}, unstepped=1000, unstepped_place="scale", spared_shares=(0.01, 0.01))
+    facts = ModelFacts({"cpu": 44 << 20}, unstepped=1000, unstepped_place="scale", spared_share=0.01)
     assert asked(RULE, TUNING.but(setup={"model": facts})) is None
 
 
@@ -56,7 +54,7 @@ def test_a_loop_that_reads_gradients_itself_is_left_alone() -> None:
 
 def test_gradients_that_are_cleared_before_a_step_have_a_cure_of_their_own() -> None:
     facts = ModelFacts(
-        {"cpu": 44 << 20}, unstepped=5000, unstepped_place="0.weight", spared_shares=(0.6, 0.6), gradients_cleared=True
+        {"cpu": 44 << 20}, unstepped=5000, unstepped_place="0.weight", spared_share=0.6, gradients_cleared=True
     )
     found = sick(RULE, TUNING.but(setup={"model": facts}))
     assert "cleared" in found.evidence[0] and "no_grad" in found.prescriptions[0].code

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps.distributed import tap
+from gpu_doctor.capture.taps.environment import tap
 from gpu_doctor.recording.setup import World
 from tests.support.one_tap import Ticking, batches, model, on
 from tests.support.told_loop import begun
