@@ -76,6 +76,8 @@ class StepClock(PhaseClock):
         """The span in which `iter(loader)` began, and what it had of the wait for data."""
         self._begun: Span | None = None
         """The span of an `iter(loader)` of which nothing tells yet whether an evaluation begins with it."""
+        self._stepped_before: list[int] = []
+        """The optimizers of the step before the open one."""
         # since an optimizer last stepped
         self._fed_by = 0
         """The module that is fed what is learned from, see `OpenStep.fed_span`."""
@@ -142,7 +144,7 @@ class StepClock(PhaseClock):
 
     def _close(self, end: int, count: int) -> None:
         """The step ends at `end`, with the first `count` of its spans; what follows is the next one's."""
-        asked = self.open.asked
+        asked, self._stepped_before = self.open.asked, self.open.stepped
         self._put(self.open.take(count), end, TRAINING, asked, self.open.epoch, self._cpu)
 
     def _put(self, spans: list[Span], end: int, kind: float, asked: bool, epoch: int, cpu: int | None) -> None:
@@ -516,14 +518,25 @@ class StepClock(PhaseClock):
         self._learned = True
         if self.open.span.evaluation:
             self._learn_after_all()
-        if key in self.open.stepped and (not self.open.asked or key == self.open.stepped[0]):
-            # The same optimizer again, and nothing was pulled in between: the step ended where the last one stepped.
+        if self._begins_a_step(key):
             self._close(self.open.end_ns, self.open.end)
         phases = self._phases
         if phases[-1] == LOSS:
             phases[-1] = OTHER
         self._stepping.append(len(phases))
         phases.append(OPTIMIZER)
+
+    def _begins_a_step(self, key: int) -> bool:
+        """Whether an optimizer steps that is not the open step's: that one ended where its last optimizer had stepped.
+
+        It is the same optimizer again, with nothing pulled in between. Or it is another one after a step that is whole,
+        in a loop that pulls from no loader: all have stepped that did in the step before, and it was not among them (a
+        loop over models).
+        """
+        stepped, asked = self.open.stepped, self.open.asked
+        if key in stepped:
+            return not asked or key == stepped[0]
+        return self._last is None and bool(stepped) and stepped == self._stepped_before
 
     def _optimizer_stepped(self, now: int, key: int) -> None:
         if self._stepping:

@@ -780,3 +780,14 @@ def test_the_role_of_a_loader_is_found_once_and_training_outweighs_an_evaluation
     bench.close()
     assert bench.clock.found().roles == [("held out", "training")]
     assert bench.clock.sources.passes("held out") == 0
+
+
+@pytest.mark.parametrize("optimizers", [1, 2])
+def test_a_loop_over_models_has_the_steps_of_each(optimizers: int) -> None:
+    bench = Bench()
+    for model in range(3):
+        for _ in range(4):
+            for one in range(optimizers):
+                bench.train(key=10 * model + one)
+    steps = bench.close()
+    assert len(steps) == 12 and steps.samples.tolist() == [8.0] * 12
