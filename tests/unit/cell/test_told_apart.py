@@ -121,3 +121,15 @@ def test_options_that_a_function_is_handed_are_not_those_outside_that_are_spelle
     assert after(cell, {"options": {}}) == becomes
     for outside in ("options = {}\n", "options = {'pin_memory': False}\n", "options = dict(pin_memory=False)\n"):
         assert after(outside + cell) == outside + becomes
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "train = [DataLoader(ds, **options(), **more())]\n",
+        "def own(data, workers=0, /): return [DataLoader(data, 8, num_workers=workers)]\ntrain = own(ds)\n",
+    ],
+)
+def test_an_argument_that_might_be_passed_twice_or_not_be_taken_is_left_to_paste(cell: str) -> None:
+    fix = fixing.fix([cell + LOOP], {"num_workers": 4}, Setup(loaders=(SEEN,)), str, {"DataLoader": DataLoader})
+    assert not fix.cells and not fix.complete and fix.notes
