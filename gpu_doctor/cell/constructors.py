@@ -36,6 +36,9 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "drop_last": False,
     "persistent_workers": False,
 }
+_SEEN: Final = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
+_BATCHING: Final = ("batch_size", "drop_last")
+"""Arguments that a batch sampler takes in the loader's place."""
 EVALUATING: Final = ("val_dataloader", "test_dataloader", "eval_dataloader", "predict_dataloader")
 """Methods (also with `get_` before) that frameworks call for data that is held out."""
 FUSABLE: Final = ("Adam", "AdamW", "SGD", "Adagrad")
@@ -54,9 +57,9 @@ def is_optimizer(meant: Any) -> bool:
 
 def is_batch_sampler(meant: Any) -> bool:
     """Whether a class, or the qualified name of one, is torch's BatchSampler."""
-    if inspect.isclass(meant):
-        return meant.__name__ == "BatchSampler" and meant.__module__.startswith("torch.")
-    return isinstance(meant, str) and meant.rpartition(".")[2] == "BatchSampler"
+    return is_of(meant, ("BatchSampler",), "torch") and not (
+        inspect.isclass(meant) and meant.__name__ != "BatchSampler"
+    )
 
 
 def loader_makers(cells: Cells, setup: LoaderSetup | None) -> list[Made]:
@@ -65,9 +68,9 @@ def loader_makers(cells: Cells, setup: LoaderSetup | None) -> list[Made]:
     found = [one for one in found if not _evaluates(one)] or found
     if len(found) < 2:
         return found
-    looped = _iterated(cells)
+    heads = _drawn_from(cells)
     ranks = {
-        one: (_bound_as(cells, one, setup), -_contradictions(cells, one, setup), _named(one, looped)) for one in found
+        one: (_bound_as(cells, one, setup), -_contradictions(cells, one, setup), _named(one, heads)) for one in found
     }
     best = max(ranks.values())
     return newest_of(one for one in found if ranks[one] == best)
@@ -106,20 +109,13 @@ def newest_of(found: Iterable[Made]) -> list[Made]:
 
 def _bound_as(cells: Cells, made: Made, setup: LoaderSetup | None) -> int:
     """1 if the name it is assigned to holds such a loader now, -1 if it holds another one, 0 if that cannot be seen."""
-    for target in made.targets:
-        held = _held(cells, target)
-        if held is not None and is_loader(type(held)) and setup is not None:
-            values = vars(held)
-            same = all(
-                values.get(name) == getattr(setup, name)
-                for name in ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
-            )
-            size = values.get("batch_size")
-            same = same and (size is None or size == setup.batch_size)
-            dataset = values.get("dataset")
-            same = same and (not setup.dataset or type(dataset).__name__ == setup.dataset)
-            return 1 if same and _length_fits(dataset, setup) else -1
-    return 0
+    held = next((one for target in made.targets if is_loader(type(one := _held(cells, target)))), None)
+    if held is None or setup is None:
+        return 0
+    values = vars(held)
+    same = all(values.get(name) == getattr(setup, name) for name in _SEEN)
+    same = same and values.get("batch_size") in (None, setup.batch_size)
+    return 1 if same and _is_dataset(values.get("dataset"), setup) else -1
 
 
 def _held(cells: Cells, target: ast.expr) -> Any:
@@ -134,9 +130,12 @@ def _held(cells: Cells, target: ast.expr) -> Any:
     return None
 
 
-def _length_fits(dataset: Any, setup: LoaderSetup) -> bool:
+def _is_dataset(held: Any, setup: LoaderSetup) -> bool:
+    """Whether an object may be the dataset of the loader that was seen."""
+    if setup.dataset and type(held).__name__ != setup.dataset:
+        return False
     try:
-        return setup.dataset_len is None or len(dataset) == setup.dataset_len
+        return setup.dataset_len is None or len(held) == setup.dataset_len
     except Exception:  # a user's own __len__
         return True
 
@@ -145,67 +144,48 @@ def _contradictions(cells: Cells, made: Made, setup: LoaderSetup | None) -> int:
     """How many of its arguments say otherwise than the loader that was seen."""
     if setup is None:
         return 0
+    own_batches = given(made, "batch_sampler") is not None
     wrong = 0
     for name, default in DEFAULTS.items():
-        value, seen = value_of(cells, made, name, default), getattr(setup, name)
-        own_batches = name in ("batch_size", "drop_last") and given(cells, made, "batch_sampler") is not None
-        wrong += value is not UNKNOWN and not own_batches and value != seen
+        value = value_of(cells, made, name, default)
+        wrong += value is not UNKNOWN and not (own_batches and name in _BATCHING) and value != getattr(setup, name)
     shuffle = value_of(cells, made, "shuffle", False)
     if setup.sampler in ("RandomSampler", "SequentialSampler") and isinstance(shuffle, bool):
-        wrong += shuffle is not (setup.sampler == "RandomSampler") and given(cells, made, "sampler") is None
-    dataset = slot(cells, made, "dataset").node
-    if dataset is not None and setup.dataset:
-        wrong += 2 * _other_dataset(cells, dataset, setup)
-    return wrong
+        wrong += shuffle is not (setup.sampler == "RandomSampler") and given(made, "sampler") is None
+    dataset = slot(made, "dataset").node
+    held = _held(cells, dataset) if dataset is not None and setup.dataset else None
+    return wrong + 2 * (held is not None and not _is_dataset(held, setup))
 
 
-def _other_dataset(cells: Cells, node: ast.expr, setup: LoaderSetup) -> bool:
-    if isinstance(node, ast.Call):
-        meant = cells.meant(node.func)
-        return inspect.isclass(meant) and meant.__name__ != setup.dataset
-    held = _held(cells, node)
-    return held is not None and (type(held).__name__ != setup.dataset or not _length_fits(held, setup))
-
-
-def _iterated(cells: Cells) -> tuple[set[str], set[str]]:
-    """Names in the heads of the newest loops with a backward, and all names of the newest cell."""
-    newest = cells.cells[-1]
-    loops = list(training_loops([newest])) or list(training_loops(cells.cells))
+def _drawn_from(cells: Cells) -> set[str]:
+    """What the heads of the newest training loops name, and what is handed to the functions of these loops."""
     heads: set[str] = set()
-    for cell, loop in loops:
+    for cell, loop in list(training_loops(cells.cells[-1:])) or list(training_loops(cells.cells)):
         own = _names_in(loop.iter) if isinstance(loop, (ast.For, ast.AsyncFor)) else set()
         heads |= own
         function = function_around(cell, loop)
-        for parameter in own if function is not None else ():  # what its callers hand to the function of the loop
-            names = parameters_of(cell, function) if function is not None else ()
-            for where, call in cells.calls(function.name if function is not None else ""):
-                handed = Site(where, call, names).argument(parameter) if parameter in names else None
-                heads |= _names_in(handed) if handed is not None else set()
-    return heads, {name.id for name in newest.walk(ast.Name) if isinstance(name.ctx, ast.Load)}
+        names = parameters_of(cell, function) if function is not None else ()
+        for where, call in cells.calls(function.name) if function is not None else ():
+            handed = (Site(where, call, names).argument(name) for name in own.intersection(names))
+            heads = heads.union(*(_names_in(one) for one in handed if one is not None))
+    return heads
 
 
 def _names_in(node: ast.AST) -> set[str]:
     """Names as they are written, and of attributes the last part with its dot."""
-    found = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-    attributes = [one for one in ast.walk(node) if isinstance(one, (ast.Attribute, ast.Subscript))]
-    return found | {ast.unparse(one) for one in attributes} | {f".{getattr(one, 'attr', '')}" for one in attributes}
+    found = [one for one in ast.walk(node) if isinstance(one, (ast.Name, ast.Attribute, ast.Subscript))]
+    return {ast.unparse(one) for one in found} | {f".{one.attr}" for one in found if isinstance(one, ast.Attribute)}
 
 
-def _named(made: Made, looped: tuple[set[str], set[str]]) -> int:
-    """How much speaks for it.
-
-    3 if a training loop names it, or it is made in the head of one; 2 if only the last part of an attribute fits; 1 if
-    the newest cell names it.
-    """
-    outer, (heads, mentioned) = made.outermost, looped
-    loops = [one for one in outer.cell.ancestors(outer.call) if isinstance(one, (ast.For, ast.AsyncFor))]
-    if any(node is outer.call for one in loops for node in ast.walk(one.iter)):
-        return 3
-    names = {ast.unparse(one) for one in made.targets}
-    if names & heads:
-        return 3
-    parts = {f".{one.attr}" for one in made.targets if isinstance(one, ast.Attribute)}
-    return 2 if parts & heads else 1 if names & mentioned else 0
+def _named(made: Made, heads: set[str]) -> int:
+    """2 if a training loop names it, or it is made in the head of one; 1 if only the last part of an attribute fits."""
+    outer = made.outermost
+    loops = (one for one in outer.cell.ancestors(outer.call) if isinstance(one, (ast.For, ast.AsyncFor)))
+    if heads & {ast.unparse(one) for one in made.targets} or any(
+        node is outer.call for one in loops for node in ast.walk(one.iter)
+    ):
+        return 2
+    return int(bool(heads & {f".{one.attr}" for one in made.targets if isinstance(one, ast.Attribute)}))
 
 
 def training_loops(cells: Iterable[CellSource]) -> Iterator[tuple[CellSource, Loop]]:
@@ -220,7 +200,7 @@ def training_loops(cells: Iterable[CellSource]) -> Iterator[tuple[CellSource, Lo
 
 def batch_sampler_of(cells: Cells, made: Made) -> Made | None:
     """The call of torch's BatchSampler that gives a loader its batches; None if there is none to be found."""
-    node = given(cells, made, "batch_sampler")
+    node = given(made, "batch_sampler")
     for one in cells.made_by(is_batch_sampler, ("sampler", "batch_size", "drop_last")):
         if one.site.call is node or (
             isinstance(node, ast.Name)

@@ -1,4 +1,4 @@
-"""Which names of a loop hold a batch or a model's output, and which models the loop trains.
+"""Which names of a loop hold a batch, and which models the loop trains.
 
 Read from the text and from the objects that the namespace holds; nothing is executed.
 """
@@ -6,7 +6,7 @@ Read from the text and from the objects that the namespace holds; nothing is exe
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, Final
 
@@ -22,30 +22,25 @@ _SIZED: Final = ("len", "range")
 _GRAPHLESS: Final = ("no_grad", "inference_mode")
 
 
-def names_holding(loop: Loop, until: int, begins: Callable[[ast.expr], bool], seeds: Iterable[str] = ()) -> set[str]:
-    """Names that hold, before a line, what some expressions give or what was computed of it.
-
-    Args:
-        loop: where they are bound.
-        until: the line.
-        begins: whether an expression gives it.
-        seeds: that hold it anyway.
-    """
-    found = set(seeds)
+def batch_names(loop: Loop, until: int) -> set[str] | None:
+    """Names that hold, before a line, something of the loop's batch; None where the text does not tell."""
+    if isinstance(loop, ast.While) or name_of(loop.iter) in ("range", "count"):
+        return None
+    found = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
     statements = [one for one in ast.walk(loop) if isinstance(one, (ast.Assign, ast.AnnAssign, ast.AugAssign))]
     for one in sorted(statements, key=lambda node: node.lineno):
         if one.lineno >= until or one.value is None:
             continue
         for target, value in pairs(targets_of(one)[0], one.value):
             bound = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
-            if any(begins(node) for node in ast.walk(value) if isinstance(node, ast.expr)) or holds(value, found):
+            if _holds(value, found):
                 found |= bound
             elif not isinstance(one, ast.AugAssign) and isinstance(target, (ast.Name, ast.Tuple, ast.List)):
                 found -= bound
     return found
 
 
-def holds(value: ast.expr, names: set[str]) -> bool:
+def _holds(value: ast.expr, names: set[str]) -> bool:
     """Whether an expression is computed of some names; their sizes are none of that."""
     if isinstance(value, ast.Name):
         return value.id in names
@@ -54,18 +49,10 @@ def holds(value: ast.expr, names: set[str]) -> bool:
     if isinstance(value, ast.Call) and name_of(value) in (*_SIZES, *_SIZED):
         return False
     return any(
-        holds(one.value if isinstance(one, ast.keyword) else one, names)
+        _holds(one.value if isinstance(one, ast.keyword) else one, names)
         for one in ast.iter_child_nodes(value)
         if isinstance(one, (ast.expr, ast.keyword))
     )
-
-
-def batch_names(loop: Loop, until: int) -> set[str] | None:
-    """Names that hold, before a line, something of the loop's batch; None where the text does not tell."""
-    if isinstance(loop, ast.While) or name_of(loop.iter) in ("range", "count"):
-        return None
-    seeds = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
-    return names_holding(loop, until, lambda node: False, seeds)
 
 
 def graphless(cell: CellSource, node: ast.AST) -> bool:

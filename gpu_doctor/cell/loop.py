@@ -95,10 +95,6 @@ class LoopLines:
             raise NotPlaced(f"No call of the model was found in the loop of {cell.label}.")
         return [(statement_of(cell, call), call) for key, call in first.items() if key in wanted]
 
-    def is_model(self, func: ast.expr) -> bool:
-        """A module with parameters, as the namespace knows it; of a function's parameter, what it is called with."""
-        return self.model(func) is not None
-
     def model(self, func: ast.expr) -> Any:
         """The module with parameters that an expression names; None if it names none."""
         handed = self._handed(func)

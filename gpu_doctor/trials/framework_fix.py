@@ -63,7 +63,7 @@ def _slots(cells: Cells, kind: Class, made: Made, settings: Settings) -> dict[Sl
     found: dict[Slot, str] = {}
     for name, text in given.items():
         optional = ONLY_IF_GIVEN.get(name) == text or (name in WORKERS_ONLY and WORKERS_ONLY[name] == text)
-        one = slot(cells, made, name)
+        one = slot(made, name)
         if optional and one.kind != REPLACE:
             continue
         if one.kind == HIDDEN:

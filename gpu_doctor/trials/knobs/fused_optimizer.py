@@ -67,11 +67,11 @@ def _written(draft: Draft, value: bool) -> Edits:
     """`fused=` in the calls that make the optimizers."""
     found: dict[Slot, str] = {}
     for made in optimizer_makers(draft.cells, draft.setup.optimizers):
-        one = slot(draft.cells, made, "fused")
+        one = slot(made, "fused")
         if one.kind == HIDDEN:
             raise NotPlaced(f"The optimizer of {one.site.place} does not take fused=... as a keyword.")
         found[one] = repr(value)
-        each = slot(draft.cells, made, "foreach")
+        each = slot(made, "foreach")
         if value and each.kind == REPLACE:
             found[each] = "None"  # torch takes one of the two
     if not found:

@@ -107,8 +107,8 @@ class LoaderLines:
         every = list(self.cells.made_by(is_loader, LOADER))
         shared: dict[str, list[str]] = {}
         for name, value in settings.items():
-            mine = slot(self.cells, made, name)
-            slots = (slot(self.cells, one, name) for one in every)
+            mine = slot(made, name)
+            slots = (slot(one, name) for one in every)
             same = sum(one.site.call is mine.site.call and one.name == mine.name for one in slots)
             if same > 1 or any(isinstance(one, REPEATED) for one in mine.site.cell.ancestors(mine.site.call)):
                 shared.setdefault(mine.site.place, []).append(f"{name}={value}")
@@ -120,17 +120,17 @@ class LoaderLines:
         given = {name: repr(value) for name, value in settings.items()}
         if settings.get("num_workers") == 0:
             for name, nothing in WORKERS_ONLY.items():
-                one = slot(self.cells, made, name)
+                one = slot(made, name)
                 if name not in given and one.kind == REPLACE:
                     given[name] = nothing
         for name, text in given.items():
             made_of = made
-            if name == "batch_size" and given_to(self.cells, made, "batch_sampler") is not None:
+            if name == "batch_size" and given_to(made, "batch_sampler") is not None:
                 sampler = batch_sampler_of(self.cells, made)
                 if sampler is None:
                     raise NotPlaced("The batches come from a batch_sampler whose call was not found.")
                 made_of = sampler
-            one = slot(self.cells, made_of, name)
+            one = slot(made_of, name)
             if one.kind == HIDDEN:
                 said = f"{one.site.place} passes {name} in a way that cannot be read here."
                 raise NotPlaced(formatting.sentence(said))

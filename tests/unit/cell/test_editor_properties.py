@@ -151,12 +151,12 @@ def test_an_argument_is_set_and_nothing_else(text: str) -> None:
     known = Cells([CellSource(text)])
     (made,) = [one for one in loader_makers(known, None) if one.site.function is None]
     for name, code in (("num_workers", "2"), ("pin_memory", "True")):
-        place = slot(known, made, name)
+        place = slot(made, name)
         assert place.kind != HIDDEN
         edits = list(set_arguments({place: code}))
         after = check_edited(text, edits, partial(_is_keyword, name))
         (again,) = loader_makers(Cells([CellSource(after)]), None)
-        node = slot(Cells([CellSource(after)]), again, name).node
+        node = slot(again, name).node
         assert node is not None and ast.unparse(node) == code
 
 

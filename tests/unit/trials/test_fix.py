@@ -56,8 +56,6 @@ WAYS: dict[str, list[str]] = {
     "options of a function": [
         "def options():\n    return dict(batch_size=16)\nloader = DataLoader(ds, **options(), num_workers=0)\n" + LOOP
     ],
-    "partial": ["make = partial(DataLoader, batch_size=16, num_workers=0)\nloader = make(ds)\n" + LOOP],
-    "functools.partial called at once": ["loader = functools.partial(DataLoader, batch_size=16)(ds)\n" + LOOP],
     "helper": [
         "def make(rows, size, workers=0):\n    return DataLoader(rows, batch_size=size, num_workers=workers)",
         "loader = make(ds, 16)\nval = make(val_ds, 32)\n" + LOOP,
@@ -88,10 +86,6 @@ WAYS: dict[str, list[str]] = {
         + LOOP.replace("loader", "box.loader")
     ],
     "subclass": ["class Mine(DataLoader):\n    pass\nloader = Mine(ds, 16)\n" + LOOP],
-    "subclass with its own __init__": [
-        "class Mine(DataLoader):\n    def __init__(self, rows, size):\n"
-        "        super().__init__(rows, batch_size=size)\n        self.own = 1\nloader = Mine(ds, 16)\n" + LOOP
-    ],
     "batch sampler": ["loader = DataLoader(ds, batch_sampler=BatchSampler(RandomSampler(ds), 16, False))\n" + LOOP],
     "batch sampler by name": [
         "batches = BatchSampler(RandomSampler(ds), batch_size=16, drop_last=True)\n"
@@ -175,6 +169,17 @@ WAYS: dict[str, list[str]] = {
 }
 
 
+BY_HAND: dict[str, list[str]] = {
+    "partial": ["make = partial(DataLoader, batch_size=16, num_workers=0)\nloader = make(ds)\n" + LOOP],
+    "functools.partial called at once": ["loader = functools.partial(DataLoader, batch_size=16)(ds)\n" + LOOP],
+    "subclass with its own __init__": [
+        "class Mine(DataLoader):\n    def __init__(self, rows, size):\n"
+        "        super().__init__(rows, batch_size=size)\n        self.own = 1\nloader = Mine(ds, 16)\n" + LOOP
+    ],
+}
+"""Calls behind another call, where a keyword that is added could be passed twice or not be taken."""
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_the_fixed_cells_run_with_the_settings_and_nothing_else_is_changed(way: str) -> None:
     fix, cells = fixed(WAYS[way], WANTED)
@@ -191,6 +196,13 @@ def test_the_fixed_cells_run_with_the_settings_and_nothing_else_is_changed(way: 
     assert (trained.num_workers, trained.batch_size, trained.dataset) == (1, 8, "Rows"), str(fix)
     if "val" in "".join(cells):
         assert not any(one.batch_size == 8 for one in recording.setup.loaders if one.dataset == "Others")
+
+
+@pytest.mark.parametrize("way", BY_HAND)
+def test_what_cannot_be_written_safely_is_left_to_paste(way: str) -> None:
+    fix, cells = fixed(BY_HAND[way], WANTED)
+    assert not fix.complete and fix.notes and cells == BY_HAND[way]
+    assert fix.paste.splitlines() == ["DataLoader(..., num_workers=1)", "DataLoader(..., batch_size=8)"]
 
 
 def test_a_cell_that_ran_after_the_case_is_not_read() -> None:
