@@ -52,6 +52,9 @@ class FetchBook:
         self._sizes: dict[str, list[tuple[float, int]]] = {}
         self._next_slot = 0
         self._file: SlotFile | None = None
+        self._opening: Opening | None = None
+        """The newest one."""
+        recorder.undo_by(self._undo)
         lines: Callable[[], tuple[LineCost, ...]] = recorder.parts.get("lines", tuple)
         recorder.parts["lines"] = lambda: lines() + self.lines()
 
@@ -97,10 +100,17 @@ class FetchBook:
         elif workers:
             try:
                 file, slot = self._slot(key, workers)
-                return Opening(loader, file, slot, self._edges.setdefault(key, Edges()), self._recorder.notes)
+                edges = self._edges.setdefault(key, Edges())
+                self._opening = Opening(loader, file, slot, edges, self._recorder.notes)
+                return self._opening
             except Exception as error:
                 self._recorder.note(f"The fetches in workers could not be timed: {error}")
         return None
+
+    def _undo(self) -> None:
+        """Something of ours has failed: nothing stands on a loader whose iterator is being made."""
+        if self._opening is not None:
+            self._opening.patches.restore()
 
     def _go_on(self, iterator: Any, key: str, workers: int) -> None:
         """Workers that stayed from an earlier run meter for this one."""
@@ -207,17 +217,18 @@ class Opening:
         """Args: loader: its own `worker_init_fn` runs first. file, slot: for the workers. edges, notes: of the run."""
         self.edges = edges
         self._loader, self._place = loader, (file, slot)
-        self._patches = Patches(notes)
-        self._patches.wrap(loader, "worker_init_fn", lambda user: WorkerInit(user, file.path, slot))
+        self.patches = Patches(notes)
+        self.patches.wrap(loader, "worker_init_fn", lambda user: WorkerInit(user, file.path, slot))
         self._began = time.perf_counter()
 
     def end(self, is_made: bool) -> None:
         """The iterator was made, or could not be."""
         seconds = time.perf_counter() - self._began
-        self._patches.restore()
+        self.patches.restore()
         if is_made:
             self.edges.started(seconds)
-        made = getattr(self._loader, "_iterator", None)
+        loader, self._loader = self._loader, None  # which lives no longer for us
+        made = getattr(loader, "_iterator", None)
         if made is not None:
             _staying[made] = self._place
 

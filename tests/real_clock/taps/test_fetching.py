@@ -288,7 +288,8 @@ def test_workers_that_stay_meter_no_more_after_the_run_and_again_in_the_next() -
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_run_leaves_no_thread_no_interval_and_no_open_file(workers: int) -> None:
-    fetched(DataLoader(Slow(), batch_size=8))  # what Python opens once
+    fetched(DataLoader(Slow(), batch_size=8, num_workers=workers))  # what Python and torch open once
+    gc.collect()
     descriptors = open_files()
     before = sys.getswitchinterval()
     fetched(DataLoader(Slow(), batch_size=8, num_workers=workers))
