@@ -81,8 +81,8 @@ class Steps:
     evaluation_s: Column
     ours_s: Column
     """Seconds that gpu_doctor itself took of the training thread, in no phase and not in `other`: writing events down
-    (their number times what one costs, measured once in a process), turning them into steps, finding models, marking
-    the device."""
+    (as timed by each, and what one costs besides, measured once in a process), turning them into steps, finding models,
+    marking the device. A lower bound: calls around it, and what our code evicts from the caches, are not in it."""
     loss_s: Column
     """Part of `other`: between the end of the last forward and the begin of backward (functional losses, metrics)."""
     no_grad_s: Column

@@ -183,7 +183,7 @@ def footer(vitals: Vitals) -> str:
 
 def overhead(vitals: Vitals) -> str:
     """What measuring cost; empty for a run without a loop, where it would be the share of starting and ending alone."""
-    return f"overhead {formatting.share(vitals.overhead_share)}" if vitals.steps else ""
+    return f"overhead at least {formatting.share(vitals.overhead_share)}" if vitals.steps else ""
 
 
 def _of_peak(vitals: Vitals) -> str:
