@@ -15,6 +15,7 @@ import io
 import json
 import os
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -133,21 +134,8 @@ while done < stamps.last:
             if done == stamps.last:
                 break
 """
-_TRACED = """
-done = 0
-while done < stamps.last:
-    for x, y in loader:
-        with trace_step(model):
-            optimizer.zero_grad()
-            loss = criterion(model(x), y)
-            loss.backward()
-            optimizer.step()
-        done += 1
-        if done in stamps.at:
-            stamps(done)
-            if done == stamps.last:
-                break
-"""
+_STEP = _LOOP[_LOOP.index("        optimizer.zero") : _LOOP.index("        done += 1")]
+_TRACED = _LOOP.replace(_STEP, "        with trace_step(model):\n" + textwrap.indent(_STEP, "    "))
 _COMMON = """
 rows = torch.randn(256 * batch, width, device=device)
 wanted = torch.randint(0, 8, (256 * batch,), device=device)

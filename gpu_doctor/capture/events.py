@@ -175,8 +175,13 @@ class Log:
         return events
 
     def ours(self, since: int) -> int:
-        """What the training thread has done since then was our own work; returns the time."""
+        """What the training thread has done since then was our own work; returns the time.
+
+        Of what a listener has said so itself meanwhile, only the rest counts: what came after the newest event.
+        """
         now = self.clock()
+        if self.events:
+            since = max(since, self.events[-1][1])
         self.own_ns += now - since
         self.note((OURS, now, since))
         return now

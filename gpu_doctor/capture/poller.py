@@ -35,8 +35,12 @@ for each worker where a loader's iterator is in a cycle of references."""
 
 
 def look_pace() -> Pace:
-    """Of looks at the training thread's stack."""
-    return Pace(period_s=0.02, longest_s=0.5, first_s=0.015, share=0.001, dearest_s=1e-3)
+    """Of looks at the training thread's stack.
+
+    At 150 us a look, a run of 7 s has some 280 of them for 0.6 % of a core, one of a minute 600 for 0.15 %: a share of
+    0.7 errs by 0.03. With half of that CPU time it erred by 0.06, and a line of 69 % was told as 80 %.
+    """
+    return Pace(period_s=0.02, longest_s=0.5, first_s=0.03, share=0.002, dearest_s=1e-3)
 
 
 def reading_pace() -> Pace:

@@ -70,9 +70,8 @@ class Recorder:
         self.log = Log(clock)
         self._began = clock()
         self.cost = OwnCost(self.log)
-        event_ns = (
-            round(event_cost_ns()) if clock is time.perf_counter_ns else 0
-        )  # another clock stands still meanwhile
+        # An event takes nothing on a clock of somebody else's, such as a test's, which stands still meanwhile.
+        event_ns = round(event_cost_ns()) if clock is time.perf_counter_ns else 0
         self.step_clock = StepClock(self._began, sync_measured, event_ns)
         self.fence = Fence(self._give_up, self.log)
         self.max_steps = max_steps
@@ -144,10 +143,6 @@ class Recorder:
         self.log.thread, self.log.pulled = threading.get_ident(), False
         self.log.note((RESTART, self.clock(), None))
         return True
-
-    def last_ns(self) -> int:
-        """When the newest event was."""
-        return self.log.events[-1][1] if self.log.events else self.step_clock.now
 
     def retire(self) -> None:
         """No thread is the training thread any more: wrappers that other code has kept only call what they wrap.

@@ -37,7 +37,6 @@ class Sums(NamedTuple):
     """This and what follows, but for `stored_s`, as `ThreadCounters.read` says: NaN = not counted here."""
     read_bytes: float
     stored_bytes: float
-    on_core_s: float
     stored_s: float
     """Wall seconds of fetches during which anything came from storage."""
 

@@ -15,8 +15,6 @@ try:
 except ImportError:  # macOS and Windows have no such thing as a thread's usage
     getrusage = None  # type: ignore[assignment, unused-ignore]
 
-COST_S: Final = 12e-6
-"""Two readings, one on each side of a fetch, until it is measured: 2 x 4.6 us on a virtual machine of 2 cores."""
 INBLOCK_BYTES: Final = 512
 """Linux counts `ru_inblock` in such units."""
 _NAN: Final = float("nan")
@@ -31,30 +29,29 @@ class ThreadCounters:
         self._schedstat = self._io = -1
         self._own_bytes = 0
 
-    def read(self) -> tuple[float, float, float, float]:
-        """Seconds queued for a core, bytes read from files, bytes that came from storage, seconds on a core.
+    def read(self) -> tuple[float, float, float]:
+        """Seconds queued for a core, bytes read from files, bytes that came from storage.
 
         All since the thread began; NaN = not counted here. What these readings themselves read is left out.
         """
         if self._thread != get_ident() or self._pid != os.getpid():
             self._open()
-        queued = read = stored = on_core = _NAN
+        queued = read = stored = _NAN
         try:
             if self._schedstat >= 0:
                 text = os.pread(self._schedstat, _LONGEST, 0)
                 self._own_bytes += len(text)
-                fields = text.split()
-                on_core, queued = int(fields[0]) * 1e-9, int(fields[1]) * 1e-9
+                queued = int(text.split()[1]) * 1e-9
             if self._io >= 0:
                 text = os.pread(self._io, _LONGEST, 0)
                 fields = text.split()  # rchar: N wchar: N syscr: N syscw: N read_bytes: N ...
                 read, stored = float(int(fields[1]) - self._own_bytes), float(fields[9])
                 self._own_bytes += len(text)
         except (OSError, ValueError, IndexError):
-            return queued, read, stored, on_core
+            return queued, read, stored
         if stored != stored and getrusage is not None:
             stored = float(getrusage(RUSAGE_THREAD).ru_inblock * INBLOCK_BYTES)
-        return queued, read, stored, on_core
+        return queued, read, stored
 
     def _open(self) -> None:
         self.close()

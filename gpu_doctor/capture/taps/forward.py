@@ -113,12 +113,14 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
                 broke(error)
         if begun and (heard or evaluations.pending or not training):
             try:
+                begin = clock()
                 if training and grad:
                     evaluations.settle()
                 elif not training and (listener.trained or not log.trains):
                     evaluations.add(output, grad)
                 said = f"The inputs of {type(module).__name__} could not be read"
                 heard.tell(recorder.note, said, module, listener.trained, args, kwargs, output)
+                log.ours(begin)
             except Exception as error:
                 broke(error)
         return output

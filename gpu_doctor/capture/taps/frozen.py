@@ -16,7 +16,6 @@ from torch import nn
 
 from gpu_doctor.capture.describe.batches import tensors_in
 from gpu_doctor.capture.describe.returning import NUMBERS, OUTPUTS, Returning, Rows, rows_of, weights_of
-from gpu_doctor.capture.events import OURS
 from gpu_doctor.capture.taps.listener import Listener
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import FrozenForward
@@ -145,22 +144,19 @@ class Frozen:
         one = self._models.get(id(module))
         if trained or (one is not None and one.over):
             return
-        log = self._recorder.log
-        begin = log.clock()
         if one is None:
             listener = self._scope.models.get(module)
             full = len(self._models) >= MOST_MODELS or self._steps > self._late
             if listener is None or full or not listener.parameters:
                 return
-            one = self._models[id(module)] = Followed(module, listener, begin)
+            one = self._models[id(module)] = Followed(module, listener, self._recorder.clock())
         try:
             one.compare(self._steps, module, (args, kwargs), output)
         except Exception:
             one.over = one.unseen = True
             raise
-        if one.calls == TRY and not one.kept and not one.worth(log.clock()):
+        if one.calls == TRY and not one.kept and not one.worth(self._recorder.clock()):
             one.over = True
-        log.note((OURS, log.clock(), begin))
 
     def facts(self) -> tuple[FrozenForward, ...] | None:
         """Those whose samples came again, with the same results; None where that of one could not be seen, or not yet.

@@ -154,7 +154,9 @@ class Steps:
                     self._shown()
 
     def _shown(self) -> None:
+        begin = self._log.clock()
         self._scope.stepped.tell(self._recorder.note, "An optimizer step could not be read")
+        self._log.ours(begin)
 
     def stepped_within(self) -> None:
         """A backward ends in which optimizers have stepped on autograd's threads: one event stands for them all.
@@ -219,8 +221,10 @@ class Steps:
             return optimizer
 
         def ends(optimizer: torch.optim.Optimizer, _: Any) -> None:
+            begin = self._log.clock()
             self._scope.know(optimizer)
             self._scope.made.tell(self._recorder.note, "A new optimizer could not be read", optimizer, stay=True)
+            self._log.ours(begin)
 
         around = self._recorder.fence.around_in_graphs
         return around(original, begins, ends, lambda optimizer, error: None, training_thread_only=True)

@@ -20,7 +20,6 @@ from torch import nn
 from gpu_doctor.capture.describe.backward_graph import MOST_OPERATIONS
 from gpu_doctor.capture.describe.models import size_of
 from gpu_doctor.capture.describe.nodes import LEAF, behind, name_of, shape_of
-from gpu_doctor.capture.events import OURS
 from gpu_doctor.capture.taps.tap import Listeners, TapScope
 from gpu_doctor.recording.setup import ModelFacts
 
@@ -167,10 +166,7 @@ class Unstepped:
         """A backward begins, on the training thread."""
         if self._look() != 1:
             return
-        log = self._scope.recorder.log
-        begin = log.clock()
         self._seen.append(walked(results, self._owner_of))
-        log.note((OURS, log.clock(), begin))
 
     def ended(self) -> None:
         """A backward has ended."""

@@ -13,9 +13,6 @@ DISTURBED: Final = 4.0
 """What watching itself costs lies in the same gaps, and cools the caches of a loop as short as that: own code that is
 not so many times as long cannot be told from it."""
 
-MISSED: Final = 0.3
-"""Of what watching takes of a loop, such a part at most is not in `ours_share` (`benchmarks/overhead.py`)."""
-
 
 def outside_share(vitals: Vitals) -> float:
     """Share of the wall-clock that the loop's own code takes outside of every phase and of the loss, 0..1.
@@ -72,9 +69,10 @@ def mixed(vitals: Vitals) -> bool:
 def disturbed(vitals: Vitals, share: float) -> bool:
     """Whether watching took so much of the loop that a share of it cannot be told from that.
 
-    What is known to be ours is in no phase. Where nobody told it apart, what our threads took beside the loop counts.
+    What is known to be ours is in no phase, but about as much again is (`benchmarks/overhead.py`: 0.7 to 1.6 times).
+    Where nobody told it apart, all that watching took counts.
     """
-    taken = vitals.overhead_share if vitals.ours_share is None else MISSED * vitals.ours_share
+    taken = vitals.overhead_share if vitals.ours_share is None else vitals.ours_share
     return share < DISTURBED * (taken or 0.0)
 
 

@@ -32,8 +32,11 @@ for x in loader:
 """
 POINTS = 0.10
 """A share may be off by so much: half of what separates seven parts of ten from the half of a line not told apart."""
+POINTS_HERE = 0.12
+"""In the training process looks come ever more rarely: some 260, as good as 250 that stand for the same time. Their
+share errs by 0.03; this is four times that."""
 SAMPLES = 640
-"""As many as make the looks (one in 25 ms) err by 0.03, a third of `POINTS`."""
+"""As many as make a worker's looks (one in 25 ms) err by 0.03, a third of `POINTS`."""
 
 
 class Culprit(Dataset[Any]):
@@ -111,7 +114,7 @@ def test_the_culprit_is_first_with_its_share(
     first, computes = max(shares, key=lambda place: shares[place]), truth(tmp_path)
     culprit, share = ("while ", computes) if computes > 0.5 else ("time.sleep(", 1.0 - computes)
     assert first == (__file__, line_of(culprit), "__getitem__")
-    assert shares[first] == pytest.approx(share, abs=POINTS)
+    assert shares[first] == pytest.approx(share, abs=POINTS if workers else POINTS_HERE)
     assert any(culprit in line and "of the fetch" in line for line in evidence(recording))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpu_doctor.capture.fetch.tally import COST_SHARE, FIRST_FETCHES, MOST_SKIPPED, RECENT, SLOT_BYTES, Tally
 
-COST_S, NOTHING = 2e-5, (0.0, 0.0, 0.0, 0.0)
+COST_S, NOTHING = 2e-5, (0.0, 0.0, 0.0)
 
 
 def counted(walls_s: list[float], cost_s: float = COST_S) -> tuple[Tally, int]:
@@ -51,7 +51,7 @@ def test_a_tally_keeps_the_recent_fetches_and_all_sums() -> None:
     tally = Tally(bytearray(SLOT_BYTES))
     walls = [float(i + 1) for i in range(RECENT + 5)]
     for wall_s in walls:
-        tally.add(wall_s, (0.5, 0.25, 0.125), (0.0, 8.0, 4.0, 0.1), 0.0)
+        tally.add(wall_s, (0.5, 0.25, 0.125), (0.0, 8.0, 4.0), 0.0)
     count = len(walls)
     assert tally.sums[:5] == (count, sum(walls), 0.5 * count, 0.25 * count, 0.125 * count)
     assert (tally.sums.read_bytes, tally.sums.stored_bytes) == (8.0 * count, 4.0 * count)
@@ -61,7 +61,7 @@ def test_a_tally_keeps_the_recent_fetches_and_all_sums() -> None:
 def test_only_the_fetches_that_read_from_the_storage_count_as_such() -> None:
     tally = Tally(bytearray(SLOT_BYTES))
     for wall_s, stored in ((0.5, 0.0), (0.25, 4096.0), (1.0, 0.0)):
-        tally.add(wall_s, (0.0, 0.0, 0.0), (0.0, 8192.0, stored, 0.1), 0.0)
+        tally.add(wall_s, (0.0, 0.0, 0.0), (0.0, 8192.0, stored), 0.0)
     assert (tally.sums.stored_s, tally.sums.wall_s, tally.sums.stored_bytes) == (0.25, 1.75, 4096.0)
-    tally.add(1.0, (0.0, 0.0, 0.0), (0.0, 8192.0, math.nan, 0.1), 0.0)
+    tally.add(1.0, (0.0, 0.0, 0.0), (0.0, 8192.0, math.nan), 0.0)
     assert math.isnan(tally.sums.stored_s) and tally.sums.read_bytes == 4 * 8192.0
