@@ -19,7 +19,6 @@ class Purposes:
         "Runs the code as written and with these settings in turn, from the same state, then restores everything"
     )
     treat: str = "Tries each recommendation, and keeps what is confirmed when it is measured again"
-    real: str = "Runs the whole cell once more, in your namespace, under these settings"
     largest: str = "Finds the largest batch that fits and the best one for samples/s, in at most three short trials"
     sweep: str = "Compares every combination of the values that you tick with the code as written"
 
@@ -61,8 +60,6 @@ class Words:
     trial: str = "Rerun as a trial"
     treat: str = "Treat: find the best safe settings"
     treat_more: str = "treat may change batch size and precision"
-    real: str = "Run for real with these settings"
-    real_again: str = "Run for real again"
     reset_tip: str = "Reset every knob"
     code_of_these: str = "code of these"
     unchangeable: str = "cannot be changed:"
@@ -99,7 +96,6 @@ class Words:
     runs: str = "runs and trials"
     row_tip: str = "losses, notes, code"
     no_losses: str = "There are no losses to compare."
-    picture: str = "picture {number} of the run"
 
     copy: str = "copy"
     copied: str = "copied"

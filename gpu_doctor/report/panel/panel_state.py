@@ -38,7 +38,6 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
             no_largest=no_largest(shown.setup) if known else UNKNOWN,
             fixes=shown.fixes,
             before=shown.before,
-            output=shown.output,
         )
     )
     return found

@@ -33,10 +33,11 @@ export function codePart(code, panel) {
  * @param {string} what
  * @param {Settings} settings
  * @param {Panel} panel
+ * @param {boolean} primary
  */
-export function codeFold(label, what, settings, panel) {
+export function codeFold(label, what, settings, panel, primary = false) {
   return button(label, () => panel.foldCode(what, settings), {
-    class: "gd-link", "aria-expanded": String(panel.unfolded.has(what)), "data-fold": "code",
+    class: primary ? "gd-primary" : "gd-link", "aria-expanded": String(panel.unfolded.has(what)), "data-fold": "code",
     tip: panel.words.codeTip,
   });
 }

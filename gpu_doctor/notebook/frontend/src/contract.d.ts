@@ -58,7 +58,6 @@ export interface PanelState {
   fixes: Record<string, Fix>;
   /** null while nobody asked. */
   before: Said[] | null;
-  output: Output | null;
 }
 
 /** Headings and labels, as they stand within a line but where they never do. */
@@ -78,7 +77,6 @@ export interface Labels {
   largest: string;
   hints: string;
   notJudged: string;
-  output: string;
   steps: string;
   seconds: string;
   useIt: string;
@@ -119,8 +117,6 @@ export interface Words {
   trial: string;
   treat: string;
   treatMore: string;
-  real: string;
-  realAgain: string;
   resetTip: string;
   codeOfThese: string;
   unchangeable: string;
@@ -149,7 +145,6 @@ export interface Words {
   runs: string;
   rowTip: string;
   noLosses: string;
-  picture: string;
   copy: string;
   copied: string;
   copyLines: string;
@@ -171,7 +166,6 @@ export interface Words {
 export interface Purposes {
   trial: string;
   treat: string;
-  real: string;
   largest: string;
   sweep: string;
 }
@@ -543,13 +537,6 @@ export interface Said {
   tone: "" | "good" | "bad";
 }
 
-/** What the last run for real wrote: it was started by a click, so no cell shows it. */
-export interface Output {
-  text: string;
-  /** Addresses with the picture in them. */
-  images: string[];
-}
-
 /** What to do with the points in a message's buffer: for every line its x, then its y, as float32. */
 export interface Points {
   /** Layers whose points go first: `base` (the run, or a trial's baseline), `trial` (a candidate). */
@@ -577,7 +564,7 @@ export interface News {
 
 /** A message of the page. */
 export interface Ask {
-  ask: "stop" | "trial" | "real" | "treat" | "sweep" | "largest" | "fix" | "forecast" | "before" | "state";
+  ask: "stop" | "trial" | "treat" | "sweep" | "largest" | "fix" | "forecast" | "before" | "state";
   /** With `state`: the number of the last message that the page has taken, 0 for none. */
   have?: number;
   /** With `trial`, `real`, `fix` and `forecast`. */

@@ -87,14 +87,13 @@ export function knobsPart(state, panel) {
     onpointerenter: () => panel.near(), onfocus: () => panel.near(),
   });
   const open = panel.unfolded.has("more");
-  const real = () => act("real", moved ? words.real : words.realAgain, null, panel.next === "real");
   return h("section", { class: "gd-knobs" },
     h("div", { class: "gd-row" }, front.map((knob) => knobPart(knob, knobs, panel)),
       act("trial", words.trial, moved ? null : forecastOf(panel), panel.next === "trial"),
       forecastPart(state, panel)),
-    moved ? h("div", { class: "gd-row gd-actions", key: "moved" }, real(),
+    moved ? h("div", { class: "gd-row gd-actions", key: "moved" },
       button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: words.resetTip, key: "reset", "data-reset": "" }),
-      codeFold(words.codeOfThese, "chosen", panel.chosen, panel)) : null,
+      codeFold(words.codeOfThese, "chosen", panel.chosen, panel, panel.next === "code")) : null,
     noTrials ? h("div", { class: "gd-soft", id: noTrialsOf(panel), key: "no-trials" }, noTrials) : null,
     unknown ? h("div", { class: "gd-soft", id: none }, knobs[0]?.refusal) : knobSentences(front, panel),
     h("div", { class: "gd-row gd-actions" },
@@ -107,7 +106,7 @@ export function knobsPart(state, panel) {
       })),
     open ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
     open && !unknown ? knobSentences(more, panel) : null,
-    open ? h("div", { class: "gd-row gd-actions", key: "further" }, noTrials ? null : budgetPart(state, panel), moved ? null : real()) : null,
+    open ? h("div", { class: "gd-row gd-actions", key: "further" }, noTrials ? null : budgetPart(state, panel)) : null,
     open && !unknown ? furtherPart(state, act, panel) : null,
     moved && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
     unknown || noTrials ? null : beforePart(before ?? [{ text: words.before, tone: "" }]));

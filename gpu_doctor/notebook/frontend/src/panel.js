@@ -11,7 +11,7 @@ import { legendPart, plotsKeyPart } from "./legend.js";
 import { numbered } from "./page.js";
 import { Plots } from "./plots.js";
 import { resultPart } from "./result.js";
-import { outputPart, tablePart } from "./runs_table.js";
+import { tablePart } from "./runs_table.js";
 import { largestPart, sweepPart } from "./searches.js";
 import { keyOf, ticked, within } from "./settings.js";
 import { planPart } from "./treatment.js";
@@ -135,13 +135,13 @@ export class Panel {
 
   /**
    * What a person does next, the one button that stands out: try the advice; use what was proved; with turned knobs try
-   * them, or run them for real if they are what was proved.
-   * @returns {"try" | "use" | "trial" | "real"}
+   * them, or take their code if they are what was proved.
+   * @returns {"try" | "use" | "trial" | "code"}
    */
   get next() {
     const { result } = this.live.state;
     if (!Object.keys(this.chosen).length) return result ? "use" : "try";
-    return result && keyOf(result.settings) === keyOf(this.chosen) ? "real" : "trial";
+    return result && keyOf(result.settings) === keyOf(this.chosen) ? "code" : "trial";
   }
 
   draw() { keepFocus(this.root, () => this.redraw()); }
@@ -163,7 +163,7 @@ export class Panel {
     this.drawLegends();
     patch(this.bottom, [
       knobsPart(state, this), planPart(state, this), sweepPart(state, this), largestPart(state, this),
-      tablePart(state, this), outputPart(state), findingsPart(state, this), footerPart(state),
+      tablePart(state, this), findingsPart(state, this), footerPart(state),
     ]);
     this.showNewRow(state.table.rows.length);
     this.besides();
@@ -356,7 +356,7 @@ export class Panel {
     const seconds = within(Number.parseFloat(budget.seconds), trial.mostSeconds, trial.seconds);
     this.budget = { steps: String(steps), seconds: String(seconds) }; // what is done is what stands there
     live.ask({
-      ask: what, settings: ["trial", "real"].includes(what) ? this.chosen : {}, steps, seconds,
+      ask: what, settings: what === "trial" ? this.chosen : {}, steps, seconds,
       changes_training: this.changesTraining, ...(what === "sweep" ? { grid: this.grid } : {}),
     });
     if (what === "sweep") this.unfolded.delete("sweep");

@@ -1,6 +1,6 @@
-// The table of runs and trials, what a row unfolds, what a run for real wrote.
+// The table of runs and trials, and what a row unfolds.
 
-import { button, filled, tipped } from "./elements.js";
+import { button, tipped } from "./elements.js";
 import { codeFold, fixPart } from "./code.js";
 import { h } from "./vdom.js";
 
@@ -90,15 +90,4 @@ function detailPart(detail, beside, what, panel) {
       beside.length ? h("div", { class: "gd-soft" }, beside.join(" · ")) : null,
       codeFold(words.code, code, detail.settings, panel),
       panel.unfolded.has(code) ? fixPart(detail.settings, "", panel) : null));
-}
-
-/**
- * What the last run for real wrote: it was started by a click, so no cell shows it.
- * @param {State} state
- */
-export function outputPart({ output, labels, words }) {
-  if (!output) return h("section", { class: "gd-output", hidden: true });
-  return h("section", { class: "gd-output" }, h("details", { open: true }, h("summary", {}, labels.output),
-    output.text ? h("pre", { tabindex: "0", role: "region", "aria-label": labels.output }, output.text) : null,
-    output.images.map((src, index) => h("img", { src, alt: filled(words.picture, { number: index + 1 }), key: String(index) }))));
 }
