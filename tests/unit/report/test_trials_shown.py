@@ -403,3 +403,15 @@ def test_unfolding_is_served_at_once_and_while_a_trial_waits() -> None:
     actions._busy = False
     actions.take({"ask": "before", "settings": {}})
     assert visit.details.before == () and len(drawn_again) == 2
+
+
+def test_what_a_trial_touches_is_looked_for_between_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    posted: list[Any] = []
+    loop = types.SimpleNamespace(add_callback=posted.append)
+    shell = types.SimpleNamespace(kernel=types.SimpleNamespace(io_loop=loop))
+    monkeypatch.setattr("gpu_doctor.notebook.actions.get_ipython", lambda: shell)
+    visit: Any = types.SimpleNamespace(details=Details(Asked(fix()).fix), redraw=lambda: None, message="")
+    Actions(visit).take({"ask": "before", "settings": {}})
+    assert visit.details.before is None, "a cell may still be running"
+    posted.pop()()
+    assert visit.details.before == ()
