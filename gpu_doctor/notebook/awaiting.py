@@ -1,8 +1,8 @@
 """Runs a cell's top-level `await` to its end on the kernel's own event loop, from within a call on that loop.
 
-A magic is called like a function, so the kernel cannot await what it returns. The loop is turned from here instead until
-the cell's task is done: sessions, locks and tasks that earlier cells made on the loop go on working, which they would not
-on another one. Since the kernel waits for this cell, no other cell begins meanwhile.
+A magic is called like a function, so the kernel cannot await what it returns. The loop is turned from here instead
+until the cell's task is done: sessions, locks and tasks that earlier cells made on the loop go on working, which they
+would not on another one. Since the kernel waits for this cell, no other cell begins meanwhile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Top-level `await` in a diagnosed cell, in a real kernel: it goes on with what earlier cells made on the kernel's loop."""
+"""Top-level `await` in a diagnosed cell, in a real kernel: what earlier cells made on the kernel's loop goes on."""
 
 from __future__ import annotations
 
