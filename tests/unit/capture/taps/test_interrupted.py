@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from gpu_doctor.capture import patching
+from gpu_doctor.capture.fetch.meter import Meter
 from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps import backward, listening, optimizer
+from gpu_doctor.capture.taps import backward, dataloader, listening, optimizer
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.steps import OTHER
-from tests.support.one_tap import model, on
+from tests.support.one_tap import batches, model, on
 from tests.support.told_loop import phase_now
 
 
@@ -68,4 +69,17 @@ def test_the_first_forward_leaves_no_hook_in_the_model(monkeypatch: pytest.Monke
         with pytest.raises(KeyboardInterrupt):
             net(torch.rand(2, 4))
     assert not any(part._forward_pre_hooks for part in net.modules())
+    assert patching.active() == ()
+
+
+def test_a_fetch_gives_its_collate_function_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, loader = Recorder(), batches(20)
+    before = loader.collate_fn
+    with on(dataloader.tap, recorder):
+        iterator: Any = iter(loader)
+        monkeypatch.setattr(Meter, "ends", Interrupts())
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+        assert iterator._dataset_fetcher.collate_fn is before
+        assert phase_now(recorder) == OTHER
     assert patching.active() == ()
