@@ -122,7 +122,7 @@ def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable
         heard: the modules of this kind by id, to which it is added.
     """
     module = listener.ref()
-    if module is None:
+    if module is None or isinstance(module, torch.jit.ScriptModule):  # whose class has no `forward` of its own
         return
     kind = type(module)
     forward = kind.forward
