@@ -10,6 +10,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain, islice, pairwise, repeat
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -123,4 +124,5 @@ class Turns:
     def pair(self, begin: int, number: int, speedup: float = 1.0) -> PairLog:
         """Pair `number` of a trial that begins with run `begin`: A B, then B A; behind the last run comes the first."""
         one = self.logs[(begin + 2 * number) % len(self.logs)]
-        return PairLog((-one.log if number % 2 else one.log) + math.log(speedup), one.variance)
+        sides = (one.candidate, one.baseline) if number % 2 else (one.baseline, one.candidate)
+        return replace(one, baseline=sides[0], candidate=sides[1] + math.log(speedup), number=number)

@@ -209,9 +209,9 @@ def needs_more(bases: Sequence[Recording], candidates: Sequence[Recording]) -> b
 def goes_on(effect: Effect, made: int) -> bool:
     """Whether another pair of runs is worth its time.
 
-    It is before the pairs of a whole A B B A were judged, while the verdict is open, and while the interval of a gain
-    or loss is too wide for its figure to be told. None is after a failure, a refusal, an interrupt or a Stop. The
-    interval holds however often it is looked at (`compare.ratio`), so that nothing else is asked of it.
+    It is before the pairs of a whole A B B A were judged, and while these give no answer (`Effect.settled`). None is
+    after a failure, a refusal, an interrupt or a Stop. The interval holds however often it is looked at
+    (`compare.ratio`), so that nothing else is asked of it.
 
     Args:
         effect: of the pairs so far.
@@ -221,7 +221,4 @@ def goes_on(effect: Effect, made: int) -> bool:
         return False
     if effect.low is None or effect.high is None or not effect.pairs:
         return made < MOST_UNREAD
-    if effect.pairs < FEWEST_PAIRS or effect.verdict == "inconclusive":
-        return True
-    wide = formatting.is_wide(effect.speedup, effect.low, effect.high)
-    return wide and effect.verdict in ("faster", "slower")
+    return effect.pairs < FEWEST_PAIRS or not effect.settled
