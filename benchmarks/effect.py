@@ -204,14 +204,14 @@ def _recorded(trials: int, sweeps: int, seconds: float) -> None:
         print(f"\nrecorded training loops, {label}, % of {each} trials each\n{HEAD}   pairs  misses %  runs")
         every: list[tuple[Effect, bool]] = []
         for name, turns in loops:
-            found = [replayed(turns, int(begin), speedup) for begin in rng.integers(0, len(turns.logs), each)]
+            found = [replayed(turns, int(begin), speedup) for begin in rng.integers(0, len(turns.runs), each)]
             every += found
-            print(_replay_row(name, found) + f"{len(turns.logs) + 1:6}")
+            print(_replay_row(name, found) + f"{len(turns.runs):6}")
         print(_replay_row("all", every))
     first = again = 0
     for number in range(sweeps):
         turns = loops[number % len(loops)][1]
-        looked, confirmed = swept(turns, int(rng.integers(0, len(turns.logs))), SWEPT)
+        looked, confirmed = swept(turns, int(rng.integers(0, len(turns.runs))), SWEPT)
         first, again = first + looked, again + confirmed
     print(
         f"\n{sweeps} sweeps of {SWEPT} equal settings: one came out faster in {100 * first / sweeps:.1f} %, named the"
