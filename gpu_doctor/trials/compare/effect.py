@@ -253,7 +253,8 @@ def compare(
     used = [number for number in used if min(map(len, pairs[number])) >= FEWEST_ROWS] or used
     measured = {number: pairs[number] for number in used}
     own = [one.losses for one in bases]
-    losses = parity(own, candidates[0].losses)
+    batch = batch_scaling.batch_ratio(bases, candidates)
+    losses = parity(own, candidates[0].losses, same_batch=batch is None)
     compared = outcome not in UNMEASURED
     peaks = [one.peak_bytes for one in candidates if np.isfinite(one.peak_bytes)]
     where = measured_on(bases, candidates)
@@ -277,7 +278,7 @@ def compare(
         written=tuple(dict.fromkeys(path for one in (*bases, *candidates) for path in one.written or ())),
         cold_pairs=sum(whole) - sum(warm) if compared else 0,
         pairs=len(measured) if compared and any(warm) else 0,
-        batch_ratio=batch_scaling.batch_ratio(bases, candidates) if compared else None,
+        batch_ratio=batch if compared else None,
         device=where.device,
         elsewhere=where.told,
     )
