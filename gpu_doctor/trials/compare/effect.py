@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -46,6 +46,9 @@ AS_PASTED, BY_SETTINGS = "as pasted", "by settings"
 BUSY_FROM: Final = 0.10
 """Share of the usable cores from which on others are worth a word: more than a notebook's server, a browser's tab and
 gpu_doctor's own threads use (2 to 5 % on two cores, measured with a kernel that did nothing else)."""
+
+_Pairs: TypeAlias = dict[int, tuple[Measured, Measured]]
+"""Baseline and candidate of each pair, by its number in the trial."""
 
 
 @dataclass(frozen=True)
@@ -248,10 +251,7 @@ def compare(
     pairs = [pair_of(b, c, by_samples) for b, c in zip(bases, candidates, strict=False)]
     whole = [all(side.whole for side in pair) for pair in pairs]
     warm = [fair and full for fair, full in zip(warm_pairs(bases, candidates), whole, strict=True)]
-    used = [number for number, fair in enumerate(warm if any(warm) else whole) if fair]
-    # A run that the end of the trial's seconds cut short has no interval, and would leave the others none.
-    used = [number for number in used if min(map(len, pairs[number])) >= FEWEST_ROWS] or used
-    measured = {number: pairs[number] for number in used}
+    measured = _compared(pairs, warm if any(warm) else whole)
     own = [one.losses for one in bases]
     batch = batch_scaling.batch_ratio(bases, candidates)
     losses = parity(own, candidates[0].losses, same_batch=batch is None)
@@ -305,7 +305,17 @@ def _side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
     return side
 
 
-def _with_speed(effect: Effect, pairs: Mapping[int, tuple[Measured, Measured]], by_samples: bool) -> Effect:
+def _compared(pairs: Sequence[tuple[Measured, Measured]], fair: Sequence[bool]) -> _Pairs:
+    """The fair pairs by their number in the trial.
+
+    A run that the end of the trial's seconds cut short has no interval and would leave the others none, so its pair is
+    left out where there are others.
+    """
+    used = {number: pair for number, pair in enumerate(pairs) if fair[number]}
+    return {number: pair for number, pair in used.items() if min(map(len, pair)) >= FEWEST_ROWS} or used
+
+
+def _with_speed(effect: Effect, pairs: _Pairs, by_samples: bool) -> Effect:
     stretches = [(b.stretch(by_samples), c.stretch(by_samples)) for b, c in pairs.values()]
     result = ratio([PairLog.of(*pair, number) for number, pair in zip(pairs, stretches, strict=True)])
     rates = [
