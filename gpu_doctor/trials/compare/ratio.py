@@ -10,7 +10,7 @@ holds at all numbers of pairs at once. Three things say how far a pair may be of
   inverse of the sum as their weight. The steps of a single pair do not set its weight: that would drop the stalls which
   a candidate removes.
 - How far runs of one side lie apart in this trial. In turns A B B A B ..., the last run of a pair and the first of the
-  next are neighbours of one side; their differences (von Neumann 1941) and those of the pairs estimate the spread
+  next are neighbours of one side; their differences (von Neumann et al. 1941) and those of the pairs give the spread
   together, moderated by a prior (Smyth 2004), since two or three pairs are too few for that.
 
 The documentation (How it works, Statistics) tells what that was found to hold.
