@@ -8,7 +8,6 @@ from gpu_doctor import formatting
 from gpu_doctor.recording import Setup
 from gpu_doctor.report.contract import Budget, PanelState, as_json
 from gpu_doctor.report.labels import LABELS
-from gpu_doctor.report.page_words import WORDS
 from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, controls
 from gpu_doctor.report.panel.forecasts import forecasts
 from gpu_doctor.report.panel_input import BUSY, PanelInput, raised
@@ -26,7 +25,6 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
         PanelState(
             **sections,
             labels=LABELS,
-            words=WORDS,
             status=shown.status,
             busy=shown.status in BUSY,
             message=formatting.clean(shown.message or raised(shown), 600),
@@ -38,7 +36,6 @@ def state(shown: PanelInput, knobs: KnobTable) -> dict[str, Any]:
             no_largest=no_largest(shown.setup) if known else UNKNOWN,
             fixes=shown.fixes,
             before=shown.before,
-            output=shown.output,
         )
     )
     return found

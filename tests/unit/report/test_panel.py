@@ -250,7 +250,7 @@ def test_a_request_is_taken_in_its_form() -> None:
     }
     stop = checked_request({"ask": "stop"}, knobs.KNOBS)
     assert (stop["steps"], stop["seconds"]) == (None, None)  # the case has its own
-    assert checked_request({"ask": "real", "settings": {"pin_memory": True}}, knobs.KNOBS)["settings"] == {
+    assert checked_request({"ask": "trial", "settings": {"pin_memory": True}}, knobs.KNOBS)["settings"] == {
         "pin_memory": True
     }
 
