@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -251,7 +252,7 @@ def compare(
     pairs = [pair_of(b, c, by_samples) for b, c in zip(bases, candidates, strict=False)]
     whole = [all(side.whole for side in pair) for pair in pairs]
     warm = [fair and full for fair, full in zip(warm_pairs(bases, candidates), whole, strict=True)]
-    measured = _compared(pairs, warm if any(warm) else whole)
+    measured = _compared(pairs, warm if any(warm) else whole, _numbers(bases))
     own = [one.losses for one in bases]
     batch = batch_scaling.batch_ratio(bases, candidates)
     losses = parity(own, candidates[0].losses, same_batch=batch is None)
@@ -305,13 +306,22 @@ def _side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
     return side
 
 
-def _compared(pairs: Sequence[tuple[Measured, Measured]], fair: Sequence[bool]) -> _Pairs:
+def _numbers(bases: Sequence[Recording]) -> list[int]:
+    """Of each pair, from 0; between two that ran on different machines two numbers are left out.
+
+    So whose turn it was can still be told from a number, and pairs of different machines are no neighbours.
+    """
+    moved = [0, *(2 * (one.setup.machine != following.setup.machine) for one, following in pairwise(bases))]
+    return [number + sum(moved[: number + 1]) for number in range(len(bases))]
+
+
+def _compared(pairs: Sequence[tuple[Measured, Measured]], fair: Sequence[bool], numbers: Sequence[int]) -> _Pairs:
     """The fair pairs by their number in the trial.
 
     A run that the end of the trial's seconds cut short has no interval and would leave the others none, so its pair is
     left out where there are others.
     """
-    used = {number: pair for number, pair in enumerate(pairs) if fair[number]}
+    used = {number: pair for number, pair, good in zip(numbers, pairs, fair, strict=False) if good}
     return {number: pair for number, pair in used.items() if min(map(len, pair)) >= FEWEST_ROWS} or used
 
 
