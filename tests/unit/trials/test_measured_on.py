@@ -92,7 +92,8 @@ def test_two_machines_have_no_verdict(other: dict[str, Any]) -> None:
 
 def test_pairs_on_nodes_of_another_speed_say_nothing_of_each_others_spread() -> None:
     """Each node gains the same; that the second is half as fast is no spread from run to run."""
-    fast, slow = {"host": "node-7", "cpu": EPYC}, {"host": "node-8", "cpu": EPYC}
+    fast: dict[str, Any] = {"host": "node-7", "cpu": EPYC}
+    slow: dict[str, Any] = {"host": "node-8", "cpu": EPYC}
 
     def width(second: dict[str, Any]) -> float:
         bases = [run(3.0, **fast), run(6.0, **second)]
