@@ -179,10 +179,11 @@ class Effect:
 
     @property
     def verdict_words(self) -> str:
-        """The verdict as it is read; where it is open, the bound that was measured: `at most 1.08x`."""
-        if self.verdict == "inconclusive" and self.high is not None and self.high < FAR and not self.reason:
-            return f"at most {formatting.factor(self.high)}"
-        return self.verdict.replace("-", " ")
+        """The verdict as it is read. Where nothing is proved, the bound that was measured: `at most 1.08x`."""
+        if self.verdict != "inconclusive" or self.high is None or self.reason:
+            return self.verdict.replace("-", " ")
+        bound = f"at most {formatting.factor(self.high)}"
+        return bound if self.high < FAR else f"inconclusive, {bound}"
 
     @property
     def settled(self) -> bool:

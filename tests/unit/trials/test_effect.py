@@ -280,7 +280,8 @@ def test_a_trial_ends_with_a_claim_or_with_a_bound_that_rises_with_its_pairs(
 def test_a_bound_is_said_of_what_is_no_proof_and_of_nothing_else() -> None:
     open_ = Effect({}, {}, 1.04, 1.005, 1.08)
     assert str(open_).endswith(" at most 1.08x")
-    assert dataclasses.replace(open_, high=1.3).verdict_words == "inconclusive"
+    assert dataclasses.replace(open_, high=1.3).verdict_words == "inconclusive, at most 1.30x"
+    assert dataclasses.replace(open_, low=None, high=None).verdict_words == "inconclusive"
     unfair = dataclasses.replace(open_, reason="Because.", pairs=30)
     assert unfair.verdict_words == "inconclusive" and not unfair.settled
 
