@@ -104,10 +104,10 @@ def test_paths_through_links_and_other_folders(untouched: Path) -> None:
         (lambda: Path("..").rmdir(), OSError),
         (lambda: torch.save(1, "none/x.pt"), RuntimeError),
         (lambda: Path("a\0b").write_text("x"), ValueError),
-        (lambda: open(3.5), TypeError),  # noqa: PTH123, SIM115
+        (lambda: Path("x").open(mode="q"), ValueError),  # noqa: SIM115
         (lambda: os.listdir("none"), FileNotFoundError),  # noqa: PTH208
         (lambda: os.scandir("old.txt"), NotADirectoryError),
-        (lambda: os.remove(None), TypeError),  # noqa: PTH107
+        (lambda: os.remove(3.5), TypeError),  # type: ignore[arg-type]  # noqa: PTH107
     ],
 )
 @pytest.mark.parametrize("written", [False, True])
