@@ -30,9 +30,8 @@ def kept_state(case: Runner) -> Beforehand:
     limit = room_bytes()
     if needed > limit:
         return Beforehand((no_room(needed, limit),))
-    kept = f"A trial {KEPT} (a copy of {formatting.size(whole)}), and the files that your cell writes. {NOT_UNDONE}"
-    refused = {f"{name} ({type(value).__name__})" for value, name, _ in walk.closed_to_us}  # which is said of its own
-    lost = (*(one for one in walk.lost if one not in refused), *tensors.lost)
+    kept = f"A trial {KEPT} (a copy of {formatting.size(whole)}). {NOT_UNDONE}"
+    lost = (*walk.lost, *tensors.lost)
     large = (*tensors.large, *arrays.large)
     return Beforehand(
         notes=(kept, *([formatting.sentence(formatting.not_copied(large))] if large else [])),

@@ -32,10 +32,10 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from torch import nn
-
 from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 from gpu_doctor.trials.side_effects.written_files import WrittenFiles
+from torch import nn
+
 from tests.support.written_files_parts import digest
 
 WRITERS: Final[list[Callable[[], Any]]] = []

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_doctor.trials.side_effects.file_states import CONTENT
+from gpu_doctor.trials.side_effects.kept_files import KeptFiles
+from gpu_doctor.trials.side_effects.written_files import WrittenFiles
 
 import gpu_doctor
 from gpu_doctor.capture import RunEnded
@@ -17,9 +20,6 @@ from gpu_doctor.recording import Recording
 from gpu_doctor.trials.rounds import COPIED, MOST_COPIED, Rounds
 from gpu_doctor.trials.run import Result
 from gpu_doctor.trials.side_effects import kept_files
-from gpu_doctor.trials.side_effects.file_states import CONTENT
-from gpu_doctor.trials.side_effects.kept_files import KeptFiles
-from gpu_doctor.trials.side_effects.written_files import WrittenFiles
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from tests.support.recordings import Loop
 from tests.support.written_files_parts import digest, space

@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_doctor.trials.side_effects.held_open import files_behind
+from gpu_doctor.trials.side_effects.kept_files import KeptFiles
+from gpu_doctor.trials.side_effects.written_files import WrittenFiles
 
 import gpu_doctor
 from gpu_doctor.trials.beforehand import beforehand, everything
 from gpu_doctor.trials.kept_state import NOT_UNDONE
 from gpu_doctor.trials.runner import Runner
-from gpu_doctor.trials.side_effects.held_open import files_behind
-from gpu_doctor.trials.side_effects.kept_files import KeptFiles
-from gpu_doctor.trials.side_effects.written_files import WrittenFiles
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 from tests.support.written_files_parts import digest

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gpu_doctor.trials.side_effects.kept_files import KeptFiles
+from gpu_doctor.trials.side_effects.written_files import WrittenFiles
 from torch import nn
 
 import gpu_doctor
 from gpu_doctor.capture import RunEnded
-from gpu_doctor.trials.side_effects.kept_files import KeptFiles
-from gpu_doctor.trials.side_effects.written_files import WrittenFiles
 from tests.support.written_files_parts import digest
 from tests.support.written_files_parts import folder as folder
 
