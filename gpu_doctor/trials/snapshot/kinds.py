@@ -124,6 +124,8 @@ _OUTSIDE: Final = (
     "tqdm",
 )
 """Packages whose objects hold state outside of Python's memory: nobody can take that back."""
+_LIVES_OUTSIDE: Final = (threading.local, SynchronizedBase, ctypes.Array, ctypes._SimpleCData)
+"""What each thread has another of, and numbers that processes share."""
 _RNG: Final = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 TRAINED: Final = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, DataLoader)
 
@@ -152,8 +154,6 @@ def kind_of(cls: type) -> str:
     for kind, base in _BY_BASE:
         if issubclass(cls, base):
             return kind
-    if _of_numbers(cls):
-        return "numbers"
     module = cls.__module__ or ""
     if _is_iterator(cls, module):
         return "iterator"
@@ -181,13 +181,10 @@ _BY_BASE: Final[tuple[tuple[str, type], ...]] = (
     ("bound", type({}.values())),
     ("bound", type({}.items())),
     ("cached", functools._lru_cache_wrapper),
-    ("view", types.MappingProxyType),
     ("weak", weakref.ReferenceType),
     ("instance", weakref.WeakKeyDictionary),
     ("instance", weakref.WeakValueDictionary),
     ("instance", weakref.WeakSet),
-    ("local", threading.local),
-    ("shared", SynchronizedBase),
 )
 _CONTAINERS: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
     ("list", (list,)),
@@ -197,14 +194,6 @@ _CONTAINERS: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
     ("buffer", (bytearray, array.array)),
     ("tuple", (tuple, frozenset)),
 )
-
-
-def _of_numbers(cls: type) -> bool:
-    """Numbers of C, alone or in arrays, such as processes share; pointers are none."""
-    if not issubclass(cls, (ctypes.Array, ctypes._SimpleCData)):
-        return False
-    of: Any = getattr(cls, "_type_", "")
-    return of in tuple("?bBhHiIlLqQfdgcu") if isinstance(of, str) else _of_numbers(of)
 
 
 def _is_iterator(cls: type, module: str) -> bool:
@@ -222,6 +211,8 @@ def _is_iterator(cls: type, module: str) -> bool:
 
 
 def _is_lost(cls: type, module: str) -> bool:
+    if issubclass(cls, _LIVES_OUTSIDE):
+        return True
     if issubclass(cls, (io.IOBase, socket.socket)):
         return module.partition(".")[0] not in ("ipykernel", "IPython", "_pytest", "gpu_doctor")
     if module in _OUTSIDE or module.startswith(tuple(f"{one}." for one in _OUTSIDE)):
