@@ -102,18 +102,9 @@ class Plan(Shown):
         }
 
 
-@dataclass(frozen=True)
-class Behind:
-    """What measuring the code as written left behind; empty where it had been run."""
-
-    written: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-
-    def told(self, effects: Sequence[Effect]) -> tuple[str, ...]:
-        """Sentences on that, and on what the trials left behind."""
-        written = (path for one in effects for path in one.written)
-        left = [clause for one in effects for clause in one.not_restored]
-        return formatting.left_behind((*self.written, *written), (*self.left, *left))
+def left_behind(effects: Sequence[Effect], clauses: Sequence[str] = ()) -> tuple[str, ...]:
+    """Sentences on what trials, and what was measured before them, could not put back."""
+    return formatting.left_behind((*clauses, *(clause for one in effects for clause in one.not_restored)))
 
 
 def _is_faster(effect: Effect) -> bool:
@@ -207,7 +198,7 @@ class Sweep:
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the trials left, what was not told apart from the best, and what changes the training."""
         every = self.effects if self.again is None else (*self.effects, self.again)
-        notes = [*places(every), *Behind().told(every)]
+        notes = [*places(every), *left_behind(every)]
         if self.fastest is not None and self.again is not None and self.found is None:
             notes.append(f"Measured again: {self.again}")
         if self.ties:

@@ -85,8 +85,6 @@ class Effect:
     """`steps/s` where no batch dimension could be read on one side."""
     busy: float | None = None
     """Share of the usable cores that other programs used meanwhile (0..1); None = not measured."""
-    written: tuple[str, ...] = ()
-    """Files that the cell wrote or deleted during the trial, put back since: `runs/x.pt`, `old.pt (deleted)`."""
     not_restored: tuple[str, ...] = ()
     """What the trial could not put back, a clause each: `a trial cannot put back: it (generator)`."""
     predicted_low: float | None = None
@@ -162,7 +160,7 @@ class Effect:
         """What else is to be said of the trial, each without a capital or a full stop."""
         said = [self.way] if self.way else []
         said += [f"measured on {self.device}"] if self.elsewhere else []
-        said += [*([formatting.written(self.written)] if self.written else []), *self.not_restored]
+        said += self.not_restored
         if self.busy is not None and self.busy >= BUSY_FROM:
             said.append(f"measured on a busy machine: other programs used {formatting.share(self.busy)} of the cores")
         if self.cold_pairs and self.reason != ALL_COLD:
@@ -247,7 +245,6 @@ def compare(
         seconds=float(sum(one.duration_s for one in (*bases, *candidates))),
         unit="samples/s" if by_samples else "steps/s",
         busy=others_share((*bases, *candidates)),
-        written=tuple(dict.fromkeys(path for one in (*bases, *candidates) for path in one.written or ())),
         cold_pairs=sum(whole) - sum(warm) if compared else 0,
         pairs=len(measured) if compared and any(warm) else 0,
         batch_ratio=batch_scaling.batch_ratio(bases, candidates) if compared else None,

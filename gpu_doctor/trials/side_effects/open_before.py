@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpu_doctor.trials.said_before import Beforehand
 from gpu_doctor.trials.side_effects.open_files import is_written_map
+from gpu_doctor.trials.side_effects.trackers import reporter_of
 from gpu_doctor.trials.used_names import Coded, Reached
 
 
@@ -14,5 +15,6 @@ def open_before(case: Coded) -> Beforehand:
         if is_written_map(value)
         else f"`{name}` is open. Close it, or open it in this cell."
         for value, name in Reached.of(case).writable
+        if not reporter_of(value)  # an experiment tracker is mute
     ]
     return Beforehand(tuple(dict.fromkeys(said)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import io
+import logging
 import mmap
 import os
 import stat
@@ -27,7 +28,12 @@ DEPTH: Final = 4
 """Steps from an object to its file: a DictWriter's are its dict, its writer, that one's `write`, and the file."""
 MOST: Final = 200
 """Objects that are looked at behind one: a few microseconds for each."""
-_NOT_ENTERED: Final = (type, types.ModuleType, types.FunctionType, types.FrameType, types.CodeType, str, bytes, int)
+_LOGGING: Final = (logging.Logger, logging.Handler)
+"""They are mute in a side."""
+_NOT_ENTERED: Final = (
+    *(type, types.ModuleType, types.FunctionType, types.FrameType, types.CodeType, str, bytes, int),
+    *_LOGGING,
+)
 _CONTAINERS: Final = (list, dict, tuple, set, frozenset)
 _ARCHIVES: Final[dict[tuple[str, str], Callable[[Any], bool]]] = {
     ("zipfile", "ZipFile"): lambda one: one.fp is not None and one.mode != "r",
@@ -71,7 +77,7 @@ def could_be_written(value: Any) -> bool:
             return True
     except Exception:
         return False
-    level, seen = [value], {id(value)}
+    level, seen = [] if issubclass(type(value), _LOGGING) else [value], {id(value)}
     for _ in range(DEPTH):
         level = [one for one in gc.get_referents(*level) if not issubclass(type(one), _NOT_ENTERED)]
         level = list({id(one): one for one in level if id(one) not in seen}.values())
@@ -90,7 +96,9 @@ def _is_entered(one: Any) -> bool:
 
 
 def _is_written(one: Any) -> bool:
-    if not issubclass(type(one), _FILES) or any(one is other for other in (sys.stdout, sys.stderr)):
+    if not issubclass(type(one), _FILES) or any(
+        one is other for other in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    ):
         return False
     try:
         return not one.closed and one.writable() and _is_on_disk(one)
@@ -146,6 +154,7 @@ def _opener(file: Any, path: str | None) -> Callable[[], None]:
     def again() -> None:
         if path is None:
             raise OSError("it was closed and has no name on the disk")
+        vars(raw).pop("__IOBase_closed", None)  # where its flush looks
         raw.__init__(path, mode)
         if buffer is not raw:
             buffer.__init__(raw)

@@ -171,10 +171,9 @@ class Overlay:
 
     def removed(self, key: str, remove: Any) -> None:
         """Removes a file or an empty folder with a function of `os`, or lets that say why not."""
-        there, is_folder = self.files + key, remove is os.rmdir or remove.__name__ == "rmdir"
-        users = self.is_users(key)
+        there, is_folder, users = self.files + key, remove.__name__ == "rmdir", self.is_users(key)
         self.makes(key)
-        if is_folder and self.names(key):
+        if is_folder and Path(self.place(key)).is_dir() and self.names(key):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), key)
         if not users or os.path.lexists(there):
             remove(there)

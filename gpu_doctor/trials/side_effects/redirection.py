@@ -138,6 +138,7 @@ class Redirection:
             self._patches.wrap(pathlib._NormalAccessor, name, lambda one: self._stand_ins.get(id(one), (0, one))[1])  # type: ignore[attr-defined]
         self._patches.wrap(shutil, "_use_fd_functions", lambda one: False)  # a folder's descriptor shows one place only
         self._patches.wrap(tempfile, "_sanitize_params", self._named_by_tempfile)
+        self._defaults_of_tempfile()
         self._patches.wrap(logging.Handler, "handle", self._muted)
         self._patches.wrap(threading.Thread, "start", self._started)
         self._patches.wrap(multiprocessing.process.BaseProcess, "start", self._spawned)
@@ -261,6 +262,15 @@ class Redirection:
             return original(prefix, suffix, dir)
 
         return params
+
+    def _defaults_of_tempfile(self) -> None:
+        """What removes a temporary file has `os.unlink` as the default of an argument."""
+        closer: Any = getattr(tempfile, "_TemporaryFileCloser", None)
+        for function in vars(closer).values() if closer is not None else ():
+            before = getattr(function, "__defaults__", None)
+            if before and any(id(one) in self._stand_ins for one in before):
+                self._patches.hook("tempfile", functools.partial(setattr, function, "__defaults__", before))
+                function.__defaults__ = tuple(self._stand_ins.get(id(one), (0, one))[1] for one in before)
 
     def _muted(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Handlers of logging that were there before are not told what the side logs."""
