@@ -138,7 +138,7 @@ def internal(name: str, namespace: Mapping[str, Any]) -> bool:
 
 
 def kind_of(cls: type) -> str:
-    """How the walk treats instances of `cls`: `skip`, a kind that is kept, or `lost` and `iterator`: cannot be."""
+    """How the walk treats instances of `cls`: `skip`, a kind that is kept, or `unrestorable` and `iterator`: cannot be."""
     if issubclass(cls, types.ModuleType):
         return "module"
     if cls in ATOMS or issubclass(cls, (enum.Enum, np.generic, random.SystemRandom)):
@@ -157,8 +157,8 @@ def kind_of(cls: type) -> str:
     module = cls.__module__ or ""
     if _is_iterator(cls, module):
         return "iterator"
-    if _is_lost(cls, module):
-        return "lost"
+    if _is_unrestorable(cls, module):
+        return "unrestorable"
     if module.startswith("pandas") and cls.__name__ in ("DataFrame", "Series"):
         return "frame"
     walkable = _walkable(cls, module)
@@ -204,13 +204,13 @@ def _is_iterator(cls: type, module: str) -> bool:
     """
     if issubclass(cls, (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, _BaseDataLoaderIter)):
         return True
-    if _is_lost(cls, module) or module.partition(".")[0] in _APART or issubclass(cls, weakref.ProxyTypes):
+    if _is_unrestorable(cls, module) or module.partition(".")[0] in _APART or issubclass(cls, weakref.ProxyTypes):
         return False
     # By the dicts, past what a metaclass answers; a class of the user's may inherit it from one that is none.
     return any("__next__" in vars(one) and not _walkable(one, one.__module__ or "") for one in cls.__mro__)
 
 
-def _is_lost(cls: type, module: str) -> bool:
+def _is_unrestorable(cls: type, module: str) -> bool:
     if issubclass(cls, _LIVES_OUTSIDE):
         return True
     if issubclass(cls, (io.IOBase, socket.socket)):

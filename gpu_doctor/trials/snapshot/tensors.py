@@ -66,7 +66,7 @@ class TensorStore:
         """
         self.uncopied: dict[int, str] = {}
         """ids of what is not copied, with words such as `train (a tensor of 120 MiB)`."""
-        self.lost: list[str] = []
+        self.unrestorable: list[str] = []
         self._entries: list[_Tensor] = []
         self._planned: list[Any] = []
         """Storages, and tensors that are kept one by one."""
@@ -82,7 +82,7 @@ class TensorStore:
                 try:
                     self._plan(tensor, users)
                 except Exception as error:
-                    self.lost.append(f"a {type(tensor).__name__} ({error})")
+                    self.unrestorable.append(f"a {type(tensor).__name__} ({error})")
         for storage, aliases in users.values():
             sparse = sum(map(_size, aliases)) * _SPARSE_USE < storage.nbytes()
             self._planned += aliases if sparse else [storage]

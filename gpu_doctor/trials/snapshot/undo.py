@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import functools
+import operator
 import random
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
@@ -20,7 +21,8 @@ Undo: TypeAlias = "Callable[[], object]"
 
 
 def _same(now: Iterable[Any], saved: Iterable[Any]) -> bool:
-    return all(a is b for a, b in zip(now, saved, strict=True))
+    """Whether two rows of one length hold the same objects."""
+    return all(map(operator.is_, now, saved))
 
 
 def _items_undo(kind: Any, fill: Callable[[Any, Any], None], value: Any) -> Undo:

@@ -67,7 +67,7 @@ class Walk:
         """ids of tensors and arrays that a Dataset holds, with the variable that led there."""
         self.buffers: set[int] = set()
         """ids of modules' buffers."""
-        self.lost: dict[str, None] = {}
+        self.unrestorable: dict[str, None] = {}
         self.opened: dict[int, tuple[Any, str]] = {}
         """Open files and maps that are only read, and what lies in memory, by id, with the variable that led there."""
         self.writable: list[tuple[Any, str]] = []
@@ -117,7 +117,9 @@ class Walk:
             getattr(self, f"_{kind}")(value, name)
 
     def _push(self, values: Iterable[Any], name: str) -> None:
-        self._stack.extend([(value, name) for value in values if type(value) not in ATOMS])
+        values = list(values)
+        if not ATOMS.issuperset(map(type, values)):  # of a million numbers none is gone through one by one
+            self._stack.extend([(value, name) for value in values if type(value) not in ATOMS])
 
     def _list(self, value: Any, name: str) -> None:
         self._push(list.__iter__(value), name)
@@ -204,7 +206,7 @@ class Walk:
     def _frame(self, value: Any, name: str) -> None:
         size = value.memory_usage()
         if (size if isinstance(size, int) else int(size.sum())) > BIG_DATA_BYTES:
-            self.lost[f"{name} (large {type(value).__name__})"] = None
+            self.unrestorable[f"{name} (large {type(value).__name__})"] = None
         else:
             self.kept["frame"].append(value)
 
@@ -224,7 +226,7 @@ class Walk:
     def _weak(self, value: Any, name: str) -> None:
         self._push((value(),), name)
 
-    def _lost(self, value: Any, name: str) -> None:
+    def _unrestorable(self, value: Any, name: str) -> None:
         if any(value is one for one in (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__)):
             return
         if is_open_kind(type(value)):
@@ -233,7 +235,7 @@ class Walk:
             else:
                 self.writable.append((value, name))
             return
-        self.lost[f"{name} ({type(value).__name__})"] = None
+        self.unrestorable[f"{name} ({type(value).__name__})"] = None
 
     def _iterator(self, value: Any, name: str) -> None:
         """Nobody can put back what was drawn: a cell that draws from an earlier iterator is refused (`iterators`)."""

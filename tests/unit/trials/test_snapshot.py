@@ -724,7 +724,7 @@ def test_a_copy_stays_on_its_own_card_where_that_one_has_room(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[device.index if device else 0], 1 << 30))
     store = TensorStore([TensorOnCard(250)], {})
-    assert (store.lost, store.bytes, store.host_bytes) == ([], 1000, on_host)
+    assert (store.unrestorable, store.bytes, store.host_bytes) == ([], 1000, on_host)
 
 
 @pytest.mark.parametrize(("kept", "held"), [(False, 1000), (True, 0)])
