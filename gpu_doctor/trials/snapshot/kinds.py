@@ -138,7 +138,7 @@ def internal(name: str, namespace: Mapping[str, Any]) -> bool:
 
 
 def kind_of(cls: type) -> str:
-    """How the walk treats instances of `cls`: `skip`, a kind that is kept, or `unrestorable` and `iterator`: cannot be."""
+    """How the walk treats instances of `cls`: `skip`, a kind that is kept, or one that cannot be: `unrestorable`."""
     if issubclass(cls, types.ModuleType):
         return "module"
     if cls in ATOMS or issubclass(cls, (enum.Enum, np.generic, random.SystemRandom)):
