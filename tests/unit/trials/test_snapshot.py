@@ -483,6 +483,18 @@ def test_big_data_of_a_dataset_is_watched_not_copied(monkeypatch: pytest.MonkeyP
         assert "changed in place" in snapshot.restore()[0], "a view of it that is copied does not hide the change"
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8, torch.float64, torch.complex128])
+def test_a_change_of_big_data_that_autograd_does_not_count_is_seen(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
+    rows = torch.ones(4000, dtype=dtype)
+    snapshot = Snapshot.take({"train": TensorDataset(rows)})
+    assert snapshot.changed_data() == []
+    rows.data[2000:2100] *= 2  # `.data` has a count of its own
+    assert len(snapshot.changed_data()) == 1 and len(snapshot.restore()) == 1
+
+
 def test_a_tensor_that_torch_does_not_let_go_of_is_named_once() -> None:
     view = torch.zeros(4)[:2]
     snapshot = Snapshot.take({"view": view})
