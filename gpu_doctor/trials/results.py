@@ -80,8 +80,8 @@ class Plan(Shown):
     """The measured gains in the order in which they were kept, after the code as written (1.0) and before the last
     trial, the only one whose figure is verified."""
     notes: tuple[str, ...] = ()
-    """Sentences on how the treatment ended: what could not be verified, what was left untried, what the trials did to
-    files, and what they could not put back."""
+    """Sentences on how the treatment ended: what could not be verified, what was left untried, and what the
+    trials could not put back."""
     verified: str = ""
     """`as pasted`: the last trial ran the cell's text with the settings written in, as `fix` has it. `by settings`: it
     turned knobs. Empty where nothing was kept, or the treatment ended before that trial."""
@@ -247,7 +247,7 @@ class Largest:
     peaks: tuple[tuple[int, float], ...] = ()
     """Batch size and peak bytes of each size that ran, the one as written among them, rising."""
     notes: tuple[str, ...] = ()
-    """Sentences on what the trials left: files that they wrote, what could not be put back."""
+    """Sentences on what the trials could not put back."""
 
     def __str__(self) -> str:
         return " ".join([self.sentence, *(formatting.clean(one) for one in self.notes)])

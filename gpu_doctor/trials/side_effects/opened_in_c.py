@@ -9,8 +9,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+from gpu_doctor import formatting
 
 READ: Final = "read"
 """It is only read."""
@@ -103,6 +106,22 @@ def _hdf5_made(named: dict[str, Any], args: tuple[Any, ...]) -> Use:
 
 def _by_mode(named: dict[str, Any], args: tuple[Any, ...]) -> Use:
     return use_of(named.get("mode", args[1] if len(args) > 1 else "r"))
+
+
+def without_attaching(database: Any, refuse: Callable[[str], None]) -> Any:
+    """A connection to SQLite that opens no further files by SQL, whose paths nothing could lead elsewhere."""
+    import sqlite3
+
+    def allows(action: int, name: str | None, *_: Any) -> int:
+        if action != sqlite3.SQLITE_ATTACH or name in ("", None, ":memory:"):
+            return sqlite3.SQLITE_OK
+        with suppress(BaseException):  # SQLite would swallow it; the side is refused when it has ended
+            refuse(f"Your cell opens {formatting.clean(name, 120)} by SQL, which a trial cannot lead to another file.")
+        return sqlite3.SQLITE_DENY
+
+    if isinstance(database, sqlite3.Connection):
+        database.set_authorizer(allows)
+    return database
 
 
 def use_of(mode: Any) -> Use:

@@ -330,7 +330,8 @@ def _joined(root: str, target: Callable[..., Any]) -> Callable[..., Any]:
 def _opening(opener: opened_in_c.Opener, original: Callable[..., Any], side: Redirection) -> Callable[..., Any]:
     def call(*args: Any, **named: Any) -> Any:
         args, named = opener.led(args, named, side.led)
-        return original(*args, **named)
+        given = original(*args, **named)
+        return opened_in_c.without_attaching(given, side.refuse) if opener.module == "sqlite3" else given
 
     return call
 

@@ -23,7 +23,7 @@ def made() -> str | None:
         return None
 
 
-def remove_left_behind() -> None:
+def remove_scratch_folders() -> None:
     """Removes the folders of processes of this machine that have ended, as a kernel that was killed leaves its own."""
     try:
         those = list(Path(tempfile.gettempdir()).glob(_NAME.format(host=_host(), pid="*") + "*"))

@@ -262,7 +262,7 @@ def test_what_a_killed_kernel_left_is_removed_and_that_of_a_living_one_stays() -
     (left / "files").mkdir(parents=True)
     living.mkdir()
     try:
-        scratch.remove_left_behind()
+        scratch.remove_scratch_folders()
         assert not left.exists() and living.exists() and Path(ours).exists()
     finally:
         shutil.rmtree(ours)
@@ -336,6 +336,15 @@ def test_databases_arrays_and_checkpoints(folder: Path) -> None:
         torch.from_file("shared.bin", shared=True, size=4).fill_(1.0)
         assert Path("shared.bin").stat().st_size == 16
     assert digest(folder) == before
+
+
+@pytest.mark.parametrize("sql", ["attach 'b.db' as b", "vacuum into 'b.db'"])
+def test_a_database_that_sql_names_refuses(untouched: Path, sql: str) -> None:
+    cell = (
+        f"import sqlite3; c = sqlite3.connect('a.db'); c.execute('create table t (v)'); c.commit(); c.execute({sql!r})"
+    )
+    effect = gpu_doctor.case(cell, {}).trial({"threads": 1}, steps=2, seconds=2)
+    assert effect.outcome == "refused" and "b.db" in effect.reason
 
 
 def test_guests(untouched: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import hashlib
 import importlib
@@ -657,6 +658,15 @@ def test_a_part_of_a_package_that_a_cell_imports_is_still_found_in_it(
         run("import my_own_package.layers\nmy_own_package.width += my_own_package.layers.width", space)
         assert snapshot.restore() == ()
         assert space["my_own_package"].width == 3
+
+
+def test_what_lives_outside_is_named(tmp_path: Path) -> None:
+    import queue
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        space: dict[str, Any] = {"db": db, "waiting": queue.Queue(), "errors": [sqlite3.Error()]}
+        assert set(Snapshot.take(space).unrestorable) == {"waiting (Queue)"}  # the database refuses where it is used
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # pandas: deprecated, and still what cells do

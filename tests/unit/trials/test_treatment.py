@@ -206,7 +206,8 @@ def test_a_gain_under_three_percent_or_in_doubt_is_not_kept() -> None:
 def test_a_loss_that_breaks_is_no_cure() -> None:
     class Breaks(Scripted):
         def trial(self, settings: Settings, **given: Any) -> Effect:
-            return dataclasses.replace(super().trial(settings, **given), loss_drift=float("inf"))
+            found = super().trial(settings, **given)
+            return dataclasses.replace(found, loss_drift=float("inf"), loss_verdict="not-finite", loss_first_step=1)
 
     assert Breaks(SLOW_SERVER, lambda settings, against: (2.0, "faster")).treat(steps=50).settings == {}
 
