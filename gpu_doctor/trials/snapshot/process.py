@@ -78,7 +78,7 @@ SWITCHES: Final = (
         numeric=True,
     ),
     Switch("torch's anomaly detection", _anomalies, lambda both: torch.autograd.set_detect_anomaly(*both)),
-    Switch("torch's precision of float32 (TF32)", precisions, put_back, numeric=True),
+    Switch("torch's matmul precision", precisions, put_back, numeric=True),
     Switch("cuDNN's choice of algorithms", _cudnn, _set_cudnn, numeric=True),
     Switch("torch's threads", torch.get_num_threads, torch.set_num_threads),
     Switch("the working folder", working_folder, lambda folder: None if folder is None else os.chdir(folder)),
@@ -103,8 +103,13 @@ def number_formats() -> tuple[Switch, ...]:
     return tuple(one for one in SWITCHES if one.numeric)
 
 
-def process_undos() -> list[tuple[str, Undo]]:
-    """What puts back the random number generators and switches, each with what a person calls it."""
+def process_undos(reporting: bool = False) -> list[tuple[str, Undo]]:
+    """What puts back the random number generators and switches, each with what a person calls it.
+
+    Args:
+        reporting: stands for nothing any more.
+    """
+    del reporting
     return [
         *((one.label, one.undo()) for one in SWITCHES),
         *((one.label, functools.partial(one.write, one.read())) for one in _RANDOM),

@@ -36,7 +36,7 @@ CELLS: dict[str, tuple[str, Callable[[], Any]]] = {
         torch.is_deterministic_algorithms_warn_only_enabled,
     ),
     "torch's anomaly detection": ("torch.autograd.set_detect_anomaly(True)", torch.is_anomaly_enabled),
-    "torch's precision of float32 (TF32)": (
+    "torch's matmul precision": (
         "torch.set_float32_matmul_precision('medium'); torch.backends.cudnn.allow_tf32 = False",
         lambda: (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32),
     ),
