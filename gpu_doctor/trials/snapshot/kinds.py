@@ -28,7 +28,6 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor.capture.frameworks import FRAMEWORKS
 from gpu_doctor.trials.side_effects.tracker_table import PACKAGES as TRACKING
 from gpu_doctor.trials.snapshot.parts import dict_of, is_users
 
@@ -40,33 +39,9 @@ ATOMS: Final = frozenset(
     | {pathlib.PosixPath, pathlib.WindowsPath}
 )
 _IPYTHON_NAMES: Final = re.compile(r"(In|Out|get_ipython|exit|quit|_|__|___|_i|_ii|_iii|_[iod]h|_i?\d+|_exit_code)$")
-_LIBRARIES: Final = frozenset(
-    (
-        "torch",
-        "torchvision",
-        "torchaudio",
-        "torchmetrics",
-        "torch_geometric",
-        *(name for one in FRAMEWORKS if one.keeps_state for name in one.packages),
-        "timm",
-        "peft",
-        "diffusers",
-        "ema_pytorch",
-        "torch_ema",
-        "monai",
-        "kornia",
-        "gpytorch",
-        "segmentation_models_pytorch",
-        "gym",
-        "gymnasium",
-        "sklearn",
-        "collections",
-        "argparse",
-        "types",
-    )
-)
-"""Packages whose instances are walked like the user's own: their state belongs to the training. Others that work with
-torch are known by its name in them, see `_works_with_torch`."""
+_WALKED: Final = frozenset(("argparse", "collections", "gym", "gymnasium", "sklearn", "types"))
+"""Packages that do not know torch and whose instances are walked like the user's own: settings, a game's spaces, what
+estimators are made of."""
 _APART: Final = frozenset(
     (
         *("torch", "gpu_doctor", "ray", "triton", "IPython", "ipykernel", "ipywidgets", "traitlets"),
@@ -90,38 +65,12 @@ _MACHINERY: Final = (
     "torch.storage",
     "torch.utils.hooks",
 )
-_OPEN: Final = (
-    "sqlite3",
-    "h5py",
-    "lmdb",
-    "mmap",
-    "shelve",
-    "dbm",
-    "_dbm",
-    "_gdbm",
-    "torch.utils.tensorboard",
-    "tensorboardX",
-)
-"""Modules whose instances have files open."""
+_OPEN: Final = ("sqlite3", "h5py", "lmdb", "mmap", "shelve", "dbm", "_dbm", "_gdbm")
+"""Packages whose instances have files open."""
 _OUTSIDE: Final = (
-    "sqlite3",
-    "h5py",
-    "lmdb",
-    "queue",
-    "_queue",
-    "multiprocessing.queues",
-    "multiprocessing.managers",
-    "mmap",
-    "shelve",
-    "dbm",
-    "_dbm",
-    "_gdbm",
-    "gym.envs",
-    "gym.wrappers",
-    "gymnasium.envs",
-    "gymnasium.wrappers",
-    "subprocess",
-    "tqdm",
+    *_OPEN,
+    *("queue", "_queue", "multiprocessing.queues", "multiprocessing.managers", "subprocess", "tqdm"),
+    *("gym.envs", "gym.wrappers", "gymnasium.envs", "gymnasium.wrappers"),
 )
 """Packages whose objects hold state outside of Python's memory: nobody can take that back."""
 _LIVES_OUTSIDE: Final = (threading.local, SynchronizedBase, ctypes.Array, ctypes._SimpleCData)
@@ -215,26 +164,26 @@ def _is_unrestorable(cls: type, module: str) -> bool:
         return True
     if issubclass(cls, (io.IOBase, socket.socket)):
         return module.partition(".")[0] not in ("ipykernel", "IPython", "_pytest", "gpu_doctor")
-    if module in _OUTSIDE or module.startswith(tuple(f"{one}." for one in _OUTSIDE)):
-        return not issubclass(cls, (BaseException, torch.Tensor))
-    return False
+    return _is_in(module, _OUTSIDE) and not issubclass(cls, (BaseException, torch.Tensor))
 
 
 def is_open_kind(cls: type) -> bool:
     """True for what has a file or a database open, or a map of one; sockets and queues have none."""
-    if issubclass(cls, io.IOBase):
-        return True
-    module = cls.__module__ or ""
-    return module in _OPEN or module.startswith(tuple(f"{one}." for one in _OPEN))
+    return issubclass(cls, io.IOBase) or _is_in(cls.__module__ or "", _OPEN)
+
+
+def _is_in(module: str, packages: tuple[str, ...]) -> bool:
+    """Whether a module is one of some packages, or within one of them."""
+    return module in packages or module.startswith(tuple(f"{one}." for one in packages))
 
 
 def _walkable(cls: type, module: str) -> bool:
     if issubclass(cls, (torch.nn.Module, torch.optim.Optimizer, DataLoader)):
         return True
     package = module.partition(".")[0]
-    if package in _LIBRARIES:
+    if package == "torch":
         return "amp" in module or not module.startswith(_MACHINERY)
-    if is_users(module):
+    if package in _WALKED or is_users(module):
         return True
     return package not in _APART and (_estimates(cls) or _works_with_torch(package, len(sys.modules)))
 
