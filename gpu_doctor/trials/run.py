@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from inspect import unwrap
@@ -51,6 +51,7 @@ def run(
     namespace: dict[str, Any],
     *,
     settings: Settings | None = None,
+    reasons: Mapping[str, str] | None = None,
     found: Setup | None = None,
     met: Sequence[weakref.ref[Any]] = (),
     borrowed: KeptFiles | None = None,
@@ -63,6 +64,7 @@ def run(
         recorder: a fresh one, with its budget in steps.
         namespace: where the code runs.
         settings: knob values; empty = as written.
+        reasons: of the settings that the executed text does not have, with why; None = it has none of them.
         found: the setup that an earlier run found, for knobs that must know what to turn,
         met: and the objects that it used.
         borrowed: a trial's side, whose files are kept here, and listed: workers of an earlier run are left alone and
@@ -76,7 +78,7 @@ def run(
         Busy: if a run is already being recorded in this process.
     """
     guard, interrupts = StepGuard(), Interrupts()
-    scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source, met=met)
+    scope = TrialScope(namespace=namespace, setup=found or Setup(), met=met, reasons=reasons)
     files = WrittenFiles(borrowed, namespace) if borrowed is not None else None
     stretch = Stretch(recorder) if borrowed is not None else None
 

@@ -157,25 +157,25 @@ def test_refused_without_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler.unsupported.cache_clear()
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert "C++ compiler" in KNOB.refusal(True, SEEN)
+    assert "C++ compiler" in KNOB.reason(True, SEEN)
     compiler.unsupported.cache_clear()
     monkeypatch.setattr(compiler, "find_spec", lambda name: None)
-    assert "Triton" in KNOB.refusal(True, dataclasses.replace(SEEN, device="cuda:0"))
+    assert "Triton" in KNOB.reason(True, dataclasses.replace(SEEN, device="cuda:0"))
     compiler.unsupported.cache_clear()
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
     monkeypatch.setattr(sys, "version_info", (3, 13, 1))
-    assert "needs torch 2.6" in KNOB.refusal(True, SEEN)
+    assert "needs torch 2.6" in KNOB.reason(True, SEEN)
     compiler.unsupported.cache_clear()
-    assert "not on mps" in KNOB.refusal(True, dataclasses.replace(SEEN, device="mps"))
+    assert "not on mps" in KNOB.reason(True, dataclasses.replace(SEEN, device="mps"))
 
 
 def test_refusals_found_and_code() -> None:
     assert KNOB.found(SEEN) is False and KNOB.found(Setup()) is None
     own = dataclasses.replace(SEEN, model=ModelFacts(compiled=True))
-    assert KNOB.found(own) is True and "itself" in KNOB.refusal(False, own) and KNOB.refusal(True, own) == ""
+    assert KNOB.found(own) is True and "itself" in KNOB.reason(False, own) and KNOB.reason(True, own) == ""
     wrapped = dataclasses.replace(SEEN, model=ModelFacts(wrapper="DistributedDataParallel"))
-    assert "by hand before" in KNOB.refusal(True, wrapped)
-    assert "No torch optimizer" in KNOB.refusal(True, Setup(torch_version="2"))
+    assert "by hand before" in KNOB.reason(True, wrapped)
+    assert "No torch optimizer" in KNOB.reason(True, Setup(torch_version="2"))
     assert "seconds to minutes" in KNOB.choices(SEEN)[1].label
     assert KNOB.code(True, SEEN).startswith("model.compile()")
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpu_doctor.trials.pasted import Pasted
 
 from gpu_doctor.recording import Fetch, Recording, Settings, SettingValue
 from gpu_doctor.recording import Steps as StepRows
 from gpu_doctor.recording.setup import OptimizerFacts
 from gpu_doctor.trials.case import Case
-from gpu_doctor.trials.pasted import Pasted
 from gpu_doctor.trials.run import Result
 from tests.support.recordings import KEY, Loop
 

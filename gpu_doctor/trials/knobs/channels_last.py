@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-from contextlib import AbstractContextManager
 from typing import Final
 
 from gpu_doctor.cell import Edit, Edits
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.framework_fix import handed_model
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.knob import NO_MODEL, TrialScope
+from gpu_doctor.trials.knobs.knob import NO_MODEL
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
 
 WRAPPERS: Final = ("FullyShardedDataParallel", "DistributedDataParallel")
@@ -33,6 +32,7 @@ class ChannelsLast(OnOffKnob):
     changes = (
         "Sums are added up in another order, so the last digits of the losses differ; dropout may draw another mask."
     )
+    lines_only = True
     written_late = 2
 
     def found(self, setup: Setup) -> bool | None:
@@ -42,8 +42,10 @@ class ChannelsLast(OnOffKnob):
             return None
         return 0 < model.channels_last == model.convolutions
 
-    def why_not(self, value: SettingValue, setup: Setup) -> str:
+    def reason(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
+        if setup == Setup():
+            return ""
         if not setup.optimizers:
             return NO_MODEL
         if not value:
@@ -55,19 +57,13 @@ class ChannelsLast(OnOffKnob):
         wrapper = setup.model.wrapper if setup.model is not None else ""
         return flat(wrapper)
 
-    def left(self, value: SettingValue, setup: Setup) -> bool:
+    def is_noop(self, value: SettingValue, setup: Setup) -> bool:
         """See `Knob`."""
-        return not value or super().left(value, setup)
+        return not value or super().is_noop(value, setup)
 
     def draws_anew(self, setup: Setup) -> bool:
         """See `Knob`: dropout draws another mask."""
         return any("Dropout" in one for one in setup.layers)
-
-    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        """See `Knob`."""
-        from gpu_doctor.trials.knobs.layouts import channels_last
-
-        return channels_last(scope, flat)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""

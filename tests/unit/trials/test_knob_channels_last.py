@@ -127,13 +127,13 @@ def test_a_model_without_convolutions() -> None:
 
 
 def test_refusals_found_and_code() -> None:
-    assert KNOB.refusal(True, SEEN) == "" and KNOB.found(SEEN) is False
-    assert "no 2D convolutions" in KNOB.refusal(True, Setup(optimizers=("SGD",), layers={"Linear": 3}))
-    assert "No torch optimizer" in KNOB.refusal(True, Setup(torch_version="2"))
+    assert KNOB.reason(True, SEEN) == "" and KNOB.found(SEEN) is False
+    assert "no 2D convolutions" in KNOB.reason(True, Setup(optimizers=("SGD",), layers={"Linear": 3}))
+    assert "No torch optimizer" in KNOB.reason(True, Setup(torch_version="2"))
     own = dataclasses.replace(SEEN, model=ModelFacts(convolutions=2, channels_last=2))
-    assert KNOB.found(own) is True and "change it there" in KNOB.refusal(False, own)
+    assert KNOB.found(own) is True and "change it there" in KNOB.reason(False, own)
     parallel = dataclasses.replace(SEEN, model=ModelFacts(convolutions=2, wrapper="DistributedDataParallel"))
-    assert "before the model is wrapped" in KNOB.refusal(True, parallel)
+    assert "before the model is wrapped" in KNOB.reason(True, parallel)
     assert [one.value for one in KNOB.choices(SEEN)] == [False, True]
     for value in (True, False):
         compile(KNOB.code(value, SEEN), "<code>", "exec")

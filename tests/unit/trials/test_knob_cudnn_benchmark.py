@@ -19,10 +19,10 @@ RESNET = Setup(device="cuda:0", layers={"Conv2d": 53, "Linear": 1}, flags={"cudn
 
 def test_found_and_refused() -> None:
     assert KNOB.found(RESNET) is False and KNOB.found(Setup()) is None
-    assert KNOB.refusal(True, RESNET) == ""
-    assert "no convolutions" in KNOB.refusal(True, dataclasses.replace(RESNET, layers={"Linear": 3}))
-    assert "does not train on a CUDA device" in KNOB.refusal(True, dataclasses.replace(RESNET, device="cpu"))
-    assert KNOB.refusal(False, dataclasses.replace(RESNET, device="cpu")) == ""
+    assert KNOB.reason(True, RESNET) == ""
+    assert "no convolutions" in KNOB.reason(True, dataclasses.replace(RESNET, layers={"Linear": 3}))
+    assert "does not train on a CUDA device" in KNOB.reason(True, dataclasses.replace(RESNET, device="cpu"))
+    assert KNOB.reason(False, dataclasses.replace(RESNET, device="cpu")) == ""
     assert [one.value for one in KNOB.choices(RESNET)] == [False, True]
 
 

@@ -133,10 +133,10 @@ def test_what_cannot_be_fused_is_left_and_said() -> None:
 
 def test_refused_with_the_optimizers_name() -> None:
     rms = Setup(optimizers=("RMSprop",), optimizer_facts=(OptimizerFacts("RMSprop", 4, 100),))
-    assert "no fused update for RMSprop on cpu" in KNOB.refusal(True, rms)
-    assert "RMSprop" in KNOB.refusal(True, dataclasses.replace(rms, optimizer_facts=None))
-    assert "No torch optimizer" in KNOB.refusal(True, Setup(torch_version="2"))
-    assert KNOB.refusal(True, SEEN) == "" and KNOB.refusal(False, SEEN) == ""
+    assert "no fused update for RMSprop on cpu" in KNOB.reason(True, rms)
+    assert "RMSprop" in KNOB.reason(True, dataclasses.replace(rms, optimizer_facts=None))
+    assert "No torch optimizer" in KNOB.reason(True, Setup(torch_version="2"))
+    assert KNOB.reason(True, SEEN) == "" and KNOB.reason(False, SEEN) == ""
     assert KNOB.found(SEEN) is False and KNOB.found(Setup()) is None
     fused = dataclasses.replace(SEEN, optimizer_facts=(OptimizerFacts("Adam", 4, 100, fused=True, can_fuse=True),))
     assert KNOB.found(fused) is True

@@ -39,12 +39,12 @@ def test_found_and_choices() -> None:
 
 def test_refused_where_there_is_none() -> None:
     t4 = dataclasses.replace(A100, devices=(DeviceSetup(0, "Tesla T4", capability=(7, 5)),))
-    refused = KNOB.refusal(True, t4)
+    refused = KNOB.reason(True, t4)
     assert refused.startswith("Tesla T4 (compute capability 7.5) has no TF32") and "8.0 or more" in refused
-    assert "trains on the CPU" in KNOB.refusal(True, Setup(torch_version="2", flags=A100.flags))
-    assert "on mps" in KNOB.refusal(True, dataclasses.replace(A100, device="mps"))
-    assert "bfloat16" in KNOB.refusal(True, dataclasses.replace(A100, dtype="bfloat16"))
-    assert KNOB.refusal(False, t4) == ""
+    assert "trains on the CPU" in KNOB.reason(True, Setup(torch_version="2", flags=A100.flags))
+    assert "on mps" in KNOB.reason(True, dataclasses.replace(A100, device="mps"))
+    assert "bfloat16" in KNOB.reason(True, dataclasses.replace(A100, dtype="bfloat16"))
+    assert KNOB.reason(False, t4) == ""
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -22,7 +22,7 @@ def test_choices_hold_what_was_found() -> None:
     setup = Setup(torch_threads=3, usable_cores=4.0)
     assert KNOB.found(setup) == 3
     assert [choice.value for choice in KNOB.choices(setup)] == [1, 2, 3, 4]
-    assert "at least 1" in KNOB.refusal(0, setup)
+    assert "at least 1" in KNOB.reason(0, setup)
     assert KNOB.code(2, setup) == "torch.set_num_threads(2)"
 
 
