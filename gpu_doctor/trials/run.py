@@ -242,4 +242,6 @@ def reason_of(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     if len(lines) > 1 and lines[0].startswith("Caught ") and "worker process" in lines[0]:
         return f"{lines[-1]} (in a DataLoader worker)"  # torch puts the worker's traceback before its error
+    if len(lines) > 1 and lines[0].endswith(":"):  # torch.compile names its backend first: the next line says it
+        lines[0] += f" {lines[1].strip()}"
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -139,6 +139,7 @@ class Runner:
             max_s: the budget in seconds, which of a trial's side begin when it is warm (see `SideBudget`).
         """
         borrowed, self._entered = role != "run", len(cell_code.entered(self.namespace))
+        self._written = self._written if borrowed else None  # an earlier cell may have been run again since
         own_function = role == "run" and callable(self.made_of)  # which keeps its name: nothing puts that back
         written = not_written(settings, NO_TEXT, "") if own_function else self.written(settings)
         before = {} if borrowed else {name: id(one) for name, one in self.namespace.items()}
@@ -186,7 +187,7 @@ class Runner:
     def requested(self) -> Iterator[None]:
         """Around what a person asks for: a Stop of before is forgotten, one of a treatment holds for all its trials."""
         if not self._requests:
-            self.stopped = False
+            self.stopped, self._written = False, None
         self._requests += 1
         try:
             yield
@@ -287,7 +288,7 @@ class Runner:
         try:
             made = cell_code.written_into(source, self.namespace, found, settings, self._entered)
             if made.text == source:
-                return not_written(made.turned, "", self.source) if callable(self.made_of) else made
+                return replace(made, text=self.source)
             self._of(made.text)
         except Exception as error:  # a text that defeats us is no reason to lose a trial
             said = f"The change could not be written into the cells ({type(error).__name__})."

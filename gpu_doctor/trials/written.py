@@ -7,6 +7,7 @@ turned while the cell runs, where they can be.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +16,7 @@ from gpu_doctor.cell import CellSource, Edit, Edits
 from gpu_doctor.cell.loop import names_in
 from gpu_doctor.cell.switches import at_top
 from gpu_doctor.cell.syntax import FUNCTIONS, Function
-from gpu_doctor.recording import Settings, SettingValue
+from gpu_doctor.recording import Settings
 from gpu_doctor.trials.fix import SAME_PLACE, edits_of, reads
 from gpu_doctor.trials.knobs.draft import Draft
 
@@ -31,10 +32,8 @@ class Written:
 
     text: str
     """The cell with the settings written in; its own text where none is."""
-    turned: dict[str, SettingValue] = field(default_factory=dict)
-    """Settings that are not in the text: their knobs are turned while it runs."""
     reasons: dict[str, str] = field(default_factory=dict)
-    """For each of them why it is not in the text, a sentence."""
+    """The knobs of settings that are not in the text, and are turned while it runs; for each why, a sentence."""
 
 
 def written(draft: Draft, source: str, settings: Settings) -> Written:
@@ -60,12 +59,12 @@ def written(draft: Draft, source: str, settings: Settings) -> Written:
     text = _with(cells[-1], kept) if reads(kept) else ""
     if CellSource(text).tree is None or not text:
         return not_written(settings, SAME_PLACE, source)
-    return Written(text, {name: settings[name] for name in settings if name in reasons}, reasons)
+    return Written(text, reasons)
 
 
 def not_written(settings: Settings, reason: str, source: str) -> Written:
     """Settings of which none is written into a text, for one reason."""
-    return Written(source, dict(settings), dict.fromkeys(settings, reason))
+    return Written(source, dict.fromkeys(settings, reason))
 
 
 def _with(cell: CellSource, edits: Edits) -> str:
