@@ -50,7 +50,7 @@ def test_the_changed_loop_trains_and_is_what_is_pasted(name: str, amp: str, wher
     finally:
         look.remove()
     assert dtypes and set(dtypes) == {torch.bfloat16 if amp == "bf16" else torch.float16}
-    for parameter in namespace.get("net", namespace.get("gen")).parameters():
+    for parameter in (namespace["net"] if "net" in namespace else namespace["gen"]).parameters():
         assert parameter.dtype == torch.float32 and bool(torch.isfinite(parameter).all())
 
 

@@ -154,7 +154,7 @@ def turned(settings: Settings, scope: TrialScope) -> Iterator[None]:
         raise Refused(said)
     with ExitStack() as stack:
         for name, knob in KNOBS.items():
-            asked = knob.lines_only or scope.reasons is None or name in scope.reasons
+            asked = knob.lines_only or knob.is_switch or scope.reasons is None or name in scope.reasons
             if name in settings and asked and not knob.is_noop(settings[name], scope.setup):
                 stack.enter_context(knob.turned(settings[name], scope))
         yield

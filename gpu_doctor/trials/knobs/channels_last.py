@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from gpu_doctor.cell import Edit, Edits
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.framework_fix import handed_model
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.knob import NO_MODEL
+from gpu_doctor.trials.knobs.knob import NO_MODEL, TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
 
 WRAPPERS: Final = ("FullyShardedDataParallel", "DistributedDataParallel")
@@ -64,6 +66,22 @@ class ChannelsLast(OnOffKnob):
     def draws_anew(self, setup: Setup) -> bool:
         """See `Knob`: dropout draws another mask."""
         return any("Dropout" in one for one in setup.layers)
+
+    @contextmanager
+    def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
+        """See `Knob`: the weights that names lead to are stored as they were; a trial puts back all others too."""
+        import torch
+
+        from gpu_doctor.capture.describe import named
+
+        modules = named(scope.namespace, torch.nn.Module)
+        held = [one for module in modules for one in (*module.parameters(), *module.buffers())]
+        first = [one for one in held if not torch.nn.parameter.is_lazy(one) and one.is_contiguous()]
+        try:
+            yield
+        finally:
+            for one in first:
+                one.data = one.data.contiguous()
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""

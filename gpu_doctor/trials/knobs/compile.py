@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
@@ -29,6 +30,10 @@ WARM_UP: Final = (
     "compile=True: the first steps (and each new shape) compile, which takes seconds to minutes and counts as warm-up; "
     "compiled code draws its random numbers (dropout) in another order."
 )
+
+_COMPILED: Final = ("_compiled_call_impl", "forward")
+"""Attributes of a module that the lines of the knob set."""
+NOTHING: Final = "compile=True compiled nothing: no graph was made."
 
 
 class Compile(OnOffKnob):
@@ -76,10 +81,19 @@ class Compile(OnOffKnob):
         Compiled code reads helpers that the compiler keeps among the globals of the user's functions. A trial puts
         those globals back, so code that outlived it would look for helpers that are gone.
         """
+        from gpu_doctor.capture.describe import named
+
+        modules = named(scope.namespace, import_module("torch").nn.Module)
+        kept = [(vars(one), {name: vars(one)[name] for name in _COMPILED if name in vars(one)}) for one in modules]
+        before = _graphs()
         try:
             yield
         finally:
-            scope.notes.append(WARM_UP)
+            scope.notes.append(WARM_UP if _graphs() > before else NOTHING)
+            for attributes, own in kept:
+                for name in _COMPILED:
+                    attributes.pop(name, None)
+                attributes.update(own)
             if (dynamo := sys.modules.get("torch._dynamo")) is not None:
                 dynamo.reset()
 
@@ -93,15 +107,22 @@ class Compile(OnOffKnob):
         """See `Knob`."""
         if not settings[self.name]:
             raise draft.no_line(self.name, settings[self.name])
-        handed = handed_model(draft.cells)
+        handed, (torch, edits) = handed_model(draft.cells), draft.torch()
         if handed is None:
-            return draft.loop.compiled()
-        (cell, node), (torch, edits) = handed, draft.torch()
+            lines = draft.loop.compiled(torch)
+            return [*edits, *lines] if any(f"{torch}." in edit.text for _, edit in lines) else lines
+        cell, node = handed
         begin, end = cell.begin(node), cell.end(node)
         return [*edits, (cell, Edit(begin, begin, f"{torch}.compile(")), (cell, Edit(end, end, ")"))]
 
 
 KNOB = Compile()
+
+
+def _graphs() -> int:
+    """How many graphs torch.compile has made in this process."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return int(counters["stats"]["unique_graphs"]) if "stats" in counters else 0
 
 
 @functools.lru_cache(maxsize=8)

@@ -24,6 +24,7 @@ class CudnnBenchmark(OnOffKnob):
     name = "cudnn_benchmark"
     label = "cuDNN benchmark"
     changes = "Sums are added up in another order, so the last digits of the losses differ, from run to run too."
+    is_switch = True
 
     def found(self, setup: Setup) -> bool | None:
         """See `Knob`."""

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gpu_doctor.capture import Patches
-from gpu_doctor.capture.describe import optimizer_facts
+from gpu_doctor.capture.describe import named, optimizer_facts
 from gpu_doctor.trials.knobs.knob import TrialScope
 
 _FLAG: Final = "_step_supports_amp_scaling"
@@ -85,6 +85,8 @@ def fused(value: bool, scope: TrialScope) -> Iterator[None]:
             patches.wrap(Optimizer, "__init__", make)
             before = register_optimizer_step_pre_hook(lambda optimizer, *_: fusing.turn(optimizer))
             patches.hook("optimizer step pre-hook (fused_optimizer)", before.remove)
+            for one in named(scope.namespace, Optimizer):
+                fusing.turn(one)
             yield
     finally:
         fusing.restore()

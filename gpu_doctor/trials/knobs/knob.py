@@ -61,7 +61,9 @@ class Knob(ABC):
     written_late: int = 0
     """Lines of several knobs may meet at one place: those of a higher number are written later."""
     lines_only: bool = False
-    """It acts by its lines in the cell alone: it is never turned while a cell runs as written."""
+    """It acts by its lines in the cell alone; `turned` puts back what they have changed."""
+    is_switch: bool = False
+    """It is a switch of the process: `turned` sets it, and puts it back, also where the cell's text sets it."""
     only_rounds: bool = False
     """It changes the training by its number format alone: how much that is, a trial measures."""
 
@@ -103,8 +105,8 @@ class Knob(ABC):
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
         """Turns the knob for the duration of the context, for objects made before and inside; then puts all back.
 
-        It is not asked for a value that is a no-op. One that the cell's text has is turned by the text: only a knob
-        that acts by its lines alone is asked then, for what else surrounds a run of them.
+        It is not asked for a value that is a no-op. A value that the cell's text has is turned by the text: only a
+        switch, and a knob that acts by its lines alone, is asked then, since the text puts nothing back.
 
         Raises:
             Refused: before anything was changed, or out of the user's loop when a loader shows up that cannot.

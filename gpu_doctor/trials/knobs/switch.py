@@ -1,4 +1,4 @@
-"""Turns a switch of torch for a while where the code is no text, into which its line could be written."""
+"""Turns a switch of torch for a while, and tells of code that sets it to something else meanwhile."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ class TF32(OnOffKnob):
         "Float32 products round their factors to 10 of 23 mantissa bits and add up in float32. The losses differ "
         "slightly: compare them over the same samples before you keep it."
     )
+    is_switch = True
 
     def found(self, setup: Setup) -> bool | None:
         """See `Knob`."""

@@ -20,6 +20,7 @@ class Threads(CountKnob):
     label = "torch threads"
     changes = "Sums are added up in another order, so the last digits of the losses differ."
     most = MOST_AT_ONCE
+    is_switch = True
 
     def found(self, setup: Setup) -> int | None:
         """See `Knob`."""

@@ -22,7 +22,7 @@ def test_refused_without_a_gpu() -> None:
     assert KNOB.reason(True, setup).startswith("No GPU")
     assert [one.refusal for one in KNOB.choices(setup)] == ["", KNOB.reason(True, setup)]
     assert "trains on the CPU" in KNOB.reason(True, dataclasses.replace(setup, devices=(DeviceSetup(0, "T4"),)))
-    assert "no DataLoader" in KNOB.reason(True, Setup())
+    assert "no DataLoader" in KNOB.reason(True, Setup(torch_version="2"))
 
 
 def test_turned_on_a_gpu_loop_and_put_back() -> None:
