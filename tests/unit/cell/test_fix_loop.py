@@ -71,7 +71,7 @@ def test_a_compiled_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda model, **how: written(model, **{**how, "backend": "eager"}))
     fix, cell, setup = fixed_loop(TRAIN % "# a cell", {"compile": True})
     assert fix.complete and setup.model is not None and setup.model.compiled
-    assert "\nmodel.compile()  # the first steps are slow\nfor epoch" in cell
+    assert "\nmodel.forward = torch.compile(model.forward)  # the first steps are slow\nfor epoch" in cell
 
 
 IN_A_FUNCTION = """def train_epoch(net, batches, lossf, opt):
@@ -97,7 +97,8 @@ def test_a_loop_in_a_function_gets_its_model_where_it_is_called(monkeypatch: pyt
     assert setup.autocast == "float16" and setup.model is not None and setup.model.channels_last == 1
     assert setup.model.compiled and setup.training_loader is not None and setup.training_loader.num_workers == 1
     assert (
-        "\nmodel.compile()  # the first steps are slow\nmodel.to(memory_format=torch.channels_last)\nfor epoch" in cell
+        "\nmodel.forward = torch.compile(model.forward)  # the first steps are slow\nmodel.to(memory_format=torch.channels_last)\nfor epoch"
+        in cell
     )
     assert "\t\t\tout = net(x)\n" in cell
 
