@@ -96,10 +96,8 @@ def test_a_loop_in_a_function_gets_its_model_where_it_is_called(monkeypatch: pyt
     assert fix.complete, str(fix)
     assert setup.autocast == "float16" and setup.model is not None and setup.model.channels_last == 1
     assert setup.model.compiled and setup.training_loader is not None and setup.training_loader.num_workers == 1
-    assert (
-        "\nmodel.forward = torch.compile(model.forward)  # the first steps are slow\nmodel.to(memory_format=torch.channels_last)\nfor epoch"
-        in cell
-    )
+    model = "model.forward = torch.compile(model.forward)  # the first steps are slow\nmodel.to(memory_format="
+    assert f"\n{model}torch.channels_last)\nfor epoch" in cell
     assert "\t\t\tout = net(x)\n" in cell
 
 
