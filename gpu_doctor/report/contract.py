@@ -15,7 +15,6 @@ from typing import Any, Literal, NewType, TypeAlias, TypedDict
 
 from gpu_doctor.recording import SettingValue
 from gpu_doctor.report.labels import Labels
-from gpu_doctor.report.page_words import Words
 
 Asked: TypeAlias = Literal["stop", "trial", "treat", "sweep", "largest", "fix", "forecast", "before", "state"]
 Changed = NewType("Changed", dict[str, Any])
@@ -452,7 +451,6 @@ class PanelState:
     busy: bool
     message: str
     labels: Labels
-    words: Words
     header: Header
     result: Result | None
     """None while no trial was clearly faster than the code as written."""

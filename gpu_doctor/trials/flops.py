@@ -79,7 +79,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
     found = flops_of(totals, recording.steps.samples.tolist())
     if found is None:
         raise NotCounted(_why(recording.outcome, recording.reason, len(totals)))
-    return found, formatting.left_behind(recording.written or (), aside.lost)
+    return found, formatting.left_behind(aside.lost)
 
 
 @contextmanager

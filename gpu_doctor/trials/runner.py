@@ -22,7 +22,6 @@ from gpu_doctor.trials.printed_aside import unwritten
 from gpu_doctor.trials.results import Plan, Sweep
 from gpu_doctor.trials.rounds import Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
-from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.written import NO_TEXT, Written, not_written
 
@@ -117,8 +116,6 @@ class Runner:
         """Of the cells of the notebook, how many had been run when the code ran last: a later one has no part in it."""
         self.made: dict[str, int] = {}
         """Names of the namespace that the newest run bound, with the ids of their values."""
-        self._files: weakref.ref[KeptFiles] | None = None
-        """Of the trial that is going on: they go with its snapshot."""
         self.stopped = False
         """Stop was asked for since the last trial, treatment or sweep of a person began."""
         self._requests = 0
@@ -151,10 +148,8 @@ class Runner:
             if self.on_begin is not None:
                 self.on_begin(recorder, role)
             execute: Callable[[], Any] = functools.partial(self._of(written.text), self.namespace)
-            # Of a trial; without a snapshot nothing is put back, and what is kept goes with the side.
-            kept = ((self._files and self._files()) or KeptFiles()) if borrowed else None
             how: dict[str, Any] = {"settings": settings, "found": self.found, "met": self._met}
-            how |= {"reasons": written.reasons, "borrowed": kept, "budget": budget}
+            how |= {"reasons": written.reasons, "borrowed": borrowed, "budget": budget}
             return trial.run(execute, recorder, self.namespace, **how)
         finally:
             if not borrowed:
@@ -230,9 +225,7 @@ class Runner:
             SnapshotTooLarge: if what must be put back does not fit into memory.
             KeyboardInterrupt: if it is interrupted, after everything was put back.
         """
-        files = KeptFiles()
-        aside = Aside(self, Snapshot.take(self.namespace, self.roots(), to_host=to_host, files=files))
-        self._files = weakref.ref(files)
+        aside = Aside(self, Snapshot.take(self.namespace, self.roots(), to_host=to_host))
         try:
             with self.quietly():
                 yield aside

@@ -24,7 +24,6 @@ export interface PanelState {
   busy: boolean;
   message: string;
   labels: Labels;
-  words: Words;
   header: Header;
   /** null while no trial was clearly faster than the code as written. */
   result: Result | null;
@@ -84,90 +83,6 @@ export interface Labels {
   noneTogether: string;
   noAnswer: string;
   interrupt: string;
-}
-
-/** What the page alone says. */
-export interface Words {
-  purposes: Purposes;
-  stop: string;
-  stopRun: string;
-  stopRequest: string;
-  stopping: string;
-  unheard: string;
-  lost: string;
-  gone: string;
-  noNews: string;
-  silent: string;
-  unanswered: string;
-  progress: string;
-  tryIt: string;
-  why: string;
-  code: string;
-  codeTip: string;
-  unmeasured: string;
-  secondsSince: string;
-  pointedAt: string;
-  epoch: string;
-  evaluation: string;
-  lineTip: string;
-  plot: string;
-  plotsWait: string;
-  plotsFailed: string;
-  turnFirst: string;
-  trial: string;
-  treat: string;
-  treatMore: string;
-  resetTip: string;
-  codeOfThese: string;
-  unchangeable: string;
-  more: string;
-  moreTurned: string;
-  length: string;
-  lengthBefore: string;
-  lengthSteps: string;
-  lengthSeconds: string;
-  budgetTip: string;
-  before: string;
-  sweep: string;
-  largest: string;
-  sweepValues: string;
-  sweepRun: string;
-  sweepEmpty: string;
-  sweepCount: string;
-  sweepMany: string;
-  moreKnobs: string;
-  sweepBars: string;
-  sweepLater: string;
-  largestBars: string;
-  setKnobs: string;
-  setKnob: string;
-  gains: string;
-  runs: string;
-  rowTip: string;
-  noLosses: string;
-  copy: string;
-  copied: string;
-  copyLines: string;
-  copyWhole: string;
-  copyCell: string;
-  copyChanged: string;
-  wholeCell: string;
-  whole: string;
-  changedLines: string;
-  looking: string;
-  cellsWait: string;
-  orPaste: string;
-  findings: string;
-  findingsOf: string;
-  hints: string;
-}
-
-/** What the buttons that ask for something are for, by what they ask. */
-export interface Purposes {
-  trial: string;
-  treat: string;
-  largest: string;
-  sweep: string;
 }
 
 /** The machine, and how far the run is. */

@@ -17,6 +17,7 @@ import { keyOf, ticked, within } from "./settings.js";
 import { planPart } from "./treatment.js";
 import { showTips } from "./tips.js";
 import { h, patch } from "./vdom.js";
+import { words } from "./words.js";
 
 /** @typedef {import("./contract").Ask} Ask */
 /** @typedef {import("./contract").Knob} Knob */
@@ -96,7 +97,7 @@ export class Panel {
   }
 
   async showPlots() {
-    const waits = () => this.sayOfPlots(this.state?.words.plotsWait ?? "");
+    const waits = () => this.sayOfPlots(words.plotsWait);
     try {
       this.broken = null;
       this.plotless(false);
@@ -104,7 +105,7 @@ export class Panel {
       if (this.plots.doc) this.sayOfPlots(null);
     } catch (error) {
       const said = error instanceof Error ? error.message : String(error);
-      this.sayOfPlots(filled(this.state?.words.plotsFailed ?? "{why}", { why: said }));
+      this.sayOfPlots(filled(words.plotsFailed, { why: said }));
       this.plotless(true);
     }
   }
@@ -129,9 +130,6 @@ export class Panel {
 
   /** Only asked for while there is a state. */
   get labels() { return /** @type {State} */ (this.live.state).labels; }
-
-  /** As well. */
-  get words() { return /** @type {State} */ (this.live.state).words; }
 
   /**
    * What a person does next, the one button that stands out: try the advice; use what was proved; with turned knobs try
@@ -213,15 +211,14 @@ export class Panel {
 
   drawLegends() {
     const { figure, doc } = this.plots;
-    const words = this.state?.words;
-    if (!doc || !figure || this.broken || !words) return;
+    if (!doc || !figure || this.broken) return;
     figure.plots.forEach((plot, index) => {
       const [cell, legend] = [this.cells[index], this.legends[index]];
       if (!cell || !legend) return;
       cell.ariaLabel = filled(words.plot, { title: plot.title, unit: plot.unit });
-      patch(legend, legendPart(plot, this.plots, figure, words));
+      patch(legend, legendPart(plot, this.plots, figure));
     });
-    patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt, words));
+    patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt));
   }
 
   /**
