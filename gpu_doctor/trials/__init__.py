@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from gpu_doctor.trials.allowing import PERMISSIONS as PERMISSIONS
     from gpu_doctor.trials.case import Case as Case
     from gpu_doctor.trials.case import last_case as last_case
     from gpu_doctor.trials.results import Largest as Largest
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.searches import no_largest as no_largest
 
 __all__ = [
+    "PERMISSIONS",
     "SWEEP_TRIALS",
     "Case",
     "Largest",
@@ -35,6 +37,7 @@ __all__ = [
 _FACE: Final = {
     "Case": "case",
     "Largest": "results",
+    "PERMISSIONS": "allowing",
     "Plan": "results",
     "Rung": "results",
     "SWEEP_TRIALS": "searches",

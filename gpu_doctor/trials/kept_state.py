@@ -33,7 +33,7 @@ def kept_state(case: Runner) -> Beforehand:
     kept = f"A trial {KEPT} (a copy of {formatting.size(whole)}), and the files that your cell writes. {NOT_UNDONE}"
     refused = {f"{name} ({type(value).__name__})" for value, name, _ in walk.closed_to_us}  # which is said of its own
     lost = (*(one for one in walk.lost if one not in refused), *tensors.lost)
-    large = (*tensors.large, *arrays.large)
+    large = (*tensors.uncopied.values(), *arrays.uncopied.values())
     return Beforehand(
         notes=(kept, *([formatting.sentence(formatting.not_copied(large))] if large else [])),
         lost=(formatting.sentence(formatting.unrestorable(lost)),) if lost else (),

@@ -570,6 +570,9 @@ function figure(value, decimals, { thousands, missing }) {
   const grouped = whole.replace(/\B(?=(\d{3})+$)/g, thousands);
   return part === void 0 ? grouped : `${grouped}.${part}`;
 }
+function allowedOf({ before }, allowed) {
+  return (before ?? []).map((one) => one.allow).filter((one) => allowed.has(one));
+}
 
 // src/code.js
 function copyButton(text, label, panel, said) {
@@ -1135,12 +1138,13 @@ function knobsPart(state, panel) {
         "data-fold": "more"
       })
     ),
+    unknown || noTrials ? null : allowPart(before ?? [], panel),
     open ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
     open && !unknown ? knobSentences(more, panel) : null,
     open ? h("div", { class: "gd-row gd-actions", key: "further" }, noTrials ? null : budgetPart(state, panel), moved2 ? null : real()) : null,
     open && !unknown ? furtherPart(state, act, panel) : null,
     moved2 && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
-    unknown || noTrials ? null : beforePart(before ?? [{ text: words.before, tone: "" }])
+    unknown || noTrials ? null : beforePart(before ?? [{ text: words.before, tone: "", allow: "", tick: "" }])
   );
 }
 function budgetPart({ trial, labels, words }, panel) {
@@ -1165,6 +1169,18 @@ function budgetPart({ trial, labels, words }, panel) {
 }
 function beforePart(said) {
   return h("ul", { class: "gd-said gd-before" }, said.map((one) => h("li", { key: one.text, class: one.tone ? "gd-changes" : "" }, one.text)));
+}
+function allowPart(said, panel) {
+  return said.filter((one) => one.allow).map(({ allow, tick }) => h(
+    "div",
+    { class: "gd-row gd-actions", key: `allow-${allow}` },
+    h(
+      "label",
+      { class: "gd-tick" },
+      h("input", { type: "checkbox", "data-allow": allow, checked: panel.allowed.has(allow), onchange: () => panel.allow(allow) }),
+      tick
+    )
+  ));
 }
 
 // src/legend.js
@@ -1715,6 +1731,7 @@ var Panel = class {
     this.chosen = {};
     this.grid = {};
     this.unfolded = /* @__PURE__ */ new Set();
+    this.allowed = /* @__PURE__ */ new Set();
     this.whole = /* @__PURE__ */ new Set();
     this.budget = null;
     this.changesTraining = this.stopping = this.unheard = this.unanswered = this.nearing = this.gone = false;
@@ -2006,6 +2023,11 @@ var Panel = class {
   setChanges(on) {
     this.changesTraining = on;
   }
+  /** @param {string} what the permission whose box is ticked, or no longer */
+  allow(what) {
+    if (!this.allowed.delete(what)) this.allowed.add(what);
+    this.draw();
+  }
   /** @param {Settings} settings */
   tryIt(settings) {
     this.chosen = { ...settings };
@@ -2026,6 +2048,7 @@ var Panel = class {
       steps,
       seconds,
       changes_training: this.changesTraining,
+      allow: allowedOf(state, this.allowed),
       ...what === "sweep" ? { grid: this.grid } : {}
     });
     if (what === "sweep") this.unfolded.delete("sweep");

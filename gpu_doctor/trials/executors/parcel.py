@@ -56,6 +56,8 @@ class Parcel:
     process: dict[str, Any]
     home: str
     """The machine that packed."""
+    allowed: frozenset[str] = frozenset()
+    """What a person allows the trials."""
 
     @property
     def known_run(self) -> Recording | None:
@@ -105,6 +107,7 @@ def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) ->
         "run": None if run is None else as_bytes(run),
         "process": _process(most_threads),
         "home": platform.node(),
+        "allowed": case.allowed,
         "own": str(space.get("__name__", "__main__")),
     }
     try:
@@ -125,7 +128,8 @@ def unpack(luggage: bytes) -> Parcel:
     space: dict[str, Any] = contents["mark"].__globals__
     space.update(contents["names"])
     space["__name__"] = contents["own"]
-    return Parcel(contents["code"], space, contents["name"], contents["run"], contents["process"], contents["home"])
+    names = ("name", "run", "process", "home", "allowed")
+    return Parcel(contents["code"], space, *(contents[one] for one in names))
 
 
 def plain(source: str) -> str:

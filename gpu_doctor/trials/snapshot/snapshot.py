@@ -96,7 +96,7 @@ class Snapshot:
         self._stores = [tensors, arrays]
         self.bytes = tensors.bytes + arrays.bytes
         self.unrestorable = (*walk.lost, *tensors.lost)
-        self.large = (*tensors.large, *arrays.large)
+        self.large = (*tensors.uncopied.values(), *arrays.uncopied.values())
         for kind, make in UNDOS.items():
             self._undos += [(_called(one, kind), make(one)) for one in walk.kept[kind]]
         loaders = (one for one in walk.kept["instance"] if issubclass(type(one), DataLoader))
@@ -132,6 +132,10 @@ class Snapshot:
             files = self._files
             _try(notes, "files", lambda: notes.extend(files.put_back()))
         return tuple(dict.fromkeys(notes))
+
+    def changed_data(self) -> list[str]:
+        """Data that is not copied and was changed since, such as `train (a tensor of 120 MiB)`."""
+        return [one for store in self._stores for one in store.changed()]
 
     def _keep_open(self, files: KeptFiles, walk: Walk, limit: int) -> None:
         """What was open before: its files, and what of it is in memory."""

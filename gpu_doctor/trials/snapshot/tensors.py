@@ -63,8 +63,8 @@ class TensorStore:
             data: ids of tensors that datasets hold and that are not state of a module, with a name for people.
             to_host: all copies are kept on the CPU: what a device holds is to be measured.
         """
-        self.large: list[str] = []
-        """What is not copied, such as `train (a tensor of 120 MiB)`."""
+        self.uncopied: dict[int, str] = {}
+        """ids of what is not copied, with words such as `train (a tensor of 120 MiB)`."""
         self.lost: list[str] = []
         self._entries: list[_Tensor] = []
         self._planned: list[Any] = []
@@ -120,7 +120,7 @@ class TensorStore:
         parameter = issubclass(type(tensor), torch.nn.Parameter) or tensor.requires_grad
         if id(tensor) in self._data and size > BIG_DATA_BYTES and not parameter and not alias.is_inference():
             self._watched.append((tensor, tensor._version))
-            self.large.append(f"{self._data[id(tensor)]} (a tensor of {formatting.size(size)})")
+            self.uncopied[id(tensor)] = f"{self._data[id(tensor)]} (a tensor of {formatting.size(size)})"
             return
         storage = alias.untyped_storage()
         key = (str(alias.device), storage.data_ptr())
@@ -149,13 +149,15 @@ class TensorStore:
             placed = [entry for entry in self._entries if _done(_place, entry, notes)]
             for entry in placed:
                 _done(_flag, entry, notes)
-        for tensor, version in self._watched:
-            if tensor._version != version:
-                notes.append(
-                    f"A dataset's tensor of {formatting.size(_size(tensor))} was changed in "
-                    "place and was too large to copy: load it again."
-                )
-        return notes
+        return notes + [_stays(one) for one in self.changed()]
+
+    def changed(self) -> list[str]:
+        """What of the data that is not copied was changed since, in the words of `uncopied`."""
+        return [self.uncopied[id(tensor)] for tensor, version in self._watched if tensor._version != version]
+
+
+def _stays(what: str) -> str:
+    return f"{what} was changed in place and was too large to copy: load it again."
 
 
 def _done(step: Callable[[_Tensor], None], entry: _Tensor, notes: list[str]) -> bool:
@@ -257,8 +259,8 @@ class ArrayStore:
     def __init__(self, arrays: Iterable[Any], data: Mapping[int, str]) -> None:
         """Plans what to copy; `data`: ids of arrays that datasets hold, with a name for people."""
         self.bytes = 0
-        self.large: list[str] = []
-        """What is not copied, such as `train (an array of 120 MiB)`."""
+        self.uncopied: dict[int, str] = {}
+        """ids of what is not copied, with words such as `train (an array of 120 MiB)`."""
         self._arrays: dict[tuple[Any, ...], Any] = {}
         self._watched: list[tuple[Any, int]] = []
         for array in arrays:
@@ -266,7 +268,7 @@ class ArrayStore:
                 continue
             if id(array) in data and array.nbytes > BIG_DATA_BYTES and array.dtype != object:
                 self._watched.append((array, _probe(array)))
-                self.large.append(f"{data[id(array)]} (an array of {formatting.size(array.nbytes)})")
+                self.uncopied[id(array)] = f"{data[id(array)]} (an array of {formatting.size(array.nbytes)})"
                 continue
             place = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str)
             if place not in self._arrays:
@@ -289,13 +291,11 @@ class ArrayStore:
                 np.copyto(array.view(np.ndarray), saved, casting="no")
             except Exception as error:
                 notes.append(f"An array of shape {saved.shape} could not be put back: {error}")
-        for array, probe in self._watched:
-            if _probe(array) != probe:
-                notes.append(
-                    f"A dataset's array of {formatting.size(array.nbytes)} was changed in place and was too large to "
-                    "copy: load it again."
-                )
-        return notes
+        return notes + [_stays(one) for one in self.changed()]
+
+    def changed(self) -> list[str]:
+        """What of the data that is not copied was changed since, in the words of `uncopied`."""
+        return [self.uncopied[id(array)] for array, probe in self._watched if _probe(array) != probe]
 
 
 def _probe(array: Any) -> int:

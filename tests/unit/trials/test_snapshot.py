@@ -525,7 +525,7 @@ def test_big_data_is_named_before_the_trial(monkeypatch: pytest.MonkeyPatch) -> 
     assert snapshot.large == ("train (a tensor of 2 KiB)", "train (an array of 4 KiB)")
     assert snapshot.unrestorable == ()
     data.table[3:20] = 1  # type: ignore[attr-defined]
-    assert "array of 4 KiB was changed in place" in snapshot.restore()[0]
+    assert "(an array of 4 KiB) was changed in place" in snapshot.restore()[0]
 
 
 def test_what_is_kept_of_a_device_goes_where_there_is_room() -> None:

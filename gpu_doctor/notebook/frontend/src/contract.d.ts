@@ -541,6 +541,10 @@ export interface Budget {
 export interface Said {
   text: string;
   tone: "" | "good" | "bad";
+  /** The permission that lifts this refusal, as `allow=` of a trial names it; empty = none does, or it is none. */
+  allow: string;
+  /** Label of the box that gives it. */
+  tick: string;
 }
 
 /** What the last run for real wrote: it was started by a click, so no cell shows it. */
@@ -589,4 +593,6 @@ export interface Ask {
   seconds?: number;
   /** With `treat`: batch size and precision may be tried as well. */
   changes_training?: boolean;
+  /** With `trial`, `treat`, `sweep` and `largest`: the permissions whose boxes are ticked. */
+  allow?: string[];
 }
