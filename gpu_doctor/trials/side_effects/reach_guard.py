@@ -1,8 +1,8 @@
 """Ends a side of a trial that starts a process or uses the network without leave, before it does.
 
 The text of a cell does not show all of it: a library downloads, a dataset calls a program. What passes: a loader's
-workers, the compilers of torch and Triton, look-ups of Python's own (`platform`), sockets between processes of this
-machine that multiprocessing makes, and whatever threads do that were there before the side.
+workers, the compilers of torch and Triton, look-ups of trackers and of Python's own (`platform`), sockets between
+processes of this machine that multiprocessing makes, and whatever threads do that were there before the side.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from typing import Any, Final
 from gpu_doctor.capture import Patches, RunEnded
 from gpu_doctor.cell import NETWORK, PROCESSES
 from gpu_doctor.trials.knobs.knob import Refused
+from gpu_doctor.trials.side_effects.tracker_table import PACKAGES as TRACKING
 from gpu_doctor.trials.snapshot.parts import is_users
 
 _LOADERS: Final = ("torch.utils.data.", "torchdata.")
 """Packages whose worker processes a trial ends with the side."""
-_COMPILERS: Final = ("torch._inductor", "torch.utils.cpp_extension", "triton")
+_HARMLESS: Final = ("torch._inductor", "torch.utils.cpp_extension", "triton", *TRACKING)
+"""Packages that start compilers, or ask git for the state of the code; what trackers report is held back."""
 _LOOK_UPS: Final = ("platform", "ctypes.util", "uuid", "sysconfig")
 """Modules of Python that ask a program of the system something."""
 _STARTS: Final = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "execv", "execve", "system", "startfile")
@@ -171,7 +173,7 @@ def _passes(kind: str, frames: list[FrameType], host: str) -> bool:
             break
         through.append(module)
     if kind == PROCESSES:
-        return caller.startswith(_COMPILERS) or any(one in _LOOK_UPS for one in through)
+        return caller.startswith(_HARMLESS) or any(one in _LOOK_UPS for one in through)
     return _is_here(host) and any(one.startswith("multiprocessing.") for one in through)
 
 
