@@ -18,7 +18,6 @@ from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.notebook.cell_runner import Cell
 from gpu_doctor.notebook.details import Details, sentences
 from gpu_doctor.notebook.live_verdict import LiveVerdict
-from gpu_doctor.notebook.output import RealOutput
 from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.notebook.screen import Screen, plainly
 from gpu_doctor.recording import Recording, Setup
@@ -64,8 +63,6 @@ class Controller:
         self.sweep: Sweep | None = None
         self.largest: Largest | None = None
         """What the last sweep, and the last search for the largest batch, found."""
-        self.output = RealOutput()
-        """What the last run for real wrote."""
 
     # ---- the run of the cell ------------------------------------------------------------------------------------
 
@@ -212,7 +209,6 @@ class Controller:
             fixes=self.details.fixes,
             asked=self.details.asked,
             before=self.details.before,
-            output=self.output.shown(),
             trial_steps=case.trial_steps,
             trial_seconds=case.trial_seconds,
             stop_live=self._screen.hears_stop,
@@ -251,8 +247,7 @@ class Controller:
             sweep=self.sweep,
             largest=self.largest,
         )
-        text_after, html_after = self.output.static()
-        return Answer(report.text(told) + text_after, report.html(told) + html_after)
+        return Answer(report.text(told), report.html(told))
 
 
 def _followed(panel: Dashboard, recorder: Recorder, role: str) -> None:

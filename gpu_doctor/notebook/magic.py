@@ -72,7 +72,6 @@ class GpuDoctorMagics(Magics):
         %gpudoctor explain RULE     the page of a rule
         %gpudoctor knobs            what can be turned, and what the last cell's loop allows
         %gpudoctor report [PATH]    the last cell's result again, or that of a saved recording
-        %gpudoctor report NAME.png  its summary as a picture, written to a file
         %gpudoctor history          all runs and trials of the last cell
         %gpudoctor compare A B      two saved recordings side by side
         """

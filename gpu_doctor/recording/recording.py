@@ -330,8 +330,10 @@ def _checked(recording: Recording) -> Recording:
     """
     steps, losses = recording.steps, recording.losses
     _alike("steps", *(getattr(steps, name) for name in STEP_COLUMNS))
-    if np.any(steps.count < 0):
+    if not np.all(steps.count >= 0):  # NaN is no count
         raise ValueError("steps.count")
+    if not all(one.share >= 0.0 for one in (*recording.lines, *recording.around)):
+        raise ValueError("lines.share")
     _alike("losses", losses.step, losses.samples, losses.value)
     for one in recording.series:
         _alike("series", one.times_s, one.values)

@@ -15,9 +15,8 @@ from typing import Any, Literal, NewType, TypeAlias, TypedDict
 
 from gpu_doctor.recording import SettingValue
 from gpu_doctor.report.labels import Labels
-from gpu_doctor.report.page_words import Words
 
-Asked: TypeAlias = Literal["stop", "trial", "real", "treat", "sweep", "largest", "fix", "forecast", "before", "state"]
+Asked: TypeAlias = Literal["stop", "trial", "treat", "sweep", "largest", "fix", "forecast", "before", "state"]
 Changed = NewType("Changed", dict[str, Any])
 """Some sections of a PanelState."""
 Tone: TypeAlias = Literal["", "good", "bad"]
@@ -449,15 +448,6 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Output:
-    """What the last run for real wrote: it was started by a click, so no cell shows it."""
-
-    text: str
-    images: tuple[str, ...]
-    """Addresses with the picture in them."""
-
-
-@dataclass(frozen=True)
 class PanelState:
     """All that the page draws but the plots."""
 
@@ -465,7 +455,6 @@ class PanelState:
     busy: bool
     message: str
     labels: Labels
-    words: Words
     header: Header
     result: Result | None
     """None while no trial was clearly faster than the code as written."""
@@ -497,7 +486,6 @@ class PanelState:
     """Changes that were unfolded, to be found by their settings."""
     before: tuple[Said, ...] | None
     """None while nobody asked."""
-    output: Output | None
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def test_the_waterfall_and_what_was_not_kept(blank: Page) -> None:
     assert "1.18-1.31" in told.inner_text() and "did not fit into memory" in told.locator(".gd-dropped").inner_text()
     assert "Decode images once" in told.locator(".gd-byhand").inner_text()
     told.get_by_role("button", name="set the knobs to this").click()
-    blank.locator("[data-ask=real]").click()
+    blank.locator("[data-ask=trial]").click()
     assert asked(blank)[-1]["settings"] == BOTH
 
 

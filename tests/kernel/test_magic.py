@@ -276,20 +276,6 @@ def test_compare_and_report_of_saved_recordings(shell: InteractiveShell, tmp_pat
     assert "gpu-doctor-static" in shell.run_line_magic("gpudoctor", f"report {tmp_path / 'a.npz'}")._repr_html_()
 
 
-def test_the_summary_is_written_and_shown_as_a_picture(shell: InteractiveShell, tmp_path: Path) -> None:
-    path = tmp_path / "summary.png"
-    ran(shell, f"%%gpudoctor --no-view --save {tmp_path / 'run.npz'}\n{LOOP}")
-    for line in (f"report {path}", f"report {tmp_path / 'run.npz'} {path}"):
-        result, _, _, _ = ran(shell, f"%gpudoctor {line}")
-        assert repr(result.result) == f"The summary is in {path}."
-        data, metadata = shell.display_formatter.format(result.result)
-        assert path.read_bytes().startswith(b"\x89PNG") and data["image/png"] == path.read_bytes()
-        assert metadata["image/png"] == {"width": 1000} and "text/html" not in data
-        path.unlink()
-    result, _, _, _ = ran(shell, f"%gpudoctor report {tmp_path / 'none' / 'summary.png'}")
-    assert str(result.error_in_exec).startswith(f"There is no folder {tmp_path / 'none'}: create it")
-
-
 @pytest.mark.parametrize(
     ("line", "says"),
     [

@@ -20,7 +20,6 @@ from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.notebook import details
 from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.notebook.details import MOST_FIXES, Details
-from gpu_doctor.notebook.output import kept
 from gpu_doctor.recording import Losses, Recording
 from gpu_doctor.recording.steps import INFERENCE
 from gpu_doctor.report import as_text as report
@@ -407,19 +406,13 @@ def test_unfolding_is_served_at_once_and_while_a_trial_waits() -> None:
     assert visit.details.before == () and len(drawn_again) == 2
 
 
-# ---- what a run for real wrote --------------------------------------------------------------------------------------
-
-
-def test_the_output_of_a_real_run_is_kept_for_page_and_result() -> None:
-    picture = types.SimpleNamespace(data={"image/png": "aGk=\n", "text/plain": "<Figure>"})
-    value = types.SimpleNamespace(data={"text/plain": "42"})
-    output = kept("epoch 0 " + HOSTILE, [picture, value])
-    assert output.images == ("data:image/png;base64,aGk=",) and output.text.endswith("\n42")
-    assert drawn(treated(output=output.shown()))["output"]["text"].startswith("epoch 0 ")
-    text, html = output.static()
-    Page(html)
-    text.encode("utf-8")
-    assert "Output of the run for real" in text and "<script>" not in html
-    assert not kept("", []) and kept("", []).shown() is None and kept(" ", []).static() == ("", "")
-    long = kept("x" * 100_000, [types.SimpleNamespace(data={"image/png": "A" * 2_000_000})])
-    assert len(long.text) <= 20_001 and not long.images
+def test_what_a_trial_touches_is_looked_for_between_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    posted: list[Any] = []
+    loop = types.SimpleNamespace(add_callback=posted.append)
+    shell = types.SimpleNamespace(kernel=types.SimpleNamespace(io_loop=loop))
+    monkeypatch.setattr("gpu_doctor.notebook.actions.get_ipython", lambda: shell)
+    visit: Any = types.SimpleNamespace(details=Details(Asked(fix()).fix), redraw=lambda: None, message="")
+    Actions(visit).take({"ask": "before", "settings": {}})
+    assert visit.details.before is None, "a cell may still be running"
+    posted.pop()()
+    assert visit.details.before == ()
