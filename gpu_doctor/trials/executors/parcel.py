@@ -234,7 +234,7 @@ def _globals_read(value: Any, space: dict[str, Any], seen: set[int]) -> set[str]
         return _globals_read(type(value), space, seen) if type(value) in space.values() else set()
     if value.__globals__ is not space:
         return set()
-    found = set(names_in(value.__code__)[0]) & space.keys()
+    found = set(names_in(value.__code__)) & space.keys()
     return found.union(*(_globals_read(space[name], space, seen) for name in found))
 
 

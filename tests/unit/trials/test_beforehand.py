@@ -18,7 +18,7 @@ WORDS = {
     "a request in the loop, by a function of the user's": "network (requests.post in line 2 of send())",
     "a process in the cell": "processes (subprocess.run in line 1)",
     "a shell line": "processes (!cp in line 1)",
-    "a generator of an earlier cell": "`batches` is a generator of an earlier cell",
+    "a generator of an earlier cell": "`batches` is an iterator (generator) of an earlier cell",
     "a pool of processes of an earlier cell": "processes (pool.submit",
     "a queue of an earlier cell": "waiting (Queue)",
 }
