@@ -125,9 +125,7 @@ def test_a_callable_reaches_what_its_code_and_closure_read() -> None:
         assert reached is not None and reached.names == found
 
 
-def test_of_a_module_of_the_users_that_is_reached_all_of_it_and_else_what_its_functions_read(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_of_a_module_that_is_reached_all_names_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module: Any = types.ModuleType("my_streams")
     module.__file__ = str(tmp_path / "my_streams.py")
     monkeypatch.setitem(sys.modules, "my_streams", module)
