@@ -175,9 +175,8 @@ def test_a_device_that_was_not_read_is_a_dash_that_says_why() -> None:
 def test_notes_of_both_sides_are_said_once() -> None:
     base, candidate = trials()[0]
     effect = Effect(WORKERS)
-    wrote = replace(effect, written=("runs/y.pt",))
-    put_back, own = notes_of(wrote, (base, candidate))
-    assert put_back.endswith("put back: runs/y.pt.") and own == WROTE
+    lost = replace(effect, not_restored=("it is lost",))
+    assert notes_of(lost, (base, candidate)) == ("It is lost.", WROTE)
     assert notes_of(effect, (replace(base, notes=(WROTE, "b")), candidate)) == (WROTE, "b")
     assert notes_of(effect, None) == ()
 
