@@ -40,7 +40,7 @@ def _place(effect: Effect, best: bool, longest: float) -> Place:
         outcome = "nothing was measured" if effect.outcome in CLEAN else outcome
         return Place(label, "", f"{outcome}: {why}" if why else outcome, 0.0)
     ends = formatting.interval(effect.low, effect.high, effect.speedup)
-    said = " ".join(part for part in (f"({ends})" if ends else "", effect.verdict.replace("-", " ")) if part)
+    said = " ".join(part for part in (f"({ends})" if ends else "", effect.verdict_words) if part)
     said += f", {effect.loss_words}" if effect.loss_changed else ""
     said += f": {why}" if why else ""
     share = round(effect.speedup / longest, 4)

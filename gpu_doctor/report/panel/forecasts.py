@@ -90,7 +90,7 @@ def _known(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
 def _measured(shown: PanelInput, settings: Settings) -> str:
     for number, one in reversed(list(enumerate(shown.effects, 1))):
         if one.speedup is not None and one.outcome in CLEAN and not one.baseline_settings and one.settings == settings:
-            judged = "" if one.verdict == "faster" else f": {one.verdict.replace('-', ' ')}"
+            judged = "" if one.verdict == "faster" else f": {one.verdict_words}"
             return f"measured {formatting.speedup(one.speedup, one.low, one.high)} in trial {number}{judged}"
     return ""
 
