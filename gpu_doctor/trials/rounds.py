@@ -90,9 +90,10 @@ class Rounds:
             what: says which round this is, for people.
             against: knob values of the baseline side.
             settings: knob values of the candidate side.
-            steps: of one side; more of them where those of the pairs before lasted too short a time to be judged.
+            steps: of one side; more where those of the pairs before were measured for too short a time, fewer where
+                they last long (see `side_budget`).
             seconds: to measure in the whole trial, this pair being one of several; what is around that has its own
-            (see `side_budget`).
+                (see `side_budget`).
 
         Raises:
             KeyboardInterrupt: if a side was interrupted, after the state was restored.
@@ -109,6 +110,8 @@ class Rounds:
             self.took_s = earlier_s + time.monotonic() - begin
             if not went_on:
                 return False
+            if into[-1].outcome == "budget-reached":
+                steps = min(steps, int(into[-1].steps.count.sum())) or steps  # as many on the other side
         now_s = self.took_s - self.spent_s
         room = now_s + (now_s - around_s) <= AROUND_S  # another pair is set up as long as this one
         effect = compare(self.bases, self.candidates)
@@ -116,17 +119,20 @@ class Rounds:
         return more and goes_on(effect, min(len(self.bases), len(self.candidates)))
 
     def _lasting(self, steps: int) -> int:
-        """So many steps; more where the faster side would be measured too shortly, or where the pairs give no answer.
+        """So many steps, or more where a side would measure for a shorter time than is worth its set-up.
 
-        Longer runs are the cheaper way to an answer where more time passes around the measuring than in it.
+        A side measures long enough to be judged, and as long as what is around its measuring takes. Pairs that give no
+        answer are followed by longer ones.
         """
-        if self.spent_s < 0.5 * self.took_s:
-            steps *= 2 ** min((self.elsewhere + len(self.bases)) // LONGER_AFTER, MOST_DOUBLED)
+        pairs = len(self.bases)
+        longer = 2 ** min((self.elsewhere + pairs) // LONGER_AFTER, MOST_DOUBLED)
         ended = [one for one in (*self.bases[-1:], *self.candidates[-1:]) if one.outcome == "budget-reached"]
         usual = [float(np.median(paced_s(one, one.steps) / one.steps.count)) for one in ended if len(one.steps)]
         if not usual or min(usual) <= 0:
-            return steps
-        return max(steps, min(math.ceil(LASTING * MEASURED_S / min(usual)), MOST_TIMES * steps))
+            return steps * longer
+        around_s = (self.took_s - self.spent_s) / (2 * pairs)
+        wanted = max(LASTING * MEASURED_S / min(usual), around_s / float(np.mean(usual)), steps)
+        return min(math.ceil(wanted * longer), MOST_TIMES * steps)
 
     def side(
         self,

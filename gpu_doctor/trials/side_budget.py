@@ -17,12 +17,18 @@ from gpu_doctor import formatting
 from gpu_doctor.capture import Recorder
 from gpu_doctor.diagnosis import FEWEST_STEPS, warmup_rows, warmup_so_far
 from gpu_doctor.recording import Recording
+from gpu_doctor.trials.stretch import MARKED
 
 SETUP_S: Final = 300.0
 """Seconds that a side may take before its first step, and between two: a large model compiles for minutes, and a data
 set of some GB downloads in as many."""
 AROUND_S: Final = 300.0
 """Seconds of a trial that set-up, warm-up and putting back may take in all, for another pair of runs to begin."""
+ENOUGH_SHARE: Final = 1 / 6
+"""Part of a side's seconds after which it has measured enough: 24 sides find room in a trial's seconds."""
+ENOUGH_STEPS: Final = 12
+"""Measured steps that are enough: an interval needs `compare.ratio.FEWEST_ROWS` on both sides, and the two sides may
+differ by some in their warm-up."""
 
 
 class SideBudget:
@@ -33,7 +39,7 @@ class SideBudget:
 
         Args:
             recorder: of the side; it gets its deadline once the side is warm.
-            seconds: to measure.
+            seconds: to measure at most.
             steps: of the side, of which a part may be warm-up; None = any number.
         """
         self.recorder = recorder
@@ -68,9 +74,12 @@ class SideBudget:
         if self._heard_s - rows.start_s[0] >= SETUP_S:
             self._settled, recorder.deadline_ns = True, recorder.deadline_ns or now
         elif len(rows) >= FEWEST_STEPS:
-            warm, self._settled = warmup_so_far(rows, recorder.setup().training_workers, self._steps)
-            end_s = float(rows.start_s[warm - 1] + rows.wall_s[warm - 1])
-            recorder.deadline_ns = recorder.clock() + round(1e9 * (end_s + self._seconds - self._heard_s))
+            warm, known = warmup_so_far(rows, recorder.setup().training_workers, self._steps)
+            warm_s = float(rows.start_s[warm - 1] + rows.wall_s[warm - 1])
+            enough = len(rows) - warm >= ENOUGH_STEPS + (0 if recorder.marks is None else MARKED)
+            seconds = min(self._seconds, max(ENOUGH_SHARE * self._seconds, warm_s)) if enough else self._seconds
+            self._settled = known and enough
+            recorder.deadline_ns = recorder.clock() + round(1e9 * (warm_s + seconds - self._heard_s))
 
 
 def before_s(recording: Recording) -> float:

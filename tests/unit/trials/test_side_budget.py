@@ -12,7 +12,7 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import LoaderSetup, Recording, Settings
 from gpu_doctor.trials.rounds import LONGER_AFTER, Rounds
 from gpu_doctor.trials.run import Result
-from gpu_doctor.trials.side_budget import AROUND_S, SETUP_S, SideBudget, before_s
+from gpu_doctor.trials.side_budget import AROUND_S, ENOUGH_SHARE, ENOUGH_STEPS, SETUP_S, SideBudget, before_s
 from tests.support.recordings import Loop
 from tests.support.simulated_device import Noted
 
@@ -80,6 +80,26 @@ def test_steps_that_are_all_slow_end_as_soon_as_they_can_be_judged() -> None:
     side = Side(seconds=5.0)
     side.trains(*[20.0] * 30)
     assert side.steps == 5
+
+
+def test_slow_steps_end_with_enough_of_them() -> None:
+    """A side of 15 s of half a second each would be 30 steps, and the first figure would come after half a minute."""
+    side = Side(seconds=15.0)
+    side.trains(*[0.5] * 50)
+    assert ENOUGH_STEPS < side.steps <= ENOUGH_STEPS + 3
+
+
+def test_fast_steps_end_after_a_part_of_the_seconds() -> None:
+    side = Side(seconds=15.0, steps=5000)
+    side.trains(*[0.01] * 5000)
+    assert 0.01 * side.steps == pytest.approx(15.0 * ENOUGH_SHARE, rel=0.1)
+
+
+def test_a_side_ends_no_sooner_than_its_set_up_is_worth() -> None:
+    side = Side(seconds=15.0, steps=5000)
+    side.passes(6.0)
+    side.trains(*[0.05] * 500)
+    assert 0.05 * side.steps == pytest.approx(6.0, rel=0.1)
 
 
 def test_a_side_is_not_warmed_up_for_longer_than_its_set_up_may_take() -> None:
@@ -173,22 +193,23 @@ class Kept:
 class Played:
     """Sides whose set-up and steps take so long on a clock that passes when they say so."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, setup_s: float, wall_ms: float = 10.0) -> None:
-        self.now, self.setup_s, self.sides, self.left = 0.0, setup_s, 0, list[float]()
-        self.loop = Loop(steps=50, forward=wall_ms)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, setup_s: float, outcome: str = "completed") -> None:
+        self.now, self.setup_s, self.outcome = 0.0, setup_s, outcome
+        self.asked, self.left = list[int](), list[float]()
+        self.loop = Loop(steps=50, forward=10.0)
         monkeypatch.setattr("gpu_doctor.trials.rounds.time", self)
 
     def monotonic(self) -> float:
         return self.now
 
     def once(self, settings: Settings, role: str, steps: int, seconds: float) -> Result:
-        self.sides += 1
+        self.asked.append(steps)
         self.left.append(seconds)
         one = self.loop.recording()
         whole_s = float(one.steps.wall_s.sum())
         later = {**vars(one.steps), "start_s": one.steps.start_s + self.setup_s}
         self.now += self.setup_s + whole_s
-        return Result(Recording(type(one.steps)(**later), duration_s=self.setup_s + whole_s))
+        return Result(Recording(type(one.steps)(**later), duration_s=self.setup_s + whole_s, outcome=self.outcome))
 
     def rounds(self) -> Rounds:
         kept: Any = Kept()
@@ -204,18 +225,28 @@ def test_a_trial_spends_its_seconds_on_what_it_measures(monkeypatch: pytest.Monk
     assert played.left == [15.0, 15.0]
 
 
-@pytest.mark.parametrize(("setup_s", "asked"), [(40.0, [50, 100, 200, 200]), (0.0, [50, 50, 50, 50])])
-def test_runs_that_give_no_answer_become_longer_where_their_set_up_takes_longer(
-    monkeypatch: pytest.MonkeyPatch, setup_s: float, asked: list[int]
-) -> None:
-    played = Played(monkeypatch, setup_s=setup_s)
+def test_the_other_side_gets_as_many_steps_as_the_first_one_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, setup_s=0.0, outcome="budget-reached")
+    played.rounds().pair("", {}, {}, 200, 60.0)
+    assert played.asked == [200, 50]
+
+
+def test_a_side_measures_as_long_as_it_is_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, setup_s=2.0, outcome="budget-reached")
+    rounds = played.rounds()
+    for _ in range(2):
+        rounds.pair("", {}, {}, 50, 60.0)
+    assert played.asked[2] == pytest.approx(2.0 / float(played.loop.recording().steps.wall_s[-1]), rel=0.1)
+
+
+def test_runs_that_give_no_answer_become_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, setup_s=0.0)
     rounds = played.rounds()
     rounds.pair("", {}, {}, 50, 600.0)
-    found = []
     for pairs in (0, LONGER_AFTER, 2 * LONGER_AFTER, 5 * LONGER_AFTER):
         rounds.elsewhere = pairs - len(rounds.bases)
-        found.append(rounds._lasting(50))
-    assert found == asked
+        rounds.pair("", {}, {}, 50, 600.0)
+    assert played.asked[2::2] == [50, 100, 200, 200]
 
 
 def test_no_further_pair_begins_where_setting_up_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
