@@ -118,10 +118,10 @@ class Case(Runner):
 
         Args:
             settings: knob values to try.
-            steps: steps of one side of one round; more in the next where they last too short a time to be judged.
-            seconds: to measure in the whole trial, from the end of each side's warm-up on; set-up, compile and
-                downloads have their own (`side_budget.SETUP_S` a side). None = `trial_steps` and `trial_seconds` of the
-                case.
+            steps: steps of one side of one round; more in the next where they last too short a time to be judged, fewer
+                where they last long.
+            seconds: of the trial, after which no further pair of runs begins. Two pairs are always made, however long
+                the code takes to set up. None = `trial_steps` and `trial_seconds` of the case.
             pairs: of runs, at most; fewer where it is clear.
             against: knob values of the baseline side; None = as written.
             pasted: run the cell's own text with the settings written in, where the whole change lies in the cell, and
@@ -259,7 +259,7 @@ def case(
         namespace: where the text runs, such as `globals()`; None = a new one (for a callable: its own globals).
         name: for people.
         trial_steps: budget of its trials, treatments and sweeps that are given none of their own: steps of a side.
-        trial_seconds: the same in seconds to measure in one trial.
+        trial_seconds: the same in seconds of one trial.
 
     Raises:
         SyntaxError: if the text does not compile.

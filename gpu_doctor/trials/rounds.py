@@ -25,11 +25,13 @@ from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.trials.compare.effect import BROKEN, MEASURED_S, Effect, compare
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.run import Result
-from gpu_doctor.trials.side_budget import AROUND_S, before_s
+from gpu_doctor.trials.side_budget import before_s
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
-BLOCK_SHARE: Final = 0.25
-"""Part of the trial's seconds that one side of one round may take, so that a whole A B B A finds room."""
+BLOCK_SHARE: Final = 0.125
+"""Part of the trial's seconds that a side measures where that is enough (`side_budget`): two whole A B B A find room."""
+FIRST_S: Final = 300.0
+"""Seconds after which not even the second pair is begun."""
 
 LASTING: Final = 2.0
 """Of the least time by which a difference can be judged: the warm-up and the longest step count for nothing."""
@@ -92,31 +94,26 @@ class Rounds:
             settings: knob values of the candidate side.
             steps: of one side; more where those of the pairs before were measured for too short a time, fewer where
                 they last long (see `side_budget`).
-            seconds: to measure in the whole trial, this pair being one of several; what is around that has its own
-                (see `side_budget`).
+            seconds: of the trial, after which no further pair begins once a whole A B B A was made.
 
         Raises:
             KeyboardInterrupt: if a side was interrupted, after the state was restored.
         """
         begin, earlier_s, steps = time.monotonic(), self.took_s, self._lasting(steps)
-        around_s = self.took_s - self.spent_s
         sides = [("baseline", against, self.bases), ("candidate", settings, self.candidates)]
         if (self.elsewhere + len(self.bases)) % 2:
             sides.reverse()
         for role, side, into in sides:
             self.say(f"{what}: {role}")
-            left_s = min(BLOCK_SHARE * seconds, max(seconds - self.spent_s, 1.0))
-            went_on = not self.stopped() and self.side(side, role, steps, left_s, into)
+            went_on = not self.stopped() and self.side(side, role, steps, BLOCK_SHARE * seconds, into)
             self.took_s = earlier_s + time.monotonic() - begin
             if not went_on:
                 return False
             if into[-1].outcome == "budget-reached":
                 steps = min(steps, int(into[-1].steps.count.sum())) or steps  # as many on the other side
-        now_s = self.took_s - self.spent_s
-        room = now_s + (now_s - around_s) <= AROUND_S  # another pair is set up as long as this one
-        effect = compare(self.bases, self.candidates)
-        more = not self.stopped() and self.spent_s < seconds and room
-        return more and goes_on(effect, min(len(self.bases), len(self.candidates)))
+        made = min(len(self.bases), len(self.candidates))
+        room = self.took_s < (seconds if self.elsewhere + made >= FEWEST_PAIRS else max(seconds, FIRST_S))
+        return not self.stopped() and room and goes_on(compare(self.bases, self.candidates), made)
 
     def _lasting(self, steps: int) -> int:
         """So many steps, or more where a side would measure for a shorter time than is worth its set-up.

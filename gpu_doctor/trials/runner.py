@@ -21,15 +21,15 @@ from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.pasted import Pasted, pasted
 from gpu_doctor.trials.printed_aside import unwritten
 from gpu_doctor.trials.results import Plan, Sweep
-from gpu_doctor.trials.rounds import Rounds, not_restored, silence
+from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 TRIAL_STEPS: Final = 50
 """Of one side of one round, the warm-up among them, where nobody says otherwise."""
-TRIAL_SECONDS: Final = 60.0
-"""To measure in one trial, where nobody says otherwise."""
+TRIAL_SECONDS: Final = 20.0
+"""Of one trial, where nobody says otherwise."""
 _numbers = itertools.count(1)
 
 
@@ -79,7 +79,7 @@ class Runner:
             quietly: lets it swallow a trial's output in its own way.
             changed: makes what runs another text of the cell; None = plain Python, where `execute` is not given.
             trial_steps: budget of a trial that is given none of its own, in steps of a side.
-            trial_seconds: the same in seconds to measure.
+            trial_seconds: the same in seconds.
         """
         self.name = name or f"run {next(_numbers)}"
         self.source = code if isinstance(code, str) else ""
@@ -87,7 +87,7 @@ class Runner:
             namespace = {"__name__": "__main__"} if isinstance(code, str) else trial.globals_of(code)
         self.namespace = namespace
         self.trial_steps, self.trial_seconds = trial_steps, trial_seconds
-        """Budget of a trial that is given none of its own: steps of a side, seconds to measure in all."""
+        """Budget of a trial that is given none of its own: steps of a side, seconds in all."""
         self.recordings: list[Recording] = []
         """The runs, oldest first (trials are in `trials`)."""
         self.trials: list[tuple[Recording, Recording]] = []
@@ -245,7 +245,7 @@ class Runner:
         """A recording of the code as written, put back afterwards, and clauses on what could not be put back."""
         kept: list[Recording] = []
         with self.aside() as aside:
-            aside.rounds().side({}, "baseline", steps, seconds, kept)
+            aside.rounds().side({}, "baseline", steps, BLOCK_SHARE * seconds, kept)
         recording = replace(kept[0], notes=(*kept[0].notes, *aside.notes))
         self.trials.append((recording, recording))
         self.diagnosis = self.diagnosis or judged(recording)[0]

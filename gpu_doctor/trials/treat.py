@@ -54,7 +54,7 @@ def treat(
         max_trials: trials at most, the last one included, for which one is always put by. It comes on top of a single
             one, and so does one by settings where the changed text fails.
         steps: of each trial; more where many workers need them to come into their stride.
-        seconds: to measure in each trial.
+        seconds: of each trial.
         changes_training: also try what changes the training (batch size, AMP).
         executor: where the trials run, one after another; None = in this kernel.
 

@@ -213,7 +213,7 @@ def test_the_budget_of_its_trials_stands_in_a_cells_line(shell: InteractiveShell
     ran(shell, "%%gpudoctor --no-view --trial-steps 12 --trial-seconds 7.5\nx = 1")
     assert (last_case().trial_steps, last_case().trial_seconds) == (12, 7.5)
     ran(shell, "%%gpudoctor --no-view\nx = 1")
-    assert (last_case().trial_steps, last_case().trial_seconds) == (50, 60.0)
+    assert (last_case().trial_steps, last_case().trial_seconds) == (50, 20.0)
 
 
 def test_set_turns_a_knob_for_the_run_only(shell: InteractiveShell) -> None:
