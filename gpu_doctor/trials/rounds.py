@@ -29,7 +29,7 @@ from gpu_doctor.trials.side_budget import before_s
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 BLOCK_SHARE: Final = 0.125
-"""Part of the trial's seconds that a side measures where that is enough (`side_budget`): two whole A B B A find room."""
+"""Part of the trial's seconds that a side measures if that is enough (`side_budget`): two whole A B B A find room."""
 FIRST_S: Final = 300.0
 """Seconds after which not even the second pair is begun."""
 
@@ -82,6 +82,8 @@ class Rounds:
     """Seconds that the sides so far measured: what comes before, and putting the state back, is none of them."""
     took_s: float = 0.0
     """Seconds that the pairs so far took, with all of that."""
+    effect: Effect | None = None
+    """What the pairs so far say; None before the first."""
 
     def pair(self, what: str, against: Settings, settings: Settings, steps: int, seconds: float) -> bool:
         """One round: baseline, then candidate, or the other way round; false if the trial ends with it.
@@ -113,7 +115,8 @@ class Rounds:
                 steps = min(steps, int(into[-1].steps.count.sum())) or steps  # as many on the other side
         made = min(len(self.bases), len(self.candidates))
         room = self.took_s < (seconds if self.elsewhere + made >= FEWEST_PAIRS else max(seconds, FIRST_S))
-        return not self.stopped() and room and goes_on(compare(self.bases, self.candidates), made)
+        self.effect = compare(self.bases, self.candidates)
+        return not self.stopped() and room and goes_on(self.effect, made)
 
     def _lasting(self, steps: int) -> int:
         """So many steps, or more where a side would measure for a shorter time than is worth its set-up.
