@@ -204,8 +204,10 @@ class Runner:
     @property
     def progress(self) -> str:
         """What a running trial is at, for people: `round 1, until it is clear: baseline, setting up, 12 s so far`."""
-        said, budget = self._said, self._budget
+        said, budget, recorder = self._said, self._budget, self._current
         stage = budget.stage() if said and budget is not None else ""
+        if recorder is not None:
+            stage = interrupts.held_up(recorder) or stage
         return f"{said}, {stage}" if stage else said
 
     def say(self, progress: str) -> None:
