@@ -8,7 +8,6 @@ uses the namespace itself and not a copy of it, because functions of earlier cel
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -53,21 +52,9 @@ class Case(Runner):
         {'batch_size': 32}
     """
 
-    def __init__(
-        self,
-        code: str | Callable[[], Any],
-        namespace: dict[str, Any] | None = None,
-        *,
-        name: str = "",
-        execute: Callable[..., Any] | None = None,
-        quietly: Callable[[], AbstractContextManager[Any]] | None = None,
-        changed: Callable[[str], Callable[..., Any]] | None = None,
-        trial_steps: int = TRIAL_STEPS,
-        trial_seconds: float = TRIAL_SECONDS,
-    ) -> None:
-        """See `case` and `Runner`."""
-        how: dict[str, Any] = {"execute": execute, "quietly": quietly, "changed": changed}
-        super().__init__(code, namespace, name=name, trial_steps=trial_steps, trial_seconds=trial_seconds, **how)
+    def __init__(self, *code: Any, **how: Any) -> None:
+        """See `case` and `Runner`, which take the same."""
+        super().__init__(*code, **how)
         if running() is None:  # code inside a recorded run may make cases of its own
             _last[:] = [self]
 

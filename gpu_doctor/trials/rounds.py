@@ -25,7 +25,7 @@ from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.trials.compare.effect import BROKEN, MEASURED_S, Effect, compare
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.run import Result
-from gpu_doctor.trials.side_budget import before_s
+from gpu_doctor.trials.side_budget import WAVES, before_s
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 BLOCK_SHARE: Final = 0.125
@@ -101,7 +101,9 @@ class Rounds:
         Raises:
             KeyboardInterrupt: if a side was interrupted, after the state was restored.
         """
-        begin, earlier_s, steps = time.monotonic(), self.took_s, self._lasting(steps)
+        begin, earlier_s = time.monotonic(), self.took_s
+        waves = WAVES * max(int(one.get("num_workers", 0)) for one in (against, settings))
+        steps = max(self._lasting(steps), waves)
         sides = [("baseline", against, self.bases), ("candidate", settings, self.candidates)]
         if (self.elsewhere + len(self.bases)) % 2:
             sides.reverse()
@@ -112,7 +114,7 @@ class Rounds:
             if not went_on:
                 return False
             if into[-1].outcome == "budget-reached":
-                steps = min(steps, int(into[-1].steps.count.sum())) or steps  # as many on the other side
+                steps = min(steps, int(into[-1].steps.count.sum()) + waves)  # as many on the other side
         made = min(len(self.bases), len(self.candidates))
         room = self.took_s < (seconds if self.elsewhere + made >= FEWEST_PAIRS else max(seconds, FIRST_S))
         self.effect = compare(self.bases, self.candidates)
@@ -125,14 +127,14 @@ class Rounds:
         answer are followed by longer ones.
         """
         pairs = len(self.bases)
-        longer = 2 ** min((self.elsewhere + pairs) // LONGER_AFTER, MOST_DOUBLED)
+        longer: int = 2 ** min((self.elsewhere + pairs) // LONGER_AFTER, MOST_DOUBLED)
         ended = [one for one in (*self.bases[-1:], *self.candidates[-1:]) if one.outcome == "budget-reached"]
         usual = [float(np.median(paced_s(one, one.steps) / one.steps.count)) for one in ended if len(one.steps)]
-        if not usual or min(usual) <= 0:
-            return steps * longer
-        around_s = (self.took_s - self.spent_s) / (2 * pairs)
-        wanted = max(LASTING * MEASURED_S / min(usual), around_s / float(np.mean(usual)), steps)
-        return min(math.ceil(wanted * longer), MOST_TIMES * steps)
+        wanted = float(steps)
+        if usual and min(usual) > 0:
+            around_s = (self.took_s - self.spent_s) / (2 * pairs)
+            wanted = max(LASTING * MEASURED_S / min(usual), around_s / float(np.mean(usual)), wanted)
+        return min(math.ceil(wanted * longer), int(MOST_TIMES) * steps)
 
     def side(
         self,

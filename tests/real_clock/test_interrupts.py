@@ -135,7 +135,8 @@ def test_a_stop_wins_over_the_guard(patient: Patience) -> None:
 
 def test_a_call_that_no_interrupt_reaches_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupts, "STOP_PATIENCE_S", 0.05)
-    cell = "begun.set()\nwhile not free.is_set():\n    try:\n        time.sleep(0.01)\n    except KeyboardInterrupt:\n        pass"
+    deaf = "    try:\n        time.sleep(0.01)\n    except KeyboardInterrupt:\n        pass"
+    cell = f"begun.set()\nwhile not free.is_set():\n{deaf}"
     begun, free, told = threading.Event(), threading.Event(), list[str]()
     case = gpu_doctor.case(cell, {"time": time, "begun": begun, "free": free})
 

@@ -12,7 +12,7 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import LoaderSetup, Recording, Settings
 from gpu_doctor.trials.rounds import BLOCK_SHARE, FIRST_S, LONGER_AFTER, Rounds
 from gpu_doctor.trials.run import Result
-from gpu_doctor.trials.side_budget import ENOUGH_STEPS, LONGEST, SETUP_S, SideBudget, before_s
+from gpu_doctor.trials.side_budget import ENOUGH_STEPS, LONGEST, SETUP_S, WAVES, SideBudget, before_s
 from tests.support.recordings import Loop
 from tests.support.simulated_device import Noted
 
@@ -128,13 +128,14 @@ def test_a_set_up_that_takes_nearly_all_of_its_own_leaves_the_seconds_whole() ->
     assert side.steps == 30
 
 
-def test_the_first_steps_of_workers_are_warm_up() -> None:
+def test_a_side_lasts_for_rounds_of_all_its_workers_after_their_warm_up() -> None:
     """As `warmup_rows` has it: their first batches arrive together."""
-    few, many = Side(seconds=5.0), Side(seconds=5.0)
+    few, many = Side(seconds=5.0, steps=None), Side(seconds=5.0, steps=None)
     many.recorder.loaders["a"] = LoaderSetup("a", num_workers=8)
-    few.trains(*[0.5] * 40)
-    many.trains(*[0.5] * 40)
-    assert many.steps - few.steps == 8
+    few.trains(*[0.5] * 100)
+    many.trains(*[0.5] * 100)
+    assert few.steps == 1 + ENOUGH_STEPS
+    assert many.steps == 1 + 8 + WAVES * 8
 
 
 def test_the_steps_of_the_budget_are_all_steps() -> None:
@@ -239,6 +240,12 @@ def test_the_other_side_gets_as_many_steps_as_the_first_one_made(monkeypatch: py
     played = Played(monkeypatch, setup_s=0.0, outcome="budget-reached")
     played.rounds().pair("", {}, {}, 200, 60.0)
     assert played.asked == [200, 50]
+
+
+def test_many_workers_get_steps_for_some_rounds_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, setup_s=0.0, outcome="budget-reached")
+    played.rounds().pair("", {}, {"num_workers": 16}, 60, 60.0)
+    assert played.asked == [WAVES * 16, WAVES * 16], "the 50 steps that the baseline made are too few"
 
 
 def test_a_side_measures_as_long_as_it_is_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
