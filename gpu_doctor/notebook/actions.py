@@ -69,9 +69,7 @@ class Actions:
             panel.redraw()
             return
         if request["ask"] == "before":
-            if not self._busy and running() is None:
-                panel.details.look_ahead()
-                panel.redraw()
+            self._look_ahead_when_free()
             return
         works = {
             "trial": self._trial,
@@ -88,6 +86,19 @@ class Actions:
             return
         self._post(lambda: self._do(work, request))
 
+    def _look_ahead_when_free(self) -> None:
+        """Looks what a trial would touch, between cells: a cell that runs changes the namespace that is walked."""
+        loop = _kernel_loop()
+        if loop is None:  # no other cell can run meanwhile
+            self._look_ahead()
+        else:
+            loop.add_callback(self._look_ahead)
+
+    def _look_ahead(self) -> None:
+        if not self._busy and running() is None:
+            self._panel.details.look_ahead()
+            self._panel.redraw()
+
     def withdraw(self) -> bool:
         """Takes back the request that waits; false where none does."""
         try:
@@ -100,8 +111,7 @@ class Actions:
         return True
 
     def _post(self, work: Callable[[], None]) -> None:
-        shell = get_ipython()
-        loop = getattr(getattr(shell, "kernel", None), "io_loop", None)
+        loop = _kernel_loop()
         if loop is None:
             self._panel.message = "The kernel has no event loop for this button: use case.trial(...) in a cell."
             self._panel.redraw()
@@ -166,6 +176,11 @@ class Actions:
 def _budget(request: dict[str, Any]) -> dict[str, Any]:
     """Steps and seconds of a trial that the page asks for; None = the case's own."""
     return {"steps": request.get("steps"), "seconds": request.get("seconds")}
+
+
+def _kernel_loop() -> Any | None:
+    """The loop on which the kernel runs cells one by one; None where there is no kernel."""
+    return getattr(getattr(get_ipython(), "kernel", None), "io_loop", None)
 
 
 @contextmanager

@@ -175,7 +175,11 @@ class Controller:
     def look(self) -> PanelInput:
         """All that the panel shows, as it stands; called on the refresher's thread."""
         recorder, case = self._recorder, self.case
-        live = self._verdict.on(recorder.so_far) if recorder is not None and self.status == "recording" else None
+        live = (
+            self._verdict.on(recorder.step_count, recorder.so_far)
+            if recorder is not None and self.status == "recording"
+            else None
+        )
         newest = case.recordings[-1] if case.recordings else None
         setup = recorder.setup() if recorder is not None else newest.setup if newest is not None else Setup()
         turned = recorder.settings if recorder is not None else newest.settings if newest is not None else {}

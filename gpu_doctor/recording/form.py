@@ -73,7 +73,9 @@ def _value(hint: Any, plain: Any, where: str) -> Any:
             return {name: _value(each, one, where) for name, one in plain.items()}
     elif dataclasses.is_dataclass(hint):
         return made(hint, plain)
-    elif isinstance(plain, (int, float) if hint in (int, float, bool) else hint):
-        if not isinstance(plain, float) or not math.isinf(plain):  # NaN stands for what was not measured
+    elif hint in (int, float, bool):
+        if isinstance(plain, int) or (isinstance(plain, float) and not math.isinf(plain)):  # NaN: not measured
             return plain
+    elif isinstance(plain, hint):
+        return plain
     raise ValueError(where)

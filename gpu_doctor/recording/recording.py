@@ -210,8 +210,6 @@ class Recording:
     """What a trial on a device that runs behind its host is timed by; None of a user's run, on a CPU, or where the loop
     ended without a moment to wait at."""
     notes: tuple[str, ...] = ()
-    written: tuple[str, ...] | None = None
-    """Files that a trial's code wrote or deleted and that stayed so (`gone.pt (deleted)`); None = nobody watched."""
     name: str = ""
     source: str = ""
     """The cell's text, for the bars beside its lines."""

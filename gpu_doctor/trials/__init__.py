@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.searches import SWEEP_TRIALS as SWEEP_TRIALS
     from gpu_doctor.trials.searches import combinations as combinations
     from gpu_doctor.trials.searches import no_largest as no_largest
+    from gpu_doctor.trials.side_effects.scratch import remove_scratch_folders as remove_scratch_folders
 
 __all__ = [
     "SWEEP_TRIALS",
@@ -29,6 +30,7 @@ __all__ = [
     "combinations",
     "last_case",
     "no_largest",
+    "remove_scratch_folders",
 ]
 
 # Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
@@ -42,6 +44,7 @@ _FACE: Final = {
     "combinations": "searches",
     "last_case": "case",
     "no_largest": "searches",
+    "remove_scratch_folders": "side_effects.scratch",
 }
 
 

@@ -27,7 +27,7 @@ _ASKED: Final[Mapping[Callable[[Runner], Beforehand], str]] = {
     ranks: "whether other processes would wait for this one in a trial",
     iterators: "whether a trial would use up an iterator from before this cell",
     earlier_pools: "whether your cell gives work to a thread pool from before this cell",
-    open_before: "whether a trial would put back the files that are open",
+    open_before: "whether your cell writes to files that are open from before this cell",
     silenced: "which experiment trackers your cell reports to",
     reaching_out: "whether your cell sends requests or starts processes",
 }

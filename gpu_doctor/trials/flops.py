@@ -129,7 +129,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
     found = meter.flops(recording.steps.samples.tolist())
     if found is None:
         raise NotCounted(_why(recording.outcome, recording.reason, len(meter.totals)))
-    return found, formatting.left_behind(recording.written or (), aside.lost)
+    return found, formatting.left_behind(aside.lost)
 
 
 def _why(outcome: str, reason: str, steps: int) -> str:

@@ -211,17 +211,16 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
     if entry.refusal:
         return _kept(case, Effect(settings, against, outcome="refused", reason=entry.refusal))
     notes, left = (aside.notes, aside.lost) if aside is not None else ((), ())
-    written = tuple(dict.fromkeys(path for one in bases for path in one.written or ()))
     if entry.failure:
         failed = Effect(settings, against, outcome=entry.failed_as, reason=entry.failure, seconds=entry.seconds)
-        return _kept(case, replace(failed, written=written, not_restored=left))
+        return _kept(case, replace(failed, not_restored=left))
     measured = entry.effect
     if measured is None:
         outcome, reason = "stopped", ""
         if bases and not case.stopped:
             outcome, reason = bases[-1].outcome, run.baseline_ended(bases[-1])
         none = Effect(settings, against, outcome=outcome, reason=reason, seconds=entry.seconds)
-        return _kept(case, replace(none, written=written, not_restored=left))
+        return _kept(case, replace(none, not_restored=left))
     case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
     if case.diagnosis is None or "num_workers" in settings:  # another number of workers tells what one cannot
         newest = next((one for one in reversed(case.recordings) if len(one.steps)), bases[-1])

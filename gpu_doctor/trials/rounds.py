@@ -53,11 +53,6 @@ MOST_PAIRS: Final = 40
 """Pairs of runs after which what is not clear is left inconclusive, if the trial's seconds last so long."""
 MOST_UNREAD: Final = 6
 """Pairs of runs without an interval, each too short for one, after which no other is tried."""
-MOST_COPIED: Final = 3
-"""Times that a side is run until no file had to be copied while it was measured; what was copied once is there."""
-COPIED: Final = (
-    "The cell overwrote other files in each run, which have to be copied before: that takes time of the steps."
-)
 
 
 @dataclass
@@ -156,19 +151,14 @@ class Rounds:
         Raises:
             KeyboardInterrupt: if it was interrupted, after the state was restored.
         """
-        for number in range(MOST_COPIED):
-            begin = time.monotonic()
-            result = self.once(side, role, steps, left_s)
-            one, copied = result.recording, result.copied
-            measured_s = max(time.monotonic() - begin - before_s(one), 0.0)
-            interrupted = isinstance(result.error, KeyboardInterrupt)
-            del result  # its traceback holds the loop's frames, those a loader's workers and the memory that ran out
-            with uninterrupted():
-                self.restore.restore()
-            if not copied or not went_well(one) or self.stopped():
-                break
-            if number == MOST_COPIED - 1:
-                one = replace(one, outcome="refused", reason=COPIED)
+        begin = time.monotonic()
+        result = self.once(side, role, steps, left_s)
+        one = result.recording
+        measured_s = max(time.monotonic() - begin - before_s(one), 0.0)
+        interrupted = isinstance(result.error, KeyboardInterrupt)
+        del result  # its traceback holds the loop's frames, those a loader's workers and the memory that ran out
+        with uninterrupted():
+            self.restore.restore()
         self.spent_s += measured_s
         into.append(one)
         outcome = one.outcome

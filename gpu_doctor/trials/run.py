@@ -22,10 +22,9 @@ from gpu_doctor.trials.interrupts import Interrupts, StepGuard, end, ends_on_thr
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.side_effects.begun_threads import waited_for
-from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 from gpu_doctor.trials.side_effects.leftover_workers import parked
+from gpu_doctor.trials.side_effects.redirection import Redirection
 from gpu_doctor.trials.side_effects.trackers import unlogged
-from gpu_doctor.trials.side_effects.written_files import WrittenFiles
 from gpu_doctor.trials.stretch import Stretch
 
 _NO_MEMORY: Final = ("out of memory", "can't allocate memory", "not enough memory")
@@ -41,8 +40,6 @@ class Result:
 
     recording: Recording
     error: BaseException | None = None
-    copied: bool = False
-    """A file was copied while steps were measured, so that it can be put back: what was measured does not count."""
 
 
 def run(
@@ -53,7 +50,7 @@ def run(
     settings: Settings | None = None,
     found: Setup | None = None,
     met: Sequence[weakref.ref[Any]] = (),
-    borrowed: KeptFiles | None = None,
+    borrowed: bool = False,
     budget: SideBudget | None = None,
 ) -> Result:
     """Executes the code once under settings and records it.
@@ -65,8 +62,8 @@ def run(
         settings: knob values; empty = as written.
         found: the setup that an earlier run found, for knobs that must know what to turn,
         met: and the objects that it used.
-        borrowed: a trial's side, whose files are kept here, and listed: workers of an earlier run are left alone and
-            what it reports to experiment trackers is held back. Who calls puts its files back.
+        borrowed: a trial's side: what it does to files is done in a scratch folder, workers of an earlier run are left
+            alone, and what it reports to experiment trackers is held back.
         budget: of its seconds; a side that reaches no further step is ended.
 
     Returns:
@@ -77,26 +74,27 @@ def run(
     """
     guard, interrupts = StepGuard(), Interrupts()
     scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source, met=met)
-    files = WrittenFiles(borrowed, namespace) if borrowed is not None else None
-    stretch = Stretch(recorder) if borrowed is not None else None
+    files = Redirection(namespace) if borrowed else None
+    stretch = Stretch(recorder) if borrowed else None
 
     def asked() -> None:
         recorder.log.ending = recorder.ending or "interrupted"  # where the code handles it, its next step is the end
 
     with ExitStack() as stack:
         ours = noted(lambda: guard.ended or recorder.ending == "stopped", asked)
-        came = stack.enter_context(ours) if borrowed is not None else []
+        came = stack.enter_context(ours) if borrowed else []
         stack.callback(interrupts.release)
         if files is not None:
-            files.kept.begin(lambda: recorder.log.steps > 0)
-            stack.enter_context(files)  # first, so that our own files are gone when it looks
+            if files.refusal:
+                return Result(recorder.close("refused", files.refusal))
+            stack.enter_context(files)
             stack.enter_context(waited_for(namespace, scope.notes))
         try:
             stack.enter_context(knobs.turned(dict(settings or {}), scope))
         except Refused as refusal:
             return Result(recorder.close("refused", str(refusal)))
         stack.enter_context(recorded(recorder, namespace))
-        if borrowed is not None:
+        if borrowed:
             stack.callback(gc.enable if gc.isenabled() else gc.disable)  # no snapshot's: it is off while one is taken
             stack.enter_context(parked(scope.notes))
             stack.enter_context(unlogged(scope.notes))
@@ -106,7 +104,7 @@ def run(
         interrupts.deliver()
     except KeyboardInterrupt as late:
         ended = _End("interrupted", error=late.with_traceback(None))
-    ended = _overruled(ended, guard, "" if files is None else files.kept.refusal, bool(came))
+    ended = _overruled(ended, guard, "" if files is None else files.refusal, bool(came))
     for note in (*scope.notes, *(files.notes if files is not None else ())):
         recorder.note(note)
     try:
@@ -116,7 +114,7 @@ def run(
         if files is None or stretch is None:
             return Result(recording, ended.error)
         timed = stretch.timed(recording)
-        return Result(replace(recording, written=files.told, timed=timed), ended.error, files.kept.copied)
+        return Result(replace(recording, timed=timed), ended.error)
     finally:
         del ended  # the frames of its error's traceback know this one: a circle would keep the loop's memory
 

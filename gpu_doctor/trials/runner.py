@@ -23,7 +23,6 @@ from gpu_doctor.trials.printed_aside import unwritten
 from gpu_doctor.trials.results import Plan, Sweep
 from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
-from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
 TRIAL_STEPS: Final = 50
@@ -116,8 +115,6 @@ class Runner:
         """Of the cells of the notebook, how many had been run when the code ran last: a later one has no part in it."""
         self.made: dict[str, int] = {}
         """Names of the namespace that the newest run bound, with the ids of their values."""
-        self._files: weakref.ref[KeptFiles] | None = None
-        """Of the trial that is going on: they go with its snapshot."""
         self.stopped = False
         """Stop was asked for since the last trial, treatment or sweep of a person began."""
         self._requests = 0
@@ -152,10 +149,8 @@ class Runner:
                 self.on_begin(recorder, role)
             run, turned = (self._execute, settings) if not text else (self._of(text), {})
             execute: Callable[[], Any] = functools.partial(run, self.namespace)
-            # Of a trial; without a snapshot nothing is put back, and what is kept goes with the side.
-            kept = ((self._files and self._files()) or KeptFiles()) if borrowed else None
             how: dict[str, Any] = {"settings": turned, "found": self.found, "met": self._met}
-            return trial.run(execute, recorder, self.namespace, borrowed=kept, budget=budget, **how)
+            return trial.run(execute, recorder, self.namespace, borrowed=borrowed, budget=budget, **how)
         finally:
             if not borrowed:
                 self.made = {name: id(one) for name, one in self.namespace.items() if before.get(name) != id(one)}
@@ -232,9 +227,7 @@ class Runner:
             SnapshotTooLarge: if what must be put back does not fit into memory.
             KeyboardInterrupt: if it is interrupted, after everything was put back.
         """
-        files = KeptFiles()
-        aside = Aside(self, Snapshot.take(self.namespace, self.roots(), to_host=to_host, files=files))
-        self._files = weakref.ref(files)
+        aside = Aside(self, Snapshot.take(self.namespace, self.roots(), to_host=to_host))
         try:
             with self.quietly():
                 yield aside

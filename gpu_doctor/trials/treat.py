@@ -15,7 +15,7 @@ from gpu_doctor.trials.candidates import WORTH, Move, joined, moves
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
 from gpu_doctor.trials.executors import Executor
 from gpu_doctor.trials.interrupts import uninterrupted
-from gpu_doctor.trials.results import Behind, Plan, Rung, places, training_changes
+from gpu_doctor.trials.results import Plan, Rung, left_behind, places, training_changes
 from gpu_doctor.trials.rounds import MOST_PAIRS
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
@@ -70,17 +70,16 @@ def treat(
         case.plans.append(Plan({}, 1.0, (), "", reason=refusal))
         return case.plans[-1]
     # The code as written is what is cured: the newest diagnosis may be that of a run under other settings.
-    base, behind = case.baseline, Behind()
+    base, lost = case.baseline, tuple[str, ...]()
     if base is None:
         try:
-            base, left = case.measured_aside(steps, seconds)
+            base, lost = case.measured_aside(steps, seconds)
         except SnapshotTooLarge as too_large:
             case.plans.append(Plan({}, 1.0, (), "", reason=str(too_large)))
             return case.plans[-1]
-        behind = Behind(base.written or (), left)
     diagnosis = diagnose(base)
     where = executors.InKernel() if executor is None else executor
-    climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, where, behind)
+    climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, where, lost)
     try:
         while climb.goes_on() and (move := climb.next_move()) is not None:
             climb.tries(move)
@@ -110,7 +109,7 @@ def _plan(case: Runner, climb: _Climb, diagnosis: Diagnosis) -> Plan:
             *climb.notes,
             *climb.by_settings(),
             *training_changes(climb.kept),
-            *climb.behind.told(climb.effects),
+            *left_behind(climb.effects, climb.lost),
         ),
     )
 
@@ -127,7 +126,8 @@ class _Climb:
     steps: int
     seconds: float
     executor: Executor
-    behind: Behind
+    lost: tuple[str, ...]
+    """Clauses on what measuring the code as written could not put back."""
     kept: dict[str, Any] = field(default_factory=dict)
     speedup: float = 1.0
     effects: list[Effect] = field(default_factory=list)

@@ -74,6 +74,14 @@ display("shown")
     assert shell.user_ns["text"] == "first\n    second"
 
 
+def test_the_line_is_expanded_when_the_cell_runs_and_stands_as_it_was_written(shell: InteractiveShell) -> None:
+    shell.user_ns["tag"] = "night 3"
+    ran(shell, "%%gpudoctor --no-view --name '{tag}'\n" + LOOP)
+    case = gpu_doctor.last_case()
+    assert case is not None and case.name == "night 3"
+    assert case.source.startswith("%%gpudoctor --no-view --name '{tag}'\n")
+
+
 def test_an_exception_at_step_7_is_the_users_own_and_the_diagnosis_is_there(shell: InteractiveShell) -> None:
     cell = LOOP.replace("losses.append(loss.item())", "losses.append(loss.item())\n    if len(losses) == 7: 1 / 0")
     result, out, err, outputs = ran(shell, "%%gpudoctor --no-view\n" + cell)

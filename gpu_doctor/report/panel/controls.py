@@ -10,6 +10,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.report.contract import Choice, KnobShown, Offer
+from gpu_doctor.report.panel.recent import Recent
 from gpu_doctor.trials import SWEEP_TRIALS, combinations
 from gpu_doctor.trials import knobs as knob_table
 from gpu_doctor.trials.knobs import Knob, KnobTable
@@ -24,11 +25,14 @@ NOT_RUN: Final = "as written (not run yet)"
 UNSEEN: Final = Choice(None, NOT_RUN, "")
 """Stands for the value as written of a knob that was turned in every run so far."""
 
-_drawn: list[tuple[KnobTable, Setup, frozenset[str], tuple[KnobShown, ...]]] = []
-"""The controls of the last setup: it hardly ever changes, and the panel asks twice a second."""
 
-
-def controls(knobs: KnobTable, setup: Setup, known: bool, turned: Collection[str] = ()) -> tuple[KnobShown, ...]:
+def controls(
+    knobs: KnobTable,
+    setup: Setup,
+    known: bool,
+    turned: Collection[str] = (),
+    recent: Recent[tuple[KnobShown, ...]] | None = None,
+) -> tuple[KnobShown, ...]:
     """One control per knob, in the table's order.
 
     Args:
@@ -36,17 +40,17 @@ def controls(knobs: KnobTable, setup: Setup, known: bool, turned: Collection[str
         setup: as it was found.
         known: the loop was seen; before, every control is disabled and says so.
         turned: knobs that were turned when the setup was found: of these it does not tell how they are written.
+        recent: the controls of the panel's last look; None = work them out.
     """
     if not known:
         return tuple(_blank(knob) for knob in knobs.values())
     # What changes from refresh to refresh while a loop runs is nothing that a knob asks for.
     asked = replace(setup, inputs=None, evaluation=None, world=None)
-    last = next(iter(_drawn), None)
-    if last is None or last[0] is not knobs or last[1:3] != (asked, frozenset(turned)):
-        drawn = tuple(_control(knob, setup, knob.name not in turned) for knob in knobs.values())
-        last = (knobs, asked, frozenset(turned), drawn)
-        _drawn[:] = [last]
-    return last[3]
+    return (recent or Recent()).of(
+        (knobs,),
+        (asked, frozenset(turned)),
+        lambda: tuple(_control(knob, setup, knob.name not in turned) for knob in knobs.values()),
+    )
 
 
 def _blank(knob: Knob) -> KnobShown:

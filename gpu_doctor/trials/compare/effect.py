@@ -6,7 +6,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -46,6 +47,9 @@ AS_PASTED, BY_SETTINGS = "as pasted", "by settings"
 BUSY_FROM: Final = 0.10
 """Share of the usable cores from which on others are worth a word: more than a notebook's server, a browser's tab and
 gpu_doctor's own threads use (2 to 5 % on two cores, measured with a kernel that did nothing else)."""
+
+_Pairs: TypeAlias = dict[int, tuple[Measured, Measured]]
+"""Baseline and candidate of each pair, by its number in the trial."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,6 @@ class Effect:
     """`steps/s` where no batch dimension could be read on one side."""
     busy: float | None = None
     """Share of the usable cores that other programs used meanwhile (0..1); None = not measured."""
-    written: tuple[str, ...] = ()
-    """Files that the cell wrote or deleted during the trial, put back since: `runs/x.pt`, `old.pt (deleted)`."""
     not_restored: tuple[str, ...] = ()
     """What the trial could not put back, a clause each: `a trial cannot put back: it (generator)`."""
     predicted_low: float | None = None
@@ -166,7 +168,7 @@ class Effect:
         """What else is to be said of the trial, each without a capital or a full stop."""
         said = [self.way] if self.way else []
         said += [f"measured on {self.device}"] if self.elsewhere else []
-        said += [*([formatting.written(self.written)] if self.written else []), *self.not_restored]
+        said += self.not_restored
         if self.busy is not None and self.busy >= BUSY_FROM:
             said.append(f"measured on a busy machine: other programs used {formatting.share(self.busy)} of the cores")
         if self.cold_pairs and self.reason != ALL_COLD:
@@ -175,10 +177,11 @@ class Effect:
 
     @property
     def verdict_words(self) -> str:
-        """The verdict as it is read; where it is open, the bound that was measured: `at most 1.08x`."""
-        if self.verdict == "inconclusive" and self.high is not None and self.high < FAR and not self.reason:
-            return f"at most {formatting.factor(self.high)}"
-        return self.verdict.replace("-", " ")
+        """The verdict as it is read. Where nothing is proved, the bound that was measured: `at most 1.08x`."""
+        if self.verdict != "inconclusive" or self.high is None or self.reason:
+            return self.verdict.replace("-", " ")
+        bound = f"at most {formatting.factor(self.high)}"
+        return bound if self.high < FAR else f"inconclusive, {bound}"
 
     @property
     def settled(self) -> bool:
@@ -248,12 +251,10 @@ def compare(
     pairs = [pair_of(b, c, by_samples) for b, c in zip(bases, candidates, strict=False)]
     whole = [all(side.whole for side in pair) for pair in pairs]
     warm = [fair and full for fair, full in zip(warm_pairs(bases, candidates), whole, strict=True)]
-    used = [number for number, fair in enumerate(warm if any(warm) else whole) if fair]
-    # A run that the end of the trial's seconds cut short has no interval, and would leave the others none.
-    used = [number for number in used if min(map(len, pairs[number])) >= FEWEST_ROWS] or used
-    measured = {number: pairs[number] for number in used}
+    measured = _compared(pairs, warm if any(warm) else whole, _numbers(bases))
     own = [one.losses for one in bases]
-    losses = parity(own, candidates[0].losses)
+    batch = batch_scaling.batch_ratio(bases, candidates)
+    losses = parity(own, candidates[0].losses, same_batch=batch is None)
     compared = outcome not in UNMEASURED
     peaks = [one.peak_bytes for one in candidates if np.isfinite(one.peak_bytes)]
     where = measured_on(bases, candidates)
@@ -274,10 +275,9 @@ def compare(
         seconds=float(sum(one.duration_s for one in (*bases, *candidates))),
         unit="samples/s" if by_samples else "steps/s",
         busy=others_share((*bases, *candidates)),
-        written=tuple(dict.fromkeys(path for one in (*bases, *candidates) for path in one.written or ())),
         cold_pairs=sum(whole) - sum(warm) if compared else 0,
         pairs=len(measured) if compared and any(warm) else 0,
-        batch_ratio=batch_scaling.batch_ratio(bases, candidates) if compared else None,
+        batch_ratio=batch if compared else None,
         device=where.device,
         elsewhere=where.told,
     )
@@ -304,7 +304,26 @@ def _side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
     return side
 
 
-def _with_speed(effect: Effect, pairs: Mapping[int, tuple[Measured, Measured]], by_samples: bool) -> Effect:
+def _numbers(bases: Sequence[Recording]) -> list[int]:
+    """Of each pair, from 0; between two that ran on different machines two numbers are left out.
+
+    So whose turn it was can still be told from a number, and pairs of different machines are no neighbours.
+    """
+    moved = [0, *(2 * (one.setup.machine != following.setup.machine) for one, following in pairwise(bases))]
+    return [number + sum(moved[: number + 1]) for number in range(len(bases))]
+
+
+def _compared(pairs: Sequence[tuple[Measured, Measured]], fair: Sequence[bool], numbers: Sequence[int]) -> _Pairs:
+    """The fair pairs by their number in the trial.
+
+    A run that the end of the trial's seconds cut short has no interval and would leave the others none, so its pair is
+    left out where there are others.
+    """
+    used = {number: pair for number, pair, good in zip(numbers, pairs, fair, strict=False) if good}
+    return {number: pair for number, pair in used.items() if min(map(len, pair)) >= FEWEST_ROWS} or used
+
+
+def _with_speed(effect: Effect, pairs: _Pairs, by_samples: bool) -> Effect:
     stretches = [(b.stretch(by_samples), c.stretch(by_samples)) for b, c in pairs.values()]
     result = ratio([PairLog.of(*pair, number) for number, pair in zip(pairs, stretches, strict=True)])
     rates = [

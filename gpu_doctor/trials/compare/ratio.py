@@ -1,27 +1,19 @@
 """The ratio of two rates with an interval that stays valid however often it is looked at; pure numpy, nothing random.
 
-Each pair of runs gives one number, the logarithm of the ratio of its rates. Their weighted mean is the centre, and the
-interval is a confidence sequence for the mean of normal numbers whose variance is unknown (Lai 1976; Wang and Ramdas,
-Anytime-valid t-tests, 2024). It holds at all numbers of pairs at once, so a trial may look after every pair and stop
-when the answer is clear. Three things say how far a pair may be off:
+Each pair of runs gives one number, the logarithm of the ratio of its rates. The interval of their weighted mean is a
+confidence sequence for normal numbers of unknown variance (Lai 1976; Wang and Ramdas, Anytime-valid t-tests, 2024): it
+holds at all numbers of pairs at once. Three things say how far a pair may be off.
 
-- the steps of its runs. Steps vary and neighbours are alike (bursts of a loader, stalls, drift), which a bootstrap over
-  blocks of consecutive steps sees. These blocks fade in and out (tapered block bootstrap, Paparoditis and Politis
-  2001), so that it makes no difference whether a block holds two or three bursts. The variance has a closed form, so
-  nothing is drawn. Both runs of a pair share their blocks, because the same stretch of a run does the same work on
-  both sides: a checkpoint every 20 steps is in both and cancels.
-- the length of its runs. The variance that steps bring falls with the seconds that were measured, the variance between
-  runs does not. Pairs are weighted by the inverse of the sum. The seconds alone set the weight, not a pair's own
-  steps: a weight that follows the noise would drop the stalls that a candidate removes.
-- how far runs of the same side lie apart in this trial. With turns A B B A B ..., the last run of a pair and the first
-  run of the next are of one side, right after each other. Their differences (von Neumann 1941) and those of the pairs
-  estimate the spread together, and are moderated by a prior (moderated t, Smyth 2004): two or three pairs are too few
-  to estimate a variance.
+- The steps of its runs, of which neighbours are alike: a tapered block bootstrap (Paparoditis and Politis 2001), whose
+  variance has a closed form. Both runs share their blocks, so that a checkpoint in both of them cancels.
+- The seconds of its runs. What steps bring falls with them, what varies from run to run does not; pairs have the
+  inverse of the sum as their weight. The steps of a single pair do not set its weight: that would drop the stalls which
+  a candidate removes.
+- How far runs of one side lie apart in this trial. In turns A B B A B ..., the last run of a pair and the first of the
+  next are neighbours of one side; their differences (von Neumann et al. 1941) and those of the pairs give the spread
+  together, moderated by a prior (Smyth 2004), since two or three pairs are too few for that.
 
-If the spread of a trial is drawn from that prior, at most MISSES of the trials ever leave the truth out. That is no
-promise for each single spread. Simulated trials with a look after each of 40 pairs left the truth out in 1.1 % with
-the expected spread, 2.2 % with half as much more, 4.1 % with twice and 9.1 % with three times the spread; trials
-replayed from recorded loops in @E@ % (benchmarks/README.md).
+The documentation (How it works, Statistics) tells what that was found to hold.
 """
 
 from __future__ import annotations

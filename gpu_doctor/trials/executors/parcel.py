@@ -12,7 +12,6 @@ when they are packed. Recordings come back as the bytes of the file that `Record
 from __future__ import annotations
 
 import io
-import platform
 import tempfile
 import types
 from collections.abc import Callable
@@ -54,8 +53,6 @@ class Parcel:
     run: bytes | None
     """The baseline run as saved, for what knobs must know of the loop."""
     process: dict[str, Any]
-    home: str
-    """The machine that packed."""
 
     @property
     def known_run(self) -> Recording | None:
@@ -104,7 +101,6 @@ def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) ->
         "name": case.name,
         "run": None if run is None else as_bytes(run),
         "process": _process(most_threads),
-        "home": platform.node(),
         "own": str(space.get("__name__", "__main__")),
     }
     try:
@@ -125,7 +121,7 @@ def unpack(luggage: bytes) -> Parcel:
     space: dict[str, Any] = contents["mark"].__globals__
     space.update(contents["names"])
     space["__name__"] = contents["own"]
-    return Parcel(contents["code"], space, contents["name"], contents["run"], contents["process"], contents["home"])
+    return Parcel(contents["code"], space, contents["name"], contents["run"], contents["process"])
 
 
 def plain(source: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -100,17 +99,10 @@ def _pair(
             rounds.pair("", against, settings, steps, seconds)
     # The kernel's own state was never touched: what could not be put back here is only said of these runs.
     said = tuple(f"On the cluster's machine: {one}" for one in aside.lost)
-    there = "" if parcel.home == platform.node() else f"{platform.node()}:"
     return {
-        "bases": tuple(as_bytes(_told(one, there, ())) for one in rounds.bases),
-        "candidates": tuple(as_bytes(_told(one, there, said)) for one in rounds.candidates),
+        "bases": tuple(as_bytes(one) for one in rounds.bases),
+        "candidates": tuple(as_bytes(replace(one, notes=(*one.notes, *said))) for one in rounds.candidates),
     }
-
-
-def _told(recording: Recording, there: str, notes: tuple[str, ...]) -> Recording:
-    """A recording that says where its files lie, and what else is to be known of it."""
-    written = None if recording.written is None else tuple(f"{there}{path}" for path in recording.written)
-    return replace(recording, written=written, notes=(*recording.notes, *notes))
 
 
 def _unpackable(error: Exception) -> str:

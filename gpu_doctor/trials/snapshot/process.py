@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from gpu_doctor.trials.matmul_precision import precisions, put_back
-from gpu_doctor.trials.side_effects.file_states import working_folder
+from gpu_doctor.trials.side_effects.file_functions import working_folder
 from gpu_doctor.trials.snapshot.reporting import reporting_undos
 from gpu_doctor.trials.snapshot.switches import Switch, attribute
 from gpu_doctor.trials.snapshot.undo import Undo

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from gpu_doctor.trials.side_effects.held_open import files_behind, is_written_archive
-from gpu_doctor.trials.side_effects.open_things import why_not
+from gpu_doctor.trials.side_effects.open_files import could_be_written, is_kept, is_written_map
 from gpu_doctor.trials.snapshot.kinds import ATOMS, internal, is_open_kind, kind_of, made_for_training
 from gpu_doctor.trials.snapshot.parts import (
     behind,
@@ -73,9 +72,9 @@ class Walk:
         """ids of modules' buffers."""
         self.lost: dict[str, None] = {}
         self.opened: dict[int, tuple[Any, str]] = {}
-        """Open files, maps and databases that can be kept, by id, with the variable that led there."""
-        self.closed_to_us: list[tuple[Any, str, str]] = []
-        """Those that cannot, with the variable, and a clause on why."""
+        """Open files and maps that are only read, and what lies in memory, by id, with the variable that led there."""
+        self.writable: list[tuple[Any, str]] = []
+        """What is open so that the cell could write to it, or cannot be put back, with the variable."""
         self._stack: list[tuple[Any, str]] = []
         self._datasets: list[tuple[Any, str]] = []
         self._in_data = False
@@ -165,6 +164,8 @@ class Walk:
     def _array(self, value: Any, name: str) -> None:
         if self._in_data:
             self.data[id(value)] = name
+        if is_written_map(value):
+            self.writable.append((value, name))
         if value.dtype == object:
             self._push(value.ravel().tolist(), name)
 
@@ -249,11 +250,11 @@ class Walk:
         if any(value is one for one in (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__)):
             return
         if is_open_kind(type(value)):
-            why = why_not(value)
-            if not why:
+            if is_kept(value):
                 self.opened[id(value)] = value, name
-                return
-            self.closed_to_us.append((value, name, why))
+            else:
+                self.writable.append((value, name))
+            return
         self.lost[f"{name} ({type(value).__name__})"] = None
 
     def _iterator(self, value: Any, name: str) -> None:
@@ -282,12 +283,8 @@ class Walk:
         cls = type(value)
         if gc.is_tracked(value) and not issubclass(cls, type) and self._looked[cls] < MOST_OF_A_CLASS:
             self._looked[cls] += 1
-            if is_written_archive(value):
-                self.closed_to_us.append((value, name, "is being written to"))
-                self.lost[f"{name} ({cls.__name__})"] = None
-                return
-            for file in files_behind(value):
-                self.opened.setdefault(id(file), (file, name))
+            if could_be_written(value):
+                self.writable.append((value, name))
 
     def _own(self, value: Any, name: str) -> None:
         """The attributes of an instance, in its dict and in slots."""

@@ -175,9 +175,8 @@ def test_a_device_that_was_not_read_is_a_dash_that_says_why() -> None:
 def test_notes_of_both_sides_are_said_once() -> None:
     base, candidate = trials()[0]
     effect = Effect(WORKERS)
-    wrote = replace(effect, written=("runs/y.pt",))
-    put_back, own = notes_of(wrote, (base, candidate))
-    assert put_back.endswith("put back: runs/y.pt.") and own == WROTE
+    lost = replace(effect, not_restored=("it is lost",))
+    assert notes_of(lost, (base, candidate)) == ("It is lost.", WROTE)
     assert notes_of(effect, (replace(base, notes=(WROTE, "b")), candidate)) == (WROTE, "b")
     assert notes_of(effect, None) == ()
 
@@ -403,3 +402,15 @@ def test_unfolding_is_served_at_once_and_while_a_trial_waits() -> None:
     actions._busy = False
     actions.take({"ask": "before", "settings": {}})
     assert visit.details.before == () and len(drawn_again) == 2
+
+
+def test_what_a_trial_touches_is_looked_for_between_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    posted: list[Any] = []
+    loop = types.SimpleNamespace(add_callback=posted.append)
+    shell = types.SimpleNamespace(kernel=types.SimpleNamespace(io_loop=loop))
+    monkeypatch.setattr("gpu_doctor.notebook.actions.get_ipython", lambda: shell)
+    visit: Any = types.SimpleNamespace(details=Details(Asked(fix()).fix), redraw=lambda: None, message="")
+    Actions(visit).take({"ask": "before", "settings": {}})
+    assert visit.details.before is None, "a cell may still be running"
+    posted.pop()()
+    assert visit.details.before == ()

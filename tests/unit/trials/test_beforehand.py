@@ -20,6 +20,9 @@ WORDS = {
     "a shell line": "processes again (!cp in line 1)",
     "a generator of an earlier cell": "`batches` is a generator of an earlier cell",
     "a pool of processes of an earlier cell": "processes again (pool.submit",
+    "an open database of an earlier cell": "`db` is open",
+    "an open log file of an earlier cell": "`log` is open",
+    "a memory map of an earlier cell": "`seen` is mapped",
     "a queue of an earlier cell": "waiting (Queue)",
 }
 
@@ -37,15 +40,6 @@ def test_an_unusual_cell_is_told_of(cell, monkeypatch: pytest.MonkeyPatch, tmp_p
     with notebook_of(cell) as space:
         said = said_of(cell.cell, space)
     assert WORDS[cell.name] in " ".join((*said.refusals, *said.notes, *said.lost))
-
-
-@pytest.mark.parametrize("name", ["an open database of an earlier cell", "an open log file of an earlier cell"])
-def test_what_is_put_back_needs_no_word(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    (cell,) = (one for one in CELLS if one.name == name)
-    with notebook_of(cell) as space:
-        said = said_of(cell.cell, space)
-    assert said.refusals == said.lost == () and len(said.notes) == 1
 
 
 def test_a_plain_cell_gets_one_note() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -38,34 +37,32 @@ def sides(speedup: float, pairs: int = 2, seed: int = 0, **given: float) -> tupl
     return bases, candidates
 
 
-def trials(speedup: float, number: int = 60, **given: float) -> list[Effect]:
+def trials(speedup: float, number: int = 30, most: int = 10) -> list[Effect]:
     """Trials that end as soon as their answer is settled."""
     found = []
     for seed in range(number):
-        bases, candidates = sides(speedup, pairs=MOST_PAIRS, seed=seed, **given)
+        bases, candidates = sides(speedup, pairs=most, seed=seed, jitter=0.1)
         pairs = 2
-        while needs_more(bases[:pairs], candidates[:pairs]):
+        while pairs < most and needs_more(bases[:pairs], candidates[:pairs]):
             pairs += 1
         found.append(compare(bases[:pairs], candidates[:pairs]))
     return found
 
 
 def test_equal_sides_are_settled_within_some_pairs_and_called_equal_or_bounded() -> None:
-    found = trials(1.0, jitter=0.1)
-    assert Counter(one.verdict for one in found)["faster"] + Counter(one.verdict for one in found)["slower"] <= 1
-    assert np.median([one.pairs for one in found]) <= 5 and max(one.pairs for one in found) <= 10
+    found = trials(1.0)
+    assert not {one.verdict for one in found} & {"faster", "slower"}
+    assert np.median([one.pairs for one in found]) <= 5 and max(one.pairs for one in found) < 10
     assert all(one.high is not None and one.high < 1.1 for one in found)
 
 
 def test_fifteen_percent_are_found() -> None:
-    assert sum(one.verdict == "faster" for one in trials(1.15, jitter=0.1)) >= 57
-    assert sum(one.verdict == "slower" for one in trials(1 / 1.15, jitter=0.1)) >= 57
+    assert sum(one.verdict == "faster" for one in trials(1.15, most=5)) >= 29
 
 
 @pytest.mark.parametrize("speedup", [1.5, 2.0])
 def test_a_clear_gain_takes_one_turn(speedup: float) -> None:
-    found = trials(speedup, 20, jitter=0.1)
-    assert {(one.verdict, one.pairs) for one in found} == {("faster", 2)}
+    assert {(one.verdict, one.pairs) for one in trials(speedup, 10, most=3)} == {("faster", 2)}
 
 
 def test_the_figure_is_the_ratio_of_what_both_sides_did_after_warm_up() -> None:
@@ -283,7 +280,8 @@ def test_a_trial_ends_with_a_claim_or_with_a_bound_that_rises_with_its_pairs(
 def test_a_bound_is_said_of_what_is_no_proof_and_of_nothing_else() -> None:
     open_ = Effect({}, {}, 1.04, 1.005, 1.08)
     assert str(open_).endswith(" at most 1.08x")
-    assert dataclasses.replace(open_, high=1.3).verdict_words == "inconclusive"
+    assert dataclasses.replace(open_, high=1.3).verdict_words == "inconclusive, at most 1.30x"
+    assert dataclasses.replace(open_, low=None, high=None).verdict_words == "inconclusive"
     unfair = dataclasses.replace(open_, reason="Because.", pairs=30)
     assert unfair.verdict_words == "inconclusive" and not unfair.settled
 
@@ -350,11 +348,11 @@ def in_turns(rng: np.random.Generator, spread: float, pairs: int = MOST_PAIRS) -
 def test_the_interval_holds_however_often_it_is_looked_at(times: float, most: float) -> None:
     """Of equal sides it leaves out 1 at any look in at most one of twenty, with twice the usual spread in two."""
     rng, missed = np.random.default_rng(5), 0
-    for _ in range(200):
+    for _ in range(100):
         pairs = in_turns(rng, times * (0.001 + RUN_TO_RUN**2) ** 0.5)
         looks = [ratio(pairs[:n]) for n in range(1, MOST_PAIRS + 1)]
         missed += any((one.low or 0.0) > 1.0 or (one.high or 9.0) < 1.0 for one in looks)
-    assert missed <= 200 * most
+    assert missed <= 100 * most
 
 
 def width(pairs: list[PairLog]) -> float:

@@ -223,13 +223,14 @@ def test_a_decorated_function_under_trial_runs_in_the_namespace_of_the_users(tmp
     assert space["log"] == []
 
 
-def test_what_lives_outside_of_memory_is_named(tmp_path: Path) -> None:
+def test_what_could_be_written_to_is_known_by_name(tmp_path: Path) -> None:
     import mmap
     import shelve
 
     with shelve.open(str(tmp_path / "runs")) as runs, mmap.mmap(-1, 16) as shared:
-        space: dict[str, Any] = {"runs": runs, "shared": shared}
-        assert set(Snapshot.take(space).unrestorable) == {"runs (DbfilenameShelf)"}
+        walk = Walk()
+        walk.over([{"runs": runs, "shared": shared}], ())
+        assert {name for _, name in walk.writable} == {"runs", "shared"}
 
 
 def test_a_search_of_a_library_that_does_not_know_torch_is_kept_where_it_holds_what_is_trained() -> None:
