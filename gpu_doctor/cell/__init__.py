@@ -7,7 +7,7 @@ syntax tree.
 from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
 from gpu_doctor.cell.loop import Edits, LoopLines, NotPlaced
-from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, is_among, reaches
+from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, full_names_called, is_among, reaches
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
 from gpu_doctor.cell.source import CellSource, Edit
 
@@ -24,6 +24,7 @@ __all__ = [
     "NotPlaced",
     "Reach",
     "called_names",
+    "full_names_called",
     "hushed",
     "is_among",
     "kept_graphs",
