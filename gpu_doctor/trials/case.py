@@ -112,7 +112,6 @@ class Case(Runner):
         seconds: float | None = None,
         pairs: int = MOST_PAIRS,
         against: Settings | None = None,
-        pasted: bool = False,
     ) -> Effect:
         """Tries settings against the code as written, from the same state, and puts everything back.
 
@@ -124,8 +123,6 @@ class Case(Runner):
                 case.
             pairs: of runs, at most; fewer where it is clear.
             against: knob values of the baseline side; None = as written.
-            pasted: run the cell's own text with the settings written in, where the whole change lies in the cell, and
-                turn no knob; `verified` of the effect says whether that was done.
 
         Returns:
             The effect, also the newest of `effects`. A refusal, a failure and an out-of-memory are outcomes of it.
@@ -138,7 +135,7 @@ class Case(Runner):
         """
         budget = {"pairs": pairs, **self._budget_of(steps, seconds)}
         with self.requested():
-            return race.tried(self, settings, against=against, pasted=pasted, **budget)
+            return race.tried(self, settings, against=against, **budget)
 
     def measured(self, *, steps: int | None = None, seconds: float | None = None) -> Recording:
         """A recording of the code as written, made like a trial's side: everything is put back afterwards.

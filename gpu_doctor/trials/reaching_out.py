@@ -27,7 +27,7 @@ _SAID: Final = {
 def reaching_out(case: Runner) -> Beforehand:
     """Names the lines of the cell, and of the user's functions that it calls, that reach out of the process."""
     found: dict[str, list[str]] = {}
-    for place, source, namespace in _sources(case):
+    for place, source, namespace in sources(case):
         for reach in reaches(source, namespace):
             found.setdefault(reach.kind, []).append(_named(reach, place))
     said = []
@@ -41,7 +41,7 @@ def _named(reach: Reach, place: str) -> str:
     return f"{formatting.clean(reach.what, 60)} in line {reach.line}{place}"
 
 
-def _sources(case: Runner) -> Iterator[tuple[str, CellSource, Mapping[str, Any]]]:
+def sources(case: Runner) -> Iterator[tuple[str, CellSource, Mapping[str, Any]]]:
     """The cell, and the user's functions and methods that it calls: ` of bot.send()`, text, names that it reads."""
     own = case.source if isinstance(case.made_of, str) else source_of(case.made_of)
     waiting: list[tuple[str, str, Mapping[str, Any], int]] = [("", own, case.namespace, 0)]
