@@ -8,7 +8,7 @@ from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
 from gpu_doctor.cell.in_place import Changed, changed_in_place
 from gpu_doctor.cell.loop import Edits, LoopLines, NotPlaced
-from gpu_doctor.cell.reaching_out import NETWORK, PROCESSES, Reach, called_names, is_among, reaches
+from gpu_doctor.cell.reaching_out import NETWORK, PROCESSES, Reach, called_names, full_names_called, is_among, reaches
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
 from gpu_doctor.cell.source import CellSource, Edit
 
@@ -27,6 +27,7 @@ __all__ = [
     "Reach",
     "called_names",
     "changed_in_place",
+    "full_names_called",
     "hushed",
     "is_among",
     "kept_graphs",

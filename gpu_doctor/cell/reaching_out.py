@@ -152,3 +152,9 @@ def is_among(name: str, patterns: str) -> bool:
 @functools.cache
 def _pattern(patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(map(fnmatch.translate, patterns.split())) or "(?!)")
+
+
+def full_names_called(source: CellSource, namespace: Mapping[str, Any]) -> list[str]:
+    """The full names of what a cell or a function calls, as far as they are known, each once: `cv2.imwrite`."""
+    names = _Names(source, namespace)
+    return list(dict.fromkeys(name for call in source.walk(ast.Call) if (name := names.meant(call.func))))

@@ -19,9 +19,10 @@ from gpu_doctor.trials.side_effects.iterators import iterators
 from gpu_doctor.trials.side_effects.open_before import open_before
 from gpu_doctor.trials.side_effects.ranks import ranks
 from gpu_doctor.trials.silenced import silenced
+from gpu_doctor.trials.snapshot.unrestored import unrestored
 
 CHECKS: Final[tuple[Callable[[Runner], Beforehand], ...]] = (
-    *(ranks, iterators, earlier_pools, open_before, silenced, reaching_out, large_data),
+    *(ranks, iterators, earlier_pools, open_before, silenced, reaching_out, large_data, unrestored),
 )
 """Each looks at one kind of thing that a cell may do."""
 _SOUGHT: Final[Mapping[Callable[[Runner], Beforehand], str]] = {
@@ -31,6 +32,7 @@ _SOUGHT: Final[Mapping[Callable[[Runner], Beforehand], str]] = {
     earlier_pools: "whether your cell gives work to a thread pool from before this cell",
     open_before: "whether your cell writes to files that are open from before this cell",
     silenced: "which experiment trackers your cell reports to",
+    unrestored: "what your cell changes of libraries and of the process",
     reaching_out: "whether your cell starts processes or uses the network",
     large_data: "whether your cell changes data that a trial does not copy",
 }

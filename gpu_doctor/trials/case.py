@@ -112,7 +112,6 @@ class Case(Runner):
         seconds: float | None = None,
         pairs: int = MOST_PAIRS,
         against: Settings | None = None,
-        pasted: bool = False,
         allow: Collection[str] = (),
     ) -> Effect:
         """Tries settings against the code as written, from the same state, and puts everything back.
@@ -125,8 +124,6 @@ class Case(Runner):
                 case.
             pairs: of runs, at most; fewer where it is clear.
             against: knob values of the baseline side; None = as written.
-            pasted: run the cell's own text with the settings written in, where the whole change lies in the cell, and
-                turn no knob; `verified` of the effect says whether that was done.
             allow: what the cell may do again in each side, where the trial is refused otherwise: `"processes"` starts
                 processes, `"network"` opens connections, `"large_data"` changes data that is too large to copy.
 
@@ -141,7 +138,7 @@ class Case(Runner):
         """
         budget = {"pairs": pairs, **self._budget_of(steps, seconds)}
         with self.requested(allow):
-            return race.tried(self, settings, against=against, pasted=pasted, **budget)
+            return race.tried(self, settings, against=against, **budget)
 
     def measured(
         self, *, steps: int | None = None, seconds: float | None = None, allow: Collection[str] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from inspect import unwrap
@@ -51,6 +51,7 @@ def run(
     namespace: dict[str, Any],
     *,
     settings: Settings | None = None,
+    reasons: Mapping[str, str] | None = None,
     found: Setup | None = None,
     met: Sequence[weakref.ref[Any]] = (),
     borrowed: bool = False,
@@ -64,6 +65,7 @@ def run(
         recorder: a fresh one, with its budget in steps.
         namespace: where the code runs.
         settings: knob values; empty = as written.
+        reasons: of the settings that the executed text does not have, with why; None = it has none of them.
         found: the setup that an earlier run found, for knobs that must know what to turn,
         met: and the objects that it used.
         borrowed: a trial's side: what it does to files is done in a scratch folder, workers of an earlier run are left
@@ -78,7 +80,7 @@ def run(
         Busy: if a run is already being recorded in this process.
     """
     guard, interrupts = StepGuard(), Interrupts()
-    scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source, met=met)
+    scope = TrialScope(namespace=namespace, setup=found or Setup(), met=met, reasons=reasons)
     files = Redirection(namespace) if borrowed else None
     stretch = Stretch(recorder) if borrowed else None
     reach = ReachGuard(allowed) if borrowed else None
@@ -250,4 +252,6 @@ def reason_of(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     if len(lines) > 1 and lines[0].startswith("Caught ") and "worker process" in lines[0]:
         return f"{lines[-1]} (in a DataLoader worker)"  # torch puts the worker's traceback before its error
+    if len(lines) > 1 and lines[0].endswith(":"):  # torch.compile names its backend first: the next line says it
+        lines[0] += f" {lines[1].strip()}"
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -18,12 +18,12 @@ from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.trials import allowing, cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.pasted import Pasted, pasted
 from gpu_doctor.trials.printed_aside import unwritten
 from gpu_doctor.trials.results import Plan, Sweep
 from gpu_doctor.trials.rounds import Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
+from gpu_doctor.trials.written import NO_TEXT, Written, not_written
 
 TRIAL_STEPS: Final = 50
 """Of one side of one round, the warm-up among them, where nobody says otherwise."""
@@ -106,7 +106,8 @@ class Runner:
         """The text or the callable."""
         self._execute = execute or cell_code.plain_execute(code, self.name)
         self._changed = changed or (self._changed_plainly if execute is None else None)
-        self._compiled: tuple[str, Callable[..., Any]] | None = None
+        self._compiled = {self.source: self._execute}
+        self._written: tuple[dict[str, Any], Setup, Written] | None = None
         self._silence = quietly or silence
         self._current: Recorder | None = None
         self._budget: SideBudget | None = None
@@ -132,32 +133,31 @@ class Runner:
         with interrupts.handlers_put_back(), unwritten(), self._silence():
             yield
 
-    def once(
-        self, settings: Settings, role: str, max_steps: int | None, max_s: float | None, text: str = ""
-    ) -> trial.Result:
+    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> trial.Result:
         """One run, recorded; what the code raises is part of the result.
 
         Args:
-            settings: knob values.
+            settings: knob values, which are written into the text that is run where they can be (see `written`).
             role: `run` for the user's own, else that of a trial's side.
             max_steps: the budget in steps.
             max_s: the budget in seconds, which of a trial's side begin when it is warm (see `SideBudget`).
-            text: the cell with the settings written in, which a candidate runs instead, and no knob is turned.
         """
-        text = text if role == "candidate" else ""
         borrowed, self._entered = role != "run", len(cell_code.entered(self.namespace))
+        self._written = self._written if borrowed else None  # an earlier cell may have been run again since
+        own_function = role == "run" and callable(self.made_of)  # which keeps its name: nothing puts that back
+        written = not_written(settings, NO_TEXT, "") if own_function else self.written(settings)
         before = {} if borrowed else {name: id(one) for name, one in self.namespace.items()}
         limits: dict[str, Any] = {"max_steps": max_steps, "max_s": None if borrowed else max_s}
-        recorder = Recorder(settings=settings, name=self.name, source=text or self.source, **limits)
+        recorder = Recorder(settings=settings, name=self.name, source=written.text, **limits)
         budget = SideBudget(recorder, max_s, max_steps) if borrowed and max_s is not None else None
         try:
             self._current, self._budget = recorder, budget
             if self.on_begin is not None:
                 self.on_begin(recorder, role)
-            run, turned = (self._execute, settings) if not text else (self._of(text), {})
-            execute: Callable[[], Any] = functools.partial(run, self.namespace)
-            how: dict[str, Any] = {"settings": turned, "found": self.found, "met": self._met, "allowed": self.allowed}
-            result = trial.run(execute, recorder, self.namespace, borrowed=borrowed, budget=budget, **how)
+            execute: Callable[[], Any] = functools.partial(self._of(written.text), self.namespace)
+            how: dict[str, Any] = {"settings": settings, "found": self.found, "met": self._met}
+            how |= {"reasons": written.reasons, "borrowed": borrowed, "budget": budget, "allowed": self.allowed}
+            result = trial.run(execute, recorder, self.namespace, **how)
             return self._judged(result) if borrowed else result
         finally:
             if not borrowed:
@@ -177,11 +177,11 @@ class Runner:
         return result
 
     def _of(self, text: str) -> Callable[..., Any]:
-        """What runs a changed text of the cell, compiled once for all rounds of a trial."""
-        if self._compiled is None or self._compiled[0] != text:
+        """What runs the cell, or a changed text of it, compiled once for all rounds of a trial."""
+        if text not in self._compiled:
             assert self._changed is not None
-            self._compiled = text, self._changed(text)
-        return self._compiled[1]
+            self._compiled[text] = self._changed(text)
+        return self._compiled[text]
 
     def _changed_plainly(self, text: str) -> Callable[..., Any]:
         return cell_code.plain_execute(text, f"{self.name} with the change")
@@ -207,7 +207,7 @@ class Runner:
         """
         with self.permitted(allow):
             if not self._requests:
-                self.stopped = False
+                self.stopped, self._written = False, None
             self._requests += 1
             try:
                 yield
@@ -303,15 +303,32 @@ class Runner:
             self.made_of, self.source, self.namespace, self.found or Setup(), given, history, self._entered
         )
 
-    def pasted(self, settings: Settings) -> Pasted:
-        """The cell's own text with some settings written in, or why a trial cannot run that."""
+    def written(self, settings: Settings) -> Written:
+        """What a run under some settings executes: the cell with what can be written into it, and what is turned."""
+        if not settings:
+            return Written(self.source)
+        source = cell_code.text_of(self.made_of, self.namespace)
+        if not source or self._changed is None:
+            return not_written(settings, NO_TEXT, self.source)
+        found = self.found or Setup()
+        if self._written is None or self._written[0] != settings or self._written[1] is not found:
+            self._written = dict(settings), found, self._written_anew(source, settings, found)
+        return self._written[2]
+
+    def unturnable(self, settings: Settings) -> str:
+        """Why no run under some settings may begin, where they are neither written nor turned; empty if it may."""
+        return knobs.unturnable(settings, self.found or Setup(), self.written(settings).reasons)
+
+    def _written_anew(self, source: str, settings: Settings, found: Setup) -> Written:
         try:
-            found = pasted(self.fix(settings), self.source, self._changed is not None)
-            if found.text:
-                self._of(found.text)
+            made = cell_code.written_into(source, self.namespace, found, settings, self._entered)
+            if made.text == source:
+                return replace(made, text=self.source)
+            self._of(made.text)
         except Exception as error:  # a text that defeats us is no reason to lose a trial
-            return Pasted(why_not=f"the change could not be written into the cells ({type(error).__name__})")
-        return found
+            said = f"The change could not be written into the cells ({type(error).__name__})."
+            return not_written(settings, said, self.source)
+        return made
 
     def _meant(self, settings: Settings) -> dict[str, SettingValue]:
         given = knobs.as_settings(settings)

@@ -105,7 +105,7 @@ def _plan(case: Runner, climb: _Climb, diagnosis: Diagnosis) -> Plan:
         speedup=climb.speedup,
         effects=tuple(climb.effects),
         code=case.code(climb.kept),
-        fix=_fix(case, climb.kept, climb.text_fails),
+        fix=_fix(case, climb.kept),
         verified=climb.verified,
         by_hand=(*dict.fromkeys(climb.left_by_hand), *_by_hand(climb.diagnosis)),
         reason="" if climb.effects else _why(case, diagnosis),
@@ -147,8 +147,6 @@ class _Climb:
     """How the last trial ran what is kept, as in `Effect`; empty = nothing was confirmed."""
     why_by_settings: str = ""
     """Why it did not run the changed cell."""
-    text_fails: str = ""
-    """The error of the changed cell, where the settings themselves work."""
 
     @property
     def left(self) -> int:
@@ -177,12 +175,10 @@ class _Climb:
         if self._gains(effect):
             self._keep(effect.speedup or 1.0, candidate, effect)
 
-    def _trial(
-        self, settings: dict[str, Any], against: dict[str, Any], pairs: int = PAIRS, pasted: bool = False
-    ) -> Effect:
+    def _trial(self, settings: dict[str, Any], against: dict[str, Any], pairs: int = PAIRS) -> Effect:
         steps = max(self.steps, WAVES * int(settings.get("num_workers", 0)))
         asked: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "against": against, "pairs": pairs}
-        (effect,) = executors.tried(self.executor, self.case, [settings], pasted=pasted, **asked)
+        (effect,) = executors.tried(self.executor, self.case, [settings], **asked)
         return effect
 
     def _keep(self, gain: float, candidate: dict[str, Any], effect: Effect) -> None:
@@ -236,27 +232,16 @@ class _Climb:
             self.kept, self.speedup, self.rungs = {}, 1.0, self.rungs[:1]
 
     def _afresh(self) -> Effect:
-        """The last trial: the changed cell itself where it can be run, and by settings where it cannot or fails."""
-        pasted = self.case.pasted(self.kept)
-        self.why_by_settings = pasted.why_not
-        effect = self._again(bool(pasted.text))
-        failed = effect.verified == AS_PASTED and self.case.trials[-1][1].outcome == "failed"
-        if failed and not self.case.stopped:
-            self.text_fails, self.why_by_settings = effect.reason, "the changed cell fails"
-            effect = self._again(False)
-        elif pasted.text and effect.verified != AS_PASTED:
-            self.why_by_settings = "it ran where only knobs can be turned"
-        return effect
-
-    def _again(self, pasted: bool) -> Effect:
+        """The last trial, and whether its candidate ran the changed cell or the cell as written under knobs."""
         before = len(self.case.effects)
         try:
-            effect = self._trial(self.kept, {}, MOST_PAIRS, pasted)
+            effect = self._trial(self.kept, {}, MOST_PAIRS)
         except KeyboardInterrupt:
             self.effects += self.case.effects[before:]
             raise
         known = [number for number, one in enumerate(self.case.effects) if one is effect]
-        effect = replace(effect, verified=effect.verified or BY_SETTINGS)
+        self.why_by_settings = next(iter(self.case.written(self.kept).reasons.values()), "")
+        effect = replace(effect, verified=BY_SETTINGS if self.why_by_settings else AS_PASTED)
         for number in known:
             self.case.effects[number] = effect
         self.effects.append(effect)
@@ -277,7 +262,7 @@ class _Climb:
         """Why what is kept was verified by turning knobs rather than by running the changed cell, a sentence."""
         if self.verified != BY_SETTINGS:
             return ()
-        return (f"Verified by settings, not by running the changed cell: {self.why_by_settings}.",)
+        return (f"Verified by settings, not by running the changed cell. {self.why_by_settings}",)
 
     def cut_short(self) -> None:
         """Says that an interrupt came before the end."""
@@ -292,14 +277,8 @@ def _gains(effect: Effect) -> bool:
     return effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH and effect.outcome in _CLEAN and not broken
 
 
-def _fix(case: Runner, kept: dict[str, Any], fails: str) -> Fix:
-    """The plan written into the user's cells; minutes of trials are not lost where their text defeats us.
-
-    A text that failed when it was run, with the error `fails`, is not recommended.
-    """
-    if kept and fails:
-        said = f"The change written into this cell fails when it is run ({fails}): make it by hand."
-        return Fix(settings=kept, notes=(said,), paste=case.code(kept), complete=False)
+def _fix(case: Runner, kept: dict[str, Any]) -> Fix:
+    """The plan written into the user's cells; minutes of trials are not lost where their text defeats us."""
     try:
         return case.fix(kept) if kept else Fix()
     except Exception as error:

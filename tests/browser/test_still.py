@@ -15,7 +15,7 @@ from gpu_doctor.report.panel import as_json, fix_shown
 from tests.support.lab import new_page
 from tests.support.repository import ARTIFACTS
 from tests.support.still import CUT, asked, resize, show
-from tests.support.trial_parts import BOTH, CURED, WORKERS, effects, fix, plan, treated, trials
+from tests.support.trial_parts import BOTH, CURED, WORKERS, WROTE, effects, fix, plan, treated, trials
 
 EVIL = "<img src=x onerror=window.ran=1></pre><script>window.ran=2</script>"
 
@@ -88,7 +88,7 @@ def test_what_a_trial_left_is_unfolded_by_key(blank: Page) -> None:
     blank.keyboard.press("Enter")
     detail = blank.locator(".gd-detail").first
     said = detail.inner_text()
-    assert "Loss the same in every step." in said and "was put back: runs/x.pt." in said
+    assert "Loss the same in every step." in said and WROTE in said
     assert detail.locator("img").get_attribute("src").startswith("data:image/svg+xml;base64,")  # type: ignore[union-attr]
     assert blank.evaluate("document.querySelector('.gd-detail img').naturalWidth") == 340, "the picture is drawn"
     assert blank.evaluate("document.activeElement.dataset.fold") == "row", "focus stays where it was"

@@ -89,7 +89,7 @@ class Snapshot:
         _copy(tensors, arrays, limit)
         self._stores = [tensors, arrays]
         self.bytes = tensors.bytes + arrays.bytes
-        self.unrestorable = (*walk.lost, *tensors.lost)
+        self.unrestorable = (*walk.unrestorable, *tensors.unrestorable)
         self.large = (*tensors.uncopied.values(), *arrays.uncopied.values())
         for kind, make in UNDOS.items():
             self._undos += [(_called(one, kind), make(one)) for one in walk.kept[kind]]

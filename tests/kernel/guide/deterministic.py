@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from gpu_doctor.trials.knobs.held_switch import held
 
 from gpu_doctor.cell import Edits
 from gpu_doctor.cell.switches import switched
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.held_switch import held
 from gpu_doctor.trials.knobs.knob import TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
 

@@ -28,6 +28,7 @@ from gpu_doctor.report.fix import MOST_LINES, fix_html, fix_shown
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.panel import PanelInput, Said, as_json, state
 from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
+from gpu_doctor.report.runs import rows
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
 from gpu_doctor.trials import PERMISSIONS, Case, knobs
@@ -220,6 +221,20 @@ def test_what_the_climb_says_is_shown() -> None:
     cure = plan((), notes=("Not all together.",))
     assert plan_shown(cure).notes == ("Not all together.",)
     assert "Not all together." in plan_text(cure) and "Not all together." in plan_html(cure)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "low", "high", "verdict", "shown"),
+    [
+        (1.0, 0.98, 1.02, "no-difference", "= no difference"),
+        (1.04, 1.0, 1.08, "inconclusive", "≤ at most 1.08x"),
+        (1.1, 0.9, 1.3, "inconclusive", "? inconclusive, at most 1.30x"),
+        (1.5, 1.4, 1.6, "faster", "▲ faster"),
+    ],
+)
+def test_a_row_says_the_verdict_or_the_bound(speedup: float, low: float, high: float, verdict: str, shown: str) -> None:
+    row = rows((), (Effect(WORKERS, {}, speedup, low, high, verdict),))[0]
+    assert row.cells[3].text.replace("\u00a0", " ").endswith(f") {shown}")
 
 
 def test_a_treatment_that_kept_nothing_says_so() -> None:

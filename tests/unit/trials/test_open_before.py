@@ -145,16 +145,16 @@ def test_an_array_that_is_mapped_to_be_read_refuses_nothing(folder: Path, mode: 
     assert beforehand(Runner("x[0]", {"x": np.memmap("old.txt", mode=mode)})).refusals == ()
 
 
-def test_what_is_open_in_a_module_refuses_where_the_cell_reads_it(
+def test_what_is_open_in_a_module_refuses_where_the_cell_uses_the_module(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module: Any = types.ModuleType("my_pipes")
     module.__file__ = str(folder / "my_pipes.py")
     monkeypatch.setitem(sys.modules, "my_pipes", module)
     module.thing = _piped()
-    exec("def step(): return thing\ndef other(): return 1", vars(module))
+    exec("def step(): return thing", vars(module))
     try:
-        refusals = [beforehand(Runner(f"my_pipes.{one}()", {"my_pipes": module})).refusals for one in ("step", "other")]
+        refusals = [beforehand(Runner(one, {"my_pipes": module})).refusals for one in ("my_pipes.step()", "1")]
         assert len(refusals[0]) == 1 and refusals[1] == ()
     finally:
         module.thing.close()
@@ -200,6 +200,20 @@ def test_handlers_of_logging_are_mute_in_a_side(folder: Path, make: Callable[[],
         _opened.clear()
     written = "".join(path.read_text() for path in Path().glob("*.*"))
     assert "trial" not in written and "after\n" in written
+
+
+@pytest.mark.parametrize(
+    ("cell", "names"),
+    [
+        ("import cv2\ncv2.imwrite('a.png', x)", "cv2.imwrite"),
+        ("from torchvision.io import write_png as save\nsave(x, 'a.png')", "torchvision.io.write_png"),
+        ("image = cv2.imread('a.png')", ""),
+        ("imwrite('a.png', x)", ""),
+    ],
+)
+def test_what_writes_files_in_c_is_refused_before_the_click(cell: str, names: str) -> None:
+    refusal = beforehand(Runner(cell, {})).refusal
+    assert names in refusal and bool(refusal) == bool(names)
 
 
 def test_what_stands_for_something_else_is_not_called() -> None:
