@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.results import Plan as Plan
     from gpu_doctor.trials.results import Rung as Rung
     from gpu_doctor.trials.results import Sweep as Sweep
+    from gpu_doctor.trials.run import AlreadyShown as AlreadyShown
     from gpu_doctor.trials.searches import SWEEP_TRIALS as SWEEP_TRIALS
     from gpu_doctor.trials.searches import combinations as combinations
     from gpu_doctor.trials.searches import no_largest as no_largest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PERMISSIONS",
     "SWEEP_TRIALS",
+    "AlreadyShown",
     "Case",
     "Largest",
     "Plan",
@@ -37,6 +39,7 @@ __all__ = [
 
 # Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
 _FACE: Final = {
+    "AlreadyShown": "run",
     "Case": "case",
     "Largest": "results",
     "PERMISSIONS": "allowing",

@@ -8,7 +8,6 @@ uses the namespace itself and not a copy of it, because functions of earlier cel
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -53,21 +52,9 @@ class Case(Runner):
         {'batch_size': 32}
     """
 
-    def __init__(
-        self,
-        code: str | Callable[[], Any],
-        namespace: dict[str, Any] | None = None,
-        *,
-        name: str = "",
-        execute: Callable[..., Any] | None = None,
-        quietly: Callable[[], AbstractContextManager[Any]] | None = None,
-        changed: Callable[[str], Callable[..., Any]] | None = None,
-        trial_steps: int = TRIAL_STEPS,
-        trial_seconds: float = TRIAL_SECONDS,
-    ) -> None:
-        """See `case` and `Runner`."""
-        how: dict[str, Any] = {"execute": execute, "quietly": quietly, "changed": changed}
-        super().__init__(code, namespace, name=name, trial_steps=trial_steps, trial_seconds=trial_seconds, **how)
+    def __init__(self, *code: Any, **how: Any) -> None:
+        """See `case` and `Runner`, which take the same."""
+        super().__init__(*code, **how)
         if running() is None:  # code inside a recorded run may make cases of its own
             _last[:] = [self]
 
@@ -118,10 +105,10 @@ class Case(Runner):
 
         Args:
             settings: knob values to try.
-            steps: steps of one side of one round; more in the next where they last too short a time to be judged.
-            seconds: to measure in the whole trial, from the end of each side's warm-up on; set-up, compile and
-                downloads have their own (`side_budget.SETUP_S` a side). None = `trial_steps` and `trial_seconds` of the
-                case.
+            steps: steps of one side of one round; more in the next where they last too short a time to be judged, fewer
+                where they last long.
+            seconds: of the trial, after which no further pair of runs begins. Two pairs are always made, however long
+                the code takes to set up. None = `trial_steps` and `trial_seconds` of the case.
             pairs: of runs, at most; fewer where it is clear.
             against: knob values of the baseline side; None = as written.
             allow: what the cell may do again in each side, where the trial is refused otherwise: `"processes"` starts
@@ -272,7 +259,7 @@ def case(
         namespace: where the text runs, such as `globals()`; None = a new one (for a callable: its own globals).
         name: for people.
         trial_steps: budget of its trials, treatments and sweeps that are given none of their own: steps of a side.
-        trial_seconds: the same in seconds to measure in one trial.
+        trial_seconds: the same in seconds of one trial.
 
     Raises:
         SyntaxError: if the text does not compile.

@@ -35,6 +35,19 @@ _NO_MEMORY: Final = ("out of memory", "can't allocate memory", "not enough memor
 _OURS: Final = str(Path(__file__).parents[1])
 
 
+@dataclass(frozen=True)
+class AlreadyShown:
+    """What executed code may return: how an error ended it that its runner has shown, and that nobody raises again."""
+
+    outcome: str
+    reason: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> AlreadyShown:
+        """The error itself is not kept: its traceback would keep the loop's memory."""
+        return cls(*_outcome_of(error))
+
+
 @dataclass
 class Result:
     """What one execution gave: its recording, and the exception that ended it, if any."""
@@ -61,7 +74,7 @@ def run(
     """Executes the code once under settings and records it.
 
     Args:
-        execute: runs the code.
+        execute: runs the code; an error that it returns as `AlreadyShown` is the run's outcome.
         recorder: a fresh one, with its budget in steps.
         namespace: where the code runs.
         settings: knob values; empty = as written.
@@ -157,23 +170,35 @@ def _executed(
             if budget is not None:
                 guard.begin(budget)
             with ends_on_threads(RunEnded) as ended_there:
-                execute()
+                returned = execute()
             if stretch is not None:
                 stretch.loop_over()
+            if isinstance(returned, AlreadyShown):
+                stopped = returned.outcome == "interrupted" and recorder.ending == "stopped"
+                return _End("stopped") if stopped else _End(returned.outcome, returned.reason)
             return _End(next(iter(ended_there), "completed"))
         finally:
             # Before the loop's frames are let go: a late Stop must not interrupt a loader that ends its workers.
             end(recorder)
-    except RunEnded as ended:
-        return _End(str(ended))
-    except Refused as refusal:
-        return _End("refused", str(refusal))
-    except KeyboardInterrupt as interrupt:
-        return _End("stopped") if recorder.ending == "stopped" else _End("interrupted", error=_users(interrupt))
-    except SystemExit as left:  # `exit()` behind the loop is an end like any other; another code says that it failed
-        return _End("failed", reason_of(left), _users(left)) if left.code else _End("completed", error=_users(left))
+    except (RunEnded, Refused) as ours:
+        return _End(*_outcome_of(ours))
     except BaseException as raised:
-        return _End("out-of-memory" if is_out_of_memory(raised) else "failed", reason_of(raised), _users(raised))
+        outcome, reason = _outcome_of(raised)
+        stopped = outcome == "interrupted" and recorder.ending == "stopped"
+        return _End("stopped") if stopped else _End(outcome, reason, _users(raised))
+
+
+def _outcome_of(error: BaseException) -> tuple[str, str]:
+    """How code ended that raised an error, one of ours among them, and why."""
+    if isinstance(error, RunEnded):
+        return str(error), ""
+    if isinstance(error, Refused):
+        return "refused", str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", ""
+    if isinstance(error, SystemExit) and not error.code:  # `exit()` behind the loop is an end like any other
+        return "completed", ""
+    return "out-of-memory" if is_out_of_memory(error) else "failed", reason_of(error)
 
 
 def _overruled(ended: _End, guard: StepGuard, refusal: str, interrupted: bool) -> _End:

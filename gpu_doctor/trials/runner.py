@@ -20,15 +20,15 @@ from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.printed_aside import unwritten
 from gpu_doctor.trials.results import Plan, Sweep
-from gpu_doctor.trials.rounds import Rounds, not_restored, silence
+from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.written import NO_TEXT, Written, not_written
 
 TRIAL_STEPS: Final = 50
 """Of one side of one round, the warm-up among them, where nobody says otherwise."""
-TRIAL_SECONDS: Final = 60.0
-"""To measure in one trial, where nobody says otherwise."""
+TRIAL_SECONDS: Final = 20.0
+"""Of one trial, where nobody says otherwise."""
 STAYS: Final = "It stays changed until you load it again."
 _numbers = itertools.count(1)
 
@@ -79,7 +79,7 @@ class Runner:
             quietly: lets it swallow a trial's output in its own way.
             changed: makes what runs another text of the cell; None = plain Python, where `execute` is not given.
             trial_steps: budget of a trial that is given none of its own, in steps of a side.
-            trial_seconds: the same in seconds to measure.
+            trial_seconds: the same in seconds.
         """
         self.name = name or f"run {next(_numbers)}"
         self.source = code if isinstance(code, str) else ""
@@ -87,7 +87,7 @@ class Runner:
             namespace = {"__name__": "__main__"} if isinstance(code, str) else trial.globals_of(code)
         self.namespace = namespace
         self.trial_steps, self.trial_seconds = trial_steps, trial_seconds
-        """Budget of a trial that is given none of its own: steps of a side, seconds to measure in all."""
+        """Budget of a trial that is given none of its own: steps of a side, seconds in all."""
         self.recordings: list[Recording] = []
         """The runs, oldest first (trials are in `trials`)."""
         self.trials: list[tuple[Recording, Recording]] = []
@@ -238,8 +238,10 @@ class Runner:
     @property
     def progress(self) -> str:
         """What a running trial is at, for people: `round 1, until it is clear: baseline, setting up, 12 s so far`."""
-        said, budget = self._said, self._budget
+        said, budget, recorder = self._said, self._budget, self._current
         stage = budget.stage() if said and budget is not None else ""
+        if recorder is not None:
+            stage = interrupts.held_up(recorder) or stage
         return f"{said}, {stage}" if stage else said
 
     def say(self, progress: str) -> None:
@@ -278,7 +280,7 @@ class Runner:
         """A recording of the code as written, put back afterwards, and clauses on what could not be put back."""
         kept: list[Recording] = []
         with self.aside() as aside:
-            aside.rounds().side({}, "baseline", steps, seconds, kept)
+            aside.rounds().side({}, "baseline", steps, BLOCK_SHARE * seconds, kept)
         recording = replace(kept[0], notes=(*kept[0].notes, *aside.notes))
         if recording.outcome == "refused":
             return recording, aside.lost

@@ -81,7 +81,7 @@ def test_the_header_names_the_device_that_is_judged(gpu: bool, says: str) -> Non
 
 def test_the_page_offers_the_budget_of_the_cells_line() -> None:
     most = {"mostSteps": MOST_STEPS, "mostSeconds": MOST_SECONDS}
-    assert drawn(shown(starved()))["trial"] == {**most, "steps": 50, "seconds": 60.0}
+    assert drawn(shown(starved()))["trial"] == {**most, "steps": 50, "seconds": 20.0}
     own = drawn(shown(starved(), trial_steps=200, trial_seconds=20.0))["trial"]
     assert own == {**most, "steps": 200, "seconds": 20.0}
 

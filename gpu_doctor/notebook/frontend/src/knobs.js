@@ -115,7 +115,7 @@ export function knobsPart(state, panel) {
 }
 
 /**
- * How long a trial is: steps of a side, and the seconds that it measures in all.
+ * How long a trial is: steps of a side, and its seconds in all.
  * @param {State} state
  * @param {Panel} panel
  */
