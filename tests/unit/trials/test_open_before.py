@@ -154,7 +154,7 @@ def test_what_is_open_in_a_module_refuses_where_the_cell_uses_the_module(
     module.thing = _piped()
     exec("def step(): return thing", vars(module))
     try:
-        refusals = [beforehand(Runner(cell, {"my_pipes": module})).refusals for cell in ("my_pipes.step()", "1 + 1")]
+        refusals = [beforehand(Runner(one, {"my_pipes": module})).refusals for one in ("my_pipes.step()", "1")]
         assert len(refusals[0]) == 1 and refusals[1] == ()
     finally:
         module.thing.close()
