@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from gpu_doctor.trials.allowing import PERMISSIONS as PERMISSIONS
     from gpu_doctor.trials.case import Case as Case
     from gpu_doctor.trials.case import last_case as last_case
     from gpu_doctor.trials.results import Largest as Largest
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.side_effects.scratch import remove_scratch_folders as remove_scratch_folders
 
 __all__ = [
+    "PERMISSIONS",
     "SWEEP_TRIALS",
     "AlreadyShown",
     "Case",
@@ -40,6 +42,7 @@ _FACE: Final = {
     "AlreadyShown": "run",
     "Case": "case",
     "Largest": "results",
+    "PERMISSIONS": "allowing",
     "Plan": "results",
     "Rung": "results",
     "SWEEP_TRIALS": "searches",

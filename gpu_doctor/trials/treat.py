@@ -77,6 +77,9 @@ def treat(
         except SnapshotTooLarge as too_large:
             case.plans.append(Plan({}, 1.0, (), "", reason=str(too_large)))
             return case.plans[-1]
+        if base.outcome == "refused":
+            case.plans.append(Plan({}, 1.0, (), "", reason=base.reason))
+            return case.plans[-1]
     diagnosis = diagnose(base)
     where = executors.InKernel() if executor is None else executor
     climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, where, lost)
@@ -149,7 +152,8 @@ class _Climb:
 
     def goes_on(self) -> bool:
         """Whether another move may be tried."""
-        return self.left > 0 and not self.case.stopped
+        barred = self.case.reached.keys() - self.case.allowed
+        return self.left > 0 and not self.case.stopped and not barred
 
     def next_move(self) -> Move | None:
         """What to try next; None where nothing is worth a trial any more."""

@@ -263,7 +263,7 @@ def test_a_trial_that_would_use_up_an_iterator_is_refused_by_name(shell: Interac
         assert ran(shell, cell, kept=True)[0].success
     effect, left = last_case().trial({"threads": 1}, steps=4), len(list(shell.user_ns["batches"]))
     assert (effect.outcome, left) == ("refused", 19)
-    assert effect.reason.startswith("`batches` is the iterator of a DataLoader")
+    assert effect.reason.startswith("`batches` is an iterator (")
 
 
 def test_a_nested_cell_runs_plainly(shell: InteractiveShell) -> None:
