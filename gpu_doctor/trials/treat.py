@@ -25,9 +25,6 @@ TOGETHER: Final = "all together"
 AGAIN: Final = "measured again"
 """Its label where one step was kept."""
 NOT_VERIFIED: Final = "The kept settings are not verified: they were not measured again against the code as written."
-WAVES: Final = 6
-"""Workers that start together deliver together: a trial lasts for so many rounds of all of them, or it measures how the
-first ones came in (16 workers in 50 steps looked slower than 12 where they were 20 % faster)."""
 PAIRS: Final = 6
 """Pairs of runs of each trial but the last, at most: a climb makes many, and asks of each only whether a gain is worth
 keeping."""
@@ -53,8 +50,8 @@ def treat(
         case: a case; if it was never run, its code is first measured as written, in a trial that leaves no trace.
         max_trials: trials at most, the last one included, for which one is always put by. It comes on top of a single
             one, and so does one by settings where the changed text fails.
-        steps: of each trial; more where many workers need them to come into their stride.
-        seconds: to measure in each trial.
+        steps: of each trial.
+        seconds: of each trial.
         changes_training: also try what changes the training (batch size, AMP).
         executor: where the trials run, one after another; None = in this kernel.
 
@@ -80,6 +77,9 @@ def treat(
         except SnapshotTooLarge as too_large:
             case.plans.append(Plan({}, 1.0, (), "", reason=str(too_large)))
             return case.plans[-1]
+        if base.outcome == "refused":
+            case.plans.append(Plan({}, 1.0, (), "", reason=base.reason))
+            return case.plans[-1]
     diagnosis = diagnose(base)
     where = executors.InKernel() if executor is None else executor
     climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, where, lost)
@@ -102,7 +102,7 @@ def _plan(case: Runner, climb: _Climb, diagnosis: Diagnosis) -> Plan:
         speedup=climb.speedup,
         effects=tuple(climb.effects),
         code=case.code(climb.kept),
-        fix=_fix(case, climb.kept, climb.text_fails),
+        fix=_fix(case, climb.kept),
         verified=climb.verified,
         by_hand=(*dict.fromkeys(climb.left_by_hand), *_by_hand(climb.diagnosis)),
         reason="" if climb.effects else _why(case, diagnosis),
@@ -144,8 +144,6 @@ class _Climb:
     """How the last trial ran what is kept, as in `Effect`; empty = nothing was confirmed."""
     why_by_settings: str = ""
     """Why it did not run the changed cell."""
-    text_fails: str = ""
-    """The error of the changed cell, where the settings themselves work."""
 
     @property
     def left(self) -> int:
@@ -154,7 +152,8 @@ class _Climb:
 
     def goes_on(self) -> bool:
         """Whether another move may be tried."""
-        return self.left > 0 and not self.case.stopped
+        barred = self.case.reached.keys() - self.case.allowed
+        return self.left > 0 and not self.case.stopped and not barred
 
     def next_move(self) -> Move | None:
         """What to try next; None where nothing is worth a trial any more."""
@@ -173,12 +172,9 @@ class _Climb:
         if self._gains(effect):
             self._keep(effect.speedup or 1.0, candidate, effect)
 
-    def _trial(
-        self, settings: dict[str, Any], against: dict[str, Any], pairs: int = PAIRS, pasted: bool = False
-    ) -> Effect:
-        steps = max(self.steps, WAVES * int(settings.get("num_workers", 0)))
-        asked: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "against": against, "pairs": pairs}
-        (effect,) = executors.tried(self.executor, self.case, [settings], pasted=pasted, **asked)
+    def _trial(self, settings: dict[str, Any], against: dict[str, Any], pairs: int = PAIRS) -> Effect:
+        asked: dict[str, Any] = {"steps": self.steps, "seconds": self.seconds, "against": against, "pairs": pairs}
+        (effect,) = executors.tried(self.executor, self.case, [settings], **asked)
         return effect
 
     def _keep(self, gain: float, candidate: dict[str, Any], effect: Effect) -> None:
@@ -232,27 +228,16 @@ class _Climb:
             self.kept, self.speedup, self.rungs = {}, 1.0, self.rungs[:1]
 
     def _afresh(self) -> Effect:
-        """The last trial: the changed cell itself where it can be run, and by settings where it cannot or fails."""
-        pasted = self.case.pasted(self.kept)
-        self.why_by_settings = pasted.why_not
-        effect = self._again(bool(pasted.text))
-        failed = effect.verified == AS_PASTED and self.case.trials[-1][1].outcome == "failed"
-        if failed and not self.case.stopped:
-            self.text_fails, self.why_by_settings = effect.reason, "the changed cell fails"
-            effect = self._again(False)
-        elif pasted.text and effect.verified != AS_PASTED:
-            self.why_by_settings = "it ran where only knobs can be turned"
-        return effect
-
-    def _again(self, pasted: bool) -> Effect:
+        """The last trial, and whether its candidate ran the changed cell or the cell as written under knobs."""
         before = len(self.case.effects)
         try:
-            effect = self._trial(self.kept, {}, MOST_PAIRS, pasted)
+            effect = self._trial(self.kept, {}, MOST_PAIRS)
         except KeyboardInterrupt:
             self.effects += self.case.effects[before:]
             raise
         known = [number for number, one in enumerate(self.case.effects) if one is effect]
-        effect = replace(effect, verified=effect.verified or BY_SETTINGS)
+        self.why_by_settings = next(iter(self.case.written(self.kept).reasons.values()), "")
+        effect = replace(effect, verified=BY_SETTINGS if self.why_by_settings else AS_PASTED)
         for number in known:
             self.case.effects[number] = effect
         self.effects.append(effect)
@@ -273,7 +258,7 @@ class _Climb:
         """Why what is kept was verified by turning knobs rather than by running the changed cell, a sentence."""
         if self.verified != BY_SETTINGS:
             return ()
-        return (f"Verified by settings, not by running the changed cell: {self.why_by_settings}.",)
+        return (f"Verified by settings, not by running the changed cell. {self.why_by_settings}",)
 
     def cut_short(self) -> None:
         """Says that an interrupt came before the end."""
@@ -288,14 +273,8 @@ def _gains(effect: Effect) -> bool:
     return effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH and effect.outcome in _CLEAN and not broken
 
 
-def _fix(case: Runner, kept: dict[str, Any], fails: str) -> Fix:
-    """The plan written into the user's cells; minutes of trials are not lost where their text defeats us.
-
-    A text that failed when it was run, with the error `fails`, is not recommended.
-    """
-    if kept and fails:
-        said = f"The change written into this cell fails when it is run ({fails}): make it by hand."
-        return Fix(settings=kept, notes=(said,), paste=case.code(kept), complete=False)
+def _fix(case: Runner, kept: dict[str, Any]) -> Fix:
+    """The plan written into the user's cells; minutes of trials are not lost where their text defeats us."""
     try:
         return case.fix(kept) if kept else Fix()
     except Exception as error:

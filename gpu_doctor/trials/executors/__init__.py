@@ -39,8 +39,7 @@ class Executor(Protocol):
             steps: of one side of one round.
             seconds: of one candidate's trial.
             pairs: of runs, at most, of one candidate.
-            An executor of your own may leave the last one out: it is asked without it then. One that takes `pasted` as
-            well, as `Case.trial` does, is asked to run the changed cell in the last trial of a treatment.
+            An executor of your own may leave the last one out: it is asked without it then.
 
         Returns:
             An effect for each candidate, in order, each kept in `case.effects` and `case.trials` as by `case.trial`.
@@ -64,10 +63,9 @@ class InKernel:
         seconds: float,
         against: Settings,
         pairs: int = MOST_PAIRS,
-        pasted: bool = False,
     ) -> list[Effect]:
         """See `Executor.trials`; each candidate is judged to its end."""
-        how: dict[str, Any] = {"against": against, "pairs": pairs, "pasted": pasted}
+        how: dict[str, Any] = {"against": against, "pairs": pairs}
         effects = []
         for one in candidates:
             label = f"{describe(one)}: " if len(candidates) > 1 else ""
@@ -81,12 +79,11 @@ def tried(
     candidates: Sequence[Settings],
     *,
     pairs: int = MOST_PAIRS,
-    pasted: bool = False,
     **budget: Any,
 ) -> list[Effect]:
     """See `Executor.trials`; one of somebody's own is asked without the parameters that it does not know."""
     known = inspect.signature(executor.trials).parameters
     every = any(one.kind is one.VAR_KEYWORD for one in known.values())
-    asked = {"pairs": pairs, **({"pasted": True} if pasted else {})}
-    budget |= {name: value for name, value in asked.items() if every or name in known}
+    if every or "pairs" in known:
+        budget["pairs"] = pairs
     return executor.trials(case, candidates, **budget)

@@ -22,7 +22,7 @@ from gpu_doctor.recording.setup import Flops
 from gpu_doctor.report import as_text
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.words import efficiency
-from gpu_doctor.trials.flops import FlopMeter, NotCounted, counted
+from gpu_doctor.trials.flops import NotCounted, counted, flops_of
 from tests.support.recordings import Loop, on_gpu
 
 BATCH, INPUTS, HIDDEN, CLASSES = 16, 32, 64, 10
@@ -198,8 +198,7 @@ def test_what_a_count_leaves_behind_is_among_the_runs_notes() -> None:
 
 def test_nothing_is_left_in_torch_after_a_count() -> None:
     count_flops(gpu_doctor.case(LOOP, mlp()))
-    meter = FlopMeter()
-    assert meter.flops([]) is None
+    assert flops_of([], []) is None
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
 
 
