@@ -207,7 +207,7 @@ class Controller:
             message=self.message,
             trials=tuple(case.trials),
             plan=self.plan,
-            sweep=self.sweep,
+            sweep=self.case.sweeping or self.sweep,
             largest=self.largest,
             fixes=self.details.fixes,
             asked=self.details.asked,

@@ -86,10 +86,11 @@ class Words:
     sweep_values: str = "values of the sweep"
     sweep_run: str = "Run the sweep"
     sweep_empty: str = "Tick values: every combination is compared with the code as written."
-    sweep_count: str = "Combinations: {count}, each compared with the code as written. Clearly slower ones stop early."
+    sweep_count: str = "Combinations: {count}, each compared with the code as written. Slower ones stop early."
     sweep_many: str = "{count} combinations are too many: a sweep takes at most {most}. Tick fewer values."
     more_knobs: str = "more knobs"
-    sweep_bars: str = "speed of each combination"
+    sweep_rows: str = "combinations of the sweep"
+    sweep_head: tuple[str, ...] = ("setting", "state", "samples/s", "vs the code as written", "loss", "")
     sweep_later: str = "the other combinations"
     largest_bars: str = "memory of each batch size"
     set_knobs: str = "set the knobs to this"

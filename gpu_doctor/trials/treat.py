@@ -9,11 +9,10 @@ from gpu_doctor import formatting
 from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import Diagnosis, Safety, diagnose
 from gpu_doctor.recording import Settings, SettingValue, describe
-from gpu_doctor.trials import executors, loss_reasons, run
+from gpu_doctor.trials import loss_reasons, race, run
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.candidates import WORTH, Move, joined, moves
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
-from gpu_doctor.trials.executors import Executor
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.results import Behind, Plan, Rung, places, training_changes
 from gpu_doctor.trials.rounds import MOST_PAIRS
@@ -41,7 +40,6 @@ def treat(
     steps: int,
     seconds: float,
     changes_training: bool,
-    executor: Executor | None = None,
 ) -> Plan:
     """Tries the dearest finding's knob, keeps it if the trial shows a gain, diagnoses what is left, and so on.
 
@@ -56,7 +54,6 @@ def treat(
         steps: of each trial; more where many workers need them to come into their stride.
         seconds: to measure in each trial.
         changes_training: also try what changes the training (batch size, AMP).
-        executor: where the trials run, one after another; None = in this kernel.
 
     Returns:
         The plan, also the newest of `case.plans`; nothing is changed in the code or the namespace. Where no trial may
@@ -82,8 +79,7 @@ def treat(
             return case.plans[-1]
         behind = Behind(base.written or (), left)
     diagnosis = diagnose(base)
-    where = executors.InKernel() if executor is None else executor
-    climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, where, behind)
+    climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, behind)
     try:
         while climb.goes_on() and (move := climb.next_move()) is not None:
             climb.tries(move)
@@ -129,7 +125,6 @@ class _Climb:
     max_trials: int
     steps: int
     seconds: float
-    executor: Executor
     behind: Behind
     kept: dict[str, Any] = field(default_factory=dict)
     speedup: float = 1.0
@@ -177,9 +172,8 @@ class _Climb:
         self, settings: dict[str, Any], against: dict[str, Any], pairs: int = PAIRS, pasted: bool = False
     ) -> Effect:
         steps = max(self.steps, WAVES * int(settings.get("num_workers", 0)))
-        asked: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "against": against, "pairs": pairs}
-        (effect,) = executors.tried(self.executor, self.case, [settings], pasted=pasted, **asked)
-        return effect
+        budget: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "pairs": pairs}
+        return race.tried(self.case, settings, against=against, pasted=pasted, **budget)
 
     def _keep(self, gain: float, candidate: dict[str, Any], effect: Effect) -> None:
         added: dict[str, SettingValue] = {

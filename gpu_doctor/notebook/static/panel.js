@@ -899,7 +899,7 @@ function furtherPart(state, act, panel) {
     h(
       "div",
       { class: "gd-row gd-further" },
-      button(words.sweep, () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), tip: words.purposes.sweep, class: "gd-opens" }),
+      state.noSweep ? null : button(words.sweep, () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), tip: words.purposes.sweep, class: "gd-opens" }),
       h(
         "span",
         { class: "gd-choice" },
@@ -907,7 +907,7 @@ function furtherPart(state, act, panel) {
         state.noLargest ? h("span", { class: "gd-soft gd-fine", id: why }, state.noLargest) : null
       )
     ),
-    open ? gridPart(state, act, panel) : null
+    open && !state.noSweep ? gridPart(state, act, panel) : null
   ];
 }
 function gridPart(state, act, panel) {
@@ -981,8 +981,7 @@ function turnedPart(knob, id) {
 function sweepPart({ sweep, busy, labels, words }, panel) {
   if (!sweep) return h("section", { class: "gd-plan", hidden: true });
   const found = Object.keys(sweep.settings).length > 0;
-  const rungs = sweep.places.map((one, number) => barPart2(one.label, one.share, one.faster ? "gd-gain" : "gd-was", one.total, one.said, number, one.best));
-  const later = rungs.slice(sweep.first + 1);
+  const later = sweep.rows.slice(sweep.first + 1);
   return h(
     "section",
     { class: "gd-plan gd-sweep" },
@@ -995,14 +994,40 @@ function sweepPart({ sweep, busy, labels, words }, panel) {
       found ? codeFold(words.code, "sweep:code", sweep.settings, panel) : null
     ),
     found && panel.unfolded.has("sweep:code") ? fixPart(sweep.settings, "", panel) : null,
-    barsPart(rungs.slice(0, sweep.first + 1), words.sweepBars),
+    sweptTable(sweep.rows.slice(0, sweep.first + 1), words.sweepHead, words.sweepRows),
     later.length ? h(
       "details",
       { key: "later" },
       h("summary", { class: "gd-soft" }, sweep.later),
-      barsPart(later, words.sweepLater)
+      sweptTable(later, words.sweepHead, words.sweepLater)
     ) : null,
     sweep.notes.map((text) => h("div", { class: "gd-note", key: text }, text))
+  );
+}
+function sweptTable(rows, head, label) {
+  if (!rows.length) return null;
+  return h(
+    "table",
+    { role: "table", "aria-label": label },
+    h("thead", { role: "rowgroup" }, h(
+      "tr",
+      { role: "row" },
+      head.map((text) => h("th", { role: "columnheader", scope: "col", class: "gd-word" }, text))
+    )),
+    h("tbody", { role: "rowgroup" }, rows.map((one, number) => sweptRow(one, head, number)))
+  );
+}
+function sweptRow(one, head, number) {
+  const gain = h("span", {}, h(
+    "span",
+    { class: "gd-track", "aria-hidden": "true" },
+    h("i", { class: one.faster ? "gd-gain" : "gd-was", style: `width: ${(100 * one.share).toFixed(2)}%` })
+  ), one.gain);
+  const cells = [one.setting, one.state, one.rate, gain, one.losses, one.note];
+  return h(
+    "tr",
+    { role: "row", key: String(number), class: one.best ? "gd-best" : "" },
+    cells.map((cell, index) => h("td", { role: "cell", class: "gd-word", "data-head": head[index] }, cell))
   );
 }
 function largestPart({ largest, busy, labels, words }, panel) {
