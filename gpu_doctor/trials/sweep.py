@@ -119,7 +119,10 @@ class _Going:
         except (Unpackable, Unreachable) as said:
             self._end(str(said))
         except Exception as error:
-            self._end(f"Ray Tune could not run the sweep ({type(error).__name__}: {formatting.first_line(error)}).")
+            said = str(error).strip().splitlines()[-1:]  # Tune gives a whole traceback
+            self._end(
+                f"Ray Tune could not run the sweep ({formatting.clean(said[0]) if said else type(error).__name__})."
+            )
         finally:
             for _, undo in undos:
                 undo()

@@ -27,6 +27,12 @@ LOCAL: Final = "local"
 """The address that has Ray start on this machine."""
 PRINTS: Final = "_worker_logs_enabled"
 """The switch of `ray._private.worker` that its debugger turns off too; a Ray without it prints."""
+TUNE: Final = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a pair that measured nothing has no figure for ASHA
+    "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints, also where it is told to be silent
+}
+"""Tune's own switches, for the time of a sweep: it writes no logs and prints nothing."""
 BY_CLIENT: Final = (
     "A sweep cannot run through Ray's client (ray://): start the kernel on a machine of the cluster, and give the "
     "cluster's own address, such as RayExecutor('auto')."
@@ -228,7 +234,7 @@ def _quiet_ray() -> Iterator[None]:
     if prints:
         setattr(worker, PRINTS, False)
     try:
-        with _environment(TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1", RAY_AIR_NEW_OUTPUT="0"):
+        with _environment(**TUNE):
             yield
     finally:
         logger.setLevel(level)
