@@ -201,14 +201,19 @@ class Sweep:
     @property
     def running(self) -> bool:
         """It goes on: some combination is not decided."""
-        return any(one.outcome in (WAITING, RUNNING) for one in self.effects)
+        return self.decided < len(self.effects)
+
+    @property
+    def decided(self) -> int:
+        """So many combinations are decided."""
+        return sum(one.outcome not in (WAITING, RUNNING) for one in self.effects)
 
     @property
     def headline(self) -> str:
         """What was found, without a full stop: `Sweep of 6 combinations: num_workers=4 is best, 2.10x (1.9-2.3)`."""
         tried = f"Sweep of {formatting.count(len(self.effects), 'combination')}"
         if self.running:
-            return f"{tried}: {sum(one.outcome not in (WAITING, RUNNING) for one in self.effects)} decided so far"
+            return f"{tried}: {self.decided} decided so far"
         if self.stopped:
             tried += ", stopped early"
         if self.found is not None:

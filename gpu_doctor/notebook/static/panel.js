@@ -1018,7 +1018,7 @@ function sweptTable(rows, head, label) {
   );
 }
 function sweptRow(one, head, number) {
-  const gain = h("span", {}, h(
+  const gain = one.gain && h("span", {}, h(
     "span",
     { class: "gd-track", "aria-hidden": "true" },
     h("i", { class: one.faster ? "gd-gain" : "gd-was", style: `width: ${(100 * one.share).toFixed(2)}%` })

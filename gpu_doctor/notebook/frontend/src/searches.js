@@ -158,7 +158,7 @@ function sweptTable(rows, head, label) {
  * @param {number} number
  */
 function sweptRow(one, head, number) {
-  const gain = h("span", {}, h("span", { class: "gd-track", "aria-hidden": "true" },
+  const gain = one.gain && h("span", {}, h("span", { class: "gd-track", "aria-hidden": "true" },
     h("i", { class: one.faster ? "gd-gain" : "gd-was", style: `width: ${(100 * one.share).toFixed(2)}%` })), one.gain);
   const cells = [one.setting, one.state, one.rate, gain, one.losses, one.note];
   return h("tr", { role: "row", key: String(number), class: one.best ? "gd-best" : "" },
