@@ -10,7 +10,8 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from itertools import chain, islice, pairwise, repeat
+from dataclasses import replace
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,7 +25,7 @@ from gpu_doctor.diagnosis import warmup_rows
 from gpu_doctor.recording import Steps
 from gpu_doctor.trials.compare.effect import MEASURED_S
 from gpu_doctor.trials.compare.ratio import PairLog, Stretch
-from gpu_doctor.trials.rounds import LASTING
+from gpu_doctor.trials.rounds import LASTING, LONGER_AFTER, MOST_DOUBLED
 
 Loader: TypeAlias = "DataLoader[Any]"
 SECONDS = 45.0
@@ -118,9 +119,25 @@ class Turns:
     """Pairs of runs that followed each other, as the sides of a trial do."""
 
     def __init__(self, runs: list[Stretch]) -> None:
-        self.logs = [PairLog.of(one, other) for one, other in pairwise(runs)]
+        self.runs = runs
+        self._made: dict[tuple[int, int], PairLog] = {}
 
     def pair(self, begin: int, number: int, speedup: float = 1.0) -> PairLog:
-        """Pair `number` of a trial that begins with run `begin`: A B, then B A; behind the last run comes the first."""
-        one = self.logs[(begin + 2 * number) % len(self.logs)]
-        return PairLog((-one.log if number % 2 else one.log) + math.log(speedup), one.variance)
+        """Pair `number` of a trial that begins with run `begin`: A B, then B A; behind the last run comes the first.
+
+        Later pairs are longer, as in a trial (`rounds.LONGER_AFTER`): their runs are several recorded ones in a row.
+        """
+        times = [2 ** min(pair // LONGER_AFTER, MOST_DOUBLED) for pair in range(number + 1)]
+        one = self._of((begin + 2 * sum(times[:-1])) % len(self.runs), times[-1])
+        sides = (one.candidate, one.baseline) if number % 2 else (one.baseline, one.candidate)
+        return replace(one, baseline=sides[0], candidate=sides[1] + math.log(speedup), number=number)
+
+    def _of(self, at: int, times: int) -> PairLog:
+        if (at, times) not in self._made:
+            rows = [self.runs[(at + further) % len(self.runs)] for further in range(2 * times)]
+            self._made[at, times] = PairLog.of(_joined(rows[:times]), _joined(rows[times:]))
+        return self._made[at, times]
+
+
+def _joined(runs: list[Stretch]) -> Stretch:
+    return Stretch(np.concatenate([one.wall_s for one in runs]), np.concatenate([one.amount for one in runs]))

@@ -59,10 +59,12 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Registers `%%gpudoctor` and `%gpudoctor` (called by `%load_ext gpu_doctor`)."""
+    """Registers `%%gpudoctor` and `%gpudoctor`, and clears up after killed kernels (for `%load_ext gpu_doctor`)."""
     from gpu_doctor.notebook import magic
+    from gpu_doctor.trials import remove_scratch_folders
 
     magic.register(shell)
+    remove_scratch_folders()
 
 
 def unload_ipython_extension(shell: Any) -> None:

@@ -351,17 +351,6 @@ def losses(
     return f"loss {said}" if said else ""
 
 
-def written(paths: Sequence[str], most: int = 3) -> str:
-    """`what your cell wrote during the trial was put back: runs/x.pt`; of many paths, the first and how many more."""
-    shown = [clean(path, 120) for path in paths[:most]]
-    rest = [count(len(paths) - most, "more file")] if len(paths) > most else []
-    gone = all(path.endswith(" (deleted)") for path in paths)
-    listed = [one.removesuffix(" (deleted)") for one in shown] if gone else shown
-    *head, last = [*listed, *rest]
-    verb = "deleted" if gone else "wrote"
-    return f"what your cell {verb} during the trial was put back: {', '.join(head)}{' and ' if head else ''}{last}"
-
-
 def unrestorable(names: Sequence[str], most: int = 6) -> str:
     """`a trial cannot put back: it (generator)`; of many names, the first and how many more."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
@@ -381,11 +370,9 @@ def article(name: str) -> str:
     return f"{'an' if name[:1].upper() in ('AEFHILMNORSX' if spelt else 'AEIO') else 'a'} {name}"
 
 
-def left_behind(files: Iterable[str], clauses: Iterable[str]) -> tuple[str, ...]:
-    """Sentences on what trials did: files that they wrote and put back, and what they could not; each once."""
-    paths = tuple(dict.fromkeys(files))
-    said = (*([written(paths)] if paths else []), *clauses)
-    return tuple(dict.fromkeys(sentence(one) for one in said))
+def left_behind(clauses: Iterable[str]) -> tuple[str, ...]:
+    """Sentences on what trials could not put back; each once."""
+    return tuple(dict.fromkeys(map(sentence, clauses)))
 
 
 def first_line(error: BaseException) -> str:

@@ -2,7 +2,8 @@
 
 Whatever of ours raises, the user's call happens exactly once, with its own result or its own exception; then our
 wrappers come off, and one note says so. Only two things pass: an interrupt by the user, and `RunEnded`, by which a
-trial leaves the loop at its budget. Neither is an `Exception`.
+trial leaves the loop at its budget. Neither is an `Exception`. After an interrupt of our code it is not known which
+events are missing: one says so, and the loop begins anew with the next.
 
 Where torch compiles a whole step, it leaves out what stands around backwards and optimizers (see `taps/compiler.py`):
 these run, and are heard, between its graphs. What may stand in the middle of a graph is let through unheard instead.
@@ -16,7 +17,7 @@ from contextlib import suppress
 from threading import get_ident
 from typing import Any
 
-from gpu_doctor.capture.events import Log
+from gpu_doctor.capture.events import RESTART, Log
 
 
 class Fence:
@@ -26,10 +27,20 @@ class Fence:
         """Args: give_up: takes our wrappers off and leaves a note. log: of the run."""
         self._give_up, self._log = give_up, log
 
-    def broke(self, error: Exception) -> None:
-        """Something of ours raised: it is the last that is heard of us. Never raises."""
-        with suppress(Exception):
-            self._give_up(error)
+    def broke(self, error: BaseException) -> None:
+        """Something of ours raised: it is the last that is heard of us.
+
+        Raises:
+            BaseException: `error`, if it is no Exception.
+        """
+        if isinstance(error, Exception):
+            with suppress(Exception):
+                self._give_up(error)
+            return
+        log = self._log
+        if log is not None and not log.ending and get_ident() == log.thread:
+            log.note((RESTART, log.clock(), None))
+        raise error
 
     def around(
         self,
@@ -60,7 +71,7 @@ class Fence:
             token = None
             try:
                 token = before(*args, **kwargs)
-            except Exception as error:
+            except BaseException as error:
                 broke(error)
             if token is None:
                 return original(*args, **kwargs)
@@ -72,12 +83,12 @@ class Fence:
                         after(token, None)
                     else:
                         failed(token, raised)
-                except Exception as error:
+                except BaseException as error:
                     broke(error)
                 raise
             try:
                 after(token, result)
-            except Exception as error:
+            except BaseException as error:
                 broke(error)
             return result
 
@@ -106,7 +117,7 @@ class Fence:
         def hook(*args: Any, **kwargs: Any) -> Any:
             try:
                 return ours(*args, **kwargs)
-            except Exception as error:
+            except BaseException as error:
                 self.broke(error)
                 return None
 

@@ -76,9 +76,9 @@ class NextCall:
         """Takes the stand-in off until the next `wait`."""
         with self._lock:
             if self._patches is not None:
-                self._patches.restore()  # first: what fails is tried once more
-                self._patches = None
+                self._patches.restore()  # first: what fails, or is interrupted, is tried once more
                 self._hand_back()
+                self._patches = None
 
     def end(self) -> None:
         """Takes the stand-in off for good; a copy of it that other code has kept only calls what it stands for."""

@@ -83,7 +83,11 @@ class Patches:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self.restore()
+        try:
+            self.restore()
+        except BaseException:  # an interrupt
+            self.restore()
+            raise
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Replaces `owner.name` by `make(original)` until `restore`; nothing happens after it.
@@ -127,10 +131,13 @@ class Patches:
         _active[id(undo)] = label
 
     def restore(self) -> None:
-        """Takes everything off, last first; one failing undo never keeps the others on."""
+        """Takes everything off, last first; one failing undo never keeps the others on.
+
+        After an interrupt it may be called again: what was not taken off by then still stands in the list.
+        """
         self._closed = True
         while self._undo:
-            label, undo = self._undo.pop()
+            label, undo = last = self._undo[-1]
             said: str | None = None
             for _ in range(TRIES):
                 try:
@@ -139,5 +146,7 @@ class Patches:
                 except Exception as error:
                     said = f"{label} could not be restored: {error}"
             _active.pop(id(undo), None)
+            if last in self._undo:  # another thread may take the same ones off
+                self._undo.remove(last)
             if said:
                 self.notes.append(said)

@@ -14,7 +14,7 @@ import threading
 import time
 from _thread import allocate_lock
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from gpu_doctor import formatting
@@ -127,7 +127,8 @@ class Poller:
             self._over = True
             self._wake.release()
         if thread is not threading.current_thread():
-            thread.join(timeout)
+            with suppress(RuntimeError):  # an interrupt came while it was started: it ends, but cannot be waited for
+                thread.join(timeout)
         if not thread.is_alive():
             return
         self._given_up = True  # what it still reads belongs to no run

@@ -61,8 +61,10 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
                 yield
             finally:
                 recorder.over.set()
-                poller.stop()
-                sampler.close()
+                try:
+                    poller.stop()
+                finally:
+                    sampler.close()
     finally:
         if recorder in _running:  # not where an interrupt came first
             _running.remove(recorder)

@@ -69,6 +69,8 @@ class Recorder:
         self.table = StepTable()
         self.log = Log(clock)
         self._began = clock()
+        self._trainer = weakref.ref(threading.current_thread())
+        """The training thread."""
         self.cost = OwnCost(self.log)
         # An event takes nothing on a clock of somebody else's, such as a test's, which stands still meanwhile.
         event_ns = round(event_cost_ns()) if clock is time.perf_counter_ns else 0
@@ -132,17 +134,27 @@ class Recorder:
     def adopt(self, trains: bool = False) -> bool:
         """Makes the calling thread the training thread if none has trained yet; returns whether it is.
 
+        Where the training thread has ended, the loop goes on with the next one: some make a thread for each epoch.
+
         Args:
             trains: the thread uses an optimizer. One that only pulls batches may be a prefetcher: it is taken for the
                 training thread while nothing was heard of another, and makes way for one that trains.
         """
         if threading.get_ident() == self.thread:
             return True
-        if self.retired or self.log.trains or (not trains and self.started()):
+        goes_on = self.log.trains and not self._trainer_lives()
+        if self.retired or (not goes_on and (self.log.trains or (not trains and self.started()))):
             return False
-        self.log.thread, self.log.pulled = threading.get_ident(), False
-        self.log.note((RESTART, self.clock(), None))
+        self.log.thread, self._trainer = threading.get_ident(), weakref.ref(threading.current_thread())
+        if not goes_on:
+            self.log.pulled = False
+            self.log.note((RESTART, self.clock(), None))
         return True
+
+    def _trainer_lives(self) -> bool:
+        """Whether the training thread has not ended."""
+        thread = self._trainer()
+        return thread is not None and thread.is_alive()
 
     def retire(self) -> None:
         """No thread is the training thread any more: wrappers that other code has kept only call what they wrap.
@@ -211,28 +223,32 @@ class Recorder:
         log, begin, paused = self.log, self.clock() if since is None else since, self.device_waits.paused_ns
         if threading.get_ident() != log.thread:  # another one has become the training thread meanwhile
             return
-        try:
-            self._take(log.taken())
-        except Exception:
-            raise
-        except BaseException:  # an interrupt: what is open is not known any more
-            log.note((RESTART, self.clock(), None))
-            raise
+        self._take(log.taken())
         begin += self.device_waits.paused_ns - paused  # that is no part of any step
         now = log.ours(begin)
         self._plan_next(now, min(2 * log.due, DUE))
 
     def _take(self, events: list[Event]) -> None:
-        clock = self.step_clock
-        clock.fold(events, self.log.looks)
+        clock, rest = self.step_clock, iter(events)
+        try:
+            clock.fold(rest, self.log.looks)
+        except Exception:
+            raise
+        except BaseException:  # an interrupt: what the open step consists of is not known any more
+            self.log.events[:0] = [(RESTART, clock.now, None), *rest]
+            raise
         count = clock.step_count - len(clock.steps)
         found = clock.found()
-        for number, step in enumerate(found.steps, count):
-            row = self.table.append(step.values)
-            if self.marks is not None and step.marks is not None:
-                self.marks.ended(row, step.marks, number)
-            elif self.marks is not None:
-                self.marks.rest()
+        ended = iter(found.steps)
+        try:
+            for number, step in enumerate(ended, count):
+                row = self.table.append(step.values)
+                if self.marks is not None and step.marks is not None:
+                    self.marks.ended(row, step.marks, number)
+                elif self.marks is not None:
+                    self.marks.rest()
+        finally:
+            clock.steps[:0] = ended  # none, but where an interrupt came
         if clock.device.spent and self.marks is not None:
             spent, clock.device.spent = clock.device.spent, []
             self.marks.clock.free(*spent)

@@ -592,6 +592,8 @@ class StepClock(PhaseClock):
         self.started, self._cpu_mark = True, self._cpu
 
     def _restart(self, now: int, arg: None) -> None:
+        if self.open.stepped:
+            self._close(self.open.end_ns, self.open.end)
         self._phases[:] = [OTHER]
         self._asking.clear()
         self._stepping.clear()

@@ -14,7 +14,7 @@ from gpu_doctor.cell.calls import is_of
 from gpu_doctor.cell.source import CellSource
 from gpu_doctor.cell.syntax import Loop, name_of, pairs, targets_of
 
-__all__ = ["graphless", "trained"]
+__all__ = ["batch_names"]
 
 _SIZES: Final = ("size", "dim", "numel", "shape", "device", "dtype", "ndim")
 _SIZED: Final = ("len", "range")

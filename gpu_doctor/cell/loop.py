@@ -118,8 +118,12 @@ class LoopLines:
                 return where, call, given
         return None
 
-    def before_training(self, func: ast.expr, after: str) -> tuple[CellSource, Edit]:
+    def before_training(self, func: ast.expr, line: str) -> tuple[CellSource, Edit]:
         """A line that does something to the model once: before the loop, or before the loop's function is called.
+
+        Args:
+            func: the model, as the loop calls it.
+            line: with `{}` for the model.
 
         Raises:
             NotPlaced: if something else stands on that line.
@@ -130,18 +134,25 @@ class LoopLines:
         if handed is not None:
             cell, call, func = handed
             node = _outermost(cell, call) or statement_of(cell, call)
-        return cell, self.before(cell, node, (cell.of(func) + after,))
+        return cell, self.before(cell, node, (line.format(cell.of(func)),))
 
     # ---- the changes --------------------------------------------------------------------------------------------
 
-    def compiled(self) -> Edits:
+    def compiled(self, torch: str) -> Edits:
         """The trained models are compiled before the loop.
+
+        `compile()` of torch's own containers, such as nn.Sequential, compiles nothing (torch 2.13): their code is among
+        the files that the compiler passes over.
 
         Raises:
             NotPlaced: if loop or model are not found.
         """
-        line = ".compile()  # the first steps are slow"
-        return [self.before_training(call.func, line) for _, call in self.model_calls()]
+        said, edits = "  # the first steps are slow", list[tuple[CellSource, Edit]]()
+        for _, call in self.model_calls():
+            of_torch = type(self.model(call.func)).__module__.startswith("torch.")
+            line = f"{{0}}.forward = {torch}.compile({{0}}.forward)" if of_torch else "{0}.compile()"
+            edits.append(self.before_training(call.func, line + said))
+        return edits
 
     def channels_last(self, torch: str) -> Edits:
         """Weights and images channels last.
@@ -163,7 +174,7 @@ class LoopLines:
             raise NotPlaced(f"The model's input on line {call.lineno} of {cell.label} is not the loader's batch.")
         layout = f".to(memory_format={torch}.channels_last)"
         placed = self.before(cell, statement, (f"{images.id} = {images.id}{layout}",))
-        return [self.before_training(call.func, layout), (cell, placed)]
+        return [self.before_training(call.func, "{}" + layout), (cell, placed)]
 
 
 def _outermost(cell: CellSource, node: ast.AST) -> Loop | None:

@@ -17,7 +17,6 @@ from IPython import get_ipython
 from gpu_doctor import formatting
 from gpu_doctor.capture import running
 from gpu_doctor.notebook.details import Details
-from gpu_doctor.notebook.output import Captured, RealOutput, as_a_terminal_shows, kept
 from gpu_doctor.report.panel import Status
 from gpu_doctor.trials import Case, Largest, Plan, Sweep
 
@@ -33,13 +32,9 @@ class Panel(Protocol):
     plan: Plan | None
     sweep: Sweep | None
     largest: Largest | None
-    output: RealOutput
 
     def busy(self, status: Status) -> None:
         """Shows that something runs."""
-
-    def attempt(self, settings: dict[str, Any]) -> BaseException | None:
-        """Runs the whole cell; returns what it raised."""
 
     def redraw(self) -> None:
         """Shows what has changed."""
@@ -58,7 +53,7 @@ class Actions:
         """The request that was posted and not begun, if any; who pops it, on whichever thread, has it."""
 
     def take(self, request: dict[str, Any]) -> None:
-        """A validated request of the page: `ask` is stop, trial, real, treat, sweep, largest, fix, forecast or before.
+        """A validated request of the page: `ask` is stop, trial, treat, sweep, largest, fix, forecast or before.
 
         Blocks a blink.
         """
@@ -74,13 +69,10 @@ class Actions:
             panel.redraw()
             return
         if request["ask"] == "before":
-            if not self._busy and running() is None:
-                panel.details.look_ahead()
-                panel.redraw()
+            self._look_ahead_when_free()
             return
         works = {
             "trial": self._trial,
-            "real": self._real,
             "treat": self._treat,
             "sweep": self._sweep,
             "largest": self._largest,
@@ -94,6 +86,19 @@ class Actions:
             return
         self._post(lambda: self._do(work, request))
 
+    def _look_ahead_when_free(self) -> None:
+        """Looks what a trial would touch, between cells: a cell that runs changes the namespace that is walked."""
+        loop = _kernel_loop()
+        if loop is None:  # no other cell can run meanwhile
+            self._look_ahead()
+        else:
+            loop.add_callback(self._look_ahead)
+
+    def _look_ahead(self) -> None:
+        if not self._busy and running() is None:
+            self._panel.details.look_ahead()
+            self._panel.redraw()
+
     def withdraw(self) -> bool:
         """Takes back the request that waits; false where none does."""
         try:
@@ -106,8 +111,7 @@ class Actions:
         return True
 
     def _post(self, work: Callable[[], None]) -> None:
-        shell = get_ipython()
-        loop = getattr(getattr(shell, "kernel", None), "io_loop", None)
+        loop = _kernel_loop()
         if loop is None:
             self._panel.message = "The kernel has no event loop for this button: use case.trial(...) in a cell."
             self._panel.redraw()
@@ -132,6 +136,8 @@ class Actions:
         try:
             with _interruptible():
                 work(request)
+            if panel.case.reached:  # what only a side has shown needs a box to tick, too
+                panel.details.look_ahead()
         except KeyboardInterrupt:
             panel.message = "Interrupted: the state before the trial is restored, and the measurements are kept."
         except Exception as error:
@@ -166,32 +172,17 @@ class Actions:
 
     def _largest(self, request: dict[str, Any]) -> None:
         self._panel.busy("searching")
-        self._panel.largest = self._panel.case.largest_batch()
-
-    def _real(self, request: dict[str, Any]) -> None:
-        """The whole cell once more, in the user's namespace; what it writes is shown in the panel and the result."""
-        with Captured() as captured:
-            error = self._panel.attempt(dict(request.get("settings", {})))
-        text = as_a_terminal_shows(captured.stdout + captured.stderr)
-        if error is not None:
-            text += "\n" + as_a_terminal_shows(_traceback(error))
-            self._panel.message = f"The run ended with {formatting.raised(error)}"
-            if isinstance(error, KeyboardInterrupt):
-                self._panel.message = "The run was interrupted."
-        self._panel.output = kept(text, captured.outputs)
+        self._panel.largest = self._panel.case.largest_batch(allow=request.get("allow", ()))
 
 
 def _budget(request: dict[str, Any]) -> dict[str, Any]:
-    """Steps and seconds of a trial that the page asks for; None = the case's own."""
-    return {"steps": request.get("steps"), "seconds": request.get("seconds")}
+    """Steps, seconds and permissions of a trial that the page asks for; None = the case's own."""
+    return {"steps": request.get("steps"), "seconds": request.get("seconds"), "allow": request.get("allow", ())}
 
 
-def _traceback(error: BaseException) -> str:
-    shell = get_ipython()
-    if shell is None:
-        return str(error)
-    shown = shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
-    return str(shell.InteractiveTB.stb2text(shown))
+def _kernel_loop() -> Any | None:
+    """The loop on which the kernel runs cells one by one; None where there is no kernel."""
+    return getattr(getattr(get_ipython(), "kernel", None), "io_loop", None)
 
 
 @contextmanager

@@ -7,16 +7,15 @@ display of the last expression and top-level `await` work as in any cell. A tria
 from __future__ import annotations
 
 import ast
-import asyncio
 import inspect
 import io
 import linecache
 import tokenize
-from collections.abc import Coroutine
 from typing import Any, Final
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from gpu_doctor.notebook.awaiting import awaited
 from gpu_doctor.notebook.output import Captured
 
 MAGIC: Final = "%%gpudoctor"
@@ -73,7 +72,7 @@ class Cell:
         __tracebackhide__ = "__ipython_bottom__"
         for code in self._codes:
             if inspect.CO_COROUTINE & code.co_flags:
-                _awaited(eval(code, self._shell.user_global_ns, namespace))
+                awaited(eval(code, self._shell.user_global_ns, namespace), self._shell.loop_runner)
             else:
                 exec(code, self._shell.user_global_ns, namespace)
 
@@ -115,16 +114,3 @@ def _with_assigned_name(nodes: list[ast.stmt]) -> list[ast.stmt]:
         shown = ast.Expr(ast.Name(target.id, ast.Load()))
         nodes = [*nodes, ast.fix_missing_locations(ast.copy_location(shown, nodes[-1]))]
     return nodes
-
-
-def _awaited(coroutine: Coroutine[Any, Any, Any]) -> None:
-    """Runs a cell's coroutine to its end, on a loop of its own: the kernel's is the one that waits for this cell."""
-    __tracebackhide__ = True
-    running = asyncio._get_running_loop()
-    asyncio._set_running_loop(None)
-    loop = asyncio.new_event_loop()
-    try:
-        loop.run_until_complete(coroutine)
-    finally:
-        loop.close()
-        asyncio._set_running_loop(running)

@@ -18,7 +18,6 @@ from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.notebook.cell_runner import Cell
 from gpu_doctor.notebook.details import Details, sentences
 from gpu_doctor.notebook.live_verdict import LiveVerdict
-from gpu_doctor.notebook.output import RealOutput
 from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.notebook.screen import Screen, plainly
 from gpu_doctor.recording import Recording, Setup
@@ -67,8 +66,6 @@ class Controller:
         self.sweep: Sweep | None = None
         self.largest: Largest | None = None
         """What the last sweep, and the last search for the largest batch, found."""
-        self.output = RealOutput()
-        """What the last run for real wrote."""
 
     # ---- the run of the cell ------------------------------------------------------------------------------------
 
@@ -181,7 +178,11 @@ class Controller:
     def look(self) -> PanelInput:
         """All that the panel shows, as it stands; called on the refresher's thread."""
         recorder, case = self._recorder, self.case
-        live = self._verdict.on(recorder.so_far) if recorder is not None and self.status == "recording" else None
+        live = (
+            self._verdict.on(recorder.step_count, recorder.so_far)
+            if recorder is not None and self.status == "recording"
+            else None
+        )
         newest = case.recordings[-1] if case.recordings else None
         setup = recorder.setup() if recorder is not None else newest.setup if newest is not None else Setup()
         turned = recorder.settings if recorder is not None else newest.settings if newest is not None else {}
@@ -215,7 +216,6 @@ class Controller:
             fixes=self.details.fixes,
             asked=self.details.asked,
             before=self.details.before,
-            output=self.output.shown(),
             trial_steps=case.trial_steps,
             trial_seconds=case.trial_seconds,
             stop_live=self._screen.hears_stop,
@@ -257,8 +257,7 @@ class Controller:
             sweep=self.sweep,
             largest=self.largest,
         )
-        text_after, html_after = self.output.static()
-        return Answer(report.text(told) + text_after, report.html(told) + html_after)
+        return Answer(report.text(told), report.html(told))
 
 
 def _followed(panel: Dashboard, recorder: Recorder, role: str) -> None:

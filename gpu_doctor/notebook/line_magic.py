@@ -14,8 +14,8 @@ from gpu_doctor import formatting, report
 from gpu_doctor.diagnosis import Safety, diagnose, explain
 from gpu_doctor.machine.checkup.check import check
 from gpu_doctor.notebook.options import LINE_FORM, exactly, path, words
-from gpu_doctor.notebook.representations import Answer, Picture
-from gpu_doctor.recording import Setup, check_place, load
+from gpu_doctor.notebook.representations import Answer
+from gpu_doctor.recording import Setup, load
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare import compare
 from gpu_doctor.trials.knobs import Knob, KnobTable
@@ -72,16 +72,12 @@ def _knobs(arguments: list[str]) -> Any:
 
 
 def _report(arguments: list[str]) -> Any:
-    pictures = [one for one in arguments if one.lower().endswith(".png")]
-    saved = [one for one in arguments if one not in pictures]
-    if len(pictures) > 1 or len(saved) > 1:
-        exactly(arguments, 1, "%gpudoctor report [PATH] [PICTURE.png]")
-    if saved:
-        recording = load(path(saved[0]))
-        told = report.Reported(diagnose(recording), (recording,))
+    if not arguments:
+        shown = _of_the_last_case()
     else:
-        told = _of_the_last_case()
-    return _picture(pictures[0], told) if pictures else Answer(report.text(told), report.html(told))
+        recording = load(path(exactly(arguments, 1, "%gpudoctor report [PATH]")[0]))
+        shown = report.Reported(diagnose(recording), (recording,))
+    return Answer(report.text(shown), report.html(shown))
 
 
 def _of_the_last_case() -> report.Reported:
@@ -97,17 +93,6 @@ def _of_the_last_case() -> report.Reported:
         plan=case.plans[-1] if case.plans else None,
         sweep=case.sweeps[-1] if case.sweeps else None,
     )
-
-
-def _picture(where: str, told: report.Reported) -> Picture:
-    """The summary, written to a file and shown."""
-    check_place(path(where))
-    try:
-        drawn = report.png(told)
-    except ImportError:
-        raise UsageError("A picture is drawn by Pillow: %pip install pillow, then ask again.") from None
-    path(where).write_bytes(drawn)
-    return Picture(f"The summary is in {formatting.clean(where, 400)}.", drawn, report.PICTURE_WIDTH)
 
 
 def _history(arguments: list[str]) -> Any:

@@ -24,7 +24,7 @@ from gpu_doctor.notebook.plot_data import PLOTS, Layer, Line, Marks, expected, i
 from gpu_doctor.notebook.plots import document
 from gpu_doctor.notebook.widget import DoctorView
 from gpu_doctor.recording import Feed, describe
-from gpu_doctor.report.panel import BUSY, STATUS, PanelInput, Points, as_json, checked_request, state
+from gpu_doctor.report.panel import BUSY, STATUS, Memory, PanelInput, Points, as_json, checked_request, state
 from gpu_doctor.trials.knobs import KnobTable
 
 PERIOD_S: Final = 0.5
@@ -74,6 +74,7 @@ class Dashboard:
         self._asked_for_all = False
         self._said = ""
         self._sent: dict[str, Any] = {}
+        self._memory = Memory()
         self._seq = 0
         self._started_s = float("inf")
         self._pushing = threading.Lock()
@@ -254,6 +255,7 @@ class Dashboard:
         return state(
             replace(shown, message=self._said or shown.message, stop_live=shown.stop_live and self._clicks_live()),
             self._knobs,
+            self._memory,
         )
 
     def _clicks_live(self) -> bool:

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 
 from gpu_doctor.notebook import completion, representations
 
@@ -20,6 +20,7 @@ _MAGIC: Final = "gpudoctor"
 class GpuDoctorMagics(Magics):
     """Thin on purpose: what a run needs (torch, bokeh) is imported when the first cell runs."""
 
+    @no_var_expand  # here: the cell keeps its line as it is written
     @cell_magic(_MAGIC)
     def run_cell(self, line: str, cell: str) -> None:
         """Runs this cell's training loop and tells why the GPU idles: live, with a price and a cure.
@@ -47,13 +48,13 @@ class GpuDoctorMagics(Magics):
         __tracebackhide__ = True
         from gpu_doctor.notebook.options import parsed_cell_line
 
-        options = parsed_cell_line(line)
+        shell = _shell(self)
+        options = parsed_cell_line(shell.var_expand(line, 2))
         if not cell.strip():
             raise UsageError("The cell is empty: put the training loop below %%gpudoctor.")
         from gpu_doctor.notebook.controller import Controller
         from gpu_doctor.notebook.syntax_errors import as_in_any_cell
 
-        shell = _shell(self)
         try:
             controller = Controller(shell, line, cell, options)
         except SyntaxError as error:
@@ -72,7 +73,6 @@ class GpuDoctorMagics(Magics):
         %gpudoctor explain RULE     the page of a rule
         %gpudoctor knobs            what can be turned, and what the last cell's loop allows
         %gpudoctor report [PATH]    the last cell's result again, or that of a saved recording
-        %gpudoctor report NAME.png  its summary as a picture, written to a file
         %gpudoctor history          all runs and trials of the last cell
         %gpudoctor compare A B      two saved recordings side by side
         """

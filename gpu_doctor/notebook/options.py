@@ -20,7 +20,7 @@ CELL_FORM = (
     "%%gpudoctor [--steps N] [--seconds S] [--set KNOB=VALUE ...] "
     "[--trial-steps N] [--trial-seconds S] [--name NAME] [--save PATH] [--no-view]"
 )
-LINE_FORM = "%gpudoctor check | explain RULE | knobs | report [PATH] [PICTURE.png] | history | compare A B"
+LINE_FORM = "%gpudoctor check | explain RULE | knobs | report [PATH] | history | compare A B"
 WORDS: Final = ("check", "explain", "knobs", "report", "history", "compare")
 HELP = """\
 gpu_doctor tells why a training loop is slow, shows it live, and tries what makes it faster.
@@ -29,7 +29,7 @@ gpu_doctor tells why a training loop is slow, shows it live, and tries what make
   %gpudoctor check          judges this machine before any run
   %gpudoctor knobs          what can be turned, such as num_workers, and what the last cell's loop allows
   %gpudoctor explain RULE   the page of a rule, such as slow-getitem
-  %gpudoctor report [PATH]  the last cell's result again, or that of a saved recording; as a picture: NAME.png
+  %gpudoctor report [PATH]  the last cell's result again, or that of a saved recording
   %gpudoctor history        all runs and trials of the last cell
   %gpudoctor compare A B    two saved recordings side by side
   gpu_doctor.watch()        the same diagnosis for a loop in a script: with gpu_doctor.watch() as watched: ..."""

@@ -61,7 +61,7 @@ class Replaying:
         self._stopped = threading.Event()
         self._wait = wait or self._stopped.wait
         self._feed = Replay(recording, 0.0)
-        self._verdict = LiveVerdict(self._moment_s)
+        self._verdict = LiveVerdict()
         self._screen = Screen(shell)
         self._details = Details(self._fixed)
         self._whole: Diagnosis | None = None
@@ -119,7 +119,8 @@ class Replaying:
     def look(self) -> PanelInput:
         """All that the panel shows, as it stands."""
         run, over = self._recording, self._whole is not None
-        diagnosis = self._whole or self._verdict.on(self._feed.so_far)
+        seen = self._feed.so_far()
+        diagnosis = self._whole or self._verdict.on(int(seen.steps.count.sum()), lambda: seen)
         vitals = diagnosis.vitals if diagnosis is not None else None
         return PanelInput(
             status=self._status,

@@ -95,17 +95,3 @@ class Answer:
 
     def _repr_html_(self) -> str | None:
         return self._html or None
-
-
-class Picture:
-    """A picture that was written to a file, shown as such where a front end can."""
-
-    def __init__(self, said: str, png: bytes, width: int) -> None:
-        """`width`: in which it is shown; it is drawn finer."""
-        self._said, self._png, self._width = said, png, width
-
-    def __repr__(self) -> str:
-        return self._said
-
-    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        return self._png, {"width": self._width}

@@ -42,7 +42,7 @@ class Screen:
         try:
             panel_needs.check()
             self.panel = make()
-            opened(self.close_panel, getattr(self._shell, "parent_header", {}).get("metadata") or {})
+            opened(self.close_panel, getattr(self._shell, "parent_header", None) or {})
             self.panel.show()
         except Exception as error:
             self.panel = None

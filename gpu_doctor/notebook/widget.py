@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import re
 import threading
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -29,18 +28,14 @@ import traitlets
 
 _STATIC: Final = Path(__file__).parent / "static"
 """What `frontend/` is built into."""
-_COMMENTS: Final = re.compile(r"^ *(?:/\*.*?\*/|//[^\n]*)\n", re.DOTALL | re.MULTILINE)
-"""Those that have lines of their own."""
-_INDENT: Final = re.compile(r"^ +", re.MULTILINE)
-"""No text of the page goes over several lines."""
 ASKS_BOKEH: Final = {"ask": "bokeh"}
 _HELLO: Final = {"ask": "hello"}
 """The page's first words in a run."""
 
 
 def _built(name: str) -> str:
-    """A file of the page without comments and indents: it is sent with every panel. It knows its own digest."""
-    text = _INDENT.sub("", _COMMENTS.sub("", (_STATIC / name).read_text(encoding="utf-8")))
+    """A file of the page; it knows its own digest."""
+    text = (_STATIC / name).read_text(encoding="utf-8")
     return text.replace("BUILD_DIGEST", hashlib.sha256(text.encode()).hexdigest()[:16])
 
 

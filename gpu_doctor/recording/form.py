@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import types
 from collections.abc import Mapping
 from functools import cache
@@ -56,12 +57,13 @@ def _value(hint: Any, plain: Any, where: str) -> Any:
             with contextlib.suppress(ValueError):
                 return _value(one, plain, where)
     elif origin is np.ndarray:
-        if isinstance(plain, np.ndarray) and plain.ndim == 1 and plain.dtype == np.float64:
+        column = isinstance(plain, np.ndarray) and plain.ndim == 1 and plain.dtype == np.float64
+        if column and not np.isinf(plain).any():
             return plain
     elif origin is tuple:
-        if isinstance(plain, (tuple, list)):  # a list where JSON has made one
-            each = Union[of] if of[-1] is not Ellipsis else of[0]  # noqa: UP007
-            return tuple(_value(each, one, where) for one in plain)
+        kinds = of[:1] * len(plain) if of[-1] is Ellipsis and isinstance(plain, (tuple, list)) else of
+        if isinstance(plain, (tuple, list)) and len(kinds) == len(plain):  # a list where JSON has made one
+            return tuple(_value(kind, one, where) for kind, one in zip(kinds, plain, strict=True))
     elif origin is Literal:
         if plain in of:
             return plain
@@ -71,6 +73,9 @@ def _value(hint: Any, plain: Any, where: str) -> Any:
             return {name: _value(each, one, where) for name, one in plain.items()}
     elif dataclasses.is_dataclass(hint):
         return made(hint, plain)
-    elif isinstance(plain, (int, float) if hint in (int, float, bool) else hint):
+    elif hint in (int, float, bool):
+        if isinstance(plain, int) or (isinstance(plain, float) and not math.isinf(plain)):  # NaN: not measured
+            return plain
+    elif isinstance(plain, hint):
         return plain
     raise ValueError(where)

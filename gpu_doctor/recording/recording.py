@@ -210,8 +210,6 @@ class Recording:
     """What a trial on a device that runs behind its host is timed by; None of a user's run, on a CPU, or where the loop
     ended without a moment to wait at."""
     notes: tuple[str, ...] = ()
-    written: tuple[str, ...] | None = None
-    """Files that a trial's code wrote or deleted and that stayed so (`gone.pt (deleted)`); None = nobody watched."""
     name: str = ""
     source: str = ""
     """The cell's text, for the bars beside its lines."""
@@ -330,8 +328,10 @@ def _checked(recording: Recording) -> Recording:
     """
     steps, losses = recording.steps, recording.losses
     _alike("steps", *(getattr(steps, name) for name in STEP_COLUMNS))
-    if np.any(steps.count < 0):
+    if not np.all(steps.count >= 0):  # NaN is no count
         raise ValueError("steps.count")
+    if not all(one.share >= 0.0 for one in (*recording.lines, *recording.around)):
+        raise ValueError("lines.share")
     _alike("losses", losses.step, losses.samples, losses.value)
     for one in recording.series:
         _alike("series", one.times_s, one.values)

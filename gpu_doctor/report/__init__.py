@@ -4,10 +4,9 @@ Knows diagnoses and trials by what they say of themselves; knows no Jupyter, no 
 measures nothing and judges nothing: what it shows was worked out below.
 """
 
-from gpu_doctor.report.as_text import html, png, text
+from gpu_doctor.report.as_text import html, text
 from gpu_doctor.report.chart import thin
 from gpu_doctor.report.labels import LABELS, heading
-from gpu_doctor.report.picture import WIDTH as PICTURE_WIDTH
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.svg import LINE_COLOURS, METRIC_COLOURS, ON_DARK, PHASE_COLOURS
 
@@ -17,11 +16,9 @@ __all__ = [
     "METRIC_COLOURS",
     "ON_DARK",
     "PHASE_COLOURS",
-    "PICTURE_WIDTH",
     "Reported",
     "heading",
     "html",
-    "png",
     "text",
     "thin",
 ]

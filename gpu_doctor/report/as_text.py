@@ -10,16 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from gpu_doctor import display, formatting
+from gpu_doctor import display
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.report import as_html as sheet
-from gpu_doctor.report import text_parts as lines
-from gpu_doctor.report.before_after import newest
-from gpu_doctor.report.picture import Summary, drawn
-from gpu_doctor.report.runs import columns, rows
 from gpu_doctor.report.sections import SECTIONS, Reported
 from gpu_doctor.report.text_parts import WIDTH as WIDTH
-from gpu_doctor.report.words import accent, anatomy_rows, footer, verdict_words
 
 MOST_LETTERS: Final = 140_000
 """Of the static result, which is saved with the notebook; the frame and a note are not counted."""
@@ -41,34 +36,6 @@ def html(shown: Reported) -> str:
         last = replace(shown, notes=(*shown.notes, said))
         written |= {section.name: section.html(last) for section in SECTIONS if section.name == "footer"}
     return sheet.whole(*(text for name, text in written.items() if name not in left_out))
-
-
-def png(shown: Reported) -> bytes:
-    """The summary as a picture: header, verdict, anatomy and trials in the words of the other two.
-
-    Raises:
-        ImportError: where there is no Pillow.
-    """
-    told = {section.name: section.text(shown) for section in SECTIONS if section.name in ("header", "result")}
-    diagnosis, effects, on_gpu = shown.diagnosis, shown.effects, shown.diagnosis.vitals.on_gpu
-    table = [
-        [f"{cell.text} {cell.small}".strip() for cell in row.cells]
-        for row in rows(shown.recordings, effects, shown.sides, on_gpu)
-    ]
-    return drawn(
-        Summary(
-            head=told["header"].splitlines(),
-            result=" ".join(told["result"].split()),
-            verdict=verdict_words(diagnosis),
-            todo=lines.first_lines(diagnosis),
-            accent=accent(diagnosis),
-            step=formatting.seconds(diagnosis.vitals.host_step_s),
-            phases=anatomy_rows(diagnosis.vitals),
-            compared=newest(effects, shown.sides),
-            table=[columns(on_gpu, effects), *table] if effects else [],
-            foot=footer(diagnosis.vitals),
-        )
-    )
 
 
 def _left_out(written: Mapping[str, str]) -> list[str]:

@@ -15,9 +15,8 @@ from typing import Any, Literal, NewType, TypeAlias, TypedDict
 
 from gpu_doctor.recording import SettingValue
 from gpu_doctor.report.labels import Labels
-from gpu_doctor.report.page_words import Words
 
-Asked: TypeAlias = Literal["stop", "trial", "real", "treat", "sweep", "largest", "fix", "forecast", "before", "state"]
+Asked: TypeAlias = Literal["stop", "trial", "treat", "sweep", "largest", "fix", "forecast", "before", "state"]
 Changed = NewType("Changed", dict[str, Any])
 """Some sections of a PanelState."""
 Tone: TypeAlias = Literal["", "good", "bad"]
@@ -448,15 +447,10 @@ class Said:
 
     text: str
     tone: Tone
-
-
-@dataclass(frozen=True)
-class Output:
-    """What the last run for real wrote: it was started by a click, so no cell shows it."""
-
-    text: str
-    images: tuple[str, ...]
-    """Addresses with the picture in them."""
+    allow: str = ""
+    """The permission that lifts this refusal, as `allow=` of a trial names it; empty = none does, or it is none."""
+    tick: str = ""
+    """Label of the box that gives it."""
 
 
 @dataclass(frozen=True)
@@ -467,7 +461,6 @@ class PanelState:
     busy: bool
     message: str
     labels: Labels
-    words: Words
     header: Header
     result: Result | None
     """None while no trial was clearly faster than the code as written."""
@@ -501,7 +494,6 @@ class PanelState:
     """Changes that were unfolded, to be found by their settings."""
     before: tuple[Said, ...] | None
     """None while nobody asked."""
-    output: Output | None
 
 
 @dataclass(frozen=True)
@@ -565,6 +557,8 @@ class Ask(Asking, total=False):
     seconds: float
     changes_training: bool
     """With `treat`: batch size and precision may be tried as well."""
+    allow: tuple[str, ...]
+    """With `trial`, `treat`, `sweep` and `largest`: the permissions whose boxes are ticked."""
 
 
 def as_json(value: Any) -> Any:

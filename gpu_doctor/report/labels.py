@@ -25,7 +25,6 @@ class Labels:
     largest: str = "largest batch"
     hints: str = "without a price: risks, and what is worth a trial"
     not_judged: str = "not judged"
-    output: str = "output of the run for real"
     steps: str = "steps of each side of a trial"
     seconds: str = "seconds that a trial measures"
     use_it: str = "use it"

@@ -9,7 +9,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
-from gpu_doctor.report.contract import FixShown, Output, Said, Status
+from gpu_doctor.report.contract import FixShown, Said, Status
 from gpu_doctor.report.trials import Sides
 from gpu_doctor.trials import Largest, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
@@ -80,8 +80,6 @@ class PanelInput:
     """Settings that the page asked a forecast of."""
     before: tuple[Said, ...] | None = None
     """What to know before a trial (`notebook/details.py`), None while nobody asked."""
-    output: Output | None = None
-    """What the last run for real wrote."""
     trial_steps: int = 50
     trial_seconds: float = 60.0
     """Budget that the page offers for a trial at first."""

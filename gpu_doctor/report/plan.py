@@ -103,7 +103,7 @@ def _why(effect: Effect) -> str:
         outcome = formatting.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
         ended = outcome if effect.outcome not in CLEAN else "nothing was measured"
         return f"{ended}: {clean(effect.reason, 300)}" if effect.reason else ended
-    measured = formatting.speedup(effect.speedup, effect.low, effect.high) + f" {effect.verdict.replace('-', ' ')}"
+    measured = formatting.speedup(effect.speedup, effect.low, effect.high) + f" {effect.verdict_words}"
     if effect.loss_drift is not None and not math.isfinite(effect.loss_drift):
         return f"{measured}, but the loss becomes NaN or infinite"
     differs = f", but its {effect.loss_words}" if effect.verdict == "faster" and effect.loss_changed else ""

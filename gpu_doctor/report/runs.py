@@ -18,12 +18,8 @@ from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, Sides, loss_story, notes
 from gpu_doctor.report.words import CLEAN, RISK_MARK, forecast_words
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 
-VERDICTS: Final = {
-    "faster": "▲\u00a0faster",
-    "slower": "▼\u00a0slower",
-    "no-difference": "=\u00a0no\u00a0difference",
-    "inconclusive": "?\u00a0inconclusive",
-}
+MARKS: Final = {"faster": "▲", "slower": "▼", "no": "=", "at": "≤"}
+"""Before the words of a verdict, by the first of them; `?` before others."""
 
 TONES: Final[Mapping[str, Tone]] = {"faster": "good", "slower": "bad"}
 
@@ -230,7 +226,8 @@ def _against(effect: Effect, over_written: float | None) -> Cell:
         reason = formatting.clean(effect.reason, 200)
         return Cell(f"{outcome}: {reason}" if reason else outcome, "bad" if effect.outcome != "stopped" else "")
     tone = TONES.get(effect.verdict, "")
-    verdict, why = VERDICTS.get(effect.verdict, effect.verdict), formatting.clean(effect.reason)
+    words, why = effect.verdict_words, formatting.clean(effect.reason)
+    verdict = f"{MARKS.get(words.split()[0], '?')} {words}".replace(" ", "\u00a0").replace(",\u00a0", ", ")
     measured = formatting.speedup(effect.speedup, effect.low, effect.high)
     if not effect.baseline_settings:
         return Cell(measured.replace(" ", "\u00a0") + f" {verdict}", tone, why)

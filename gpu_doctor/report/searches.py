@@ -44,7 +44,7 @@ def _row(effect: Effect, best: bool, longest: float) -> Swept:
         label,
         state,
         "" if rate is None else f"{formatting.number(rate)} {effect.unit}",
-        f"{gain} {effect.verdict.replace('-', ' ')}",
+        f"{gain} {effect.verdict_words}",
         effect.loss_words,
         note,
         round(effect.speedup / longest, 4),

@@ -49,7 +49,7 @@ def _belongs(effect: Effect, sides: Sides) -> bool:
 
 
 def notes_of(effect: Effect, sides: Sides | None) -> tuple[str, ...]:
-    """What a trial left to say, such as files that the cell wrote: its own notes, then its sides', once each."""
+    """What a trial left to say: its own notes, then its sides', once each."""
     said = [sentence(note) for note in effect.notes]
     for one in sides or ():
         said += one.notes

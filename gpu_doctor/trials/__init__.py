@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from gpu_doctor.trials.allowing import PERMISSIONS as PERMISSIONS
     from gpu_doctor.trials.case import Case as Case
     from gpu_doctor.trials.case import last_case as last_case
     from gpu_doctor.trials.results import Largest as Largest
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.searches import combinations as combinations
     from gpu_doctor.trials.searches import no_largest as no_largest
     from gpu_doctor.trials.searches import no_ray as no_ray
+    from gpu_doctor.trials.side_effects.scratch import remove_scratch_folders as remove_scratch_folders
 
 __all__ = [
+    "PERMISSIONS",
     "SWEEP_TRIALS",
     "Case",
     "Largest",
@@ -32,6 +35,7 @@ __all__ = [
     "last_case",
     "no_largest",
     "no_ray",
+    "remove_scratch_folders",
     "sweep_state",
 ]
 
@@ -39,6 +43,7 @@ __all__ = [
 _FACE: Final = {
     "Case": "case",
     "Largest": "results",
+    "PERMISSIONS": "allowing",
     "Plan": "results",
     "Rung": "results",
     "SWEEP_TRIALS": "searches",
@@ -48,6 +53,7 @@ _FACE: Final = {
     "no_largest": "searches",
     "no_ray": "searches",
     "sweep_state": "results",
+    "remove_scratch_folders": "side_effects.scratch",
 }
 
 

@@ -7,7 +7,7 @@ uses the namespace itself and not a copy of it, because functions of earlier cel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -112,7 +112,7 @@ class Case(Runner):
         seconds: float | None = None,
         pairs: int = MOST_PAIRS,
         against: Settings | None = None,
-        pasted: bool = False,
+        allow: Collection[str] = (),
     ) -> Effect:
         """Tries settings against the code as written, from the same state, and puts everything back.
 
@@ -124,8 +124,8 @@ class Case(Runner):
                 case.
             pairs: of runs, at most; fewer where it is clear.
             against: knob values of the baseline side; None = as written.
-            pasted: run the cell's own text with the settings written in, where the whole change lies in the cell, and
-                turn no knob; `verified` of the effect says whether that was done.
+            allow: what the cell may do again in each side, where the trial is refused otherwise: `"processes"` starts
+                processes, `"network"` opens connections, `"large_data"` changes data that is too large to copy.
 
         Returns:
             The effect, also the newest of `effects`. A refusal, a failure and an out-of-memory are outcomes of it.
@@ -133,19 +133,22 @@ class Case(Runner):
         Raises:
             KeyboardInterrupt: if the trial is interrupted, after everything was put back; what it measured until then
                 is the newest of `effects`.
-            ValueError: if steps, seconds or pairs are not positive.
+            ValueError: if steps, seconds or pairs are not positive, or `allow` names what nobody can allow.
             Busy: if a run is already being recorded in this process.
         """
         budget = {"pairs": pairs, **self._budget_of(steps, seconds)}
-        with self.requested():
-            return race.tried(self, settings, against=against, pasted=pasted, **budget)
+        with self.requested(allow):
+            return race.tried(self, settings, against=against, **budget)
 
-    def measured(self, *, steps: int | None = None, seconds: float | None = None) -> Recording:
+    def measured(
+        self, *, steps: int | None = None, seconds: float | None = None, allow: Collection[str] = ()
+    ) -> Recording:
         """A recording of the code as written, made like a trial's side: everything is put back afterwards.
 
         Args:
             steps: its budget, as of `trial`.
             seconds: likewise.
+            allow: likewise.
 
         Raises:
             KeyboardInterrupt: if it is interrupted.
@@ -155,19 +158,24 @@ class Case(Runner):
         """
         budget = self._budget_of(steps, seconds)
         trial.check_budget(**budget)
-        if refusal := beforehand(self).refusal:
-            raise Refused(refusal)
-        with self.requested():
+        with self.requested(allow):
+            if refusal := beforehand(self).refusal:
+                raise Refused(refusal)
             return self.measured_aside(**budget)[0]
 
-    def beforehand(self) -> Beforehand:
+    def beforehand(self, *, allow: Collection[str] = ()) -> Beforehand:
         """What is to be known before a trial, in whole sentences; nothing is run, copied or changed.
+
+        Args:
+            allow: what the trial would be allowed, as of `trial`.
 
         Returns:
             `refusals`: why no trial may begin. `notes`: what it keeps, or does otherwise than a run. `lost`: what would
-            not come back, or is done again and cannot be undone. The panel shows the same.
+            not come back, or is done again and cannot be undone. `asks`: which refusals `allow` lifts. The panel shows
+            the same.
         """
-        return everything(self)
+        with self.permitted(allow):
+            return everything(self)
 
     def treat(
         self,
@@ -176,8 +184,9 @@ class Case(Runner):
         steps: int | None = None,
         seconds: float | None = None,
         changes_training: bool = False,
+        allow: Collection[str] = (),
     ) -> Plan:
-        """Climbs to better settings: see `treat.treat`; `steps` and `seconds` are each trial's, as of `trial`.
+        """Climbs to better settings: see `treat.treat`; `steps`, `seconds` and `allow` are each trial's, as of `trial`.
 
         An interrupt (KeyboardInterrupt) leaves the plan so far as the newest of `plans`, once the code as
         written was measured.
@@ -185,7 +194,7 @@ class Case(Runner):
         arguments.whole(max_trials, "max_trials", 8)
         allowed = arguments.switch(changes_training, "changes_training")
         budget = self._budget_of(steps, seconds)
-        with self.requested():
+        with self.requested(allow):
             return treat.treat(self, max_trials, changes_training=allowed, **budget)
 
     def sweep(
@@ -196,17 +205,18 @@ class Case(Runner):
         seconds: float | None = None,
         executor: RayExecutor | None = None,
         max_trials: int = SWEEP_TRIALS,
+        allow: Collection[str] = (),
     ) -> Sweep:
         """Tries every combination of a grid such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}` on Ray Tune.
 
         See `sweep.sweep`; `executor` names the cluster, such as `gpu_doctor.RayExecutor("auto")`: None = a Ray that is
-        started on this machine and ends with the sweep. `steps` and `seconds` are each trial's, as of `trial`. An
-        interrupt leaves what was tried until then as the newest of `sweeps`.
+        started on this machine and ends with the sweep. `steps`, `seconds` and `allow` are each trial's, as of `trial`.
+        An interrupt leaves what was tried until then as the newest of `sweeps`.
         """
         arguments.whole(max_trials, "max_trials", SWEEP_TRIALS)
         where = arguments.executor(executor)
         budget = self._budget_of(steps, seconds)
-        with self.requested():
+        with self.requested(allow):
             return sweep.sweep(self, grid, executor=where, max_trials=max_trials, **budget)
 
     def _budget_of(self, steps: int | None, seconds: float | None) -> dict[str, Any]:
@@ -216,22 +226,24 @@ class Case(Runner):
             "seconds": self.trial_seconds if seconds is None else seconds,
         }
 
-    def largest_batch(self, *, memory: Memory | None = None, seconds: float = SEARCH_SECONDS) -> Largest:
+    def largest_batch(
+        self, *, memory: Memory | None = None, seconds: float = SEARCH_SECONDS, allow: Collection[str] = ()
+    ) -> Largest:
         """The largest batch that the GPU's memory holds, and the one best for samples/s, in at most three trials.
 
-        See `largest_batch.largest_batch`.
+        See `largest_batch.largest_batch`; `allow` is each trial's, as of `trial`.
         """
-        with self.requested():
+        with self.requested(allow):
             return largest_batch.largest_batch(self, memory=memory, seconds=seconds)
 
-    def flops(self, *, steps: int = flops.STEPS, seconds: float = flops.SECONDS) -> Flops:
-        """Counts what a step computes, on a trial of a few steps; see `flops.counted`.
+    def flops(self, *, steps: int = flops.STEPS, seconds: float = flops.SECONDS, allow: Collection[str] = ()) -> Flops:
+        """Counts what a step computes, on a trial of a few steps; see `flops.counted`, and `trial` for `allow`.
 
         The newest run as written keeps the count, so that its diagnosis says what the loop computes in a second and,
         on a card whose peak is known, which share of it that is. What the trial left behind, such as files that it
         wrote, is among that run's notes.
         """
-        with self.requested():
+        with self.requested(allow):
             found, left = flops.counted(self, steps, seconds)
         runs = self.recordings
         at = next((n for n in reversed(range(len(runs))) if not runs[n].settings), None)

@@ -11,6 +11,7 @@ from typing import Any
 from gpu_doctor.cell import Fix
 from gpu_doctor.recording import Settings, Setup
 from gpu_doctor.trials import fix, knobs
+from gpu_doctor.trials.written import Written, written
 
 
 def plain_execute(code: str | Callable[[], Any], name: str) -> Callable[..., Any]:
@@ -61,11 +62,8 @@ def fix_of(
     """
     for name in settings:
         knobs.known(name)
-    if callable(code):
-        source = source_of(code)
-    earlier = cells_entered(namespace, until) if history is None else [(text, "") for text in history]
-    # The cell itself is in the history too, as it is now and as it was before it was edited.
-    cells = [(text, label) for text, label in earlier if text.strip() != source.strip()]
+    source = source_of(code) if callable(code) else source
+    cells = _before(source, namespace, history, until)
     return fix.fix(
         [*(text for text, _ in cells), source],
         settings,
@@ -76,12 +74,42 @@ def fix_of(
     )
 
 
+def written_into(
+    source: str, namespace: Mapping[str, Any], setup: Setup, settings: Settings, until: int | None = None
+) -> Written:
+    """A cell with as many settings written into its text as a run of it can have; see `fix_of` and `Written`."""
+    cells = _before(source, namespace, None, until)
+    draft = fix.drafted([*(text for text, _ in cells), source], setup, namespace, [label for _, label in cells])
+    return written(draft, source, settings)
+
+
+def _before(
+    source: str, namespace: Mapping[str, Any], history: Sequence[str] | None, until: int | None
+) -> list[tuple[str, str]]:
+    """Texts and labels of the cells that ran before one."""
+    earlier = cells_entered(namespace, until) if history is None else [(text, "") for text in history]
+    # The cell itself is in the history too, as it is now and as it was before it was edited.
+    return [(text, label) for text, label in earlier if text.strip() != source.strip()]
+
+
 def source_of(function: Callable[..., Any]) -> str:
     """The text of a function, of the one behind its decorators; empty where there is none."""
     try:
         return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError, ValueError):
         return ""
+
+
+def text_of(code: str | Callable[[], Any], namespace: Mapping[str, Any]) -> str:
+    """What runs the code as a text in its namespace; empty for a callable that no text defines there anew.
+
+    A function is defined and called, where its name leads to it and it keeps nothing of a function around it.
+    """
+    if isinstance(code, str):
+        return code
+    alone = inspect.isfunction(code) and not code.__closure__ and namespace.get(code.__name__) is code
+    text = source_of(code) if alone else ""
+    return f"{text.rstrip()}\n\n{code.__name__}()\n" if text and inspect.isfunction(code) else ""
 
 
 def entered(namespace: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from gpu_doctor.cell import CellSource, Edits, Fix, FixedCell, NotPlaced
 from gpu_doctor.cell.calls import Cells
@@ -15,6 +15,8 @@ from gpu_doctor.recording import Settings, Setup
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.framework_fix import framework_edits
 from gpu_doctor.trials.knobs.draft import Draft
+
+SAME_PLACE: Final = "These settings change the same place in the code: make the changes by hand."
 
 
 def fix(
@@ -35,41 +37,58 @@ def fix(
         namespace: where the cells ran: what their names mean.
         labels: of the sources, for people.
     """
-    names = [*labels, *[""] * len(sources)]
-    last = len(sources) - 1
+    draft = drafted(sources, setup, namespace, labels)
+    placed, reasons = edits_of(draft, settings)
+    draft.notes.extend(dict.fromkeys(reasons.values()))
+    found = [edit for edits in placed.values() for edit in edits]
+    left = [name for name in settings if name in reasons]
+    if not reads(found):
+        found, left = [], list(settings)
+        draft.notes.append(SAME_PLACE)
+    cells = [
+        FixedCell(cell.label, cell.text, after)
+        for cell in draft.cells.cells
+        if (after := cell.edited(edit for where, edit in found if where is cell)) != cell.text
+    ]
+    paste = "\n".join(line for name in left if (line := code(name)))
+    return Fix(dict(settings), tuple(cells), tuple(dict.fromkeys(draft.notes)), paste, not left)
+
+
+def drafted(
+    sources: Sequence[str], setup: Setup, namespace: Mapping[str, Any] | None = None, labels: Sequence[str] = ()
+) -> Draft:
+    """The cells into which settings are to be written; see `fix`."""
+    names, last = [*labels, *[""] * len(sources)], len(sources) - 1
     texts = [
         CellSource(text, names[index] or ("this cell" if index == last else f"earlier cell {index + 1}"), index)
         for index, text in enumerate(sources)
     ]
     draft = Draft(Cells([one for one in texts if one.tree is not None], dict(namespace or {})), setup)
-    found: Edits = []
     if not texts or texts[-1].tree is None:
         draft.notes.append("This cell's text could not be read as Python.")
-    left = dict(settings)
-    for names_of_one in _groups(settings):
+    return draft
+
+
+def edits_of(draft: Draft, settings: Settings) -> tuple[dict[tuple[str, ...], Edits], dict[str, str]]:
+    """The edits that give the cells some settings, by the knobs that are written together.
+
+    Returns:
+        The edits, and for each knob that has no place in the cells why, in one sentence.
+    """
+    placed: dict[tuple[str, ...], Edits] = {}
+    reasons: dict[str, str] = {}
+    for names in _groups(settings):
         try:
-            edits = _edits(draft, {name: settings[name] for name in names_of_one})
+            edits = _edits(draft, {name: settings[name] for name in names})
         except NotPlaced as reason:
-            draft.notes.append(str(reason))
+            reasons |= dict.fromkeys(names, str(reason))
             continue
-        if _reads(edits):
-            found += edits
-            for name in names_of_one:
-                left.pop(name, None)
+        if reads(edits):
+            placed[names] = edits
         else:
-            draft.notes.append(
-                f"The change for {', '.join(names_of_one)} could not be written into the code automatically."
-            )
-    cells = [
-        FixedCell(cell.label, cell.text, after)
-        for cell in texts
-        if (after := cell.edited(edit for where, edit in found if where is cell)) != cell.text
-    ]
-    if not _reads(found):
-        cells, left = [], dict(settings)
-        draft.notes.append("These settings change the same place in the code: make the changes by hand.")
-    paste = "\n".join(line for name in left if (line := code(name)))
-    return Fix(dict(settings), tuple(cells), tuple(dict.fromkeys(draft.notes)), paste, not left)
+            said = f"The change for {', '.join(names)} could not be written into the code automatically."
+            reasons |= dict.fromkeys(names, said)
+    return placed, reasons
 
 
 def _groups(settings: Settings) -> list[tuple[str, ...]]:
@@ -84,7 +103,7 @@ def _groups(settings: Settings) -> list[tuple[str, ...]]:
     return [*map(tuple, together.values()), *((name,) for name in others)]
 
 
-def _reads(edits: Edits) -> bool:
+def reads(edits: Edits) -> bool:
     """Whether every cell is still Python when edited, and no two edits overlap."""
     for cell in dict.fromkeys(cell for cell, _ in edits):
         mine = sorted({edit for where, edit in edits if where is cell}, key=lambda edit: (edit.begin, edit.end))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 import torch
@@ -21,54 +21,6 @@ from gpu_doctor.recording.setup import Flops
 from gpu_doctor.trials import run
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.runner import Runner
-
-
-class FlopMeter:
-    """The count at the begin of the loop and at the end of every step."""
-
-    def __init__(self) -> None:
-        self._mode: Any = None
-        self.totals: list[float] = []
-        """Operations so far, at each step's end."""
-
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Counts what the calling thread computes, and autograd for it."""
-        from torch.utils.flop_counter import FlopCounterMode  # imports much; only a count needs it
-
-        with ExitStack() as stack:
-            if hasattr(torch.compiler, "set_stance"):  # torch 2.6
-                stack.enter_context(torch.compiler.set_stance("force_eager"))
-            self._mode = FlopCounterMode(display=False)
-            stack.enter_context(self._mode)
-            yield
-
-    def total(self) -> float:
-        """Operations so far."""
-        return float(self._mode.get_total_flops())
-
-    def step_ended(self) -> None:
-        """A step ended: what was counted since the one before was its own."""
-        if self._mode is not None:
-            self.totals.append(self.total())
-
-    def flops(self, samples: list[float]) -> Flops | None:
-        """What a step takes: the median, so that an evaluation in one of them does not count.
-
-        Args:
-            samples: of each step, in order; NaN where that is not known.
-
-        Returns:
-            None where fewer than two steps ended, or nothing that is counted was computed.
-        """
-        # From one step's end to the next: before the first end may lie what the cell did before its loop.
-        known = [after - before for before, after in itertools.pairwise(self.totals)]
-        if not known or statistics.median(known) <= 0:
-            return None
-        rates = [one / each for one, each in zip(known, samples[1:], strict=False) if each > 0]
-        per_sample = statistics.median(rates) if len(rates) == len(known) else None
-        return Flops(statistics.median(known), per_sample, len(known))
-
 
 STEPS: Final = 4
 """Steps of the trial: three whole ones from step's end to step's end, so that an evaluation in one is outvoted."""
@@ -103,33 +55,60 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
     run.check_start(steps, seconds, "count")
     if refusal := beforehand(case).refusal:
         raise NotCounted(refusal)
-    meter, outer = FlopMeter(), case.on_begin
+    totals, outer = list[float](), case.on_begin
 
     def began(recorder: Recorder, role: str) -> None:
         def ended(now: int) -> None:
             if not recorder.over.is_set():  # what is closed at the run's end may have ended long before
-                meter.step_ended()
+                totals.append(float(mode.get_total_flops()))
 
         recorder.listeners.hear_steps(ended)
         recorder.plan.fold_each_step()
 
-    with case.aside() as aside:
+    with case.aside() as aside, _counting() as mode:
         try:
             case.on_begin = began  # a view does not follow this one: its times are the counter's
-            with meter.counting():
-                result = case.once({}, "count", steps, seconds)
+            result = case.once({}, "count", steps, seconds)
         finally:
             case.on_begin = outer
     recording = result.recording
     if isinstance(result.error, KeyboardInterrupt):
         raise KeyboardInterrupt
-    wrapped = recording.setup.model is not None and recording.setup.model.wrapper == "DataParallel"
-    if wrapped:
+    if recording.setup.model is not None and recording.setup.model.wrapper == "DataParallel":
         raise NotCounted("DataParallel computes on its own threads, where operations cannot be counted.")
-    found = meter.flops(recording.steps.samples.tolist())
+    found = flops_of(totals, recording.steps.samples.tolist())
     if found is None:
-        raise NotCounted(_why(recording.outcome, recording.reason, len(meter.totals)))
-    return found, formatting.left_behind(recording.written or (), aside.lost)
+        raise NotCounted(_why(recording.outcome, recording.reason, len(totals)))
+    return found, formatting.left_behind(aside.lost)
+
+
+@contextmanager
+def _counting() -> Iterator[Any]:
+    """Counts what the calling thread computes, and autograd for it; yields torch's counter."""
+    from torch.utils.flop_counter import FlopCounterMode  # imports much; only a count needs it
+
+    stance = getattr(torch.compiler, "set_stance", None)  # torch 2.6
+    with nullcontext() if stance is None else stance("force_eager"), FlopCounterMode(display=False) as mode:
+        yield mode
+
+
+def flops_of(totals: Sequence[float], samples: Sequence[float]) -> Flops | None:
+    """What a step takes: the median, so that an evaluation in one of them does not count.
+
+    Args:
+        totals: operations so far, at each step's end.
+        samples: of each step, in order; NaN where that is not known.
+
+    Returns:
+        None where fewer than two steps ended, or nothing that is counted was computed.
+    """
+    # From one step's end to the next: before the first end may lie what the cell did before its loop.
+    known = [after - before for before, after in itertools.pairwise(totals)]
+    if not known or statistics.median(known) <= 0:
+        return None
+    rates = [one / each for one, each in zip(known, samples[1:], strict=False) if each > 0]
+    per_sample = statistics.median(rates) if len(rates) == len(known) else None
+    return Flops(statistics.median(known), per_sample, len(known))
 
 
 def _why(outcome: str, reason: str, steps: int) -> str:

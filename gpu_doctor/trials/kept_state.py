@@ -11,10 +11,7 @@ from gpu_doctor.trials.snapshot.snapshot import no_room, room_bytes
 from gpu_doctor.trials.snapshot.walk import Walk, uncollected
 
 KEPT: Final = "restores model, optimizer, loaders, random generators and your variables"
-NOT_UNDONE: Final = (
-    "It does not undo data that it sends, or files of other processes and of libraries in C that open files themselves "
-    "(other than torch, safetensors, SQLite, HDF5 and OpenCV's images)."
-)
+NOT_UNDONE: Final = "What programs write that the cell starts, and data that it sends, is not undone."
 
 
 def kept_state(case: Runner) -> Beforehand:
@@ -30,10 +27,9 @@ def kept_state(case: Runner) -> Beforehand:
     limit = room_bytes()
     if needed > limit:
         return Beforehand((no_room(needed, limit),))
-    kept = f"A trial {KEPT} (a copy of {formatting.size(whole)}), and the files that your cell writes. {NOT_UNDONE}"
-    refused = {f"{name} ({type(value).__name__})" for value, name, _ in walk.closed_to_us}  # which is said of its own
-    lost = (*(one for one in walk.lost if one not in refused), *tensors.lost)
-    large = (*tensors.large, *arrays.large)
+    kept = f"A trial {KEPT} (a copy of {formatting.size(whole)}) and only reads your files. {NOT_UNDONE}"
+    lost = (*walk.unrestorable, *tensors.unrestorable)
+    large = (*tensors.uncopied.values(), *arrays.uncopied.values())
     return Beforehand(
         notes=(kept, *([formatting.sentence(formatting.not_copied(large))] if large else [])),
         lost=(formatting.sentence(formatting.unrestorable(lost)),) if lost else (),

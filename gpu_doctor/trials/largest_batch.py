@@ -74,7 +74,7 @@ def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float 
             found = search.run()
     except SnapshotTooLarge as too_large:
         return Largest(None, reason=str(too_large))
-    return replace(found, notes=formatting.left_behind(search.written, aside.lost))
+    return replace(found, notes=formatting.left_behind(aside.lost))
 
 
 class _Search:
@@ -93,8 +93,6 @@ class _Search:
         """Samples/s of the sizes that ran."""
         self._timed(now, run)
         self._reason = ""
-        self.written: list[str] = []
-        """Files that the trials wrote."""
 
     def run(self) -> Largest:
         """Probes, and the answer."""
@@ -155,7 +153,6 @@ class _Search:
         settings = {} if size == self._now else {"batch_size": size}
         self._rounds.side(settings, "probe", PROBE_STEPS, left_s, kept)
         one = kept[-1]
-        self.written += one.written or ()
         if one.outcome == "out-of-memory":
             self._tried.append((size, None))
             return True

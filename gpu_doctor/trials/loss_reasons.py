@@ -6,23 +6,22 @@ baseline can show, the knobs that were turned say.
 
 from __future__ import annotations
 
-import math
-
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import Setup, describe
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.compare.losses import BREAKS, DIFFERENT
 
 
 def differs(effect: Effect) -> bool:
     """Whether the losses differ by more than this loop's do by themselves."""
-    return effect.loss_changed and not breaks(effect)
+    return effect.loss_verdict == DIFFERENT
 
 
 def breaks(effect: Effect) -> bool:
     """Whether the losses became NaN or infinite on the candidate's side alone: such settings train nothing."""
-    return effect.loss_drift is not None and not math.isfinite(effect.loss_drift)
+    return effect.loss_verdict == BREAKS
 
 
 def unusable(effect: Effect) -> bool:
@@ -44,8 +43,8 @@ def reason(effect: Effect, setup: Setup) -> str:
     drawing = [name for name, one in turned.items() if one.draws_anew(setup)]
     if drawing:
         return f"{' and '.join(drawing)} draw{'s' if len(drawing) == 1 else ''} other random numbers"
-    said = (one.loss_reason(effect.settings.get(name), setup) for name, one in turned.items())
-    return next((one for one in said if one), "")
+    reasons = (one.loss_reason(effect.settings.get(name), setup) for name, one in turned.items())
+    return next((one for one in reasons if one), "")
 
 
 def _turned(effect: Effect) -> list[str]:

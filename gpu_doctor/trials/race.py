@@ -5,7 +5,6 @@ Every candidate is compared with a baseline that ran next to it (A B, B A, ...),
 
 from __future__ import annotations
 
-import functools
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +15,7 @@ from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording, Settings, Setup
 from gpu_doctor.trials import arguments, knobs, run
 from gpu_doctor.trials.beforehand import beforehand
-from gpu_doctor.trials.compare.effect import AS_PASTED, Effect, compare
+from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.rounds import MOST_PAIRS
@@ -51,8 +50,6 @@ class Entry:
     """What its trial took."""
     seen: tuple[Recording, ...] = ()
     """Both sides of every trial before it: a forecast must not know its own outcome."""
-    text: str = ""
-    """Of the cell with the settings written in, which the candidate runs; empty = knobs are turned."""
     _judged: tuple[int, Effect] | None = None
 
     @property
@@ -74,7 +71,6 @@ def tried(
     seconds: float,
     pairs: int = MOST_PAIRS,
     against: Settings | None = None,
-    pasted: bool = False,
     label: str = "",
 ) -> Effect:
     """Tries settings against one baseline, in turns, and puts everything back.
@@ -86,7 +82,6 @@ def tried(
         steps: of one side of one round.
         seconds: of the trial.
         pairs: at most.
-        pasted: the candidate runs the cell's own text with the settings written in, where it can be run.
         label: stands before what people are told of its progress.
 
     Returns:
@@ -100,8 +95,8 @@ def tried(
     against = begun(against, steps, seconds, pairs)
     begin = time.perf_counter()
     entry = entered(case, settings, refused=beforehand(case).refusal)
-    if pasted and entry.going:
-        entry.text = case.pasted(entry.settings).text
+    if said := case.unturnable(entry.settings):
+        entry.refusal, entry.going = entry.refusal or said, False
     try:
         if entry.going and not case.stopped:
             _raced(case, entry, against, label, steps, seconds, pairs)
@@ -155,8 +150,7 @@ def _raced(case: Runner, entry: Entry, against: Settings, label: str, steps: int
     """Gives the candidate its pairs, and puts everything back."""
     with case.aside() as aside:
         entry.aside = aside
-        once = functools.partial(case.once, text=entry.text) if entry.text else case.once
-        rounds = aside.rounds(once=once, bases=entry.bases, candidates=entry.candidates)
+        rounds = aside.rounds(bases=entry.bases, candidates=entry.candidates)
         for number in range(1, pairs + 1):
             if case.stopped or not entry.going:
                 break
@@ -170,26 +164,24 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
     if entry.refusal:
         return _kept(case, Effect(settings, against, outcome="refused", reason=entry.refusal))
     notes, left = (aside.notes, aside.lost) if aside is not None else ((), ())
-    written = tuple(dict.fromkeys(path for one in bases for path in one.written or ()))
     if entry.failure:
         failed = Effect(settings, against, outcome=entry.failed_as, reason=entry.failure, seconds=entry.seconds)
-        return _kept(case, replace(failed, written=written, not_restored=left))
+        return _kept(case, replace(failed, not_restored=left))
     measured = entry.effect
     if measured is None:
         outcome, reason = "stopped", ""
         if bases and not case.stopped:
             outcome, reason = bases[-1].outcome, run.baseline_ended(bases[-1])
         none = Effect(settings, against, outcome=outcome, reason=reason, seconds=entry.seconds)
-        return _kept(case, replace(none, written=written, not_restored=left))
+        return _kept(case, replace(none, not_restored=left))
     case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
     if case.diagnosis is None or "num_workers" in settings:  # another number of workers tells what one cannot
         newest = next((one for one in reversed(case.recordings) if len(one.steps)), bases[-1])
         case.diagnosis = judged(newest, [side for pair in case.trials for side in pair])[0]
     effect = _beside(measured, _predicted(case, entry, against))
     outcome = "stopped" if entry.stopped else effect.outcome
-    reason, verified = effect.reason or entry.dropped, AS_PASTED if entry.text else ""
-    found = replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=left)
-    return _kept(case, replace(found, verified=verified))
+    reason = effect.reason or entry.dropped
+    return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=left))
 
 
 def _kept(case: Runner, effect: Effect) -> Effect:

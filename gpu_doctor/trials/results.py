@@ -85,8 +85,8 @@ class Plan(Shown):
     """The measured gains in the order in which they were kept, after the code as written (1.0) and before the last
     trial, the only one whose figure is verified."""
     notes: tuple[str, ...] = ()
-    """Sentences on how the treatment ended: what could not be verified, what was left untried, what the trials did to
-    files, and what they could not put back."""
+    """Sentences on how the treatment ended: what could not be verified, what was left untried, and what the
+    trials could not put back."""
     verified: str = ""
     """`as pasted`: the last trial ran the cell's text with the settings written in, as `fix` has it. `by settings`: it
     turned knobs. Empty where nothing was kept, or the treatment ended before that trial."""
@@ -107,18 +107,9 @@ class Plan(Shown):
         }
 
 
-@dataclass(frozen=True)
-class Behind:
-    """What measuring the code as written left behind; empty where it had been run."""
-
-    written: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-
-    def told(self, effects: Sequence[Effect]) -> tuple[str, ...]:
-        """Sentences on that, and on what the trials left behind."""
-        written = (path for one in effects for path in one.written)
-        left = [clause for one in effects for clause in one.not_restored]
-        return formatting.left_behind((*self.written, *written), (*self.left, *left))
+def left_behind(effects: Sequence[Effect], clauses: Sequence[str] = ()) -> tuple[str, ...]:
+    """Sentences on what trials, and what was measured before them, could not put back."""
+    return formatting.left_behind((*clauses, *(clause for one in effects for clause in one.not_restored)))
 
 
 def _is_faster(effect: Effect) -> bool:
@@ -231,7 +222,7 @@ class Sweep:
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the trials left, what was not told apart from the best, and what changes the training."""
         every = self.effects if self.again is None else (*self.effects, self.again)
-        notes = [*Behind().told(every)]
+        notes = [*left_behind(every)]
         if self.fastest is not None and self.again is not None and self.found is None:
             notes.append(f"Measured again: {self.again}")
         if self.ties:
@@ -280,7 +271,7 @@ class Largest:
     peaks: tuple[tuple[int, float], ...] = ()
     """Batch size and peak bytes of each size that ran, the one as written among them, rising."""
     notes: tuple[str, ...] = ()
-    """Sentences on what the trials left: files that they wrote, what could not be put back."""
+    """Sentences on what the trials could not put back."""
 
     def __str__(self) -> str:
         return " ".join([self.sentence, *(formatting.clean(one) for one in self.notes)])

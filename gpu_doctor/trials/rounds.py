@@ -35,6 +35,11 @@ LASTING: Final = 2.0
 """Of the least time by which a difference can be judged: the warm-up and the longest step count for nothing."""
 MOST_TIMES: Final = 32
 """Of the steps that were asked for, where these last too short a time."""
+LONGER_AFTER: Final = 4
+"""Pairs without an answer after which runs become twice as long, and twice again after as many more. In replays of a
+loop whose runs of 0.15 s lie 20 % apart, 1.15x was found in 99 % of the trials instead of 75 %, with half the pairs."""
+MOST_DOUBLED: Final = 2
+"""Times."""
 
 FINISHED: Final = (
     "Running this again trains nothing: what it calls has finished its run. Create the trainer in this cell, or try "
@@ -46,11 +51,6 @@ MOST_PAIRS: Final = 40
 """Pairs of runs after which what is not clear is left inconclusive, if the trial's seconds last so long."""
 MOST_UNREAD: Final = 6
 """Pairs of runs without an interval, each too short for one, after which no other is tried."""
-MOST_COPIED: Final = 3
-"""Times that a side is run until no file had to be copied while it was measured; what was copied once is there."""
-COPIED: Final = (
-    "The cell overwrote other files in each run, which have to be copied before: that takes time of the steps."
-)
 
 
 @dataclass
@@ -111,7 +111,12 @@ class Rounds:
         return more and goes_on(effect, min(len(self.bases), len(self.candidates)))
 
     def _lasting(self, steps: int) -> int:
-        """So many steps, or as many as the faster side needs to be measured for long enough."""
+        """So many steps; more where the faster side would be measured too shortly, or where the pairs give no answer.
+
+        Longer runs are the cheaper way to an answer where more time passes around the measuring than in it.
+        """
+        if self.spent_s < 0.5 * self.took_s:
+            steps *= 2 ** min((self.elsewhere + len(self.bases)) // LONGER_AFTER, MOST_DOUBLED)
         ended = [one for one in (*self.bases[-1:], *self.candidates[-1:]) if one.outcome == "budget-reached"]
         usual = [float(np.median(paced_s(one, one.steps) / one.steps.count)) for one in ended if len(one.steps)]
         if not usual or min(usual) <= 0:
@@ -138,19 +143,14 @@ class Rounds:
         Raises:
             KeyboardInterrupt: if it was interrupted, after the state was restored.
         """
-        for number in range(MOST_COPIED):
-            begin = time.monotonic()
-            result = self.once(side, role, steps, left_s)
-            one, copied = result.recording, result.copied
-            measured_s = max(time.monotonic() - begin - before_s(one), 0.0)
-            interrupted = isinstance(result.error, KeyboardInterrupt)
-            del result  # its traceback holds the loop's frames, those a loader's workers and the memory that ran out
-            with uninterrupted():
-                self.restore.restore()
-            if not copied or not went_well(one) or self.stopped():
-                break
-            if number == MOST_COPIED - 1:
-                one = replace(one, outcome="refused", reason=COPIED)
+        begin = time.monotonic()
+        result = self.once(side, role, steps, left_s)
+        one = result.recording
+        measured_s = max(time.monotonic() - begin - before_s(one), 0.0)
+        interrupted = isinstance(result.error, KeyboardInterrupt)
+        del result  # its traceback holds the loop's frames, those a loader's workers and the memory that ran out
+        with uninterrupted():
+            self.restore.restore()
         self.spent_s += measured_s
         into.append(one)
         outcome = one.outcome
@@ -209,9 +209,9 @@ def needs_more(bases: Sequence[Recording], candidates: Sequence[Recording]) -> b
 def goes_on(effect: Effect, made: int) -> bool:
     """Whether another pair of runs is worth its time.
 
-    It is before the pairs of a whole A B B A were judged, while the verdict is open, and while the interval of a gain
-    or loss is too wide for its figure to be told. None is after a failure, a refusal, an interrupt or a Stop. The
-    interval holds however often it is looked at (`compare.ratio`), so that nothing else is asked of it.
+    It is before the pairs of a whole A B B A were judged, and while these give no answer (`Effect.settled`). None is
+    after a failure, a refusal, an interrupt or a Stop. The interval holds however often it is looked at
+    (`compare.ratio`), so that nothing else is asked of it.
 
     Args:
         effect: of the pairs so far.
@@ -221,7 +221,4 @@ def goes_on(effect: Effect, made: int) -> bool:
         return False
     if effect.low is None or effect.high is None or not effect.pairs:
         return made < MOST_UNREAD
-    if effect.pairs < FEWEST_PAIRS or effect.verdict == "inconclusive":
-        return True
-    wide = formatting.is_wide(effect.speedup, effect.low, effect.high)
-    return wide and effect.verdict in ("faster", "slower")
+    return effect.pairs < FEWEST_PAIRS or not effect.settled

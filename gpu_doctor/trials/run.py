@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from inspect import unwrap
@@ -17,15 +17,15 @@ from typing import Any, Final
 
 from gpu_doctor.capture import Busy, Recorder, RunEnded, recorded, running
 from gpu_doctor.recording import Recording, Settings, Setup
-from gpu_doctor.trials import arguments, knobs
+from gpu_doctor.trials import allowing, arguments, knobs
 from gpu_doctor.trials.interrupts import Interrupts, StepGuard, end, ends_on_threads, noted
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.side_effects.begun_threads import waited_for
-from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 from gpu_doctor.trials.side_effects.leftover_workers import parked
+from gpu_doctor.trials.side_effects.reach_guard import ReachGuard
+from gpu_doctor.trials.side_effects.redirection import Redirection
 from gpu_doctor.trials.side_effects.trackers import unlogged
-from gpu_doctor.trials.side_effects.written_files import WrittenFiles
 from gpu_doctor.trials.stretch import Stretch
 
 _NO_MEMORY: Final = ("out of memory", "can't allocate memory", "not enough memory")
@@ -41,8 +41,8 @@ class Result:
 
     recording: Recording
     error: BaseException | None = None
-    copied: bool = False
-    """A file was copied while steps were measured, so that it can be put back: what was measured does not count."""
+    reached: tuple[str, str] | None = None
+    """The permission that the side would have needed, and what needed it."""
 
 
 def run(
@@ -51,10 +51,12 @@ def run(
     namespace: dict[str, Any],
     *,
     settings: Settings | None = None,
+    reasons: Mapping[str, str] | None = None,
     found: Setup | None = None,
     met: Sequence[weakref.ref[Any]] = (),
-    borrowed: KeptFiles | None = None,
+    borrowed: bool = False,
     budget: SideBudget | None = None,
+    allowed: Collection[str] = (),
 ) -> Result:
     """Executes the code once under settings and records it.
 
@@ -63,11 +65,13 @@ def run(
         recorder: a fresh one, with its budget in steps.
         namespace: where the code runs.
         settings: knob values; empty = as written.
+        reasons: of the settings that the executed text does not have, with why; None = it has none of them.
         found: the setup that an earlier run found, for knobs that must know what to turn,
         met: and the objects that it used.
-        borrowed: a trial's side, whose files are kept here, and listed: workers of an earlier run are left alone and
-            what it reports to experiment trackers is held back. Who calls puts its files back.
+        borrowed: a trial's side: what it does to files is done in a scratch folder, workers of an earlier run are left
+            alone, and what it reports to experiment trackers is held back.
         budget: of its seconds; a side that reaches no further step is ended.
+        allowed: permissions of a trial's side; one that needs another is ended before it reaches out.
 
     Returns:
         The recording, and the exception that ended the code. An end that we caused (budget, Stop) is no exception.
@@ -76,37 +80,45 @@ def run(
         Busy: if a run is already being recorded in this process.
     """
     guard, interrupts = StepGuard(), Interrupts()
-    scope = TrialScope(namespace=namespace, setup=found or Setup(), source=recorder.source, met=met)
-    files = WrittenFiles(borrowed, namespace) if borrowed is not None else None
-    stretch = Stretch(recorder) if borrowed is not None else None
+    scope = TrialScope(namespace=namespace, setup=found or Setup(), met=met, reasons=reasons)
+    files = Redirection(namespace) if borrowed else None
+    stretch = Stretch(recorder) if borrowed else None
+    reach = ReachGuard(allowed) if borrowed else None
 
     def asked() -> None:
         recorder.log.ending = recorder.ending or "interrupted"  # where the code handles it, its next step is the end
 
     with ExitStack() as stack:
         ours = noted(lambda: guard.ended or recorder.ending == "stopped", asked)
-        came = stack.enter_context(ours) if borrowed is not None else []
+        came = stack.enter_context(ours) if borrowed else []
         stack.callback(interrupts.release)
         if files is not None:
-            files.kept.begin(lambda: recorder.log.steps > 0)
-            stack.enter_context(files)  # first, so that our own files are gone when it looks
+            if files.refusal:
+                return Result(recorder.close("refused", files.refusal))
+            stack.enter_context(files)
             stack.enter_context(waited_for(namespace, scope.notes))
         try:
             stack.enter_context(knobs.turned(dict(settings or {}), scope))
         except Refused as refusal:
             return Result(recorder.close("refused", str(refusal)))
         stack.enter_context(recorded(recorder, namespace))
-        if borrowed is not None:
+        if borrowed:
             stack.callback(gc.enable if gc.isenabled() else gc.disable)  # no snapshot's: it is off while one is taken
             stack.enter_context(parked(scope.notes))
             stack.enter_context(unlogged(scope.notes))
+        if reach is not None:
+            stack.enter_context(reach)
         stack.callback(interrupts.hold)  # when the code has ended: a second interrupt must not leave our patches on
         ended = _executed(execute, recorder, stretch, guard, budget)
     try:
         interrupts.deliver()
     except KeyboardInterrupt as late:
         ended = _End("interrupted", error=late.with_traceback(None))
-    ended = _overruled(ended, guard, "" if files is None else files.kept.refusal, bool(came))
+    reached = None if reach is None else reach.reached
+    refused = "" if files is None else files.refusal
+    if reached is not None:
+        refused = allowing.refusal(reached[0], reached[1:])
+    ended = _overruled(ended, guard, refused, bool(came))
     for note in (*scope.notes, *(files.notes if files is not None else ())):
         recorder.note(note)
     try:
@@ -116,7 +128,7 @@ def run(
         if files is None or stretch is None:
             return Result(recording, ended.error)
         timed = stretch.timed(recording)
-        return Result(replace(recording, written=files.told, timed=timed), ended.error, files.kept.copied)
+        return Result(replace(recording, timed=timed), ended.error, reached)
     finally:
         del ended  # the frames of its error's traceback know this one: a circle would keep the loop's memory
 
@@ -240,4 +252,6 @@ def reason_of(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     if len(lines) > 1 and lines[0].startswith("Caught ") and "worker process" in lines[0]:
         return f"{lines[-1]} (in a DataLoader worker)"  # torch puts the worker's traceback before its error
+    if len(lines) > 1 and lines[0].endswith(":"):  # torch.compile names its backend first: the next line says it
+        lines[0] += f" {lines[1].strip()}"
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

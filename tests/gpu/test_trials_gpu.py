@@ -79,7 +79,7 @@ def test_a_knob_is_turned_for_real_and_put_back(name: str, tmp_path: Path) -> No
     settings, turned = KNOBS[name]
     case, space = images(tmp_path)
     for knob, value in settings.items():
-        if said := knobs.KNOBS[knob].refusal(value, knobs._with_loaders(case.recordings[0].setup, settings)):
+        if said := knobs.KNOBS[knob].reason(value, knobs._with_loaders(case.recordings[0].setup, settings)):
             pytest.skip(said)
     before, allocated = Everything(space), torch.cuda.memory_allocated()
     with looking(case, space, at_modules=name != "compile") as seen:

@@ -125,6 +125,8 @@ def test_compile_on_loops_of_several_kinds(name: str, monkeypatch: pytest.Monkey
         effect = case.trial({"compile": True}, steps=3, seconds=20, pairs=1)
         assert effect.outcome in ("completed", "budget-reached"), effect.reason
         assert graphs
+        setup = case.trials[-1][1].setup
+        assert setup.model is not None and setup.model.compiled
     torch._dynamo.reset()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -242,6 +243,21 @@ def test_the_thread_reads_at_start_and_at_stop_and_is_gone_then() -> None:
     poller.stop()
     poller.start()  # a used one is not started again
     assert not any(one.name == "gpu_doctor-poller" for one in threading.enumerate())
+
+
+def test_an_interrupt_while_the_thread_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    interval = sys.getswitchinterval()
+
+    def interrupted(_: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    poller = Poller([], lambda *_: None, note=print, sampler=lambda _: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            poller.start()
+    poller.stop()
+    assert sys.getswitchinterval() == interval
 
 
 def test_stop_before_start_and_a_reading_that_hangs() -> None:

@@ -1,9 +1,4 @@
-"""A program that touches files in every way it knows, watched by Python's audit hook and by `WrittenFiles` at once.
-
-`python -m tests.support.file_zoo FOLDER` prints a line for each path that the hook saw touched and the keeper did not
-know, and for each writer after which the folder is not as it was. An audit hook cannot be taken off: hence a process of
-its own.
-"""
+"""Ways to touch files: each writer is run in a folder that `prepared` has filled."""
 
 from __future__ import annotations
 
@@ -18,12 +13,11 @@ import pickle
 import shelve
 import shutil
 import sqlite3
-import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from importlib.util import find_spec
 from os import remove as remove_by_name
 from os import rename as rename_by_name
@@ -34,20 +28,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gpu_doctor.trials.side_effects.kept_files import KeptFiles
-from gpu_doctor.trials.side_effects.written_files import WrittenFiles
-from tests.support.written_files_parts import digest
-
 WRITERS: Final[list[Callable[[], Any]]] = []
-MAKES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-INSIDE: Final = "inside"
-"""Opened relative to a folder's descriptor, of which the hook is not told."""
-BY_PATH: Final = {
-    **dict.fromkeys(("os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod", "os.utime"), (0,)),
-    **dict.fromkeys(("os.rename", "os.link"), (0, 1)),
-    "os.symlink": (1,),
-    "sqlite3.connect": (0,),
-}
 
 
 def writer(do: Callable[[], Any]) -> Callable[[], Any]:
@@ -57,13 +38,21 @@ def writer(do: Callable[[], Any]) -> Callable[[], Any]:
 
 def prepared(folder: Path) -> None:
     """What there is before: files, a tree, links, a database, an array."""
-    for name in ("a.txt", "b.txt", "log.csv", "best.pt", "runs/1/x.txt", "runs/1/deep/y.txt", "runs/2/z.txt"):
+    for name in (
+        "a.txt",
+        "b.txt",
+        "log.csv",
+        "best.pt",
+        "b-too.txt",
+        "runs/1/x.txt",
+        "runs/1/deep/y.txt",
+        "runs/2/z.txt",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(f"what was in {name}\n".encode() * 50)
     (folder / "a.txt").chmod(0o640)
     (folder / "latest").symlink_to("best.pt")
     (folder / "folder-link").symlink_to("runs")
-    os.link(folder / "b.txt", folder / "b-too.txt")
     with closing(sqlite3.connect(folder / "runs.db")) as database, database:
         database.execute("create table losses (v)")
         database.executemany("insert into losses values (?)", [(n,) for n in range(500)])
@@ -142,7 +131,7 @@ def os_() -> None:
     folder = os.open("runs", os.O_RDONLY)
     os.remove("1/x.txt", dir_fd=folder)
     os.rename("2", "two", src_dir_fd=folder, dst_dir_fd=folder)
-    os.close(os.open(INSIDE, os.O_WRONLY | os.O_CREAT, dir_fd=folder))
+    os.close(os.open("inside", os.O_WRONLY | os.O_CREAT, dir_fd=folder))
     os.close(folder)
     os.mkfifo("pipe")
     os.symlink("nowhere", "dangling")  # noqa: PTH211
@@ -280,84 +269,3 @@ def guests() -> None:
         from matplotlib import pyplot as plt
 
         plt.savefig("plot.png")
-
-
-class Heard:
-    """Paths below a folder that the audit hook sees touched."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.on = folder, False
-        self.paths: list[tuple[str, str]] = []
-        sys.addaudithook(self._hook)
-
-    @contextmanager
-    def hearing(self) -> Iterator[None]:
-        self.paths, self.on = [], True
-        try:
-            yield
-        finally:
-            self.on = False
-
-    def _hook(self, event: str, args: tuple[Any, ...]) -> None:
-        if not self.on:
-            return
-        if event == "open":
-            writes = isinstance(args[2], int) and args[2] & MAKES
-            places: tuple[Any, ...] = (args[0],) if writes else ()
-        else:
-            places = tuple(args[at] for at in BY_PATH.get(event, ()) if at < len(args))
-        for place in places:
-            if isinstance(place, (str, bytes, os.PathLike)) and not self._relative(event, args):
-                path = Path(os.path.abspath(os.fsdecode(place)))  # noqa: PTH100
-                if (
-                    path.is_relative_to(self.folder)
-                    and path.name != INSIDE
-                    and not str(place).startswith((":", "file:"))
-                ):
-                    self.paths.append((event, str(path)))
-
-    def _relative(self, event: str, args: tuple[Any, ...]) -> bool:
-        """To a folder's descriptor: the hook is not told where that is."""
-        return (
-            event != "open"
-            and any(isinstance(one, int) and one > 2 for one in args[1:] if event in BY_PATH)
-            and (event not in ("os.truncate", "os.chmod", "os.utime", "os.mkdir"))
-        )
-
-
-def knows(kept: KeptFiles, path: str) -> bool:
-    """Whether the keeper has seen it, or a folder above it that is new."""
-    for one in (path, os.path.realpath(path), str(Path(os.path.realpath(Path(path).parent), Path(path).name))):
-        above = [kept._side.get(str(parent)) for parent in Path(one).parents]
-        if one in kept._side or any(was is not None and was.kind == "absent" for was in above):
-            return True
-    return False
-
-
-def main() -> None:
-    """Prints what was missed."""
-    folder = Path(sys.argv[1]).resolve()
-    os.chdir(folder)
-    prepared(folder)
-    before, heard = digest(folder), Heard(folder)
-    kept = KeptFiles()
-    for turn in range(2):  # the second finds what the first has kept
-        for do in WRITERS:
-            kept.begin(lambda: False)
-            with WrittenFiles(kept, globals()), heard.hearing():
-                do()
-            kept.hear()
-            for event, path in dict.fromkeys(heard.paths):
-                if not knows(kept, path):
-                    print(f"{do.__name__}: {event} of {path} was not seen")
-            heard_count = len(heard.paths)
-            print(*kept.put_back(), sep="\n", end="")
-            now = digest(folder)
-            changed = [path for path in sorted({*before, *now}) if before.get(path) != now.get(path)]
-            if changed:
-                print(f"{do.__name__}, turn {turn}: not as before: {changed}")
-            print(f"{do.__name__}: {heard_count} heard", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,8 +17,8 @@ from gpu_doctor.recording import Fetch, Recording, Settings, SettingValue
 from gpu_doctor.recording import Steps as StepRows
 from gpu_doctor.recording.setup import OptimizerFacts
 from gpu_doctor.trials.case import Case
-from gpu_doctor.trials.pasted import Pasted
 from gpu_doctor.trials.run import Result
+from gpu_doctor.trials.written import Written, not_written
 from tests.support.recordings import KEY, Loop
 
 FAR = 1e18
@@ -243,10 +243,13 @@ class WorldCase(Case):
         self.world, self.rng = world, np.random.default_rng(seed)
         self.asked: list[dict[str, SettingValue]] = []
 
-    def pasted(self, settings: Settings) -> Pasted:
-        return Pasted(why_not="a world has no text")
+    def written(self, settings: Settings) -> Written:
+        return not_written(settings, "A world has no text.", "")
 
-    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None, text: str = "") -> Result:
+    def unturnable(self, settings: Settings) -> str:
+        return ""
+
+    def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> Result:
         self.namespace["weights"] += 1.0
         if role == "candidate":
             self.asked.append(dict(settings))

@@ -33,7 +33,7 @@ CURED: Final = CELL.replace("shuffle=True)", "shuffle=True, num_workers=4)").rep
 WORKERS: Final[dict[str, Any]] = {"num_workers": 4}
 BOTH: Final[dict[str, Any]] = {"num_workers": 4, "amp": "bf16"}
 GIVEN_UP: Final = "stopped after 1 pair of runs: num_workers=2, amp=bf16 is clearly faster"
-WROTE: Final = "What your cell wrote during the trial was put back: runs/x.pt."
+WROTE: Final = "A word on a side."
 
 
 def side(gpu: bool = True, factor: float = 1.0, **fields: Any) -> Recording:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpu_doctor.capture.describe.loaders import AnyLoader as AnyLoader
     from gpu_doctor.capture.describe.loaders import batch_size_of as batch_size_of
     from gpu_doctor.capture.describe.loaders import written_batch as written_batch
-    from gpu_doctor.capture.describe.models import compiles_itself as compiles_itself
+    from gpu_doctor.capture.describe.model_facts import optimizer_facts as optimizer_facts
     from gpu_doctor.capture.describe.names import named as named
 
 # Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
@@ -19,8 +19,8 @@ _FACE: Final = {
     "AnyLoader": "loaders",
     "MULTIPROCESSING_CONTEXT": "loader_limits",
     "batch_size_of": "loaders",
-    "compiles_itself": "models",
     "named": "names",
+    "optimizer_facts": "model_facts",
     "refusal": "loader_limits",
     "written_batch": "loaders",
 }

@@ -71,9 +71,10 @@ def described(modules: Iterable[nn.Module], parameters: Iterable[Tensor] | None 
 
 
 def compiles_itself(module: nn.Module) -> bool:
-    """Whether the user's code compiled the module, as a wrapper or by `module.compile()`; our listener is neither."""
-    call = vars(module).get(CALL)
-    return type(module).__name__ == "OptimizedModule" or getattr(call, OURS, call) is not None
+    """Whether the user's code compiled the module, its `forward` or a wrapper of it; our listener is neither."""
+    call, forward = vars(module).get(CALL), vars(module).get("forward")
+    compiled = getattr(call, OURS, call) is not None or "_torchdynamo_orig_callable" in getattr(forward, "__dict__", ())
+    return type(module).__name__ == "OptimizedModule" or compiled
 
 
 def unboxed(modules: Iterable[nn.Module]) -> list[nn.Module]:

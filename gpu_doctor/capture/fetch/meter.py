@@ -225,6 +225,9 @@ def metered(original: Callable[[Any, Any], Any], meter: Meter) -> Callable[[Any,
             meter.ends(token)
         except Exception as error:
             meter.broke(error)
+        except BaseException:  # an interrupt
+            meter.leave(token)
+            raise
         return batch
 
     setattr(fetch, UNDER, original)

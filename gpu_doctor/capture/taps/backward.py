@@ -119,7 +119,7 @@ def _backward(
                 handed = handed if log.backing else tensors
                 log.backing += 1
                 begun = True
-        except Exception as error:
+        except BaseException as error:
             broke(error)
         try:
             return original(tensors, *args, **kwargs)
@@ -133,7 +133,7 @@ def _backward(
                     if log.marker is not None:
                         log.mark(BACKED)
                     note((BACKED, clock(), None))
-                except Exception as error:
+                except BaseException as error:
                     broke(error)
 
     def kept(tensors: Any) -> int | None:

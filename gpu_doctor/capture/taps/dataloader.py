@@ -45,6 +45,8 @@ class Listening:
 
     def __init__(self, scope: TapScope, book: FetchBook) -> None:
         self.scope, self.recorder, self.book = scope, scope.recorder, book
+        self.asking = 0
+        """The thread that waits for a batch. What that one is made of, be it a batch of another loader, is no batch."""
         self.sources: dict[int, LoaderSource] = {}
         self.deliveries = Deliveries(self.sources, self.recorder.step_clock.sources.passes)
         self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
@@ -147,7 +149,7 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
     recorder, log, clock = state.recorder, state.recorder.log, state.recorder.clock
 
     def begins(loader: Any) -> Any:
-        if get_ident() != log.thread and not recorder.adopt():
+        if (get_ident() != log.thread and not recorder.adopt()) or get_ident() == state.asking:
             return None
         if log.marker is not None:
             log.mark(OPENING)
@@ -192,7 +194,8 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         source = None
         try:
             begin = clock()
-            if get_ident() == log.thread or recorder.adopt():
+            thread = get_ident()
+            if (thread == log.thread or recorder.adopt()) and thread != state.asking:
                 source = sources.get(id(self))
                 if source is None or source.ref() is not self:
                     source = state.source_of(self)
@@ -213,19 +216,22 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                     meter.tally = source.tally
                 elif source.stock is not None:
                     source.stock.look(self, first=not source.taken)
-        except Exception as error:
+        except BaseException as error:
             source = None
             broke(error)
         if source is None:
             return original(self)
+        state.asking = thread
         try:
             batch = original(self)
         except BaseException as raised:
+            state.asking = 0
             try:
                 failed(source, raised)
-            except Exception as error:
+            except BaseException as error:
                 broke(error)
             raise
+        state.asking = 0
         try:
             if source.tally is not None and (own_ns := meter.off()) and get_ident() == log.thread:
                 ours(own_ns)
@@ -247,7 +253,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 note((BATCH + OWN * (now - begin), now, samples))
                 if accelerated:
                     note((BATCH_AT, clock(), addresses(batch)))
-        except Exception as error:
+        except BaseException as error:
             broke(error)
         return batch
 

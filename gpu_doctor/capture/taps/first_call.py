@@ -49,7 +49,8 @@ def _look_inside(listener: Listener, module: nn.Module, device: str) -> Any:
     def seen(_: nn.Module, args: Any) -> None:
         facts["autocast"] = facts["autocast"] or _autocast(device)
 
-    return layer.register_forward_pre_hook(listener.recorder.fence.quietly(seen))
+    listener.inner = layer.register_forward_pre_hook(listener.recorder.fence.quietly(seen))
+    return listener.inner
 
 
 def _autocast(device: str) -> str:

@@ -89,7 +89,7 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
             if log.marker is not None:
                 log.mark(CALL, listener.trained or not log.trains)
             begun = True
-        except Exception as error:
+        except BaseException as error:
             broke(error)
         inside += 1
         log.calling += 1
@@ -109,7 +109,7 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
                     listener.calls += 1
                 if look is not None:
                     look.remove()
-            except Exception as error:
+            except BaseException as error:
                 broke(error)
         if begun and (heard or evaluations.pending or not training):
             try:
@@ -121,7 +121,7 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
                 said = f"The inputs of {type(module).__name__} could not be read"
                 heard.tell(recorder.note, said, module, listener.trained, args, kwargs, output)
                 log.ours(begin)
-            except Exception as error:
+            except BaseException as error:
                 broke(error)
         return output
 

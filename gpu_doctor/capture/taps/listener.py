@@ -42,6 +42,8 @@ class Listener:
         """Its forwards, and the host's time in all but the first, which may compile."""
         self.missed = 0
         """Optimizer steps since it is listened to without being heard."""
+        self.inner: Any = None
+        """The handle of a hook inside of it, which its first forward takes off; an interrupt may come before that."""
         self._call: weakref.ref[Call] | None = None
         self._kept: Call | None = None
         """Our call, while it does not stand on the module."""
@@ -106,7 +108,9 @@ class Listener:
     def end(self) -> None:
         """Off for good; nothing of ours goes on holding the module."""
         self.remove()
-        self._call = self._kept = None
+        if self.inner is not None:
+            self.inner.remove()
+        self._call = self._kept = self.inner = None
 
 
 def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable[..., Any]]) -> None:
@@ -118,7 +122,7 @@ def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable
         heard: the modules of this kind by id, to which it is added.
     """
     module = listener.ref()
-    if module is None:
+    if module is None or isinstance(module, torch.jit.ScriptModule):  # whose class has no `forward` of its own
         return
     kind = type(module)
     forward = kind.forward

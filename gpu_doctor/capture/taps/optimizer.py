@@ -204,7 +204,7 @@ class Steps:
                         self._meet(optimizer)
                     if len(log.events) >= log.due:
                         self._recorder.fold()
-            except Exception as error:
+            except BaseException as error:
                 broke(error)
             try:
                 return original(optimizer, *args, **kwargs)

@@ -108,7 +108,7 @@ class Unstepped:
     def __init__(self, scope: TapScope) -> None:
         """Looks at the models that the scope's code names, besides those it is told of."""
         self._scope, self._steps, self._over = scope, 0, False
-        self._modules: dict[int, nn.Module] = {}
+        self._modules: dict[int, weakref.ref[nn.Module]] = {}
         self._met: dict[int, int] = {}
         """By id, the steps of an optimizer when it was met. They are counted: a fused one leaves its parameters'
         versions as they are."""
@@ -139,7 +139,7 @@ class Unstepped:
     def shown(self, modules: Iterable[nn.Module]) -> None:
         """These modules were found since their optimizer was met."""
         if not self._over:
-            self._modules.update({id(one): one for one in modules})
+            self._modules.update({id(one): weakref.ref(one) for one in modules})
 
     def end(self) -> None:
         """The run is over, or it is known: nothing of the model is held any longer."""
@@ -207,7 +207,8 @@ class Unstepped:
         spared = sum(numbers for one in known for whom, numbers in one.serving.items() if not whom & one.used)
         refs = [ref for one in known for owner in one.lost for ref in one.leaves.get(owner, ())]
         wasted = {id(p): p for ref in refs if (p := ref()) is not None}
-        named = [(name, p) for module in self._modules.values() for name, p in module.named_parameters()]
+        modules = [module for ref in self._modules.values() if (module := ref()) is not None]
+        named = [(name, p) for module in modules for name, p in module.named_parameters()]
         largest = max((one for one in named if id(one[1]) in wasted), key=lambda one: size_of(one[1])[0], default=("",))
         self._found = {
             "unstepped": sum(size_of(p)[0] for p in wasted.values()),

@@ -10,11 +10,12 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.report.contract import Choice, KnobShown, Offer
-from gpu_doctor.trials import SWEEP_TRIALS, combinations
+from gpu_doctor.report.panel.recent import Recent
+from gpu_doctor.trials import PERMISSIONS, SWEEP_TRIALS, combinations
 from gpu_doctor.trials import knobs as knob_table
 from gpu_doctor.trials.knobs import Knob, KnobTable
 
-ASKS: Final = ("stop", "trial", "real", "treat", "sweep", "largest", "fix", "forecast", "before", "state")
+ASKS: Final = ("stop", "trial", "treat", "sweep", "largest", "fix", "forecast", "before", "state")
 MOST_STEPS: Final = 100_000
 MOST_SECONDS: Final = 3600
 UNKNOWN: Final = "Run the loop once to see which knobs apply."
@@ -24,11 +25,14 @@ NOT_RUN: Final = "as written (not run yet)"
 UNSEEN: Final = Choice(None, NOT_RUN, "")
 """Stands for the value as written of a knob that was turned in every run so far."""
 
-_drawn: list[tuple[KnobTable, Setup, frozenset[str], tuple[KnobShown, ...]]] = []
-"""The controls of the last setup: it hardly ever changes, and the panel asks twice a second."""
 
-
-def controls(knobs: KnobTable, setup: Setup, known: bool, turned: Collection[str] = ()) -> tuple[KnobShown, ...]:
+def controls(
+    knobs: KnobTable,
+    setup: Setup,
+    known: bool,
+    turned: Collection[str] = (),
+    recent: Recent[tuple[KnobShown, ...]] | None = None,
+) -> tuple[KnobShown, ...]:
     """One control per knob, in the table's order.
 
     Args:
@@ -36,17 +40,17 @@ def controls(knobs: KnobTable, setup: Setup, known: bool, turned: Collection[str
         setup: as it was found.
         known: the loop was seen; before, every control is disabled and says so.
         turned: knobs that were turned when the setup was found: of these it does not tell how they are written.
+        recent: the controls of the panel's last look; None = work them out.
     """
     if not known:
         return tuple(_blank(knob) for knob in knobs.values())
     # What changes from refresh to refresh while a loop runs is nothing that a knob asks for.
     asked = replace(setup, inputs=None, evaluation=None, world=None)
-    last = next(iter(_drawn), None)
-    if last is None or last[0] is not knobs or last[1:3] != (asked, frozenset(turned)):
-        drawn = tuple(_control(knob, setup, knob.name not in turned) for knob in knobs.values())
-        last = (knobs, asked, frozenset(turned), drawn)
-        _drawn[:] = [last]
-    return last[3]
+    return (recent or Recent()).of(
+        (knobs,),
+        (asked, frozenset(turned)),
+        lambda: tuple(_control(knob, setup, knob.name not in turned) for knob in knobs.values()),
+    )
 
 
 def _blank(knob: Knob) -> KnobShown:
@@ -122,7 +126,7 @@ def _choice(one: knob_table.Choice, written: Any) -> Choice:
 
 
 def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
-    """A message of the page as a request: `ask`, `settings`, `steps`, `seconds`, `changes_training`, a sweep's `grid`.
+    """A message of the page as a request, in the form of `contract.Ask`; a `grid` is there for a sweep.
 
     Steps and seconds that the page does not name are None: the case has its own.
 
@@ -140,12 +144,16 @@ def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
     odd = isinstance(seconds, bool) or not isinstance(seconds, (int, float))
     if seconds is not None and (odd or not 0 < seconds <= MOST_SECONDS):
         raise ValueError(f"A trial measures for more than 0 and at most {formatting.grouped(MOST_SECONDS)} seconds.")
+    allow = content.get("allow") or []
+    if not isinstance(allow, list) or not all(isinstance(one, str) and one in PERMISSIONS for one in allow):
+        raise ValueError("The panel has no such permission: reload the page.")
     request = {
         "ask": content["ask"],
         "settings": settings,
         "steps": steps,
         "seconds": seconds,
         "changes_training": content.get("changes_training") is True,
+        "allow": tuple(allow),
     }
     return {**request, "grid": _checked_grid(content.get("grid"), knobs)} if request["ask"] == "sweep" else request
 

@@ -14,29 +14,38 @@ from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.recording import Settings, SettingValue, describe
 from gpu_doctor.report.contract import Choice, ForecastShown, KnobShown
 from gpu_doctor.report.labels import LABELS
+from gpu_doctor.report.panel.recent import Recent
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.runs import vitals_of
 from gpu_doctor.report.words import CLEAN, NO_FORECAST, forecast_words, predicted_words
 
-_told: list[tuple[Vitals, tuple[KnobShown, ...], tuple[int, tuple[Settings, ...]], tuple[ForecastShown, ...]]] = []
-"""The newest: they change with the diagnosis and the trials alone, and the panel asks twice a second."""
 
+def forecasts(
+    shown: PanelInput, knobs: tuple[KnobShown, ...], recent: Recent[tuple[ForecastShown, ...]] | None = None
+) -> tuple[ForecastShown, ...]:
+    """Against the loop as written; empty while it was not measured.
 
-def forecasts(shown: PanelInput, knobs: tuple[KnobShown, ...]) -> tuple[ForecastShown, ...]:
-    """Against the loop as written; empty while it was not measured."""
+    Args:
+        shown: the case as it stands.
+        knobs: the controls of the panel.
+        recent: the forecasts of the panel's last look, which change with the diagnosis, the runs and the trials alone;
+            None = work them out.
+    """
     vitals = _as_written(shown)
     if vitals is None:
         return ()
-    about = len(shown.effects), shown.asked
-    last = next(iter(_told), None)
-    if last is None or last[0] is not vitals or last[1] is not knobs or last[2] != about:
-        wanted = list(_single(shown, knobs))
-        for one in (*(one.settings for one in shown.effects if _measured(shown, one.settings)), *shown.asked):
-            if one not in wanted:
-                wanted.append(one)
-        last = vitals, knobs, about, tuple(_foretold(shown, vitals, one) for one in wanted)
-        _told[:] = [last]
-    return last[3]
+    runs = *shown.recordings, *(side for sides in shown.trials for side in sides)
+    return (recent or Recent()).of(
+        (vitals, knobs, *shown.effects, *runs), shown.asked, lambda: _worked_out(shown, vitals, knobs)
+    )
+
+
+def _worked_out(shown: PanelInput, vitals: Vitals, knobs: tuple[KnobShown, ...]) -> tuple[ForecastShown, ...]:
+    wanted = list(_single(shown, knobs))
+    for one in (*(one.settings for one in shown.effects if _measured(shown, one.settings)), *shown.asked):
+        if one not in wanted:
+            wanted.append(one)
+    return tuple(_foretold(shown, vitals, one) for one in wanted)
 
 
 def _as_written(shown: PanelInput) -> Vitals | None:
@@ -90,7 +99,7 @@ def _known(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
 def _measured(shown: PanelInput, settings: Settings) -> str:
     for number, one in reversed(list(enumerate(shown.effects, 1))):
         if one.speedup is not None and one.outcome in CLEAN and not one.baseline_settings and one.settings == settings:
-            judged = "" if one.verdict == "faster" else f": {one.verdict.replace('-', ' ')}"
+            judged = "" if one.verdict == "faster" else f": {one.verdict_words}"
             return f"measured {formatting.speedup(one.speedup, one.low, one.high)} in trial {number}{judged}"
     return ""
 

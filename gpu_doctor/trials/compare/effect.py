@@ -6,7 +6,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -19,13 +20,17 @@ from gpu_doctor.trials.compare.pairs import Measured, has_samples, pair_of, wait
 from gpu_doctor.trials.compare.ratio import FEWEST_ROWS, PairLog, Ratio, ratio
 
 FASTER: Final = 1.03
-"""A gain is worth keeping from here on (a treatment plan climbs until nothing gains 3 %)."""
+"""A gain is worth keeping from here on (a treatment plan climbs until nothing gains 3 %). An interval that lies within
+this and its inverse is no difference."""
 SURELY: Final = 1.01
 """The interval's nearer end must lie beyond this for faster or slower: what is left of bias between equal runs."""
-NEAR: Final = 1.05
-"""No difference: the estimate is nearer to 1 than this (nobody changes a training for less) ..."""
 FAR: Final = 1.15
-"""... and the interval rules out a gain or loss of this size, the smallest that a trial promises to find."""
+"""The smallest gain that a trial promises to find."""
+A_PAIR: Final = 0.01
+"""By so much each pair raises the upper end below which a trial stops, from FASTER up to FAR: after five pairs `at most
+1.05x` is an answer, after fifteen `at most 1.15x`."""
+NARROWED: Final = 6
+"""Pairs after which the nearer end of an interval is the answer (`at least 1.3x`), however wide it is."""
 MEASURED_S: Final = 0.05
 """Seconds that a side must measure before a difference is claimed. Equal stretches of 1 to 18 ms on two shared cores
 were called faster or slower in 3 to 8 % of tries, up to 5.3x; from 33 ms on in 0 to 2.5 %, and never beyond 1.3x."""
@@ -43,6 +48,9 @@ BUSY_FROM: Final = 0.10
 """Share of the usable cores from which on others are worth a word: more than a notebook's server, a browser's tab and
 gpu_doctor's own threads use (2 to 5 % on two cores, measured with a kernel that did nothing else)."""
 
+_Pairs: TypeAlias = dict[int, tuple[Measured, Measured]]
+"""Baseline and candidate of each pair, by its number in the trial."""
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -56,7 +64,7 @@ class Effect:
     """Lower end of the 95 % interval of `speedup`."""
     high: float | None = None
     verdict: str = "inconclusive"
-    """faster, slower, no-difference, inconclusive."""
+    """faster, slower, no-difference (the interval lies within FASTER), inconclusive."""
     predicted_speedup: float | None = None
     outcome: str = "completed"
     """completed, budget-reached, interrupted, stopped, out-of-memory, failed, refused."""
@@ -85,8 +93,6 @@ class Effect:
     """`steps/s` where no batch dimension could be read on one side."""
     busy: float | None = None
     """Share of the usable cores that other programs used meanwhile (0..1); None = not measured."""
-    written: tuple[str, ...] = ()
-    """Files that the cell wrote or deleted during the trial, put back since: `runs/x.pt`, `old.pt (deleted)`."""
     not_restored: tuple[str, ...] = ()
     """What the trial could not put back, a clause each: `a trial cannot put back: it (generator)`."""
     predicted_low: float | None = None
@@ -162,12 +168,34 @@ class Effect:
         """What else is to be said of the trial, each without a capital or a full stop."""
         said = [self.way] if self.way else []
         said += [f"measured on {self.device}"] if self.elsewhere else []
-        said += [*([formatting.written(self.written)] if self.written else []), *self.not_restored]
+        said += self.not_restored
         if self.busy is not None and self.busy >= BUSY_FROM:
             said.append(f"measured on a busy machine: other programs used {formatting.share(self.busy)} of the cores")
         if self.cold_pairs and self.reason != ALL_COLD:
             said.append(f"{formatting.count(self.cold_pairs, 'pair')} of runs not judged, {COLD}")
         return tuple(said)
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict as it is read. Where nothing is proved, the bound that was measured: `at most 1.08x`."""
+        if self.verdict != "inconclusive" or self.high is None or self.reason:
+            return self.verdict.replace("-", " ")
+        bound = f"at most {formatting.factor(self.high)}"
+        return bound if self.high < FAR else f"inconclusive, {bound}"
+
+    @property
+    def settled(self) -> bool:
+        """Whether the interval gives an answer that further pairs would only sharpen; it may be asked after any pair.
+
+        It does where faster or slower is proved and the figure is narrow enough to be told, and where the upper end is
+        too low for the settings to be worth more pairs. That bar begins at FASTER and rises with the pairs.
+        """
+        if self.high is None or (self.verdict == "inconclusive" and self.reason):
+            return False
+        if self.high < max(FASTER, min(1.0 + A_PAIR * self.pairs, FAR)):
+            return True
+        narrow = self.pairs >= NARROWED or not formatting.is_wide(self.speedup, self.low, self.high)
+        return self.verdict in ("faster", "slower") and narrow
 
     def _judgement(self) -> str:
         why = f": {formatting.clean(self.reason)}" if self.reason else ""
@@ -177,7 +205,7 @@ class Effect:
                 f"{formatting.OUTCOME_LABELS.get(self.outcome, self.outcome) if ended else 'nothing was measured'}{why}"
             )
         left = f" ({self.outcome}{why})" if self.outcome in BROKEN else why
-        return f"{formatting.speedup(self.speedup, self.low, self.high)} {self.verdict}{left}"
+        return f"{formatting.speedup(self.speedup, self.low, self.high)} {self.verdict_words}{left}"
 
     def to_dict(self) -> dict[str, Any]:
         """The effect as plain data (numbers, strings, None, two mappings)."""
@@ -195,7 +223,8 @@ def compare(
 
     Args:
         baseline: a recording, or several.
-        candidate: the same of the other side; `baseline[i]` and `candidate[i]` ran next to each other.
+        candidate: the same of the other side; `baseline[i]` and `candidate[i]` ran next to each other, the baseline
+            first where i is even.
         predicted: the speed-up that was forecast, to be shown beside the measured one.
 
     Returns:
@@ -211,8 +240,8 @@ def compare(
     Example:
         >>> import gpu_doctor
         >>> recording = gpu_doctor.load("notebooks/recordings/images-on-a-cpu.npz")
-        >>> gpu_doctor.compare(recording, recording).verdict
-        'no-difference'
+        >>> gpu_doctor.compare(recording, recording).speedup
+        1.0
     """
     bases, candidates = _side_of(baseline), _side_of(candidate)
     if not bases or not candidates:
@@ -222,11 +251,10 @@ def compare(
     pairs = [pair_of(b, c, by_samples) for b, c in zip(bases, candidates, strict=False)]
     whole = [all(side.whole for side in pair) for pair in pairs]
     warm = [fair and full for fair, full in zip(warm_pairs(bases, candidates), whole, strict=True)]
-    measured = [pair for pair, used in zip(pairs, warm if any(warm) else whole, strict=True) if used]
-    # A run that the end of the trial's seconds cut short has no interval, and would leave the others none.
-    measured = [pair for pair in measured if min(map(len, pair)) >= FEWEST_ROWS] or measured
+    measured = _compared(pairs, warm if any(warm) else whole, _numbers(bases))
     own = [one.losses for one in bases]
-    losses = parity(own, candidates[0].losses)
+    batch = batch_scaling.batch_ratio(bases, candidates)
+    losses = parity(own, candidates[0].losses, same_batch=batch is None)
     compared = outcome not in UNMEASURED
     peaks = [one.peak_bytes for one in candidates if np.isfinite(one.peak_bytes)]
     where = measured_on(bases, candidates)
@@ -243,14 +271,13 @@ def compare(
         baseline_loss=losses.baseline,
         candidate_loss=losses.candidate,
         peak_bytes=max(peaks, default=None),
-        steps=int(sum(side.steps.count.sum() for pair in measured for side in pair)),
+        steps=int(sum(side.steps.count.sum() for pair in measured.values() for side in pair)),
         seconds=float(sum(one.duration_s for one in (*bases, *candidates))),
         unit="samples/s" if by_samples else "steps/s",
         busy=others_share((*bases, *candidates)),
-        written=tuple(dict.fromkeys(path for one in (*bases, *candidates) for path in one.written or ())),
         cold_pairs=sum(whole) - sum(warm) if compared else 0,
         pairs=len(measured) if compared and any(warm) else 0,
-        batch_ratio=batch_scaling.batch_ratio(bases, candidates) if compared else None,
+        batch_ratio=batch if compared else None,
         device=where.device,
         elsewhere=where.told,
     )
@@ -277,14 +304,33 @@ def _side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
     return side
 
 
-def _with_speed(effect: Effect, pairs: Sequence[tuple[Measured, Measured]], by_samples: bool) -> Effect:
-    stretches = [(b.stretch(by_samples), c.stretch(by_samples)) for b, c in pairs]
-    result = ratio([PairLog.of(*pair) for pair in stretches])
+def _numbers(bases: Sequence[Recording]) -> list[int]:
+    """Of each pair, from 0; between two that ran on different machines two numbers are left out.
+
+    So whose turn it was can still be told from a number, and pairs of different machines are no neighbours.
+    """
+    moved = [0, *(2 * (one.setup.machine != following.setup.machine) for one, following in pairwise(bases))]
+    return [number + sum(moved[: number + 1]) for number in range(len(bases))]
+
+
+def _compared(pairs: Sequence[tuple[Measured, Measured]], fair: Sequence[bool], numbers: Sequence[int]) -> _Pairs:
+    """The fair pairs by their number in the trial.
+
+    A run that the end of the trial's seconds cut short has no interval and would leave the others none, so its pair is
+    left out where there are others.
+    """
+    used = {number: pair for number, pair, good in zip(numbers, pairs, fair, strict=False) if good}
+    return {number: pair for number, pair in used.items() if min(map(len, pair)) >= FEWEST_ROWS} or used
+
+
+def _with_speed(effect: Effect, pairs: _Pairs, by_samples: bool) -> Effect:
+    stretches = [(b.stretch(by_samples), c.stretch(by_samples)) for b, c in pairs.values()]
+    result = ratio([PairLog.of(*pair, number) for number, pair in zip(pairs, stretches, strict=True)])
     rates = [
         float(sum(one.amount.sum() for one in side) / sum(one.wall_s.sum() for one in side))
         for side in zip(*stretches, strict=True)
     ]
-    waits = [wait_share([one.steps for one in side]) for side in zip(*pairs, strict=True)]
+    waits = [wait_share([one.steps for one in side]) for side in zip(*pairs.values(), strict=True)]
     # The longest step of each run is left out: it may be nothing but a stall.
     seconds = [sum(float(one.wall_s.sum() - one.wall_s.max()) for one in side) for side in zip(*stretches, strict=True)]
     verdict = verdict_of(result)
@@ -323,8 +369,7 @@ def verdict_of(result: Ratio) -> str:
         return "faster"
     if value <= 1 / FASTER and high < 1 / SURELY:
         return "slower"
-    near = 1 / NEAR <= value <= NEAR
-    return "no-difference" if near and high < FAR and low > 1 / FAR else "inconclusive"
+    return "no-difference" if high < FASTER and low > 1 / FASTER else "inconclusive"
 
 
 def _nothing(pairs: Sequence[tuple[Measured, Measured]]) -> str:

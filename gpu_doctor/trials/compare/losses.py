@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 
 from gpu_doctor.recording import Column, Losses
-from gpu_doctor.trials.compare.batch_scaling import same_batch
 
 SMALL: Final = 0.01
 """Losses below this part of the curve's largest are compared with that part, so that a loss near zero is no drift."""
@@ -47,34 +46,33 @@ class Parity:
     """First step, counted from 1, at which the candidate's loss differs or is not finite; None for other verdicts."""
 
 
-def parity(bases: Sequence[Losses], candidate: Losses) -> Parity:
+def parity(bases: Sequence[Losses], candidate: Losses, same_batch: bool = True) -> Parity:
     """Compares the losses where both sides have seen the same number of samples (steps, where samples are unknown).
 
     Args:
         bases: losses of the baseline's runs, the one beside the candidate first.
         candidate: losses of the candidate.
+        same_batch: both sides see the same number of samples a step.
     """
     baseline = bases[0]
     steps, ours, theirs = _shared(baseline, candidate)
     if not len(steps):
         return Parity(None, _last(baseline), _last(candidate))
-    first, last = float(ours[-1]), float(theirs[-1])
-    at, there = _places(baseline, candidate)  # by samples, where these are known
+    ends = float(ours[-1]), float(theirs[-1])
+    at, there = _places(baseline, candidate)
     broken = ~np.isfinite(candidate.value) & np.isfinite(np.interp(there, at, baseline.value)) & (there <= at[-1])
     if broken.any():
-        return Parity(float("inf"), first, last, BREAKS, 1 + int(candidate.step[broken.argmax()]))
-    if at is baseline.samples and _another_batch(baseline, candidate):
+        return Parity(float("inf"), *ends, BREAKS, 1 + int(candidate.step[broken.argmax()]))
+    if at is baseline.samples and not same_batch:
         upper = min(at[-1], there[-1])
-        ours, theirs = baseline.value[at <= upper], candidate.value[there <= upper]
-        means = [np.array([side[np.isfinite(side)].mean()]) for side in (ours, theirs) if np.isfinite(side).any()]
-        return Parity(float(_apart(*means)[0]) if len(means) == 2 else None, first, last)
+        return Parity(_means_apart(baseline.value[at <= upper], candidate.value[there <= upper]), *ends)
     steps, apart = _differences(baseline, candidate)
     if not len(steps):
-        return Parity(None, first, last)
+        return Parity(None, *ends)
     drift = float(np.abs(apart).max())
     if drift <= NEAR or _is_like(bases, steps, apart):
-        return Parity(drift, first, last, SAME)
-    return Parity(drift, first, last, DIFFERENT, int(steps[(np.abs(apart) > NEAR).argmax()]))
+        return Parity(drift, *ends, SAME)
+    return Parity(drift, *ends, DIFFERENT, int(steps[(np.abs(apart) > NEAR).argmax()]))
 
 
 def spread(bases: Sequence[Losses]) -> float | None:
@@ -143,15 +141,10 @@ def _places(baseline: Losses, candidate: Losses) -> tuple[Column, Column]:
     return baseline.step, candidate.step
 
 
-def _another_batch(baseline: Losses, candidate: Losses) -> bool:
-    """Whether the steps of the two sides see different numbers of samples."""
-    ours, theirs = _samples_a_step(baseline), _samples_a_step(candidate)
-    return ours > 0 and theirs > 0 and not same_batch(ours, theirs)
-
-
-def _samples_a_step(losses: Losses) -> float:
-    steps = np.diff(losses.step)
-    return float(np.median(np.diff(losses.samples) / steps)) if len(steps) and bool((steps > 0).all()) else 0.0
+def _means_apart(ours: Column, theirs: Column) -> float | None:
+    """Relative difference of the means of the losses that are numbers; None where a side has none."""
+    means = [np.array([side[np.isfinite(side)].mean()]) for side in (ours, theirs) if np.isfinite(side).any()]
+    return float(_apart(*means)[0]) if len(means) == 2 else None
 
 
 def _apart(ours: Column, theirs: Column) -> Column:

@@ -1,23 +1,19 @@
 """The ratio of two rates with an interval that stays valid however often it is looked at; pure numpy, nothing random.
 
-Each pair of runs that took turns gives one number, the logarithm of the ratio of its rates. Their mean is the centre,
-and the interval is made of the same numbers: a confidence sequence for the mean of normal numbers whose variance is
-unknown (Lai 1976; Wang and Ramdas, Anytime-valid t-tests, 2024). It holds at all numbers of pairs at once, so a trial
-may look after every pair and end when it likes what it sees. Two or three pairs are too few to estimate a variance:
-their spread is moderated by a prior (moderated t, Smyth 2004), so many pairs' worth of the spread that is expected:
+Each pair of runs gives one number, the logarithm of the ratio of its rates. The interval of their weighted mean is a
+confidence sequence for normal numbers of unknown variance (Lai 1976; Wang and Ramdas, Anytime-valid t-tests, 2024): it
+holds at all numbers of pairs at once. Three things say how far a pair may be off.
 
-- inside a run, steps vary and neighbours are alike (bursts of a loader, stalls, drift). A bootstrap over blocks of
-  consecutive steps sees that; this one lets its blocks fade in and out (tapered block bootstrap, Paparoditis and
-  Politis 2001), so that it makes no difference whether a block holds two or three bursts. Its variance has a closed
-  form, so nothing is drawn. Both runs of a pair share their blocks, because the same stretch of a run does the same
-  work on both sides: a checkpoint every 20 steps is in both and cancels.
-- between runs, the machine itself changes.
+- The steps of its runs, of which neighbours are alike: a tapered block bootstrap (Paparoditis and Politis 2001), whose
+  variance has a closed form. Both runs share their blocks, so that a checkpoint in both of them cancels.
+- The seconds of its runs. What steps bring falls with them, what varies from run to run does not; pairs have the
+  inverse of the sum as their weight. The steps of a single pair do not set its weight: that would drop the stalls which
+  a candidate removes.
+- How far runs of one side lie apart in this trial. In turns A B B A B ..., the last run of a pair and the first of the
+  next are neighbours of one side; their differences (von Neumann et al. 1941) and those of the pairs give the spread
+  together, moderated by a prior (Smyth 2004), since two or three pairs are too few for that.
 
-What holds exactly: of pairs whose spread is drawn from that prior, at most MISSES of the trials ever leave the truth
-out. It is no promise for each single spread, and the prior's centre is the mean of what the blocks say so far.
-Simulated trials with a look after each of 40 pairs left it out in 0.6 % with the spread expected, 2.5 % with half as
-much more, 6 % with twice and 16 % with three times it; trials replayed from recorded loops in 0 to 6 %
-(benchmarks/README.md).
+The documentation (How it works, Statistics) tells what that was found to hold.
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -38,10 +35,13 @@ LONGEST_BLOCK: Final = 200
 FEWEST_ROWS: Final = 8
 """Rows of either side below which an interval would be a guess."""
 RUN_TO_RUN: Final = 0.015
-"""Usual spread of log samples/s between two runs of the same code next to each other, beyond what blocks show
-(measured on real loops by benchmarks/effect.py)."""
-PRIOR_PAIRS: Final = 4.0
-"""How many pairs' worth of belief the expected spread has."""
+"""Spread of log samples/s between two runs of the same code next to each other, beyond what blocks show, before a trial
+has shown its own: the middle of the prior (measured on real loops by benchmarks/effect.py)."""
+PRIOR_PAIRS: Final = 3.0
+"""How many pairs' worth of belief the prior has: as few as give a single pair an interval. With 4, trials of three
+times the usual spread left the truth out in 15 % instead of 9 %, and no answer came sooner."""
+SAME_SIDE: Final = 0.5
+"""A difference between runs of the same side counts as half a pair: it shares a run with the pair before and after."""
 MISSES: Final = 0.05
 """Part of the trials in which the interval may leave the truth out at any number of pairs."""
 MIXING: Final = 0.1
@@ -70,19 +70,38 @@ class Stretch:
 
 @dataclass(frozen=True)
 class PairLog:
-    """What one pair of runs says: the log of candidate over baseline, and the variance that its steps lead to expect.
+    """Two runs that ran next to each other: the logs of their rates, and how far their difference may be off."""
 
-    The variance is None where either run has too few rows to tell.
-    """
-
-    log: float
+    baseline: float
+    """Log of the baseline's rate."""
+    candidate: float
     variance: float | None
+    """Of the difference, as the steps lead to expect; None where either run has too few rows to tell."""
+    seconds: float = 1.0
+    """Measured: half the harmonic mean of both runs' seconds."""
+    number: int = 0
+    """Of the pair in its trial, from 0: the baseline ran first where it is even."""
 
     @classmethod
-    def of(cls, baseline: Stretch, candidate: Stretch) -> PairLog:
+    def of(cls, baseline: Stretch, candidate: Stretch, number: int = 0) -> PairLog:
         """Of two stretches that did some work and took time."""
         short = min(len(baseline.wall_s), len(candidate.wall_s)) < FEWEST_ROWS
-        return cls(math.log(candidate.rate / baseline.rate), None if short else _within(baseline, candidate))
+        seconds = 1.0 / (1.0 / baseline.wall_s.sum() + 1.0 / candidate.wall_s.sum())
+        variance = None if short else _within(baseline, candidate)
+        return cls(math.log(baseline.rate), math.log(candidate.rate), variance, float(seconds), number)
+
+    @property
+    def log(self) -> float:
+        """The log of the candidate's rate over the baseline's."""
+        return self.candidate - self.baseline
+
+    def until(self, following: PairLog) -> float | None:
+        """Log of the next pair's first rate over this pair's last one, both of one side; None if pairs lie between."""
+        if following.number != self.number + 1:
+            return None
+        if self.number % 2:
+            return following.baseline - self.baseline
+        return following.candidate - self.candidate
 
 
 @dataclass(frozen=True)
@@ -95,32 +114,46 @@ class Ratio:
 
 
 def ratio(pairs: Sequence[PairLog]) -> Ratio:
-    """The ratio of the two sides' rates: the geometric mean of the pairs' ratios, and the sequence's interval.
+    """The ratio of the two sides' rates: the weighted geometric mean of the pairs' ratios, and the sequence's interval.
 
     Args:
-        pairs: at least one; where one of them has no variance there is no interval.
+        pairs: at least one, in the order in which they ran; where one has no variance there is no interval.
     """
     logs = np.array([one.log for one in pairs])
-    known = [one.variance for one in pairs if one.variance is not None]
-    value = math.exp(float(logs.mean()))
-    if len(known) < len(pairs):
-        return Ratio(value, None, None)
-    expected = float(np.mean(known)) + RUN_TO_RUN**2
-    squares = PRIOR_PAIRS * expected + float(((logs - logs.mean()) ** 2).sum())
-    reach = _reach(len(pairs), squares)
-    return Ratio(value, value * math.exp(-reach), value * math.exp(reach))
+    variances = [one.variance for one in pairs if one.variance is not None]
+    if len(variances) < len(pairs):
+        return Ratio(math.exp(float(logs.mean())), None, None)
+    expected = _expected(np.array(variances), np.array([one.seconds for one in pairs]))
+    weights = 1.0 / expected
+    mean = float((weights * logs).sum() / weights.sum())
+    apart = [(one.until(following), at) for at, (one, following) in enumerate(pairwise(pairs))]
+    same = [gap**2 / expected[at : at + 2].mean() for gap, at in apart if gap is not None]
+    squares = PRIOR_PAIRS + float((weights * (logs - mean) ** 2).sum()) + SAME_SIDE * float(sum(same))
+    belief = PRIOR_PAIRS + len(pairs) + SAME_SIDE * len(same)
+    reach = math.sqrt(expected.mean()) * _reach(float(weights.sum() * expected.mean()), squares, belief)
+    return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
 
 
-def _reach(n: int, squares: float) -> float:
-    """Half the width of the interval on the log scale.
+def _expected(variances: Column, seconds: Column) -> Column:
+    """Variance that each pair's log is expected to have: what the steps of its seconds bring, and what runs do."""
+    return float((variances * seconds).mean()) / seconds + RUN_TO_RUN**2
+
+
+def _reach(n: float, squares: float, belief: float) -> float:
+    """Half the width of the interval on the log scale, in units of the spread that a pair is expected to have.
 
     All means that the mixture's likelihood ratio does not rule out. With the mean normal around the one in question,
     its variance 1/MIXING of a pair's, and that variance inverse gamma by the prior, the ratio of the likelihoods is
-    sqrt(MIXING / (n + MIXING)) * ((Q + x) / (Q + x * left)) ** ((PRIOR_PAIRS + n) / 2), where Q is `squares`, x is
-    n * (mean - mean in question)^2 and left is MIXING / (n + MIXING); it exceeds 1 / MISSES beyond this reach.
+    sqrt(left) * ((squares + x) / (squares + x * left)) ** (belief / 2), where x is n * (mean - mean in question)^2 and
+    left is MIXING / (n + MIXING); it exceeds 1 / MISSES beyond this reach.
+
+    Args:
+        n: pairs of the expected spread that have the weight of all.
+        squares: of the deviations so far, with the prior's.
+        belief: how many of these there are.
     """
     left = MIXING / (n + MIXING)
-    bound = (1.0 / (left * MISSES**2)) ** (1.0 / (PRIOR_PAIRS + n))
+    bound = (1.0 / (left * MISSES**2)) ** (1.0 / belief)
     return math.sqrt((bound - 1.0) * squares / (n * (1.0 - bound * left)))
 
 

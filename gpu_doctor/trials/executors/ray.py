@@ -122,7 +122,7 @@ class RayExecutor:
                     ray.shutdown()
 
     def _start(self, ray: Any) -> None:
-        undos = process_undos(reporting=False)  # a start may draw random numbers; Ray sets up its own logger
+        undos = process_undos()  # a start may draw random numbers; Ray sets up its own logger
         how: dict[str, Any] = {"log_to_driver": False, "logging_level": "CRITICAL"}
         if self.address == LOCAL:
             how |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}  # nobody else can reach it

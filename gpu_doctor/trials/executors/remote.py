@@ -81,10 +81,9 @@ class Pairs(tune.Trainable):
                 self._around.close()
         # The kernel's own state was never touched: what could not be put back here is only said of these runs.
         lost = [f"On the cluster's machine: {one}" for one in self._aside.lost] if done else []
-        there = "" if self._parcel.home == platform.node() else f"{platform.node()}:"
         return {
-            "bases": [_packed(one, there, ()) for one in rounds.bases[first:]],
-            "candidates": [_packed(one, there, lost) for one in rounds.candidates[made:]],
+            "bases": [_packed(one, ()) for one in rounds.bases[first:]],
+            "candidates": [_packed(one, lost) for one in rounds.candidates[made:]],
             "decided": done,
             "done": done,
             **_metric(rounds),
@@ -124,6 +123,7 @@ class Pairs(tune.Trainable):
 
 def _case_of(parcel: Parcel) -> Runner:
     case = Runner(parcel.code, parcel.namespace, name=parcel.name)
+    case.allowed = parcel.allowed
     run = parcel.known_run
     if run is not None:
         case.recordings.append(run)
@@ -140,10 +140,9 @@ def _metric(rounds: Rounds) -> dict[str, float]:
     return {METRIC: 0.0 if unusable(effect) else effect.speedup}
 
 
-def _packed(recording: Recording, there: str, notes: Sequence[str]) -> str:
-    """A recording that says where its files lie and what else is to be known of it, as text: Tune keeps it as JSON."""
-    written = None if recording.written is None else tuple(f"{there}{path}" for path in recording.written)
-    told = replace(recording, written=written, notes=(*recording.notes, *notes))
+def _packed(recording: Recording, notes: Sequence[str]) -> str:
+    """A recording with what else is to be known of it, as text: Tune keeps it as JSON."""
+    told = replace(recording, notes=(*recording.notes, *notes))
     return base64.b64encode(as_bytes(told)).decode("ascii")
 
 

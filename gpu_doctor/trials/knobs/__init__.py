@@ -39,6 +39,7 @@ __all__ = [
     "meant",
     "parse_assignments",
     "turned",
+    "unturnable",
 ]
 
 _SHELF: Final = (
@@ -90,9 +91,23 @@ def meant(settings: Settings, setup: Setup) -> dict[str, Knob]:
     """
     knobs = {name: known(name) for name in settings}
     for name, knob in knobs.items():
-        if said := knob.no_value(settings[name], setup):
-            raise Refused(said)
+        if settings[name] != knob.found(setup):
+            _check_value(knob, settings[name])
     return knobs
+
+
+def _check_value(knob: Knob, value: SettingValue) -> None:
+    """Lets a value pass that the knob has.
+
+    Raises:
+        Refused: in the knob's own words.
+    """
+    try:
+        meant = knob.parsed(str(value))
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    if meant != value:
+        raise Refused(f"{knob.name} takes {meant!r}, not {value!r}: give it as {{{knob.name!r}: {meant!r}}}.")
 
 
 def allow(settings: Settings, setup: Setup) -> None:
@@ -102,29 +117,46 @@ def allow(settings: Settings, setup: Setup) -> None:
         Refused: if a name is unknown, or a value is none of the knob's or cannot be honoured.
     """
     knobs = meant(settings, setup)
-    if setup == Setup():
-        return
     for name, knob in knobs.items():
         others = {other: value for other, value in settings.items() if other != name}
-        said = knob.refusal(settings[name], _with_loaders(setup, others))
-        if said:
+        then = _with_loaders(setup, others)
+        if settings[name] != knob.found(then) and (said := knob.reason(settings[name], then)):
             raise Refused(said)
+
+
+def unturnable(settings: Settings, setup: Setup, reasons: Mapping[str, str] | None) -> str:
+    """Why a setting acts by lines of the code alone, and they are not there; empty if all settings act.
+
+    Args:
+        settings: of names that are known.
+        setup: as it was found.
+        reasons: of the settings that the text which runs does not have, why; None = it has none of them.
+    """
+    for name, value in settings.items():
+        if not KNOBS[name].lines_only or KNOBS[name].is_noop(value, setup):
+            continue
+        if reasons is None or name in reasons:
+            by_hand = f"Add the lines of {name}={value} by hand: case.code({{{name!r}: {value!r}}}) gives them."
+            return f"{reasons[name]} {by_hand}" if reasons is not None else by_hand
+    return ""
 
 
 @contextmanager
 def turned(settings: Settings, scope: TrialScope) -> Iterator[None]:
-    """Turns every knob of `settings` for the duration of the context, then puts all back, last first.
+    """Turns the knobs of `settings` that the text does not have for the duration of the context, then puts all back.
 
     Raises:
         Refused: before anything was changed, as `allow`; out of the user's loop, if a loader, model or optimizer shows
             up that cannot.
     """
     allow(settings, scope.setup)
-    knobs, order = {name: known(name) for name in settings}, list(KNOBS)
+    if said := unturnable(settings, scope.setup, scope.reasons):
+        raise Refused(said)
     with ExitStack() as stack:
-        for name in sorted(knobs, key=order.index):
-            if not knobs[name].left(settings[name], scope.setup):
-                stack.enter_context(knobs[name].turned(settings[name], scope))
+        for name, knob in KNOBS.items():
+            asked = knob.lines_only or knob.is_switch or scope.reasons is None or name in scope.reasons
+            if name in settings and asked and not knob.is_noop(settings[name], scope.setup):
+                stack.enter_context(knob.turned(settings[name], scope))
         yield
 
 

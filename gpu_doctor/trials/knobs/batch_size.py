@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_doctor.diagnosis import Safety
-from gpu_doctor.recording import LoaderSetup, SettingValue, Setup
+from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.trials.knobs.count import CountKnob
 from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.knobs.knob import Choice, Refused
@@ -37,10 +37,13 @@ class BatchSize(LoaderKnob, CountKnob):
 
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
         """See `Knob`."""
-        return super().choices(setup) or (Choice(0, "as written", self.refusal(0, setup)),)
+        return super().choices(setup) or (Choice(0, "as written", self.reason(0, setup)),)
 
-    def unfit(self, value: SettingValue, loader: LoaderSetup, setup: Setup) -> str:
-        """See `LoaderKnob`."""
+    def reason(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
+        loader, said = trained_from(setup), super().reason(value, setup)
+        if said or loader is None:
+            return said
         if loader.batch_size is None:
             return "The dataset yields whole batches: set their size in the dataset."
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from gpu_doctor.cell import Edit, Edits
@@ -33,6 +34,7 @@ class ChannelsLast(OnOffKnob):
     changes = (
         "Sums are added up in another order, so the last digits of the losses differ; dropout may draw another mask."
     )
+    lines_only = True
     written_late = 2
 
     def found(self, setup: Setup) -> bool | None:
@@ -42,8 +44,10 @@ class ChannelsLast(OnOffKnob):
             return None
         return 0 < model.channels_last == model.convolutions
 
-    def why_not(self, value: SettingValue, setup: Setup) -> str:
+    def reason(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
+        if setup == Setup():
+            return ""
         if not setup.optimizers:
             return NO_MODEL
         if not value:
@@ -55,19 +59,29 @@ class ChannelsLast(OnOffKnob):
         wrapper = setup.model.wrapper if setup.model is not None else ""
         return flat(wrapper)
 
-    def left(self, value: SettingValue, setup: Setup) -> bool:
+    def is_noop(self, value: SettingValue, setup: Setup) -> bool:
         """See `Knob`."""
-        return not value or super().left(value, setup)
+        return not value or super().is_noop(value, setup)
 
     def draws_anew(self, setup: Setup) -> bool:
         """See `Knob`: dropout draws another mask."""
         return any("Dropout" in one for one in setup.layers)
 
-    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        """See `Knob`."""
-        from gpu_doctor.trials.knobs.layouts import channels_last
+    @contextmanager
+    def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
+        """See `Knob`: the weights that names lead to are stored as they were; a trial puts back all others too."""
+        import torch
 
-        return channels_last(scope, flat)
+        from gpu_doctor.capture.describe import named
+
+        modules = named(scope.namespace, torch.nn.Module)
+        held = [one for module in modules for one in (*module.parameters(), *module.buffers())]
+        first = [one for one in held if not torch.nn.parameter.is_lazy(one) and one.is_contiguous()]
+        try:
+            yield
+        finally:
+            for one in first:
+                one.data = one.data.contiguous()
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""

@@ -1,37 +1,39 @@
-"""Knob `compile`: the forwards of the outermost trained modules go through torch.compile for this run.
-
-The compiled forward takes the place of the class' `forward` for these instances only, so that what listens to the
-module's call stays outside of the compiled graph, and nothing is left on the model.
-"""
+"""Knob `compile`: the trained model goes through torch.compile, by a line of `model.compile()` before the loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final
 
-from gpu_doctor import formatting
-from gpu_doctor.capture import Patches
 from gpu_doctor.cell import Edit, Edits
 from gpu_doctor.machine import cuda_devices
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.framework_fix import handed_model
-from gpu_doctor.trials.knobs.compiler import forgotten_afterwards, is_compilers, unsupported, weakly
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.knob import NO_MODEL, Refused, TrialScope
+from gpu_doctor.trials.knobs.knob import NO_MODEL, TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
 from gpu_doctor.trials.knobs.this_machine import torch_of
 
-if TYPE_CHECKING:
-    from torch import nn
-
-WRAPPERS: Final = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
-OWN = "Your code compiles the model itself: change it there."
-WARM_UP = (
+DEVICES: Final = ("cpu", "cuda")
+CAPABILITY: Final = 7
+"""Triton, which inductor writes GPU code in, needs compute capability 7.0."""
+NO_COMPILER: Final = "torch.compile needs a C++ compiler for the CPU, and none is installed (g++ or clang++)."
+OWN: Final = "Your code compiles the model itself: change it there."
+WARM_UP: Final = (
     "compile=True: the first steps (and each new shape) compile, which takes seconds to minutes and counts as warm-up; "
     "compiled code draws its random numbers (dropout) in another order."
 )
+
+_COMPILED: Final = ("_compiled_call_impl", "forward")
+"""Attributes of a module that the lines of the knob set."""
+NOTHING: Final = "compile=True compiled nothing: no graph was made."
 
 
 class Compile(OnOffKnob):
@@ -43,28 +45,30 @@ class Compile(OnOffKnob):
         "Sums are added up in another order, so the last digits of the losses differ; dropout draws other numbers."
     )
     on_label = "on (first steps take seconds to minutes)"
+    lines_only = True
     written_late = 1
 
     def found(self, setup: Setup) -> bool | None:
         """See `Knob`."""
         return None if setup.model is None else setup.model.compiled
 
-    def why_not(self, value: SettingValue, setup: Setup) -> str:
+    def reason(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
         if setup.model is not None and setup.model.compiled:
             return OWN
         if not value:
             return ""
+        if setup == Setup():
+            return unsupported("cuda" if cuda_devices() else "cpu")
         if not setup.optimizers:
             return NO_MODEL
-        wrapper = setup.model.wrapper if setup.model is not None else ""
-        if wrapper:
-            return _wrapped(wrapper)
+        if setup.model is not None and setup.model.wrapper:
+            return f"Compile the model by hand before {setup.model.wrapper} wraps it."
         return unsupported(setup.device.partition(":")[0]) if torch_of(setup) is not None else ""
 
-    def left(self, value: SettingValue, setup: Setup) -> bool:
+    def is_noop(self, value: SettingValue, setup: Setup) -> bool:
         """See `Knob`."""
-        return not value or super().left(value, setup)
+        return not value or super().is_noop(value, setup)
 
     def draws_anew(self, setup: Setup) -> bool:
         """See `Knob`: dropout draws another mask."""
@@ -72,37 +76,26 @@ class Compile(OnOffKnob):
 
     @contextmanager
     def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
-        """See `Knob`."""
-        from gpu_doctor.trials.knobs.trained_modules import TrainedModules
+        """See `Knob`: the text compiles; what it compiled is forgotten afterwards.
 
-        device = scope.setup.device.partition(":")[0] if scope.setup != Setup() else ""
-        said = unsupported(device or ("cuda" if cuda_devices() else "cpu"), thorough=True)
-        if said:
-            raise Refused(said)
-        compiled: WeakKeyDictionary[nn.Module, Callable[..., Any]] = WeakKeyDictionary()
+        Compiled code reads helpers that the compiler keeps among the globals of the user's functions. A trial puts
+        those globals back, so code that outlived it would look for helpers that are gone.
+        """
+        from gpu_doctor.capture.describe import named
 
-        def call(original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            trained.called(module)
-            run = compiled.get(module)
-            if run is None:
-                run = compiled[module] = weakly(original, module)
-            try:
-                return run(*args, **kwargs)
-            except Exception as error:
-                if is_compilers(error):
-                    first = formatting.first_line(error)[:200]
-                    raise Refused(f"torch.compile could not compile {type(module).__name__}: {first}") from error
-                raise
-
-        with forgotten_afterwards(), Patches(scope.notes) as patches:
-            trained = TrainedModules(scope, patches, "compile", call, "forward")
-            trained.allow = _allow
-            try:
-                trained.start()
-                yield
-            finally:
-                compiled.clear()
-                scope.notes.append(WARM_UP)
+        modules = named(scope.namespace, import_module("torch").nn.Module)
+        kept = [(vars(one), {name: vars(one)[name] for name in _COMPILED if name in vars(one)}) for one in modules]
+        before = _graphs()
+        try:
+            yield
+        finally:
+            scope.notes.append(WARM_UP if _graphs() > before else NOTHING)
+            for attributes, own in kept:
+                for name in _COMPILED:
+                    attributes.pop(name, None)
+                attributes.update(own)
+            if (dynamo := sys.modules.get("torch._dynamo")) is not None:
+                dynamo.reset()
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
@@ -114,10 +107,11 @@ class Compile(OnOffKnob):
         """See `Knob`."""
         if not settings[self.name]:
             raise draft.no_line(self.name, settings[self.name])
-        handed = handed_model(draft.cells)
+        handed, (torch, edits) = handed_model(draft.cells), draft.torch()
         if handed is None:
-            return draft.loop.compiled()
-        (cell, node), (torch, edits) = handed, draft.torch()
+            lines = draft.loop.compiled(torch)
+            return [*edits, *lines] if any(f"{torch}." in edit.text for _, edit in lines) else lines
+        cell, node = handed
         begin, end = cell.begin(node), cell.end(node)
         return [*edits, (cell, Edit(begin, begin, f"{torch}.compile(")), (cell, Edit(end, end, ")"))]
 
@@ -125,31 +119,23 @@ class Compile(OnOffKnob):
 KNOB = Compile()
 
 
-def _allow(module: nn.Module) -> None:
-    """Lets pass what can be compiled from outside.
-
-    Raises:
-        Refused: with the reason.
-    """
-    import torch
-
-    from gpu_doctor.capture.describe import compiles_itself
-    from gpu_doctor.trials.knobs.trained_modules import device_type
-
-    name = type(module).__name__
-    if name in WRAPPERS:
-        raise Refused(_wrapped(name))
-    for part in module.modules():
-        if issubclass(type(part), torch.jit.ScriptModule):
-            raise Refused(f"{name} has scripted parts (torch.jit), which torch.compile cannot compile.")
-        if compiles_itself(part):
-            raise Refused(OWN)
-    if "forward" in vars(module):
-        raise Refused(f"Other code replaced the forward of this {name}: compile it there.")
-    said = unsupported(device_type(module))
-    if said:
-        raise Refused(said)
+def _graphs() -> int:
+    """How many graphs torch.compile has made in this process."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return int(counters["stats"]["unique_graphs"]) if "stats" in counters else 0
 
 
-def _wrapped(name: str) -> str:
-    return f"Compile the model by hand before {name} wraps it."
+@functools.lru_cache(maxsize=8)
+def unsupported(device: str) -> str:
+    """Why torch.compile cannot be used here on a type of device, in one sentence; empty if it can."""
+    if device not in DEVICES:
+        return f"torch.compile is offered on CUDA devices and the CPU, not on {device}."
+    if device == "cpu":
+        named = os.environ.get("CXX", "").split()
+        usual = ("cl",) if sys.platform == "win32" else ("g++", "clang++")
+        found = any(shutil.which(one) for one in (named[:1] or usual))
+        return "" if found else NO_COMPILER
+    if find_spec("triton") is None:
+        return "torch.compile needs Triton for the GPU, and it is not installed."
+    known = [one.capability[0] for one in cuda_devices() if one.capability is not None]
+    return "torch.compile needs a GPU from compute capability 7.0 on." if known and max(known) < CAPABILITY else ""

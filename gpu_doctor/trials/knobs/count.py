@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from gpu_doctor.recording import Setup
-from gpu_doctor.trials.knobs.knob import Choice, Knob
+from gpu_doctor.trials.knobs.knob import Choice, Knob, choice
 
 MOST_AT_ONCE: Final = 256
 """Processes or threads. A worker takes about four of the 1024 files that a process may usually open (`ulimit -n`), and
@@ -27,7 +27,7 @@ class CountKnob(Knob):
 
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
         """See `Knob`."""
-        return tuple(Choice(one, str(one), self.refusal(one, setup)) for one in sorted(set(self.counts(setup))))
+        return tuple(choice(self, one, str(one), setup) for one in sorted(set(self.counts(setup))))
 
     def parsed(self, text: str) -> int:
         """See `Knob`."""

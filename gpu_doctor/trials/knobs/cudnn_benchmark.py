@@ -1,6 +1,5 @@
 """Knob `cudnn_benchmark`: cuDNN times its algorithms for each convolution shape once and keeps the fastest.
 
-A cell that sets the switch itself, as seed helpers do, would turn the knob back: while it is turned, it is held.
 GPU: not yet run on one.
 """
 
@@ -14,8 +13,9 @@ from gpu_doctor.cell.switches import switched
 from gpu_doctor.machine import cuda_available
 from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.knob import Refused, TrialScope
+from gpu_doctor.trials.knobs.knob import TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
+from gpu_doctor.trials.knobs.switch import switched_to
 
 
 class CudnnBenchmark(OnOffKnob):
@@ -24,14 +24,18 @@ class CudnnBenchmark(OnOffKnob):
     name = "cudnn_benchmark"
     label = "cuDNN benchmark"
     changes = "Sums are added up in another order, so the last digits of the losses differ, from run to run too."
+    is_switch = True
 
     def found(self, setup: Setup) -> bool | None:
         """See `Knob`."""
         written = setup.flags.get("cudnn_benchmark")
         return None if written is None else bool(written)
 
-    def why_not(self, value: SettingValue, setup: Setup) -> str:
+    def reason(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
+        if setup == Setup():
+            no_gpu = "No GPU: cuDNN computes convolutions on CUDA devices only."
+            return no_gpu if cuda_available() is False else ""
         if not setup.on_gpu:
             return "The loop does not train on a CUDA device: cuDNN computes convolutions there only."
         if setup.layers and not any("Conv" in kind for kind in setup.layers):
@@ -42,14 +46,9 @@ class CudnnBenchmark(OnOffKnob):
         """See `Knob`."""
         import torch
 
-        from gpu_doctor.trials.knobs.held_switch import set_and_held
-
-        if scope.setup == Setup() and cuda_available() is False:
-            raise Refused("No GPU: cuDNN computes convolutions on CUDA devices only.")
         cudnn: Any = torch.backends.cudnn
         read, write = (lambda: cudnn.benchmark), (lambda on: setattr(cudnn, "benchmark", on))
-        how = (self.name, scope, bool(value), read, write, "_set_cudnn_benchmark")
-        return set_and_held(*how, properties=("benchmark",))
+        return switched_to(bool(value), read, write, self.name, scope)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""

@@ -29,8 +29,10 @@ class FusedOptimizer(OnOffKnob):
         facts = setup.optimizer_facts
         return all(one.fused is True for one in facts) if facts else None
 
-    def why_not(self, value: SettingValue, setup: Setup) -> str:
+    def reason(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
+        if setup == Setup():
+            return ""
         if not setup.optimizers:
             return "No torch optimizer stepped, so there is no update to fuse."
         if not value:

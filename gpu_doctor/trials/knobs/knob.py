@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,7 +37,8 @@ class TrialScope:
 
     namespace: dict[str, Any]
     setup: Setup = field(default_factory=Setup)
-    source: str = ""
+    reasons: Mapping[str, str] | None = None
+    """Of the settings that the text which runs does not have, why; None = it has none of them."""
     notes: list[str] = field(default_factory=list)
     met: Sequence[weakref.ref[Any]] = ()
     """Optimizers, models and loaders that an earlier run of the code has used."""
@@ -59,6 +60,10 @@ class Knob(ABC):
     """Knobs of one such group are arguments of one call and are written together; empty = each by itself."""
     written_late: int = 0
     """Lines of several knobs may meet at one place: those of a higher number are written later."""
+    lines_only: bool = False
+    """It acts by its lines in the cell alone; `turned` puts back what they have changed."""
+    is_switch: bool = False
+    """It is a switch of the process: `turned` sets it, and puts it back, also where the cell's text sets it."""
     only_rounds: bool = False
     """It changes the training by its number format alone: how much that is, a trial measures."""
 
@@ -78,27 +83,15 @@ class Knob(ABC):
             ValueError: one sentence that names the right form.
         """
 
-    def why_not(self, value: SettingValue, setup: Setup) -> str:
-        """Why a value other than the one as written cannot be honoured for the loop of `setup`; empty if it can."""
+    def reason(self, value: SettingValue, setup: Setup) -> str:
+        """Why a value other than the one as written cannot be honoured for the loop of `setup`; empty if it can.
+
+        With an empty setup nothing was found out yet: only what this machine cannot do at all speaks against it.
+        """
         return ""
 
-    def refusal(self, value: SettingValue, setup: Setup) -> str:
-        """Why this value cannot be honoured for the loop of `setup`; empty if it can."""
-        return "" if value == self.found(setup) else self.why_not(value, setup)
-
-    def no_value(self, value: SettingValue, setup: Setup) -> str:
-        """Why the knob has no such value, in its own words; empty if it has, or if it is the one as written."""
-        if value == self.found(setup):
-            return ""
-        try:
-            meant = self.parsed(str(value))
-        except ValueError as error:
-            return str(error)
-        said = f"{self.name} takes {meant!r}, not {value!r}: give it as {{{self.name!r}: {meant!r}}}."
-        return "" if meant == value else said
-
-    def left(self, value: SettingValue, setup: Setup) -> bool:
-        """Whether nothing has to be turned for this value in the loop of `setup`."""
+    def is_noop(self, value: SettingValue, setup: Setup) -> bool:
+        """Whether nothing has to be changed for this value in the loop of `setup`."""
         return value == self.found(setup)
 
     def draws_anew(self, setup: Setup) -> bool:
@@ -109,15 +102,16 @@ class Knob(ABC):
         """Why losses may differ for no fault where it is turned, a clause; empty where no reason is known."""
         return ""
 
-    @abstractmethod
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
         """Turns the knob for the duration of the context, for objects made before and inside; then puts all back.
 
-        It is not asked for a value that is `left`.
+        It is not asked for a value that is a no-op. A value that the cell's text has is turned by the text: only a
+        switch, and a knob that acts by its lines alone, is asked then, since the text puts nothing back.
 
         Raises:
             Refused: before anything was changed, or out of the user's loop when a loader shows up that cannot.
         """
+        return nullcontext()
 
     @abstractmethod
     def code(self, value: SettingValue, setup: Setup) -> str:
@@ -137,3 +131,8 @@ class Knob(ABC):
 
 
 KnobTable = Mapping[str, Knob]
+
+
+def choice(knob: Knob, value: SettingValue, label: str, setup: Setup) -> Choice:
+    """A value to offer, with the reason against it where there is one; the value as written has none."""
+    return Choice(value, label, "" if value == knob.found(setup) else knob.reason(value, setup))

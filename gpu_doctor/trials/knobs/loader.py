@@ -8,7 +8,7 @@ from math import gcd
 from typing import Any
 
 from gpu_doctor.cell import Edits
-from gpu_doctor.recording import LoaderSetup, Settings, SettingValue, Setup
+from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.found_loaders import meant, trained_from
 from gpu_doctor.trials.knobs.knob import Knob, Refused, TrialScope
@@ -17,7 +17,7 @@ NO_LOADER = "The cell uses no DataLoader, so there is nothing to change."
 
 
 class LoaderKnob(Knob):
-    """A knob that is an argument of the DataLoader; each says itself what else speaks against a value (`unfit`)."""
+    """A knob that is an argument of the DataLoader; each adds to `reason` what else speaks against a value."""
 
     kind: type[int]
     written_with = "loader"
@@ -29,19 +29,16 @@ class LoaderKnob(Knob):
         loader = trained_from(setup)
         return None if loader is None else getattr(loader, self.name)
 
-    def why_not(self, value: SettingValue, setup: Setup) -> str:
-        """See `Knob`: there is no training loader, or one cannot, or the value does not fit the first of them."""
+    def reason(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`: there is no training loader, or one of them cannot."""
+        if setup == Setup():
+            return ""
         loaders = meant(setup)
         if not loaders:
             return NO_LOADER
-        refused = next((said for one in loaders if (said := one.refusals.get(self.name, ""))), "")
-        return refused or self.unfit(value, loaders[0], setup)
+        return next((said for one in loaders if (said := one.refusals.get(self.name, ""))), "")
 
-    def unfit(self, value: SettingValue, loader: LoaderSetup, setup: Setup) -> str:
-        """Why a loader that can be changed should not have this value; empty if it may."""
-        return ""
-
-    def left(self, value: SettingValue, setup: Setup) -> bool:
+    def is_noop(self, value: SettingValue, setup: Setup) -> bool:
         """See `Knob`: there may be other loaders than the first, which have another value."""
         return False
 

@@ -31,9 +31,9 @@ class NumWorkers(LoaderKnob, CountKnob):
         most = max(WORKERS_PER_CORE * max(1, round(setup.usable_cores)), written)
         return {0, 1, written, max(1, int(setup.usable_cores))} | powers_up_to(most)
 
-    def why_not(self, value: SettingValue, setup: Setup) -> str:
+    def reason(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
-        said = super().why_not(value, setup)
+        said = super().reason(value, setup)
         alone = int(value) <= 1 and all(one.num_workers <= 1 for one in meant(setup))
         return "" if alone and SHARD_FIRST in said else said  # a single worker delivers each item of a stream once
 

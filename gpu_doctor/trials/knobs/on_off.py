@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_doctor.recording import Setup
-from gpu_doctor.trials.knobs.knob import Choice, Knob
+from gpu_doctor.trials.knobs.knob import Choice, Knob, choice
 
 
 class OnOffKnob(Knob):
@@ -15,7 +15,7 @@ class OnOffKnob(Knob):
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
         """See `Knob`."""
         labels = {False: "off", True: self.on_label}
-        return tuple(Choice(value, label, self.refusal(value, setup)) for value, label in labels.items())
+        return tuple(choice(self, value, label, setup) for value, label in labels.items())
 
     def parsed(self, text: str) -> bool:
         """See `Knob`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpu_doctor.recording import LoaderSetup, SettingValue, Setup
+from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.trials.knobs.knob import TrialScope
 from gpu_doctor.trials.knobs.loader import LoaderKnob
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
@@ -16,10 +16,11 @@ class PinMemory(LoaderKnob, OnOffKnob):
 
     name = label = "pin_memory"
 
-    def unfit(self, value: SettingValue, loader: LoaderSetup, setup: Setup) -> str:
-        """See `LoaderKnob`."""
-        if setup.on_gpu:
-            return ""
+    def reason(self, value: SettingValue, setup: Setup) -> str:
+        """See `Knob`."""
+        said = super().reason(value, setup)
+        if said or setup.on_gpu or setup == Setup():
+            return said
         if setup.devices:
             return "The loop trains on the CPU: pinned memory speeds up copies to a GPU only."
         return "No GPU: pinned memory has nothing to speed up."

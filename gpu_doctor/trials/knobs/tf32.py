@@ -1,10 +1,8 @@
-"""Knob `tf32`: float32 products on tensor cores, rounded to TF32 on the way in. GPU: not yet run on one.
-
-A cell that sets the precision itself would turn the knob back: while it is turned, it is held.
-"""
+"""Knob `tf32`: float32 products on tensor cores, rounded to TF32 on the way in. GPU: not yet run on one."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -36,14 +34,17 @@ class TF32(OnOffKnob):
         "Float32 products round their factors to 10 of 23 mantissa bits and add up in float32. The losses differ "
         "slightly: compare them over the same samples before you keep it."
     )
+    is_switch = True
 
     def found(self, setup: Setup) -> bool | None:
         """See `Knob`."""
         written = setup.flags.get("matmul_precision")
         return None if written is None else written != "highest"
 
-    def why_not(self, value: SettingValue, setup: Setup) -> str:
+    def reason(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
+        if setup == Setup():
+            return _no_card()
         if not setup.on_gpu:
             return NO_CARD.format("the CPU" if setup.device == "cpu" else setup.device)
         torch = torch_of(setup)
@@ -61,27 +62,20 @@ class TF32(OnOffKnob):
         """See `Knob`."""
         import torch
 
-        from gpu_doctor.trials.knobs.held_switch import held
         from gpu_doctor.trials.matmul_precision import precisions, put_back
 
-        if scope.setup == Setup():  # no run has told yet where the loop trains
-            _refuse_without_card()
-        on, kept = bool(value), precisions()
+        kept = precisions()
         if kept["matmul"] is None or kept["convolutions"] is None:  # its newer and its older names for it are mixed
             raise Refused(NEWER)
-        precision = "high" if on else "highest"
-        setters = {
-            "_set_float32_matmul_precision": precision,
-            "_set_cublas_allow_tf32": on,
-            "_set_cudnn_allow_tf32": on,
-            "_set_fp32_precision_setter": "tf32" if on else "ieee",
-        }
+        set_to = {**kept, "matmul": "high" if value else "highest", "convolutions": bool(value)}
         try:
-            torch.set_float32_matmul_precision(precision)
-            torch.backends.cudnn.allow_tf32 = on
-            with held(self.name, scope, setters, properties=("allow_tf32",)):
-                yield
+            torch.set_float32_matmul_precision(set_to["matmul"])
+            torch.backends.cudnn.allow_tf32 = set_to["convolutions"]
+            yield
         finally:
+            now = precisions()
+            if any(now[name] != set_to[name] for name in ("matmul", "convolutions")):
+                scope.notes.append(f"{self.name}: the code replaced the trial's setting with its own.")
             put_back(kept)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
@@ -100,11 +94,10 @@ class TF32(OnOffKnob):
 KNOB = TF32()
 
 
-def _refuse_without_card() -> None:
-    import torch
-
-    if cuda_available() is False or torch.version.hip is not None:
-        raise Refused("No GPU: TF32 needs an NVIDIA card with compute capability 8.0 or more.")
+def _no_card() -> str:
+    """Why no card of this machine has TF32; empty if one may."""
+    torch = sys.modules.get("torch")
+    if cuda_available() is False or (torch is not None and torch.version.hip is not None):
+        return "No GPU: TF32 needs an NVIDIA card with compute capability 8.0 or more."
     known = [(one.name, *one.capability) for one in cuda_devices() if one.capability is not None]
-    if known and max(major for _, major, _ in known) < CAPABILITY:
-        raise Refused(TOO_OLD.format(*known[0]))
+    return TOO_OLD.format(*known[0]) if known and max(major for _, major, _ in known) < CAPABILITY else ""

@@ -1,7 +1,4 @@
-"""Knob `threads`: how many threads torch computes with in the training process (not in workers: those have one).
-
-A cell that sets the number itself would turn the knob back: while it is turned, it is held.
-"""
+"""Knob `threads`: how many threads torch computes with in the training process (not in workers: those have one)."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.count import MOST_AT_ONCE, CountKnob, powers_up_to
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import TrialScope
+from gpu_doctor.trials.knobs.switch import switched_to
 
 
 class Threads(CountKnob):
@@ -22,6 +20,7 @@ class Threads(CountKnob):
     label = "torch threads"
     changes = "Sums are added up in another order, so the last digits of the losses differ."
     most = MOST_AT_ONCE
+    is_switch = True
 
     def found(self, setup: Setup) -> int | None:
         """See `Knob`."""
@@ -32,11 +31,7 @@ class Threads(CountKnob):
         most = max(1, round(setup.usable_cores))
         return {most, setup.torch_threads or most} | powers_up_to(most)
 
-    def why_not(self, value: SettingValue, setup: Setup) -> str:
-        """See `Knob`."""
-        return "" if int(value) >= 1 else "threads must be at least 1."
-
-    def left(self, value: SettingValue, setup: Setup) -> bool:
+    def is_noop(self, value: SettingValue, setup: Setup) -> bool:
         """See `Knob`: the cell may set another number on its way."""
         return False
 
@@ -44,10 +39,7 @@ class Threads(CountKnob):
         """See `Knob`."""
         import torch
 
-        from gpu_doctor.trials.knobs.held_switch import set_and_held
-
-        read, write = torch.get_num_threads, torch.set_num_threads
-        return set_and_held(self.name, scope, int(value), read, write, "set_num_threads")
+        return switched_to(int(value), torch.get_num_threads, torch.set_num_threads, self.name, scope)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""

@@ -1,152 +1,438 @@
-"""Which functions touch a file, and how: of Python's `os`, and of libraries that open files past Python."""
+"""Python's own functions of files, each with what a side calls instead."""
 
 from __future__ import annotations
 
-import contextlib
+import builtins
+import io
 import os
-import re
+import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
 
-from gpu_doctor.trials.side_effects.file_states import APPEND, CONTENT, MARKS, NAME, NEW
+from gpu_doctor import formatting
+from gpu_doctor.trials.side_effects.opened_in_c import CHANGE, MAKE, READ, REPLACE, Use, use_of
+from gpu_doctor.trials.side_effects.overlay import Overlay
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment, unused-ignore]
-
-Touched: TypeAlias = tuple[Any, str, Any]
-"""A path (or descriptor), how it is touched, and the descriptor of the folder it is relative to, or None."""
-Reads: TypeAlias = Callable[..., Iterable[Touched]]
-"""What a call touches, told by its arguments; no path where it only reads."""
-
+_ELSEWHERE: Final = ("/dev/", "/proc/", "/sys/")
+"""What looks like a file and is none."""
+_IN_MEMORY: Final = "/dev/shm/"
+"""And what is one among them."""
+_OUTLIVES: Final = ("gpu_doctor-", "pymp-", "joblib_memmapping_folder_", "matplotlib-", "torch-shm-")
+"""Among the temporary files, what we or a library make once in a process and use until its end."""
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_UNNAMED: Final = getattr(os, "O_TMPFILE", 0)
+_os_open: Final = os.open
 
 
-@dataclass(frozen=True)
-class Argument:
-    """A path among the arguments of a function."""
+class Side(Protocol):
+    """What leads files elsewhere."""
 
-    at: int
-    name: str
-    how: str
-    folder: str = "dir_fd"
-    """The argument that has the descriptor of the folder that it is relative to."""
+    @property
+    def files(self) -> Files:
+        """Where paths lead."""
 
-    def of(self, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[Touched]:
-        """The path as given; none where it is missing, which is the caller's error."""
-        if self.at < len(args) or self.name in named:
-            yield args[self.at] if self.at < len(args) else named[self.name], self.how, named.get(self.folder)
+    def busy(self) -> AbstractContextManager[None]:
+        """Around what we do to files ourselves."""
 
+    def led(self, path: Any, use: Use) -> Any:
+        """Where a path leads; the path itself where it is left as it is."""
 
-def _by(*arguments: Argument) -> Reads:
-    return lambda *args, **named: [one for argument in arguments for one in argument.of(args, named)]
+    def refuse(self, why: str) -> None:
+        """Ends the side."""
 
 
-def opened(file: Any = None, mode: Any = "r", *args: Any, **named: Any) -> Iterator[Touched]:
-    """Of `open`: the file, where the mode writes."""
-    if isinstance(mode, str) and not {"w", "a", "x", "+"}.isdisjoint(mode):
-        yield file, APPEND if "a" in mode else CONTENT, None
+Make: TypeAlias = Callable[[Callable[..., Any], Side], Callable[..., Any]]
 
 
-def _os_opened(path: Any = None, flags: Any = 0, *args: Any, **named: Any) -> Iterator[Touched]:
-    if isinstance(flags, int) and flags & _WRITE_FLAGS:
-        grows = flags & os.O_APPEND and not flags & os.O_TRUNC
-        yield path, APPEND if grows else CONTENT, named.get("dir_fd")
+class Files:
+    """Where the paths of a side lead."""
+
+    def __init__(self, overlay: Overlay, left_alone: tuple[str, ...], temporary: str) -> None:
+        """Args: overlay: has the changes. left_alone: nothing in them is led elsewhere. temporary: for such files."""
+        self.overlay, self.temporary, self._left_alone = overlay, temporary, left_alone
+        self._scratch = (_IN_MEMORY, os.path.join(tempfile.gettempdir(), ""))  # noqa: PTH118
+
+    def outlives(self, prefix: Any) -> bool:
+        """Whether temporary files that begin so are used for as long as the process lives."""
+        return isinstance(prefix, str) and prefix.startswith(_OUTLIVES)
+
+    def absolute(self, path: Any, folder: int | None = None) -> str | None:
+        """A path as the user knows it, links in it; None where it is left alone, or is none.
+
+        Args:
+            path: or a descriptor.
+            folder: descriptor of what it is relative to.
+        """
+        try:
+            text = path_of(path) if isinstance(path, int) else os.fsdecode(path)
+            if not text or "\0" in text:
+                return None
+            if not text.startswith(os.sep):
+                base = os.getcwd() if folder is None else path_of(folder)  # noqa: PTH109
+                text = os.path.join(self.overlay.users(base or ""), text)  # noqa: PTH118
+        except (TypeError, ValueError, OSError):
+            return None
+        text = self.overlay.users(text)
+        return None if self._is_left_alone(text) else text
+
+    def _is_left_alone(self, text: str) -> bool:
+        in_memory = text.startswith(_IN_MEMORY)
+        if (text.startswith(_ELSEWHERE) and not in_memory) or text.startswith(self._left_alone):
+            return True
+        parts = text.split(os.sep)  # noqa: PTH206
+        return "__pycache__" in parts or (
+            text.startswith(self._scratch) and any(part.startswith(_OUTLIVES) for part in parts)
+        )
+
+    def looked(self, path: Any, follows: bool = True, folder: int | None = None) -> str | None:
+        """Where what is only read lies; None = as it was given."""
+        if self.overlay.is_clean:
+            return None
+        text = self.absolute(path, folder)
+        place = text and self.overlay.place(self.overlay.key(text, follows))
+        return None if place == text else place
+
+    def changed(
+        self, path: Any, use: Use = CHANGE, follows: bool = True, folder: int | None = None, opens: bool = False
+    ) -> str | None:
+        """Where what is changed or made lies, a copy of what the user has; None = as it was given."""
+        text = self.absolute(path, folder)
+        if text is None:
+            return None
+        key = self.overlay.key(text, follows)
+        place = self.overlay.place(key)
+        if use != MAKE or not os.path.lexists(place):
+            place = self.overlay.changed(key, use != REPLACE, opens)
+        return None if place == text else place
+
+    def led(self, path: Any, use: Use) -> str | bytes | None:
+        """Where what is opened lies; None = as it was given."""
+        place = self.looked(path) if use == READ else self.changed(path, use, opens=True)
+        return os.fsencode(place) if place is not None and isinstance(path, bytes) else place
+
+    def open_before(self, place: Any) -> str | None:
+        """The user's file that is open at a descriptor; None where it is of this side, or no file."""
+        if not isinstance(place, int) or place <= 2 or not stat.S_ISREG(os.fstat(place).st_mode):
+            return None
+        path = path_of(place)
+        return None if path is None or self.overlay.users(path) != path or self._is_left_alone(path) else path
 
 
-def _os_written(fd: Any = None, *args: Any, **named: Any) -> Iterator[Touched]:
-    """Of `os.write`: a descriptor that appends; one that does not has a place of its own, which nobody puts back."""
-    if fcntl is not None and isinstance(fd, int) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND:
-        yield fd, APPEND, None
+def path_of(place: int) -> str | None:
+    """Path under which a descriptor's file stands now; None where the system does not tell."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        return os.fsdecode(fcntl.fcntl(place, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    path = str(Path(f"/proc/self/fd/{place}").readlink()) if Path("/proc/self/fd").is_dir() else ""
+    return path if path.startswith(os.sep) and not path.endswith(" (deleted)") else None
 
 
-def _connected(database: Any = "", *args: Any, **named: Any) -> Iterator[Touched]:
-    """Of `sqlite3.connect`: the database and the files that SQLite makes beside it; none where it only reads."""
-    uri = named.get("uri", args[6] if len(args) > 6 else False)
-    with contextlib.suppress(TypeError, ValueError):
-        path = os.fsdecode(database)
-        if uri and path.startswith("file:"):
-            path, _, asked = path.removeprefix("file:").partition("?")
-            if not {"mode=ro", "mode=memory", "immutable=1"}.isdisjoint(asked.split("&")):
+def working_folder() -> Path | None:
+    """The folder that relative paths begin in; None where it was deleted."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
+
+
+@contextmanager
+def _errors_of(*given: Any) -> Iterator[None]:
+    """An error names the paths as the cell wrote them."""
+    try:
+        yield
+    except OSError as error:
+        for name, path in zip(("filename", "filename2"), given, strict=False):
+            if getattr(error, name) is not None:
+                setattr(error, name, os.fspath(path) if isinstance(path, os.PathLike) else path)
+        raise
+
+
+# ---- opening ------------------------------------------------------------------------------------------------------
+
+
+def _opening(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    """`open`: what it gives has the name that the user knows."""
+
+    def call(file: Any, mode: Any = "r", *args: Any, **named: Any) -> Any:
+        place: Any = file if isinstance(file, int) else side.led(file, use_of(mode))
+        if place is file:
+            return original(file, mode, *args, **named)
+        with _errors_of(file):
+            if named.get("opener") is not None:
+                return original(place, mode, *args, **named)
+            named["opener"] = lambda name, flags: _os_open(place, flags, 0o666)
+            return original(file, mode, *args, **named)
+
+    return call
+
+
+def _os_opening(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    def call(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> Any:
+        follows = not flags & getattr(os, "O_NOFOLLOW", 0)
+        with side.busy():
+            place: str | None
+            if _UNNAMED and flags & _UNNAMED == _UNNAMED:
+                place = side.files.temporary
+            elif not flags & _WRITE_FLAGS:
+                place = side.files.looked(path, follows, dir_fd)
+            else:
+                whole = REPLACE if flags & os.O_TRUNC else CHANGE
+                use = MAKE if flags & os.O_EXCL and flags & os.O_CREAT else whole
+                place = side.files.changed(path, use, follows, dir_fd, opens=True)
+        if place is None:
+            return original(path, flags, mode, dir_fd=dir_fd)
+        with _errors_of(path):
+            return original(place, flags, mode)
+
+    return call
+
+
+# ---- looking ------------------------------------------------------------------------------------------------------
+
+
+def _looking(follows: bool = True) -> Make:
+    def make(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+        def call(path: Any, *args: Any, **named: Any) -> Any:
+            with side.busy():
+                through = follows and named.get("follow_symlinks", True)
+                number = isinstance(path, int)
+                place = None if number else side.files.looked(path, through, named.get("dir_fd"))
+            if place is None:
+                return original(path, *args, **named)
+            named.pop("dir_fd", None)
+            with _errors_of(path):
+                found = original(place, *args, **named)
+            return os.fsencode(found) if isinstance(path, bytes) and isinstance(found, str) else found
+
+        return call
+
+    return make
+
+
+def _getting_folder(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    def call() -> Any:
+        here = original()
+        there = side.files.overlay.users(os.fsdecode(here))
+        return os.fsencode(there) if isinstance(here, bytes) else there
+
+    return call
+
+
+def _names(side: Side, path: Any) -> list[str] | None:
+    """The names in a folder; None where they are those that stand at the path as it was given."""
+    overlay = side.files.overlay
+    text = None if overlay.is_clean else side.files.absolute("." if path is None else path)
+    if text is None:
+        return None
+    key = overlay.key(text)
+    place = overlay.place(key)
+    return None if place == text and not overlay.is_touched(key) else overlay.names(key)
+
+
+def _listing(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    def call(path: Any = None) -> Any:
+        with side.busy(), _errors_of(path):
+            names = _names(side, path)
+        if names is None:
+            return original(path)
+        return list(map(os.fsencode, names)) if isinstance(path, bytes) else names
+
+    return call
+
+
+def _scanning(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    def call(path: Any = None) -> Any:
+        with side.busy(), _errors_of(path):
+            names = _names(side, path)
+            if names is None:
+                return original(path)
+            folder = side.files.absolute(path) if isinstance(path, int) else path
+        return _Entries(os.fspath("." if folder is None else folder), names)
+
+    return call
+
+
+class _Entries:
+    """What `os.scandir` gives, of some names in a folder."""
+
+    def __init__(self, folder: str | bytes, names: list[str]) -> None:
+        self._those = (_Entry(folder, os.fsencode(one) if isinstance(folder, bytes) else one) for one in names)
+
+    def __iter__(self) -> _Entries:
+        return self
+
+    def __next__(self) -> _Entry:
+        return next(self._those)
+
+    def __enter__(self) -> _Entries:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives no more."""
+        self._those.close()
+
+
+class _Entry:
+    """An `os.DirEntry` that asks anew."""
+
+    def __init__(self, folder: Any, name: Any) -> None:
+        self.name, self.path = name, os.path.join(folder, name)  # noqa: PTH118
+
+    def __fspath__(self) -> Any:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"<DirEntry {self.name!r}>"
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Of what it leads to, or of a link itself."""
+        return os.stat(self.path, follow_symlinks=follow_symlinks)  # noqa: PTH116
+
+    def inode(self) -> int:
+        """Its number."""
+        return self.stat(follow_symlinks=False).st_ino
+
+    def _is(self, kind: Callable[[int], bool], follow_symlinks: bool) -> bool:
+        try:
+            return kind(self.stat(follow_symlinks=follow_symlinks).st_mode)
+        except FileNotFoundError:
+            return False
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a folder."""
+        return self._is(stat.S_ISDIR, follow_symlinks)
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a file."""
+        return self._is(stat.S_ISREG, follow_symlinks)
+
+    def is_symlink(self) -> bool:
+        """Whether it is a symbolic link."""
+        return self._is(stat.S_ISLNK, False)
+
+    def is_junction(self) -> bool:
+        """Windows has them."""
+        return False
+
+
+# ---- changing -----------------------------------------------------------------------------------------------------
+
+
+def _marking(follows: bool = True, use: Use = CHANGE) -> Make:
+    """Modes, times, lengths; with MAKE, what is made where nothing is."""
+
+    def make(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+        def call(path: Any, *args: Any, **named: Any) -> Any:
+            through = follows and named.get("follow_symlinks", True)
+            with side.busy():
+                place = side.files.changed(path, use, through, named.get("dir_fd"))
+            if place is None:
+                return original(path, *args, **named)
+            named.pop("dir_fd", None)
+            with _errors_of(path):
+                return original(place, *args, **named)
+
+        return call
+
+    return make
+
+
+def _removing(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    def call(path: Any, *, dir_fd: int | None = None) -> None:
+        with side.busy(), _errors_of(path):
+            text = side.files.absolute(path, dir_fd)
+            if text is not None:
+                side.files.overlay.removed(side.files.overlay.key(text, follows=False), original)
                 return
-            path = re.sub("^//[^/]*", "", path.partition("#")[0])
-            path = re.sub("%([0-9a-fA-F]{2})", lambda two: chr(int(two[1], 16)), path)
-        if path and path != ":memory:":
-            yield from ((path + behind, CONTENT, None) for behind in ("", "-journal", "-wal", "-shm"))
+        original(path) if dir_fd is None else original(path, dir_fd=dir_fd)
+
+    return call
 
 
-def _hdf5_opened(path: Any = None, flags: Any = 0, *args: Any, **named: Any) -> Iterator[Touched]:
-    """Of `h5py.h5f.open`: the file, where the flags are not those for reading."""
-    if flags not in (0, None):
-        yield path, CONTENT, None
+def _renaming(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    def call(src: Any, dst: Any, **folders: int | None) -> None:
+        files = side.files
+        with side.busy(), _errors_of(src, dst):
+            old = files.absolute(src, folders.get("src_dir_fd"))
+            new = files.absolute(dst, folders.get("dst_dir_fd"))
+            if old is not None or new is not None:
+                source, target = (one and files.overlay.key(one, follows=False) for one in (old, new))
+                files.overlay.renamed(source, target, os.fspath(src), os.fspath(dst), original)
+                return
+        original(src, dst, **folders)
+
+    return call
 
 
-def _mapped(path: Any = None, shared: Any = None, *args: Any, **named: Any) -> Iterator[Touched]:
-    if named.get("shared", shared):
-        yield named.get("filename", path), CONTENT, None
+def _linking(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    def call(src: Any, dst: Any, **named: Any) -> None:
+        with side.busy(), _errors_of(src, dst):
+            old = side.files.changed(src, CHANGE, named.get("follow_symlinks", True), named.pop("src_dir_fd", None))
+            new = side.files.changed(dst, MAKE, False, named.pop("dst_dir_fd", None))
+            original(src if old is None else old, dst if new is None else new, **named)
+
+    return call
 
 
-def _dbm_opened(path: Any = None, flag: Any = "r", *args: Any, **named: Any) -> Iterator[Touched]:
-    if isinstance(flag, str) and not flag.startswith("r"):
-        with contextlib.suppress(TypeError):
-            yield from ((os.fsdecode(path) + behind, CONTENT, None) for behind in ("", ".db", ".dir", ".pag"))
+def _linking_softly(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    def call(src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None) -> None:
+        with side.busy(), _errors_of(src, dst):
+            place = side.files.changed(dst, MAKE, False, dir_fd)
+            side.files.overlay.renewed()
+            if place is not None:
+                original(src, place, target_is_directory)
+                return
+        original(src, dst, target_is_directory, dir_fd=dir_fd)
+
+    return call
 
 
-_TWO: Final = (Argument(0, "src", NAME, "src_dir_fd"), Argument(1, "dst", NAME, "dst_dir_fd"))
-_MARKED: Final = _by(Argument(0, "path", MARKS))
-_MADE: Final = _by(Argument(0, "path", NEW))
-_GONE: Final = _by(Argument(0, "path", NAME))
-OS: Final[dict[str, Reads]] = {
-    "open": _os_opened,
-    **dict.fromkeys(("remove", "unlink", "rmdir"), _GONE),
-    **dict.fromkeys(("rename", "replace"), _by(*_TWO)),
-    **dict.fromkeys(("mkdir", "mkfifo", "mknod"), _MADE),
-    "link": _by(Argument(0, "src", MARKS, "src_dir_fd"), Argument(1, "dst", NEW, "dst_dir_fd")),
-    "symlink": _by(Argument(1, "dst", NEW)),
-    **dict.fromkeys(("write", "writev"), _os_written),
-    "truncate": _by(Argument(0, "path", CONTENT)),
-    "ftruncate": _by(Argument(0, "fd", CONTENT)),
-    **dict.fromkeys(("chmod", "lchmod", "chown", "lchown", "utime"), _MARKED),
-    **dict.fromkeys(("setxattr", "removexattr"), _MARKED),
+def _writing(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
+    """Functions that write to a descriptor: it may be open since before the side."""
+
+    def call(fd: Any, *args: Any, **named: Any) -> Any:
+        with side.busy():
+            path = side.files.open_before(fd)
+        if path is not None:
+            side.refuse(
+                f"The cell writes to {formatting.clean(path, 120)}, which was open before it: close it, or open it in "
+                "this cell."
+            )
+        return original(fd, *args, **named)
+
+    return call
+
+
+_FUNCTIONS: Final[dict[Make, str]] = {
+    _os_opening: "open",
+    _looking(): "stat access chdir statvfs pathconf getxattr listxattr",
+    _looking(follows=False): "lstat readlink",
+    _getting_folder: "getcwd getcwdb",
+    _listing: "listdir",
+    _scanning: "scandir",
+    _marking(): "chmod chown utime truncate setxattr removexattr",
+    _marking(follows=False): "lchmod lchown",
+    _marking(follows=False, use=MAKE): "mkdir mkfifo mknod",
+    _removing: "remove unlink rmdir",
+    _renaming: "rename replace",
+    _linking: "link",
+    _linking_softly: "symlink",
+    _writing: "write writev pwrite pwritev ftruncate fchmod fchown posix_fallocate",
 }
-"""Functions of `os`; pathlib, shutil and tempfile stand on them."""
-_FIRST: Final = _by(Argument(0, "", CONTENT))
-_SECOND: Final = _by(Argument(1, "filename", CONTENT))
-LIBRARIES: Final[tuple[tuple[str, str, Reads], ...]] = (
-    ("torch._C", "PyTorchFileWriter", _FIRST),
-    ("torch.jit", "save", _by(Argument(1, "f", CONTENT))),
-    ("torch.jit._script", "RecursiveScriptModule.save", _by(Argument(1, "f", CONTENT))),
-    ("torch", "from_file", _mapped),
-    ("torch", "UntypedStorage.from_file", _mapped),
-    ("torch.autograd.profiler", "profile.export_chrome_trace", _by(Argument(1, "path", CONTENT))),
-    ("safetensors", "serialize_file", _SECOND),
-    ("sqlite3", "connect", _connected),
-    ("sqlite3", "Connection", _connected),
-    ("_gdbm", "open", _dbm_opened),
-    ("_dbm", "open", _dbm_opened),
-    ("cv2", "imwrite", _by(Argument(0, "filename", CONTENT))),
-    ("h5py.h5f", "create", _by(Argument(0, "name", CONTENT))),
-    ("h5py.h5f", "open", _hdf5_opened),
-    ("pyarrow.parquet.core", "ParquetWriter.__init__", _by(Argument(1, "where", CONTENT))),
-    ("pyarrow.feather", "write_feather", _by(Argument(1, "dest", CONTENT))),
-    ("pyarrow.csv", "write_csv", _by(Argument(1, "output_file", CONTENT))),
-)
-"""Functions that open a file past Python: module, name (of a class, with a method), and what they touch."""
-OPENS: Final = (("builtins", "open"), ("io", "open"), ("io", "FileIO"), ("IPython.core.interactiveshell", "io_open"))
-"""The last is what the `open` of a notebook's cells calls: IPython gives them one of its own."""
-CLASSES: Final = frozenset({("io", "FileIO"), ("sqlite3", "Connection")})
-"""Those of all these that are classes by which instances are told."""
 
 
-def library_functions() -> Iterator[tuple[Any, str, Reads]]:
-    """Those of `LIBRARIES` that are loaded: owner, name, what they touch."""
-    for module, dotted, reads in LIBRARIES:
-        owner: Any = sys.modules.get(module)
-        *classes, name = dotted.split(".")
-        for one in classes:
-            owner = getattr(owner, one, None)
-        if owner is not None and hasattr(owner, name):
-            yield owner, name, reads
+def of_python() -> Iterator[tuple[Any, str, Make]]:
+    """Those that there are: owner, name, what makes a side's one of it."""
+    yield builtins, "open", _opening
+    yield io, "open", _opening
+    yield io, "FileIO", _opening
+    for make, names in _FUNCTIONS.items():
+        yield from ((os, name, make) for name in names.split() if hasattr(os, name))

@@ -13,16 +13,13 @@ import types
 from collections.abc import Iterable
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
 from gpu_doctor import formatting
 from gpu_doctor.machine import memory
-from gpu_doctor.trials.side_effects.held_open import log_streams
-from gpu_doctor.trials.side_effects.kept_files import CannotKeep, KeptFiles
 from gpu_doctor.trials.side_effects.leftover_workers import shut_down
-from gpu_doctor.trials.side_effects.open_things import LogFile, MappedArray, OpenThing, log_files, why_not
+from gpu_doctor.trials.side_effects.open_files import undo_of
 from gpu_doctor.trials.snapshot.parts import is_users
 from gpu_doctor.trials.snapshot.process import process_undos
 from gpu_doctor.trials.snapshot.tensors import ArrayStore, SnapshotTooLarge, TensorStore
@@ -56,8 +53,7 @@ class Snapshot:
         self._stores: list[TensorStore | ArrayStore] = []
         self._loaders: list[tuple[Any, Any]] = []
         self._kept_alive: list[Any] = []
-        self._files: KeptFiles | None = None
-        self._grad = torch.is_grad_enabled()
+        self._process: list[tuple[str, Undo]] = []
         self.bytes = 0
         """What the snapshot holds of tensors, arrays, and what is open in memory."""
         self.unrestorable: tuple[str, ...] = ()
@@ -72,7 +68,6 @@ class Snapshot:
         namespace: dict[str, Any],
         extra: Iterable[object] = (),
         to_host: bool = False,
-        files: KeptFiles | None = None,
     ) -> Snapshot:
         """Keeps the state of `namespace`, of everything reachable from it, and of `extra`.
 
@@ -81,7 +76,6 @@ class Snapshot:
             extra: further roots, such as optimizers that were seen but that no name leads to; of a function of the
                 user's, the globals of its module count as a namespace too.
             to_host: nothing is kept on a device, whose memory is to be measured.
-            files: keeps the files that the cell touches, which are put back with the rest.
 
         Raises:
             SnapshotTooLarge: if it does not fit, mostly before anything was copied; the message has the figures.
@@ -95,18 +89,16 @@ class Snapshot:
         _copy(tensors, arrays, limit)
         self._stores = [tensors, arrays]
         self.bytes = tensors.bytes + arrays.bytes
-        self.unrestorable = (*walk.lost, *tensors.lost)
-        self.large = (*tensors.large, *arrays.large)
+        self.unrestorable = (*walk.unrestorable, *tensors.unrestorable)
+        self.large = (*tensors.uncopied.values(), *arrays.uncopied.values())
         for kind, make in UNDOS.items():
             self._undos += [(_called(one, kind), make(one)) for one in walk.kept[kind]]
         loaders = (one for one in walk.kept["instance"] if issubclass(type(one), DataLoader))
         self._loaders = [(one, vars(one).get("_iterator")) for one in loaders]
         self._undos.extend(("the namespace", namespace_undo(space)) for space in spaces.values())
-        self._undos.extend(process_undos())
+        self._process = process_undos()
         self._kept_alive = list(walk.seen.values())
-        self._files = files
-        if files is not None:
-            self._keep_open(files, walk, limit)
+        self._keep_open(walk, limit)
         return self
 
     def restore(self) -> tuple[str, ...]:
@@ -127,31 +119,25 @@ class Snapshot:
                 _try(notes, label, undo)
             for store in self._stores:
                 _try(notes, "tensors and arrays", lambda store=store: notes.extend(store.restore()))  # type: ignore[misc]
-        torch.set_grad_enabled(self._grad)
-        if self._files is not None:
-            files = self._files
-            _try(notes, "files", lambda: notes.extend(files.put_back()))
+        for label, undo in self._process:  # last, as whether gradients are recorded is a switch
+            _try(notes, label, undo)
         return tuple(dict.fromkeys(notes))
 
-    def _keep_open(self, files: KeptFiles, walk: Walk, limit: int) -> None:
-        """What was open before: its files, and what of it is in memory."""
-        logs = [LogFile(handler) for handler, stream in log_files() if stream is None or not why_not(stream)]
-        streams = {id(stream) for _, stream in log_files()}
-        given = {id(stream): (stream, str(stream.name)) for stream in log_streams()}
-        opened = {**given, **walk.opened}
-        things = [OpenThing(value, name) for value, name in opened.values() if id(value) not in streams]
-        mapped = [one for one in walk.kept["array"] if isinstance(one, np.memmap) and one.mode in ("r+", "w+")]
-        self.bytes += sum(one.bytes for one in things)
-        largest = max(things, key=lambda one: one.bytes, default=None)
-        if largest is not None and self.bytes > limit:
+    def changed_data(self) -> list[str]:
+        """Data that is not copied and was changed since, such as `train (a tensor of 120 MiB)`."""
+        return [one for store in self._stores for one in store.changed()]
+
+    def _keep_open(self, walk: Walk, limit: int) -> None:
+        """What was open before and is only read, and what is in memory."""
+        kept = [(name, *undo_of(value)) for value, name in walk.opened.values()]
+        self._undos += [(name, undo) for name, _, undo in kept]
+        self.bytes += sum(size for _, size, _ in kept)
+        name, largest, _ = max(kept, key=lambda one: one[1], default=("", 0, None))
+        if largest and self.bytes > limit:
             raise SnapshotTooLarge(
-                f"A trial needs a copy of {largest.name} ({formatting.size(largest.bytes)}), and only "
+                f"A trial needs a copy of {name} ({formatting.size(largest)}), and only "
                 f"{formatting.size(limit)} may be used for all that is kept: close it before the trial."
             )
-        try:
-            files.keep_open([*logs, *things, *(MappedArray(one) for one in mapped if one.filename)])
-        except CannotKeep as too_large:
-            raise SnapshotTooLarge(str(too_large)) from too_large
 
 
 def _copy(tensors: TensorStore, arrays: ArrayStore, limit: int) -> None:
@@ -186,7 +172,7 @@ def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:
 
 def _called(one: Any, kind: str) -> str:
     """What a person calls it, where it cannot be put back."""
-    if kind in ("class", "cached", "dispatched"):
+    if kind == "class":
         return str(one.__name__)
     return {"cell": "a closure", "module": "a module"}.get(kind, f"a {type(one).__name__}")
 

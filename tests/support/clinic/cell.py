@@ -54,20 +54,22 @@ class Cell(Known):
     """Work that belongs to the loop follows its last step (an evaluation each epoch): timed to the end of the cell."""
     few: bool = False
     """Its steps are few and long: of an optimizer that calls its closure many times in each."""
-    in_before: bool = False
-    """The cure by settings is written into the cells above (where the loader is made)."""
     room: Room | None = None
     """What the machine is short of, for it to be sick."""
     dies: bool = False
     """The bare sick cell raises and the cured one does not: nothing is timed, that is the truth."""
 
     def notebook(self, source: str = "", settings: Mapping[str, SettingValue] | None = None) -> tuple[str, str]:
-        """The cells above and the cell itself, with settings written into them as a person would paste them."""
+        """The cells above and the cell itself, with settings written into them as a person would paste them.
+
+        Each goes into the cell where that has a place for it, else into the cells above, which made the object.
+        """
         before, cell = textwrap.dedent(self.before), textwrap.dedent(source or self.sick)
-        if settings:
-            if self.in_before:
-                return pasted(before, settings), cell
-            return before, pasted(cell, settings)
+        for name, value in (settings or {}).items():
+            try:
+                cell = pasted(cell, {name: value})
+            except ValueError:
+                before = pasted(before, {name: value})
         return before, cell
 
 

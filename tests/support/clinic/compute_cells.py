@@ -116,7 +116,6 @@ UNFUSED = Cell(
     klass="compute",
     top=("unfused-optimizer",),
     cure={"fused_optimizer": True},
-    in_before=True,
     before="""
         import torch
         from torch import nn
@@ -148,7 +147,6 @@ LARGE_EMBEDDING = Cell(
     klass="compute",
     top=("unfused-optimizer", "dense-embedding-gradients"),
     cure={"fused_optimizer": True},
-    in_before=True,
     before="""
         import torch
         from torch import nn

@@ -205,7 +205,6 @@ ADAMW_LAYERS = Cell(
             opt.step()
     """,
     cure={"fused_optimizer": True},
-    in_before=True,
 )
 
 WELL_LOGGED = Cell(

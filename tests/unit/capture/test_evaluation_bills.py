@@ -185,3 +185,13 @@ def test_a_second_optimizer_may_step_twice_on_a_batch_after_an_evaluation_within
         bench.optimizer(key=key)
     bench.pull(pull)
     assert len(bench.ends) == seen + 1
+
+
+def test_a_loop_that_begins_anew_keeps_the_step_that_was_whole() -> None:
+    bench, source = Bench(), iterator()
+    for _ in range(6):
+        bench.pull(source)
+        bench.train()
+        if len(bench.ends) == 2:
+            bench.note(RESTART)
+    assert bench.close().count.sum() == 6

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gpu_doctor.capture.cost import event_cost_ns
+from gpu_doctor.capture.events import CPU
 from gpu_doctor.capture.kept_losses import DENSE_LOSSES
 from gpu_doctor.capture.readings import MOST_READINGS, Readings
 from gpu_doctor.capture.recorder import Recorder, RunEnded
@@ -222,3 +223,50 @@ def test_a_name_that_the_setup_or_the_recording_lacks_is_refused_at_once() -> No
     for fields, name in ((recorder.facts, "loaders"), (recorder.parts, "steps")):
         with pytest.raises(KeyError):
             fields[name] = ()
+
+
+def test_an_interrupted_fold_costs_the_open_step_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, clock = opened()
+    told, read = Noted(recorder), recorder.step_clock.read_cpu
+    recorder.log.due = recorder.log.due_ns = 1 << 62
+
+    def interrupted(cpu_ns: int) -> None:
+        monkeypatch.setattr(recorder.step_clock, "read_cpu", read)
+        raise KeyboardInterrupt
+
+    for i in range(9):
+        told.ask()
+        clock.ns += 1_000_000
+        told.batch()
+        if i == 4:
+            recorder.log.note((CPU, clock(), 1))
+        told.learns(loss=float(i))
+    monkeypatch.setattr(recorder.step_clock, "read_cpu", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        recorder.fold()
+    steps = recorder.close().steps
+    assert steps.count.sum() == recorder.step_count >= 8
+
+
+def test_a_thread_for_each_epoch() -> None:
+    """The next thread goes on with the loop of one that has ended, and that one's last step is whole."""
+    recorder, clock = opened()
+    told, over = Noted(recorder), threading.Event()
+
+    def epoch() -> bool:
+        adopted = recorder.adopt(trains=True)
+        for _ in range(3):
+            told.pull()
+            clock.ns += 1_000_000
+            told.learns(loss=1.0)
+        told.exhaust()
+        recorder.log.trains = True
+        return adopted
+
+    try:
+        for _ in range(3):
+            assert in_thread(epoch)
+            threading.Thread(target=over.wait).start()  # takes the id that has become free
+    finally:
+        over.set()
+    assert recorder.close().steps.count.sum() == 9

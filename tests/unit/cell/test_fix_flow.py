@@ -28,7 +28,7 @@ def test_the_model_that_is_trained_and_not_its_teacher(guess: str) -> None:
     exec(IMAGES + cell, namespace)
     case = gpu_doctor.case(cell, namespace)
     after = case.fix({"compile": True}, [IMAGES]).copied
-    assert "\nmodel.compile()" in after and "teacher.compile" not in after
+    assert "\nmodel.forward = torch.compile(" in after and "teacher.forward" not in after
 
 
 TWO = """generator = nn.Sequential(nn.Linear(10, 192), nn.Unflatten(1, (3, 8, 8)))
@@ -49,7 +49,7 @@ def test_two_trained_models_are_compiled_both_and_laid_out_by_hand() -> None:
     namespace: dict[str, Any] = {}
     exec(IMAGES + TWO, namespace)
     after = gpu_doctor.case(TWO, namespace).fix({"compile": True}, [IMAGES]).copied
-    assert "model.compile()  # the first steps are slow\ngenerator.compile()" in after
+    assert "compile(model.forward)  # the first steps are slow\ngenerator.forward = torch.compile(" in after
 
 
 @pytest.mark.parametrize("held", ["[{0}]", "({0},)", "dict(a={0})", "type('Engine', (), {{}})()\nheld.optimizer = {0}"])
@@ -63,7 +63,7 @@ def test_an_optimizer_in_an_object_or_container_tells_what_is_trained(held: str)
     namespace: dict[str, Any] = {}
     exec(earlier + loop, namespace)
     after = gpu_doctor.case(loop, namespace).fix({"compile": True}, [earlier]).copied
-    assert "student.compile()" in after and "model.compile()" not in after
+    assert "torch.compile(student.forward)" in after and "model.forward" not in after
 
 
 def test_only_what_comes_from_the_loader_is_laid_out() -> None:

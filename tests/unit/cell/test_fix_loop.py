@@ -14,19 +14,6 @@ from gpu_doctor.trials.knobs.knob import Refused
 from tests.support.patched_cells import IMAGES, LOOP, PRELUDE, TRAIN, fixed, fixed_loop, ran
 
 
-def test_bf16_is_an_autocast_around_the_forward_whose_output_is_float32_again() -> None:
-    fix, cell, setup = fixed_loop(TRAIN % "# a cell", {"amp": "bf16"})
-    assert fix.complete and setup.autocast == "bfloat16", str(fix)
-    assert (
-        '        with torch.autocast("cpu", dtype=torch.bfloat16):\n'
-        "            output = model(\n                images  # all of them\n            )\n"
-        "        output = output.float()\n        note = '''a text\nover lines'''\n"
-        "        loss = criterion(output, targets)\n\n"
-        "        loss.backward()"
-    ) in cell
-    assert "'''a text\nover lines'''" in cell
-
-
 def test_fp16_scales_the_loss_and_unscales_before_clipping() -> None:
     fix, cell, setup = fixed_loop(TRAIN % "# a cell", {"amp": "fp16"})
     assert fix.complete and setup.autocast == "float16", str(fix)
@@ -65,7 +52,7 @@ def test_forwards_of_many_forms_are_computed_in_the_autocast(forward: str, amp: 
         ),
         (
             "for x, y in loader:\n    criterion(model(x), y).backward()\n    criterion(model(x), y).backward()\n",
-            "more than once",
+            "one optimizer.step()",
         ),
         (
             "def go(x, y):\n    criterion(model(x), y).backward()\nfor x, y in loader:\n    go(x, y)\n",
@@ -84,7 +71,7 @@ def test_a_compiled_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda model, **how: written(model, **{**how, "backend": "eager"}))
     fix, cell, setup = fixed_loop(TRAIN % "# a cell", {"compile": True})
     assert fix.complete and setup.model is not None and setup.model.compiled
-    assert "\nmodel.compile()  # the first steps are slow\nfor epoch" in cell
+    assert "\nmodel.forward = torch.compile(model.forward)  # the first steps are slow\nfor epoch" in cell
 
 
 IN_A_FUNCTION = """def train_epoch(net, batches, lossf, opt):
@@ -109,9 +96,8 @@ def test_a_loop_in_a_function_gets_its_model_where_it_is_called(monkeypatch: pyt
     assert fix.complete, str(fix)
     assert setup.autocast == "float16" and setup.model is not None and setup.model.channels_last == 1
     assert setup.model.compiled and setup.training_loader is not None and setup.training_loader.num_workers == 1
-    assert (
-        "\nmodel.compile()  # the first steps are slow\nmodel.to(memory_format=torch.channels_last)\nfor epoch" in cell
-    )
+    model = "model.forward = torch.compile(model.forward)  # the first steps are slow\nmodel.to(memory_format="
+    assert f"\n{model}torch.channels_last)\nfor epoch" in cell
     assert "\t\t\tout = net(x)\n" in cell
 
 

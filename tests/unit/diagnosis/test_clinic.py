@@ -63,6 +63,9 @@ def test_settings_are_pasted_where_a_person_would_write_them() -> None:
     assert pasted("torch.set_num_threads(16)", {"threads": 2}) == "torch.set_num_threads(2)"
     with pytest.raises(ValueError, match="no place for num_workers"):
         pasted("train()", {"num_workers": 2})
+    apart = Cell("a", "compute", before="opt = torch.optim.SGD(p)", sick="train()")
+    before, cell = apart.notebook(settings={"fused_optimizer": True, "threads": 2})
+    assert before.endswith("(p, fused=True)") and "set_num_threads(2)" in cell
 
 
 def test_a_visit_is_judged_by_its_first_finding_and_a_healthy_one_by_its_dearest() -> None:

@@ -22,9 +22,9 @@ def test_the_table_is_what_the_knobs_say() -> None:
     trains = PREDICTS.but(setup={"model": ModelFacts(convolutions=3), "layers": {"Conv2d": 3}}).recording().setup
     predicts = dataclasses.replace(trains, optimizers=())
     for name in BY_OPTIMIZER:
-        assert "No torch optimizer" in knobs.known(name).refusal(ON.get(name, True), predicts)
+        assert "No torch optimizer" in knobs.known(name).reason(ON.get(name, True), predicts)
     asking = [
-        name for name in knobs.KNOBS if "No torch optimizer" in knobs.known(name).refusal(ON.get(name, True), predicts)
+        name for name in knobs.KNOBS if "No torch optimizer" in knobs.known(name).reason(ON.get(name, True), predicts)
     ]
     assert set(asking) == set(BY_OPTIMIZER)
 

@@ -48,6 +48,10 @@ def nothing(_: Any) -> None:
 METRIC = {"name": "gpu_util_pct", "unit": "%", "label": "GPU", "group": "utilization", "device": 0}
 
 
+LINE = {"file": "a.py", "line": 1, "function": "f", "text": "x", "phase": "other"}
+CARD = {"index": 0, "name": "a card", "uuid": "", "memory_bytes": None}
+
+
 EDITED: dict[str, tuple[Any, Any]] = {
     "endless schema": (lambda h: h.update(schema=float("inf")), nothing),
     "brackets": ("[" * 200_000, nothing),
@@ -62,6 +66,12 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "column of columns": (nothing, lambda a: a.update({"steps.forward_s": a["steps.forward_s"][:, None]})),
     "one number": (nothing, lambda a: a.update({"steps.wall_s": np.float64(1)})),
     "negative counts": (nothing, lambda a: a.update({"steps.count": -a["steps.count"]})),
+    "no count": (nothing, lambda a: a.update({"steps.count": a["steps.count"] * np.nan})),
+    "endless seconds": (nothing, lambda a: a.update({"steps.wall_s": a["steps.wall_s"] * np.inf})),
+    "endless duration": (lambda h: h.update(duration_s=float("inf")), nothing),
+    "endless share": (lambda h: h.update(lines=[{**LINE, "share": float("inf")}]), nothing),
+    "no share": (lambda h: h.update(lines=[{**LINE, "share": float("nan")}]), nothing),
+    "capability of three": (lambda h: h["setup"].update(device={**CARD, "capability": [8, 0, 0]}), nothing),
     "losses": (nothing, lambda a: a.update({"losses.step": np.arange(3.0)})),
     "series": (
         lambda h: h.update(series=[METRIC]),

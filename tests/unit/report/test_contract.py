@@ -11,7 +11,7 @@ import pytest
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.report.contract import PanelState, as_json
-from gpu_doctor.report.panel import Output, PanelInput, Progress, Said, fix_shown, state
+from gpu_doctor.report.panel import PanelInput, Progress, Said, fix_shown, state
 from gpu_doctor.trials import knobs
 from tests.support import typescript
 from tests.support.clinic.cell import Recorded
@@ -52,8 +52,11 @@ def test_a_state_with_all_that_trials_find_is_sent_as_declared(gpu: bool) -> Non
             sweep=swept(),
             largest=searched(),
             fixes={"num_workers=4, amp=bf16": fix_shown(fix(), BOTH)},
-            before=(Said("It is put back.", ""), Said("`it` is not.", "bad")),
-            output=Output("epoch 0", ("data:image/png;base64,",)),
+            before=(
+                Said("It is put back.", ""),
+                Said("`it` is not.", "bad"),
+                Said("No.", "bad", "network", "Allow"),
+            ),
         )
     )
     assert found["plan"]["fix"]["cells"] and found["table"]["details"][-1] and found["largest"]["sizes"]

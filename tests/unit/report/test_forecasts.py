@@ -15,7 +15,7 @@ from gpu_doctor.notebook.details import MOST_FIXES, Details
 from gpu_doctor.recording import Settings
 from gpu_doctor.report.contract import ForecastShown
 from gpu_doctor.report.labels import LABELS
-from gpu_doctor.report.panel import PanelInput, state
+from gpu_doctor.report.panel import Memory, PanelInput, state
 from gpu_doctor.report.panel import forecasts as told
 from gpu_doctor.report.panel.controls import checked_request, controls
 from gpu_doctor.report.words import NO_FORECAST, forecast_words
@@ -88,7 +88,7 @@ def test_what_was_tried_is_told_as_measured() -> None:
     )
     given = shown(starved(), effects=effects)
     assert said(given, {"num_workers": 2}) == "measured 2.10x (2.0-2.2) in trial 1"
-    assert said(given, {"num_workers": 1}).endswith(" in trial 4: inconclusive"), "not told as a gain"
+    assert said(given, {"num_workers": 1}).endswith(" in trial 4: inconclusive, at most 1.70x"), "not told as a gain"
     assert said(given, {"num_workers": 4}).startswith("predicted"), "it was tried over other settings"
     assert said(given, {"amp": "bf16"}) == NO_FORECAST
 
@@ -116,13 +116,18 @@ def test_they_are_worked_out_when_something_changes_and_no_more(monkeypatch: pyt
         return ForecastShown(settings, NO_FORECAST, False, "")
 
     monkeypatch.setattr(told, "_foretold", counted)
-    given = shown(starved())
-    state(given, knobs.KNOBS)
+    here, there = shown(starved()), shown(starved())
+    memory, other = Memory(), Memory()
+    state(here, knobs.KNOBS, memory)
     once = len(worked)
-    state(given, knobs.KNOBS)
-    assert len(worked) == once > 10
-    state(replace(given, asked=({"num_workers": 2, "amp": "bf16"},)), knobs.KNOBS)
-    assert len(worked) == 2 * once + 1
+    state(there, knobs.KNOBS, other)
+    for given, known in ((here, memory), (there, other), (here, memory)):
+        state(given, knobs.KNOBS, known)
+    assert len(worked) == 2 * once > 20, "two panels do not take each other's place"
+    state(replace(here, asked=({"num_workers": 2, "amp": "bf16"},)), knobs.KNOBS, memory)
+    assert len(worked) == 3 * once + 1
+    state(replace(there, recordings=(*there.recordings, starved())), knobs.KNOBS, other)
+    assert len(worked) == 4 * once + 1, "another run may change what is foretold"
 
 
 def test_what_was_tried_together_is_told_as_measured() -> None:

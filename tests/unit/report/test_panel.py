@@ -13,7 +13,7 @@ from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.rules.rule import Finding
 from gpu_doctor.recording import Setup
 from gpu_doctor.recording.setup import InputFacts
-from gpu_doctor.report.panel import PanelInput, Progress, state
+from gpu_doctor.report.panel import Memory, PanelInput, Progress, state
 from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, checked_request, controls
 from gpu_doctor.report.svg import PHASE_COLOURS
 from gpu_doctor.trials import knobs
@@ -208,13 +208,13 @@ def test_the_knobs_are_asked_once_a_setup(monkeypatch: pytest.MonkeyPatch) -> No
     once = 0
     knob = next(iter(knobs.KNOBS.values()))
     monkeypatch.setattr(type(knob), "found", lambda self, setup: asked.append(setup))
-    table = {knob.name: knob}
+    table, recent = {knob.name: knob}, Memory().controls
     for looked_at in (1, 2, 3):  # a fact that moves on while the loop runs
         setup = replace(starved().setup, inputs=InputFacts(looked_at=looked_at))
-        controls(table, setup, known=True)
+        controls(table, setup, known=True, recent=recent)
         once = once or len(asked)
     assert len(asked) == once > 0
-    controls(table, replace(setup, device="cuda:0"), known=True)
+    controls(table, replace(setup, device="cuda:0"), known=True, recent=recent)
     assert len(asked) == 2 * once
 
 
@@ -247,10 +247,12 @@ def test_a_request_is_taken_in_its_form() -> None:
         "steps": 20,
         "seconds": 90,
         "changes_training": False,
+        "allow": (),
     }
+    assert checked_request({"ask": "treat", "allow": ["network"]}, knobs.KNOBS)["allow"] == ("network",)
     stop = checked_request({"ask": "stop"}, knobs.KNOBS)
     assert (stop["steps"], stop["seconds"]) == (None, None)  # the case has its own
-    assert checked_request({"ask": "real", "settings": {"pin_memory": True}}, knobs.KNOBS)["settings"] == {
+    assert checked_request({"ask": "trial", "settings": {"pin_memory": True}}, knobs.KNOBS)["settings"] == {
         "pin_memory": True
     }
 
@@ -263,6 +265,8 @@ def test_a_request_is_taken_in_its_form() -> None:
         {},
         {"ask": "eval"},
         {"ask": "trial", "settings": [1]},
+        {"ask": "trial", "allow": "network"},
+        {"ask": "trial", "allow": ["everything"]},
         {"ask": "trial", "settings": {"__class__": 1}},
         {"ask": "trial", "settings": {"num_workers": {"a": 1}}},
         {"ask": "trial", "settings": {"num_workers": "many"}},

@@ -9,7 +9,6 @@ import pytest
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.notebook.output import as_a_terminal_shows
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_text
 from gpu_doctor.report.fix import MOST_LINES, fix_shown
@@ -45,11 +44,6 @@ def test_a_diff_has_no_empty_line_behind_the_last_line_break() -> None:
     kinds = [kind for kind, _ in fix("a\n", "b\n").lines()]
     assert kinds == ["head", "head", "place", "removed", "added"]
     assert fix("a", "a\n").lines()[-1] == ("added", "+"), "a line break that the change adds is shown"
-
-
-def test_progress_bars_and_colours_are_shown_as_a_terminal_does() -> None:
-    bar = "\r".join(f"\x1b[32m{part}0%\x1b[0m" for part in range(1, 11))
-    assert as_a_terminal_shows(f"begin\r\n{bar}\r\nend\x1b[K") == "begin\n100%\nend"
 
 
 def _luminance(colour: str) -> float:

@@ -20,7 +20,6 @@ from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.notebook import details
 from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.notebook.details import MOST_FIXES, Details
-from gpu_doctor.notebook.output import kept
 from gpu_doctor.recording import Losses, Recording
 from gpu_doctor.recording.steps import INFERENCE
 from gpu_doctor.report import as_text as report
@@ -29,9 +28,10 @@ from gpu_doctor.report.fix import MOST_LINES, fix_html, fix_shown
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.panel import PanelInput, Said, as_json, state
 from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
+from gpu_doctor.report.runs import rows
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
-from gpu_doctor.trials import Case, knobs
+from gpu_doctor.trials import PERMISSIONS, Case, knobs
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.reaching_out import reaching_out
 from gpu_doctor.trials.results import Plan, Rung
@@ -176,9 +176,8 @@ def test_a_device_that_was_not_read_is_a_dash_that_says_why() -> None:
 def test_notes_of_both_sides_are_said_once() -> None:
     base, candidate = trials()[0]
     effect = Effect(WORKERS)
-    wrote = replace(effect, written=("runs/y.pt",))
-    put_back, own = notes_of(wrote, (base, candidate))
-    assert put_back.endswith("put back: runs/y.pt.") and own == WROTE
+    lost = replace(effect, not_restored=("it is lost",))
+    assert notes_of(lost, (base, candidate)) == ("It is lost.", WROTE)
     assert notes_of(effect, (replace(base, notes=(WROTE, "b")), candidate)) == (WROTE, "b")
     assert notes_of(effect, None) == ()
 
@@ -222,6 +221,20 @@ def test_what_the_climb_says_is_shown() -> None:
     cure = plan((), notes=("Not all together.",))
     assert plan_shown(cure).notes == ("Not all together.",)
     assert "Not all together." in plan_text(cure) and "Not all together." in plan_html(cure)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "low", "high", "verdict", "shown"),
+    [
+        (1.0, 0.98, 1.02, "no-difference", "= no difference"),
+        (1.04, 1.0, 1.08, "inconclusive", "≤ at most 1.08x"),
+        (1.1, 0.9, 1.3, "inconclusive", "? inconclusive, at most 1.30x"),
+        (1.5, 1.4, 1.6, "faster", "▲ faster"),
+    ],
+)
+def test_a_row_says_the_verdict_or_the_bound(speedup: float, low: float, high: float, verdict: str, shown: str) -> None:
+    row = rows((), (Effect(WORKERS, {}, speedup, low, high, verdict),))[0]
+    assert row.cells[3].text.replace("\u00a0", " ").endswith(f") {shown}")
 
 
 def test_a_treatment_that_kept_nothing_says_so() -> None:
@@ -369,11 +382,12 @@ def test_before_the_click_a_refusal_and_what_is_done_again_are_said(monkeypatch:
     refused = Beforehand(("The file log.csv is open: close it.",))
     monkeypatch.setattr("gpu_doctor.trials.beforehand.CHECKS", (lambda case: refused, reaching_out))
     case = Case("import requests\nrequests.post('http://x')", {})
-    first, _, last = details.sentences(case)
+    first, second, _ = details.sentences(case)
     assert first == Said("A trial will be refused. The file log.csv is open: close it.", "bad")
-    assert last.tone == "bad" and "requests.post in line 2" in last.text
-    said = case.beforehand()
-    assert (first.text, last.text) == (f"A trial will be refused. {said.refusal}", *said.lost)
+    assert "requests.post in line 2" in second.text
+    assert (second.tone, second.allow, second.tick) == ("bad", "network", PERMISSIONS["network"].tick)
+    *_, last = case.beforehand(allow=("network",)).lost
+    assert "requests.post in line 2" in last
 
 
 def test_a_state_that_does_not_fit_is_said_before_the_click(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,19 +420,13 @@ def test_unfolding_is_served_at_once_and_while_a_trial_waits() -> None:
     assert visit.details.before == () and len(drawn_again) == 2
 
 
-# ---- what a run for real wrote --------------------------------------------------------------------------------------
-
-
-def test_the_output_of_a_real_run_is_kept_for_page_and_result() -> None:
-    picture = types.SimpleNamespace(data={"image/png": "aGk=\n", "text/plain": "<Figure>"})
-    value = types.SimpleNamespace(data={"text/plain": "42"})
-    output = kept("epoch 0 " + HOSTILE, [picture, value])
-    assert output.images == ("data:image/png;base64,aGk=",) and output.text.endswith("\n42")
-    assert drawn(treated(output=output.shown()))["output"]["text"].startswith("epoch 0 ")
-    text, html = output.static()
-    Page(html)
-    text.encode("utf-8")
-    assert "Output of the run for real" in text and "<script>" not in html
-    assert not kept("", []) and kept("", []).shown() is None and kept(" ", []).static() == ("", "")
-    long = kept("x" * 100_000, [types.SimpleNamespace(data={"image/png": "A" * 2_000_000})])
-    assert len(long.text) <= 20_001 and not long.images
+def test_what_a_trial_touches_is_looked_for_between_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    posted: list[Any] = []
+    loop = types.SimpleNamespace(add_callback=posted.append)
+    shell = types.SimpleNamespace(kernel=types.SimpleNamespace(io_loop=loop))
+    monkeypatch.setattr("gpu_doctor.notebook.actions.get_ipython", lambda: shell)
+    visit: Any = types.SimpleNamespace(details=Details(Asked(fix()).fix), redraw=lambda: None, message="")
+    Actions(visit).take({"ask": "before", "settings": {}})
+    assert visit.details.before is None, "a cell may still be running"
+    posted.pop()()
+    assert visit.details.before == ()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import importlib.util
-import platform
 import random
 import sqlite3
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -233,17 +231,6 @@ def test_the_next_combination_of_a_process_begins_from_the_same_state() -> None:
     second = unpacked(pairs.step()["candidates"])[0]
     assert np.array_equal(first.losses.value, second.losses.value)
     pairs.cleanup()
-
-
-def test_files_that_it_wrote_there_are_said_to_lie_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cell = f"open({str(tmp_path / 'log.txt')!r}, 'w').close()\n" + LOOP
-    sent = packed(gpu_doctor.case(cell, namespace()))
-    for machine, shown in (("", ""), ("gpu-node-7", "gpu-node-7:")):
-        monkeypatch.setattr("platform.node", lambda machine=machine, node=platform.node: machine or node())
-        pairs = pairs_of(sent, {"batch_size": 8}, 4)
-        [candidate] = unpacked(pairs.step()["candidates"])
-        pairs.cleanup()
-        assert candidate.written == (f"{shown}{tmp_path / 'log.txt'}",)
 
 
 def test_torch_computes_there_on_as_many_threads_as_here_and_no_more_than_were_asked_for() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import queue
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from gpu_doctor.recording.setup import Flops
 from gpu_doctor.report import as_text
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.words import efficiency
-from gpu_doctor.trials.flops import FlopMeter, NotCounted, counted
+from gpu_doctor.trials.flops import NotCounted, counted, flops_of
 from tests.support.recordings import Loop, on_gpu
 
 BATCH, INPUTS, HIDDEN, CLASSES = 16, 32, 64, 10
@@ -188,21 +187,18 @@ def test_the_newest_run_keeps_the_count_and_its_vitals_say_it() -> None:
     assert vitals.hfu_share is None
 
 
-def test_what_a_count_leaves_behind_is_among_the_runs_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    case = gpu_doctor.case(LOOP + "    open('log.txt', 'w').close()\n", mlp())
+def test_what_a_count_leaves_behind_is_among_the_runs_notes() -> None:
+    case = gpu_doctor.case(LOOP, mlp())
     case.run()
     case.namespace["waiting"] = queue.SimpleQueue()
     case.flops()
     notes = case.recordings[-1].notes
-    for said in ("was put back: log.txt.", "cannot put back: waiting (SimpleQueue)."):
-        assert [one for one in notes if one.endswith(said)], said
+    assert [one for one in notes if one.endswith("cannot put back: waiting (SimpleQueue).")]
 
 
 def test_nothing_is_left_in_torch_after_a_count() -> None:
     count_flops(gpu_doctor.case(LOOP, mlp()))
-    meter = FlopMeter()
-    assert meter.flops([]) is None
+    assert flops_of([], []) is None
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
 
 

@@ -34,11 +34,11 @@ def test_refusals() -> None:
     custom = setup_of(DataLoader(DATA, batch_sampler=[[0, 1]]))
     assert KNOB.found(custom) is None
     assert "batch_sampler" in KNOB.choices(custom)[0].refusal
-    assert "batch_sampler" in KNOB.refusal(4, custom)
-    assert "whole batches" in KNOB.refusal(4, setup_of(DataLoader(DATA, batch_size=None)))
-    assert "100 samples" in KNOB.refusal(101, setup_of(DataLoader(DATA, batch_size=8, drop_last=True)))
-    assert "no DataLoader" in KNOB.refusal(4, Setup())
-    assert "no DataLoader" in KNOB.choices(Setup())[0].refusal
+    assert "batch_sampler" in KNOB.reason(4, custom)
+    assert "whole batches" in KNOB.reason(4, setup_of(DataLoader(DATA, batch_size=None)))
+    assert "100 samples" in KNOB.reason(101, setup_of(DataLoader(DATA, batch_size=8, drop_last=True)))
+    assert "no DataLoader" in KNOB.reason(4, Setup(torch_version="2")) and KNOB.reason(4, Setup()) == ""
+    assert "no DataLoader" in KNOB.choices(Setup(torch_version="2"))[0].refusal
 
 
 def test_turned_changes_the_training_loader_and_len_and_leaves_evaluation() -> None:

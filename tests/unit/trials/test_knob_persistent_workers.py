@@ -18,9 +18,9 @@ from gpu_doctor.trials.knobs.persistent_workers import KNOB
 
 def test_needs_workers() -> None:
     setup = Setup(loaders=(loaders.describe(DataLoader(TensorDataset(torch.zeros(4))), role="training"),))
-    assert "num_workers above 0" in KNOB.refusal(True, setup)
+    assert "num_workers above 0" in KNOB.reason(True, setup)
     with_workers = dataclasses.replace(setup.loaders[0], num_workers=2)
-    assert KNOB.refusal(True, Setup(loaders=(with_workers,))) == ""
+    assert KNOB.reason(True, Setup(loaders=(with_workers,))) == ""
     assert KNOB.found(setup) is False
 
 

@@ -19,10 +19,10 @@ def test_refused_without_a_gpu() -> None:
     loader = DataLoader(TensorDataset(torch.zeros(4)))
     setup = Setup(loaders=(loaders.describe(loader, role="training"),))
     assert KNOB.found(setup) is False
-    assert KNOB.refusal(True, setup).startswith("No GPU")
-    assert KNOB.refusal(False, setup) == ""
-    assert "trains on the CPU" in KNOB.refusal(True, dataclasses.replace(setup, devices=(DeviceSetup(0, "T4"),)))
-    assert "no DataLoader" in KNOB.refusal(True, Setup())
+    assert KNOB.reason(True, setup).startswith("No GPU")
+    assert [one.refusal for one in KNOB.choices(setup)] == ["", KNOB.reason(True, setup)]
+    assert "trains on the CPU" in KNOB.reason(True, dataclasses.replace(setup, devices=(DeviceSetup(0, "T4"),)))
+    assert "no DataLoader" in KNOB.reason(True, Setup(torch_version="2"))
 
 
 def test_turned_on_a_gpu_loop_and_put_back() -> None:

@@ -89,6 +89,20 @@ def test_two_machines_have_no_verdict(other: dict[str, Any]) -> None:
     assert effect.device.count(" on node-") == 2 and effect.elsewhere
 
 
+def test_pairs_on_nodes_of_another_speed_say_nothing_of_each_others_spread() -> None:
+    """Each node gains the same; that the second is half as fast is no spread from run to run."""
+    fast: dict[str, Any] = {"host": "node-7", "cpu": EPYC}
+    slow: dict[str, Any] = {"host": "node-8", "cpu": EPYC}
+
+    def width(second: dict[str, Any]) -> float:
+        bases = [run(3.0, **fast), run(6.0, **second)]
+        found = compare(bases, [run(2.0, **fast), run(4.0, **second)])
+        assert found.low is not None and found.high is not None
+        return found.high / found.low
+
+    assert width(slow) < 1.3 < width(fast)
+
+
 def test_the_same_machine_with_another_device_keeps_its_verdict_and_names_both() -> None:
     """`device = "cuda"` is a setting like any other, and what it gives is the effect."""
     cpu, card = run(host=here(), devices=H100), run(3.0, gpu=True, host=here(), devices=H100, device="cuda:0")

@@ -53,7 +53,7 @@ def test_a_no_op_on_a_cold_cache_is_no_difference_and_says_why() -> None:
     case = Disk()
     effect = case.trial({"num_workers": 0})
     assert effect.verdict == "no-difference"
-    assert (effect.cold_pairs, case.sides) == (1, 6), "one pair more than two equal sides take"
+    assert (effect.cold_pairs, case.sides) == (1, 8), "one pair more than two equal sides take"
     assert "1 pair of runs not judged" in str(effect) and "the page cache" in str(effect)
 
 
@@ -90,7 +90,7 @@ def test_a_pair_that_read_from_the_storage_is_never_beyond_doubt() -> None:
     bases, candidates = [begun, side()], [further, side()]
     assert warm_pairs(bases, candidates) == [False, True]
     assert needs_more(bases, candidates)
-    bases, candidates = [*bases, side()], [*candidates, side()]
+    bases, candidates = [*bases, side(), side()], [*candidates, side(), side()]
     assert compare(bases, candidates).verdict == "no-difference"
     assert not needs_more(bases, candidates)
 
@@ -107,7 +107,7 @@ def test_a_little_in_every_fetch_and_reads_behind_workers_leave_a_pair_as_it_is(
     stray = with_fetch(warm, stored_s=wall_s, stored_bytes=0.02 * read)
     assert warm_pairs([stray], [with_fetch(warm, stored_s=wall_s, stored_bytes=0.004 * read)]) == [True]
     quick = with_fetch(side(0.0, forward=0.0, backward=0.0), stored_s=0.0)
-    assert not needs_more([stray, stray], [quick, quick])
+    assert not needs_more(3 * [stray], 3 * [quick])
     hidden = with_fetch(side(0.0, forward=4000.0), stored_s=wall_s, stored_bytes=read)
     assert warm_pairs([hidden], [side()]) == [True]
 

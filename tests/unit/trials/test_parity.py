@@ -124,15 +124,16 @@ def test_of_another_batch_the_means_over_the_samples_are_compared_and_nothing_is
     rng = np.random.default_rng(0)
     ours, theirs = curve(), curve(128.0)
     ours = dataclasses.replace(ours, value=ours.value * rng.normal(1, 0.2, N))  # single small batches scatter
-    found = parity([ours], theirs)
+    found = parity([ours], theirs, same_batch=False)
     assert (found.verdict, found.first_step) == (None, None)
     assert found.drift is not None and found.drift < 0.06
-    worse = parity([ours], dataclasses.replace(theirs, value=theirs.value * 1.5))
+    worse = parity([ours], dataclasses.replace(theirs, value=theirs.value * 1.5), same_batch=False)
     assert worse.drift is not None and worse.drift > 0.3
 
 
 def test_another_batch_that_breaks_breaks() -> None:
-    found = parity([curve()], turned(curve(128.0), lambda value: value.__setitem__(slice(5, None), math.nan)))
+    broken = turned(curve(128.0), lambda value: value.__setitem__(slice(5, None), math.nan))
+    found = parity([curve()], broken, same_batch=False)
     assert (found.verdict, found.first_step) == ("not-finite", 6)
 
 

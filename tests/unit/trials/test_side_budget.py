@@ -10,7 +10,7 @@ import pytest
 import gpu_doctor
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import LoaderSetup, Recording, Settings
-from gpu_doctor.trials.rounds import Rounds
+from gpu_doctor.trials.rounds import LONGER_AFTER, Rounds
 from gpu_doctor.trials.run import Result
 from gpu_doctor.trials.side_budget import AROUND_S, SETUP_S, SideBudget, before_s
 from tests.support.recordings import Loop
@@ -202,6 +202,20 @@ def test_a_trial_spends_its_seconds_on_what_it_measures(monkeypatch: pytest.Monk
     assert rounds.took_s > 80.0
     assert rounds.spent_s < 5.0
     assert played.left == [15.0, 15.0]
+
+
+@pytest.mark.parametrize(("setup_s", "asked"), [(40.0, [50, 100, 200, 200]), (0.0, [50, 50, 50, 50])])
+def test_runs_that_give_no_answer_become_longer_where_their_set_up_takes_longer(
+    monkeypatch: pytest.MonkeyPatch, setup_s: float, asked: list[int]
+) -> None:
+    played = Played(monkeypatch, setup_s=setup_s)
+    rounds = played.rounds()
+    rounds.pair("", {}, {}, 50, 600.0)
+    found = []
+    for pairs in (0, LONGER_AFTER, 2 * LONGER_AFTER, 5 * LONGER_AFTER):
+        rounds.elsewhere = pairs - len(rounds.bases)
+        found.append(rounds._lasting(50))
+    assert found == asked
 
 
 def test_no_further_pair_begins_where_setting_up_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_no_knob_touches_it_before_a_run(name: str, cuda: SimulatedCuda) -> None
     for one in (Setup(), setup):
         knob.found(one)
         for value in [choice.value for choice in knob.choices(one)]:
-            knob.why_not(value, one)
+            knob.reason(value, one)
             try:
                 with knobs.turned({name: value}, TrialScope(names, one)):
                     pass

@@ -3,6 +3,7 @@
 import { button, filled } from "./elements.js";
 import { keyOf } from "./settings.js";
 import { h } from "./vdom.js";
+import { words } from "./words.js";
 
 /** @typedef {import("./contract").Fix} Fix */
 /** @typedef {import("./contract").Settings} Settings */
@@ -15,7 +16,7 @@ import { h } from "./vdom.js";
  * @param {string} said
  */
 function copyButton(text, label, panel, said) {
-  return button(panel.copied === text ? panel.words.copied : label, () => panel.copy(text), { class: "gd-small", "aria-label": said });
+  return button(panel.copied === text ? words.copied : label, () => panel.copy(text), { class: "gd-small", "aria-label": said });
 }
 
 /**
@@ -23,7 +24,6 @@ function copyButton(text, label, panel, said) {
  * @param {Panel} panel
  */
 export function codePart(code, panel) {
-  const { words } = panel;
   return h("div", { class: "gd-code" }, h("pre", {}, code), copyButton(code, words.copy, panel, words.copyLines));
 }
 
@@ -33,11 +33,12 @@ export function codePart(code, panel) {
  * @param {string} what
  * @param {Settings} settings
  * @param {Panel} panel
+ * @param {boolean} primary
  */
-export function codeFold(label, what, settings, panel) {
+export function codeFold(label, what, settings, panel, primary = false) {
   return button(label, () => panel.foldCode(what, settings), {
-    class: "gd-link", "aria-expanded": String(panel.unfolded.has(what)), "data-fold": "code",
-    tip: panel.words.codeTip,
+    class: primary ? "gd-primary" : "gd-link", "aria-expanded": String(panel.unfolded.has(what)), "data-fold": "code",
+    tip: words.codeTip,
   });
 }
 
@@ -51,7 +52,7 @@ export function fixPart(settings, lines, panel) {
   const key = keyOf(settings);
   const fix = Object.values(panel.live.state.fixes ?? {}).find((one) => keyOf(one.settings ?? {}) === key);
   if (fix && !fix.error) return changePart(fix, key, panel);
-  const said = fix ? fix.error : panel.late(key) ? panel.words.cellsWait : panel.words.looking;
+  const said = fix ? fix.error : panel.late(key) ? words.cellsWait : words.looking;
   return h("div", { class: "gd-fix" },
     h("div", { class: "gd-soft", role: "status" }, said),
     lines ? [h("div", { class: "gd-soft" }, panel.labels.paste), codePart(lines, panel)] : null);
@@ -64,7 +65,6 @@ export function fixPart(settings, lines, panel) {
  * @param {Panel} panel
  */
 export function changePart(fix, key, panel) {
-  const { words } = panel;
   const whole = panel.whole.has(key);
   const one = fix.cells.length === 1;
   const copies = fix.cells.map((cell) => copyButton(cell.text, one ? words.copyWhole : filled(words.copyCell, { cell: cell.label }), panel,

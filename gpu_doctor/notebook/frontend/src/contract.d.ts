@@ -24,7 +24,6 @@ export interface PanelState {
   busy: boolean;
   message: string;
   labels: Labels;
-  words: Words;
   header: Header;
   /** null while no trial was clearly faster than the code as written. */
   result: Result | null;
@@ -60,7 +59,6 @@ export interface PanelState {
   fixes: Record<string, Fix>;
   /** null while nobody asked. */
   before: Said[] | null;
-  output: Output | null;
 }
 
 /** Headings and labels, as they stand within a line but where they never do. */
@@ -80,7 +78,6 @@ export interface Labels {
   largest: string;
   hints: string;
   notJudged: string;
-  output: string;
   steps: string;
   seconds: string;
   useIt: string;
@@ -88,95 +85,6 @@ export interface Labels {
   noneTogether: string;
   noAnswer: string;
   interrupt: string;
-}
-
-/** What the page alone says. */
-export interface Words {
-  purposes: Purposes;
-  stop: string;
-  stopRun: string;
-  stopRequest: string;
-  stopping: string;
-  unheard: string;
-  lost: string;
-  gone: string;
-  noNews: string;
-  silent: string;
-  unanswered: string;
-  progress: string;
-  tryIt: string;
-  why: string;
-  code: string;
-  codeTip: string;
-  unmeasured: string;
-  secondsSince: string;
-  pointedAt: string;
-  epoch: string;
-  evaluation: string;
-  lineTip: string;
-  plot: string;
-  plotsWait: string;
-  plotsFailed: string;
-  turnFirst: string;
-  trial: string;
-  treat: string;
-  treatMore: string;
-  real: string;
-  realAgain: string;
-  resetTip: string;
-  codeOfThese: string;
-  unchangeable: string;
-  more: string;
-  moreTurned: string;
-  length: string;
-  lengthBefore: string;
-  lengthSteps: string;
-  lengthSeconds: string;
-  budgetTip: string;
-  before: string;
-  sweep: string;
-  largest: string;
-  sweepValues: string;
-  sweepRun: string;
-  sweepEmpty: string;
-  sweepCount: string;
-  sweepMany: string;
-  moreKnobs: string;
-  sweepRows: string;
-  sweepHead: string[];
-  sweepLater: string;
-  largestBars: string;
-  setKnobs: string;
-  setKnob: string;
-  gains: string;
-  runs: string;
-  rowTip: string;
-  noLosses: string;
-  picture: string;
-  copy: string;
-  copied: string;
-  copyLines: string;
-  copyWhole: string;
-  copyCell: string;
-  copyChanged: string;
-  wholeCell: string;
-  whole: string;
-  changedLines: string;
-  looking: string;
-  cellsWait: string;
-  orPaste: string;
-  findings: string;
-  findingsOf: string;
-  hints: string;
-}
-
-/** What the buttons that ask for something are for, by what they ask. */
-export interface Purposes {
-  trial: string;
-  treat: string;
-  real: string;
-  largest: string;
-  sweep: string;
 }
 
 /** The machine, and how far the run is. */
@@ -550,13 +458,10 @@ export interface Budget {
 export interface Said {
   text: string;
   tone: "" | "good" | "bad";
-}
-
-/** What the last run for real wrote: it was started by a click, so no cell shows it. */
-export interface Output {
-  text: string;
-  /** Addresses with the picture in them. */
-  images: string[];
+  /** The permission that lifts this refusal, as `allow=` of a trial names it; empty = none does, or it is none. */
+  allow: string;
+  /** Label of the box that gives it. */
+  tick: string;
 }
 
 /** What to do with the points in a message's buffer: for every line its x, then its y, as float32. */
@@ -586,7 +491,7 @@ export interface News {
 
 /** A message of the page. */
 export interface Ask {
-  ask: "stop" | "trial" | "real" | "treat" | "sweep" | "largest" | "fix" | "forecast" | "before" | "state";
+  ask: "stop" | "trial" | "treat" | "sweep" | "largest" | "fix" | "forecast" | "before" | "state";
   /** With `state`: the number of the last message that the page has taken, 0 for none. */
   have?: number;
   /** With `trial`, `real`, `fix` and `forecast`. */
@@ -598,4 +503,6 @@ export interface Ask {
   seconds?: number;
   /** With `treat`: batch size and precision may be tried as well. */
   changes_training?: boolean;
+  /** With `trial`, `treat`, `sweep` and `largest`: the permissions whose boxes are ticked. */
+  allow?: string[];
 }

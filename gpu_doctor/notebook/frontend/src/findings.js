@@ -4,6 +4,7 @@ import { worded } from "./elements.js";
 import { heldBy } from "./header.js";
 import { h } from "./vdom.js";
 import { advicePart } from "./verdict.js";
+import { words } from "./words.js";
 
 /** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./panel").Panel} Panel */
@@ -22,7 +23,7 @@ function findingPart(finding, state, panel) {
     finding.risk ? h("div", { class: "gd-risk" }, finding.risk) : null,
     h("ul", {}, finding.evidence.map((text) => h("li", {}, worded(text)))),
     finding.prescriptions.map((one, number) => advicePart(
-      { ...one, page: number === 0 ? finding.page : [] }, state, heldBy(state, panel), panel, `${finding.rule}${number}`)));
+      { ...one, page: number === 0 ? finding.page : [] }, heldBy(state, panel), panel, `${finding.rule}${number}`)));
 }
 
 /**
@@ -40,11 +41,11 @@ function silencePart(one) {
  * @param {Panel} panel
  */
 export function findingsPart(state, panel) {
-  const { findings, hints, silent, words } = state;
+  const { findings, hints, silent, labels } = state;
   return h("section", { class: "gd-findings" },
     findings.length ? h("div", { class: "gd-title" }, h("b", {}, words.findings), h("span", { class: "gd-soft" }, words.findingsOf)) : null,
     findings.map((finding) => findingPart(finding, state, panel)),
-    hints.length ? h("div", { class: "gd-title" }, h("b", {}, words.hints)) : null,
+    hints.length ? h("div", { class: "gd-title" }, h("b", {}, labels.hints)) : null,
     hints.map((hint) => findingPart(hint, state, panel)),
     silent.length ? h("details", { key: "silent" },
       h("summary", { class: "gd-soft" }, state.unjudged),

@@ -2,6 +2,7 @@
 
 import { keyOf } from "./settings.js";
 import { h } from "./vdom.js";
+import { words } from "./words.js";
 
 /** @typedef {import("./contract").Forecast} Forecast */
 /** @typedef {import("./contract").Settings} Settings */
@@ -41,7 +42,7 @@ export function forecastOf(panel) { return `${panel.id}-forecast`; }
  * @param {import("./panel").Panel} panel
  */
 export function forecastPart(state, panel) {
-  const { forecasts, labels, words } = state;
+  const { forecasts, labels } = state;
   const turned = Object.keys(panel.chosen).length > 0;
   const id = forecastOf(panel);
   if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, words.turnFirst);

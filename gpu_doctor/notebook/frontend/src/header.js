@@ -2,6 +2,7 @@
 
 import { button } from "./elements.js";
 import { h } from "./vdom.js";
+import { words } from "./words.js";
 
 /**
  * The id of what says whether something runs: why most controls cannot act.
@@ -27,7 +28,7 @@ export function heldBy({ busy, noTrials }, panel) { return busy ? statusOf(panel
  * @param {import("./panel").Panel} panel
  */
 export function headerPart(state, panel) {
-  const { header, labels, words } = state;
+  const { header, labels } = state;
   const { progress } = header;
   const { lost, silent } = panel.live;
   const busy = state.busy && !lost;

@@ -7,6 +7,7 @@ import { heldBy, noTrialsOf } from "./header.js";
 import { furtherPart, turnedPart } from "./searches.js";
 import { asTurned } from "./settings.js";
 import { h } from "./vdom.js";
+import { words } from "./words.js";
 
 /** @typedef {import("./contract").Knob} Knob */
 /** @typedef {import("./contract").PanelState} State */
@@ -58,7 +59,7 @@ function knobSentences(knobs, panel) {
     if (knob.refusal) {
       const alike = knobs.filter((one) => one.refusal === knob.refusal);
       const names = h("b", {}, alike.map((one) => one.label).join(", "));
-      return alike[0] === knob ? [h("li", { id, key: id }, names, ` ${panel.words.unchangeable} ${knob.refusal}`)] : [];
+      return alike[0] === knob ? [h("li", { id, key: id }, names, ` ${words.unchangeable} ${knob.refusal}`)] : [];
     }
     const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` ${text}`));
     if (moved) said.unshift(turnedPart(knob, id));
@@ -67,14 +68,14 @@ function knobSentences(knobs, panel) {
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
 }
 
-/** @typedef {(what: keyof import("./contract").Purposes, label: string, why: string | null, primary: boolean) => import("./vdom").Drawn} Act A button that asks the kernel for something, or the id of what says why it cannot. */
+/** @typedef {(what: keyof typeof words.purposes, label: string, why: string | null, primary: boolean) => import("./vdom").Drawn} Act A button that asks the kernel for something, or the id of what says why it cannot. */
 
 /**
  * @param {State} state
  * @param {Panel} panel
  */
 export function knobsPart(state, panel) {
-  const { knobs: offered, before, noTrials, labels, words } = state;
+  const { knobs: offered, before, noTrials, labels } = state;
   const knobs = asTurned(offered, panel.chosen.num_workers);
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
@@ -87,14 +88,13 @@ export function knobsPart(state, panel) {
     onpointerenter: () => panel.near(), onfocus: () => panel.near(),
   });
   const open = panel.unfolded.has("more");
-  const real = () => act("real", moved ? words.real : words.realAgain, null, panel.next === "real");
   return h("section", { class: "gd-knobs" },
     h("div", { class: "gd-row" }, front.map((knob) => knobPart(knob, knobs, panel)),
       act("trial", words.trial, moved ? null : forecastOf(panel), panel.next === "trial"),
       forecastPart(state, panel)),
-    moved ? h("div", { class: "gd-row gd-actions", key: "moved" }, real(),
+    moved ? h("div", { class: "gd-row gd-actions", key: "moved" },
       button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: words.resetTip, key: "reset", "data-reset": "" }),
-      codeFold(words.codeOfThese, "chosen", panel.chosen, panel)) : null,
+      codeFold(words.codeOfThese, "chosen", panel.chosen, panel, panel.next === "code")) : null,
     noTrials ? h("div", { class: "gd-soft", id: noTrialsOf(panel), key: "no-trials" }, noTrials) : null,
     unknown ? h("div", { class: "gd-soft", id: none }, knobs[0]?.refusal) : knobSentences(front, panel),
     h("div", { class: "gd-row gd-actions" },
@@ -105,12 +105,13 @@ export function knobsPart(state, panel) {
       button(more.some((knob) => panel.chosen[knob.name] !== undefined) ? words.moreTurned : words.more, () => panel.fold("more"), {
         class: "gd-link", "aria-expanded": String(open), "data-fold": "more",
       })),
+    unknown || noTrials ? null : allowPart(before ?? [], panel),
     open ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
     open && !unknown ? knobSentences(more, panel) : null,
-    open ? h("div", { class: "gd-row gd-actions", key: "further" }, noTrials ? null : budgetPart(state, panel), moved ? null : real()) : null,
+    open ? h("div", { class: "gd-row gd-actions", key: "further" }, noTrials ? null : budgetPart(state, panel)) : null,
     open && !unknown ? furtherPart(state, act, panel) : null,
     moved && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
-    unknown || noTrials ? null : beforePart(before ?? [{ text: words.before, tone: "" }]));
+    unknown || noTrials ? null : beforePart(before ?? [{ text: words.before, tone: "", allow: "", tick: "" }]));
 }
 
 /**
@@ -118,7 +119,7 @@ export function knobsPart(state, panel) {
  * @param {State} state
  * @param {Panel} panel
  */
-function budgetPart({ trial, labels, words }, panel) {
+function budgetPart({ trial, labels }, panel) {
   const field = (/** @type {"steps" | "seconds"} */ what, /** @type {string} */ label, /** @type {import("./vdom").Attributes} */ limits) => h("input", {
     type: "number", ...limits, value: panel.budget?.[what], "data-budget": what, "aria-label": label, ...tipped(words.budgetTip), oninput: (/** @type {{ target: HTMLInputElement }} */ { target }) => panel.setBudget(what, target.value),
   });
@@ -133,4 +134,15 @@ function budgetPart({ trial, labels, words }, panel) {
  */
 function beforePart(said) {
   return h("ul", { class: "gd-said gd-before" }, said.map((one) => h("li", { key: one.text, class: one.tone ? "gd-changes" : "" }, one.text)));
+}
+
+/**
+ * A box for each permission without which a trial would be refused.
+ * @param {NonNullable<State["before"]>} said
+ * @param {Panel} panel
+ */
+function allowPart(said, panel) {
+  return said.filter((one) => one.allow).map(({ allow, tick }) => h("div", { class: "gd-row gd-actions", key: `allow-${allow}` },
+    h("label", { class: "gd-tick" },
+      h("input", { type: "checkbox", "data-allow": allow, checked: panel.allowed.has(allow), onchange: () => panel.allow(allow) }), tick)));
 }

@@ -3,6 +3,7 @@
 import { button, filled } from "./elements.js";
 import { figure } from "./settings.js";
 import { h } from "./vdom.js";
+import { words } from "./words.js";
 
 /** How CSS calls Bokeh's dashes. @type {Record<string, string>} */
 const STROKES = { dashed: "dashed", dotted: "dotted", dotdash: "dashed" };
@@ -12,9 +13,8 @@ const STROKES = { dashed: "dashed", dotted: "dotted", dotdash: "dashed" };
  * @param {import("./figure").Plot} plot
  * @param {import("./plots").Plots} plots
  * @param {import("./figure").Figure} written how figures are written
- * @param {import("./contract").Words} words
  */
-export function legendPart(plot, plots, written, words) {
+export function legendPart(plot, plots, written) {
   const { points, pointedAt } = plots;
   const valuesOf = (/** @type {string} */ key) => {
     const [now, then] = ["base", "trial"].map((layer) => points.value(`${layer}:${key}`, pointedAt));
@@ -36,9 +36,8 @@ export function legendPart(plot, plots, written, words) {
 /**
  * @param {import("./contract").Points} head
  * @param {number | null} pointedAt
- * @param {import("./contract").Words} words
  */
-export function plotsKeyPart(head, pointedAt, words) {
+export function plotsKeyPart(head, pointedAt) {
   const parts = [h("span", {}, pointedAt === null ? words.secondsSince : filled(words.pointedAt, { seconds: pointedAt.toFixed(2) }))];
   if (head.epochs.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-epoch" }), words.epoch));
   if (head.evaluations.length) parts.push(h("span", {}, h("i", { class: "gd-mark gd-evaluation" }), words.evaluation));

@@ -11,12 +11,13 @@ import { legendPart, plotsKeyPart } from "./legend.js";
 import { numbered } from "./page.js";
 import { Plots } from "./plots.js";
 import { resultPart } from "./result.js";
-import { outputPart, tablePart } from "./runs_table.js";
+import { tablePart } from "./runs_table.js";
 import { largestPart, sweepPart } from "./searches.js";
-import { keyOf, ticked, within } from "./settings.js";
+import { allowedOf, keyOf, ticked, within } from "./settings.js";
 import { planPart } from "./treatment.js";
 import { showTips } from "./tips.js";
 import { h, patch } from "./vdom.js";
+import { words } from "./words.js";
 
 /** @typedef {import("./contract").Ask} Ask */
 /** @typedef {import("./contract").Knob} Knob */
@@ -45,6 +46,8 @@ export class Panel {
     this.grid = {};
     /** @type {Set<string>} */
     this.unfolded = new Set();
+    /** Permissions whose boxes are ticked. @type {Set<string>} */
+    this.allowed = new Set();
     /** Codes that are shown whole instead of as a diff. @type {Set<string>} */
     this.whole = new Set();
     /** Of a trial, as typed. @type {{ steps: string, seconds: string } | null} */
@@ -96,7 +99,7 @@ export class Panel {
   }
 
   async showPlots() {
-    const waits = () => this.sayOfPlots(this.state?.words.plotsWait ?? "");
+    const waits = () => this.sayOfPlots(words.plotsWait);
     try {
       this.broken = null;
       this.plotless(false);
@@ -104,7 +107,7 @@ export class Panel {
       if (this.plots.doc) this.sayOfPlots(null);
     } catch (error) {
       const said = error instanceof Error ? error.message : String(error);
-      this.sayOfPlots(filled(this.state?.words.plotsFailed ?? "{why}", { why: said }));
+      this.sayOfPlots(filled(words.plotsFailed, { why: said }));
       this.plotless(true);
     }
   }
@@ -130,18 +133,15 @@ export class Panel {
   /** Only asked for while there is a state. */
   get labels() { return /** @type {State} */ (this.live.state).labels; }
 
-  /** As well. */
-  get words() { return /** @type {State} */ (this.live.state).words; }
-
   /**
    * What a person does next, the one button that stands out: try the advice; use what was proved; with turned knobs try
-   * them, or run them for real if they are what was proved.
-   * @returns {"try" | "use" | "trial" | "real"}
+   * them, or take their code if they are what was proved.
+   * @returns {"try" | "use" | "trial" | "code"}
    */
   get next() {
     const { result } = this.live.state;
     if (!Object.keys(this.chosen).length) return result ? "use" : "try";
-    return result && keyOf(result.settings) === keyOf(this.chosen) ? "real" : "trial";
+    return result && keyOf(result.settings) === keyOf(this.chosen) ? "code" : "trial";
   }
 
   draw() { keepFocus(this.root, () => this.redraw()); }
@@ -163,7 +163,7 @@ export class Panel {
     this.drawLegends();
     patch(this.bottom, [
       knobsPart(state, this), planPart(state, this), sweepPart(state, this), largestPart(state, this),
-      tablePart(state, this), outputPart(state), findingsPart(state, this), footerPart(state),
+      tablePart(state, this), findingsPart(state, this), footerPart(state),
     ]);
     this.showNewRow(state.table.rows.length);
     this.besides();
@@ -213,15 +213,14 @@ export class Panel {
 
   drawLegends() {
     const { figure, doc } = this.plots;
-    const words = this.state?.words;
-    if (!doc || !figure || this.broken || !words) return;
+    if (!doc || !figure || this.broken) return;
     figure.plots.forEach((plot, index) => {
       const [cell, legend] = [this.cells[index], this.legends[index]];
       if (!cell || !legend) return;
       cell.ariaLabel = filled(words.plot, { title: plot.title, unit: plot.unit });
-      patch(legend, legendPart(plot, this.plots, figure, words));
+      patch(legend, legendPart(plot, this.plots, figure));
     });
-    patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt, words));
+    patch(this.key, plotsKeyPart(this.live.points.head, this.plots.pointedAt));
   }
 
   /**
@@ -340,6 +339,12 @@ export class Panel {
   /** @param {boolean} on */
   setChanges(on) { this.changesTraining = on; }
 
+  /** @param {string} what the permission whose box is ticked, or no longer */
+  allow(what) {
+    if (!this.allowed.delete(what)) this.allowed.add(what);
+    this.draw();
+  }
+
   /** @param {Settings} settings */
   tryIt(settings) {
     this.chosen = { ...settings };
@@ -356,8 +361,8 @@ export class Panel {
     const seconds = within(Number.parseFloat(budget.seconds), trial.mostSeconds, trial.seconds);
     this.budget = { steps: String(steps), seconds: String(seconds) }; // what is done is what stands there
     live.ask({
-      ask: what, settings: ["trial", "real"].includes(what) ? this.chosen : {}, steps, seconds,
-      changes_training: this.changesTraining, ...(what === "sweep" ? { grid: this.grid } : {}),
+      ask: what, settings: what === "trial" ? this.chosen : {}, steps, seconds,
+      changes_training: this.changesTraining, allow: allowedOf(state, this.allowed), ...(what === "sweep" ? { grid: this.grid } : {}),
     });
     if (what === "sweep") this.unfolded.delete("sweep");
     this.later(() => { this.unanswered = live.messages.last === heard && !live.state.busy; this.draw(); }, UNHEARD_MS);

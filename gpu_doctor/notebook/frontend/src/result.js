@@ -4,6 +4,7 @@ import { codeFold, fixPart } from "./code.js";
 import { button } from "./elements.js";
 import { statusOf } from "./header.js";
 import { h } from "./vdom.js";
+import { words } from "./words.js";
 
 /** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./panel").Panel} Panel */
@@ -13,15 +14,15 @@ import { h } from "./vdom.js";
  * @param {string} text
  */
 function unbroken(text) {
-  const [, words = text, interval = ""] = /^(.*?)(\([^()]*\))?$/s.exec(text) ?? [];
-  return [words, interval ? h("span", { class: "gd-together" }, interval) : null];
+  const [, said = text, interval = ""] = /^(.*?)(\([^()]*\))?$/s.exec(text) ?? [];
+  return [said, interval ? h("span", { class: "gd-together" }, interval) : null];
 }
 
 /**
  * @param {State} state
  * @param {Panel} panel
  */
-export function resultPart({ result, busy, labels, words }, panel) {
+export function resultPart({ result, busy, labels }, panel) {
   if (!result) return h("section", { class: "gd-result", hidden: true });
   const code = "result:code";
   return h("section", { class: "gd-result" },

@@ -1,8 +1,9 @@
-// The table of runs and trials, what a row unfolds, what a run for real wrote.
+// The table of runs and trials, and what a row unfolds.
 
-import { button, filled, tipped } from "./elements.js";
+import { button, tipped } from "./elements.js";
 import { codeFold, fixPart } from "./code.js";
 import { h } from "./vdom.js";
+import { words } from "./words.js";
 
 /** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./contract").Unfolded} Unfolded */
@@ -19,7 +20,7 @@ export function tablePart({ table }, panel) {
   const wordy = (/** @type {number} */ index) => (index < 2 ? "gd-word" : "");
   const drawn = table.rows.flatMap((row, number) => rowParts(row, table.details[number] ?? null, number, table.head, panel));
   const many = table.rows.length > MANY_ROWS;
-  return h("section", { class: "gd-runs" }, h("div", { class: many ? "gd-scroll gd-many" : "gd-scroll", tabindex: "0", role: "region", "aria-label": panel.words.runs },
+  return h("section", { class: "gd-runs" }, h("div", { class: many ? "gd-scroll gd-many" : "gd-scroll", tabindex: "0", role: "region", "aria-label": words.runs },
     // The roles are said: a table whose cells are stacked, as in a narrow panel, would be none for a screen reader.
     h("table", { role: "table" },
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" },
@@ -39,7 +40,7 @@ function rowParts(row, detail, number, head, panel) {
   const what = `row${number}`;
   const open = panel.unfolded.has(what);
   const name = (/** @type {import("./contract").Cell} */ cell) => (detail ? button(cell.text, () => panel.fold(what), {
-    class: "gd-link gd-rowname", "aria-expanded": String(open), "data-fold": "row", tip: cell.title || panel.words.rowTip,
+    class: "gd-link gd-rowname", "aria-expanded": String(open), "data-fold": "row", tip: cell.title || words.rowTip,
   }) : figurePart(cell));
   const cells = row.map((cell, index) => h("td", {
     role: "cell", class: `${index < 2 ? "gd-word" : ""} ${cell.tone ? `gd-${cell.tone}` : ""}`,
@@ -75,7 +76,7 @@ function besides(row, head) {
  * @param {Panel} panel
  */
 function detailPart(detail, beside, what, panel) {
-  const { labels, words } = panel;
+  const { labels } = panel;
   const code = `${what}:code`;
   return h("div", { class: "gd-more-of" },
     detail.losses ? h("figure", {},
@@ -90,15 +91,4 @@ function detailPart(detail, beside, what, panel) {
       beside.length ? h("div", { class: "gd-soft" }, beside.join(" · ")) : null,
       codeFold(words.code, code, detail.settings, panel),
       panel.unfolded.has(code) ? fixPart(detail.settings, "", panel) : null));
-}
-
-/**
- * What the last run for real wrote: it was started by a click, so no cell shows it.
- * @param {State} state
- */
-export function outputPart({ output, labels, words }) {
-  if (!output) return h("section", { class: "gd-output", hidden: true });
-  return h("section", { class: "gd-output" }, h("details", { open: true }, h("summary", {}, labels.output),
-    output.text ? h("pre", { tabindex: "0", role: "region", "aria-label": labels.output }, output.text) : null,
-    output.images.map((src, index) => h("img", { src, alt: filled(words.picture, { number: index + 1 }), key: String(index) }))));
 }

@@ -5,6 +5,7 @@ import { button, filled, switchedOff } from "./elements.js";
 import { statusOf } from "./header.js";
 import { asTurned, combinations } from "./settings.js";
 import { h } from "./vdom.js";
+import { words } from "./words.js";
 
 /** @typedef {import("./contract").Knob} Knob */
 /** @typedef {import("./contract").PanelState} State */
@@ -19,7 +20,6 @@ import { h } from "./vdom.js";
  * @param {Panel} panel
  */
 export function furtherPart(state, act, panel) {
-  const { words } = state;
   const open = panel.unfolded.has("sweep");
   const why = `${panel.id}-no-largest`;
   return [
@@ -39,7 +39,6 @@ export function furtherPart(state, act, panel) {
  * @param {Panel} panel
  */
 function gridPart(state, act, panel) {
-  const { words } = state;
   const some = panel.grid.num_workers?.length ? Math.max(...panel.grid.num_workers.map(Number)) : undefined;
   const knobs = asTurned(state.knobs, some).filter((knob) => !knob.refusal || panel.grid[knob.name]);
   const whole = panel.unfolded.has("sweep:more");
@@ -96,7 +95,7 @@ function refusalOf(knob, panel) { return `${panel.id}-${knob.name}-unticked`; }
  * @param {Panel} panel
  */
 function refusalPart(knob, panel) {
-  const said = knob.refusal ? [`${panel.words.unchangeable} ${knob.refusal}`] : knob.partly;
+  const said = knob.refusal ? [`${words.unchangeable} ${knob.refusal}`] : knob.partly;
   const id = refusalOf(knob, panel);
   return h("li", { id, key: id }, said.map((text) => h("div", {}, h("b", {}, knob.label), ` ${text}`)));
 }
@@ -124,7 +123,7 @@ export function turnedPart(knob, id) {
  * @param {State} state
  * @param {Panel} panel
  */
-export function sweepPart({ sweep, busy, labels, words }, panel) {
+export function sweepPart({ sweep, busy, labels }, panel) {
   if (!sweep) return h("section", { class: "gd-plan", hidden: true });
   const found = Object.keys(sweep.settings).length > 0;
   const later = sweep.rows.slice(sweep.first + 1);
@@ -170,7 +169,7 @@ function sweptRow(one, head, number) {
  * @param {State} state
  * @param {Panel} panel
  */
-export function largestPart({ largest, busy, labels, words }, panel) {
+export function largestPart({ largest, busy, labels }, panel) {
   if (!largest) return h("section", { class: "gd-plan", hidden: true });
   const size = largest.settings.batch_size;
   return h("section", { class: "gd-plan gd-largest" },

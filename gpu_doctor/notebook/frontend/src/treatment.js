@@ -4,6 +4,7 @@ import { changePart } from "./code.js";
 import { button } from "./elements.js";
 import { statusOf } from "./header.js";
 import { h } from "./vdom.js";
+import { words } from "./words.js";
 
 /** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./panel").Panel} Panel */
@@ -12,7 +13,7 @@ import { h } from "./vdom.js";
  * @param {State} state
  * @param {Panel} panel
  */
-export function planPart({ plan, busy, labels, words }, panel) {
+export function planPart({ plan, busy, labels }, panel) {
   if (!plan) return h("section", { class: "gd-plan", hidden: true });
   const kept = Object.keys(plan.settings).length > 0;
   return h("section", { class: "gd-plan" },

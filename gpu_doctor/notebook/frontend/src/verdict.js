@@ -5,6 +5,7 @@ import { codeFold, codePart, fixPart } from "./code.js";
 import { button, worded } from "./elements.js";
 import { heldBy } from "./header.js";
 import { h } from "./vdom.js";
+import { words } from "./words.js";
 
 /** @typedef {import("./contract").Advice} Advice */
 /** @typedef {import("./contract").PanelState} State */
@@ -23,18 +24,17 @@ export function verdictPart(state, panel) {
       verdict.kind ? h("span", { class: "gd-kind" }, verdict.kind) : null,
       verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null),
     verdict.risk ? h("div", { class: "gd-risk" }, verdict.risk) : null,
-    advice ? advicePart(advice, state, heldBy(state, panel), panel, "top") : h("div", { class: "gd-advice" }));
+    advice ? advicePart(advice, heldBy(state, panel), panel, "top") : h("div", { class: "gd-advice" }));
 }
 
 /**
  * What to try: its price, a button that tries it, and, folded, why and the lines to paste.
  * @param {Advice} advice
- * @param {State} state
  * @param {string | null} held the id of what says why nothing can be started
  * @param {Panel} panel
  * @param {string} where
  */
-export function advicePart(advice, { words }, held, panel, where) {
+export function advicePart(advice, held, panel, where) {
   const canTry = Object.keys(advice.settings).length > 0;
   const folded = (/** @type {string} */ what) => `${where}:${what}`;
   const fold = (/** @type {string} */ label, /** @type {string} */ what) => button(label, () => panel.fold(folded(what)), {
@@ -70,7 +70,7 @@ function pagePart(page) {
  * The run that goes on; after a trial both of its sides.
  * @param {State} state
  */
-export function anatomyPart({ anatomy, status, labels, words }) {
+export function anatomyPart({ anatomy, status, labels }) {
   const { segments } = anatomy;
   const compared = status === "recording" ? null : anatomy.compared;
   const said = segments.map((one) => `${one.label} ${one.percent}`).join(", ");

@@ -1,19 +1,17 @@
-"""Knob `amp`: run the trained modules' forwards in half precision (bf16, or fp16 with gradient scaling)."""
+"""Knob `amp`: forward and loss in half precision (bf16, or fp16 with gradient scaling), by torch's recipe."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
-from gpu_doctor.cell import Edits, NotPlaced
+from gpu_doctor.cell import Edits
 from gpu_doctor.cell.switches import own_amp_off
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.machine import cuda_available
 from gpu_doctor.recording import Settings, SettingValue, Setup
+from gpu_doctor.trials.knobs.amp.edit import recipe
 from gpu_doctor.trials.knobs.draft import Draft
-from gpu_doctor.trials.knobs.knob import NO_MODEL, Choice, Knob, Refused, TrialScope
+from gpu_doctor.trials.knobs.knob import NO_MODEL, Choice, Knob, choice
 from gpu_doctor.trials.knobs.this_machine import torch_of
 
 OFF: Final = "off"
@@ -34,6 +32,7 @@ class Amp(Knob):
     name = "amp"
     label = "AMP"
     safety, only_rounds = Safety.CHANGES_TRAINING, True
+    lines_only = True
     written_late = 3
     changes = (
         "Matrix products and convolutions run in half precision, weights and optimizer stay fp32. The losses differ "
@@ -51,7 +50,7 @@ class Amp(Knob):
         labels = {yours: f"{yours} (yours)"} if yours else {}
         if setup.grad_scaler and not yours:
             labels[OFF] = f"{OFF} (your GradScaler)"
-        return tuple(Choice(value, labels.get(value, value), self.refusal(value, setup)) for value in (OFF, *HALF))
+        return tuple(choice(self, value, labels.get(value, value), setup) for value in (OFF, *HALF))
 
     def parsed(self, text: str) -> str:
         """See `Knob`."""
@@ -61,10 +60,10 @@ class Amp(Knob):
             raise ValueError("amp takes off, bf16 or fp16, such as amp=bf16.")
         return word
 
-    def why_not(self, value: SettingValue, setup: Setup) -> str:
+    def reason(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
-        if value not in (OFF, *HALF):
-            return "amp takes off, bf16 or fp16."
+        if setup == Setup():
+            return CPU_FP16 if value == "fp16" and cuda_available() is False else ""
         if setup.autocast:
             own = f"Your code enters autocast ({setup.autocast}) itself: change its dtype there."
             return "" if value == OFF else own
@@ -79,38 +78,15 @@ class Amp(Knob):
             return NO_DEVICE.format(kind)
         return _bf16_refusal(setup) if value == "bf16" else _fp16_refusal(kind, setup)
 
-    def left(self, value: SettingValue, setup: Setup) -> bool:
+    def is_noop(self, value: SettingValue, setup: Setup) -> bool:
         """See `Knob`."""
         # With no setup yet, `off` may be asked of a loop that has an autocast of its own.
         # A GradScaler without an autocast is switched off by `off` too, which is what it is found to be.
-        return setup != Setup() and super().left(value, setup) and not setup.grad_scaler
+        return setup != Setup() and super().is_noop(value, setup) and not setup.grad_scaler
 
     def loss_reason(self, value: SettingValue | None, setup: Setup) -> str:
         """See `Knob`."""
         return "fp16 leaves out its first steps until the loss scale fits" if value == "fp16" else ""
-
-    @contextmanager
-    def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
-        """See `Knob`."""
-        from gpu_doctor.trials.knobs.amp.autocast import DTYPES, mixed_precision, own_switched_off
-
-        if value == OFF:
-            with own_switched_off(scope):
-                yield
-            return
-        if value == "fp16" and (_names_amp(scope.source) or _own_scaler(scope.namespace)):
-            raise Refused("The cell has its own autocast or GradScaler: set fp16 there.")
-        if value == "fp16" and scope.setup == Setup() and cuda_available() is False:
-            raise Refused(CPU_FP16)  # before the cell runs rather than half way through it
-
-        def allow(device: str) -> None:
-            if value == "fp16" and device == "cpu":
-                raise Refused(CPU_FP16)
-            if device not in ("cpu", "cuda"):
-                raise Refused(NO_DEVICE.format(device))
-
-        with mixed_precision(DTYPES[str(value)], scope, allow):
-            yield
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         """See `Knob`."""
@@ -120,51 +96,30 @@ class Amp(Knob):
                 f'torch.autocast("{kind}", enabled=False)  # or without it\n'
                 f'torch.amp.GradScaler("{kind}", enabled=False)  # or without it'
             )
+        dtype = "bfloat16" if value == "bf16" else "float16"
         lines = [
-            f'with torch.autocast("{kind}", dtype=torch.{"bfloat16" if value == "bf16" else "float16"}):',
+            f'with torch.autocast(device_type="{kind}", dtype=torch.{dtype}):',
             "    output = model(input)",
-            "loss = criterion(output.float(), target)",
+            "    loss = criterion(output, target)",
         ]
-        if value == "fp16":
-            lines = [f'scaler = torch.amp.GradScaler("{kind}")  # once, before the loop', *lines]
-            lines += ["scaler.scale(loss).backward()", "scaler.unscale_(optimizer)  # before clipping gradients"]
-            lines += ["scaler.step(optimizer)", "scaler.update()"]
+        if value == "bf16":
+            return "\n".join([*lines, "loss.backward()"])
+        lines = [f'scaler = torch.amp.GradScaler("{kind}")  # once, before the loop', *lines]
+        lines += ["scaler.scale(loss).backward()", "scaler.unscale_(optimizer)  # before clipping gradients"]
+        lines += ["scaler.step(optimizer)", "scaler.update()"]
         return "\n".join(lines)
 
     def edit(self, settings: Settings, draft: Draft) -> Edits:
         """See `Knob`."""
         value = settings[self.name]
-        if value not in HALF:
+        if value == OFF:
             return own_amp_off(draft.cells)
-        try:
-            from gpu_doctor.trials.knobs.amp.edit import autocast
-        except ImportError:
-            raise NotPlaced("Where the model is called is found with torch, which is not installed here.") from None
         torch, edits = draft.torch()
         dtype = "bfloat16" if value == "bf16" else "float16"
-        return [*edits, *autocast(draft.loop, torch, draft.device, dtype)]
+        return [*edits, *recipe(draft.loop, torch, draft.device, dtype)]
 
 
 KNOB = Amp()
-
-
-def _names_amp(source: str) -> bool:
-    """Whether the code, not a comment or a text in it, names autocast or a GradScaler, or scales with one."""
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError):  # a cell of a shell may have lines that are no Python: the names tell
-        return "autocast" in source or "GradScaler" in source
-    called = {node.func.attr for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
-    names = {node.id for node in nodes if isinstance(node, ast.Name)} | {
-        node.attr for node in nodes if isinstance(node, ast.Attribute)
-    }
-    scaler = any(isinstance(node, ast.Name) and node.id == "scaler" for node in nodes)
-    return bool(names & {"autocast", "GradScaler"}) or bool(scaler and called & {"scale", "unscale_"})
-
-
-def _own_scaler(namespace: dict[str, Any]) -> bool:
-    scalers = [one for one in namespace.values() if any(base.__name__ == "GradScaler" for base in type(one).__mro__)]
-    return any(getattr(one, "_enabled", True) for one in scalers)
 
 
 def lstm_in_bf16() -> bool:

@@ -273,3 +273,19 @@ def test_what_of_ours_raises_reaches_no_loop(owner: Any, name: str, monkeypatch:
         assert [len(x) for x, _ in batches(20)] == [8, 8, 4]
     assert not patching.active()
     assert len(recorder.notes) == 1
+
+
+class OfAnother(IterableDataset[torch.Tensor]):
+    """Hands on a part of the batches of another loader."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for x, _ in batches(20):
+            yield x[:3]
+
+
+def test_a_loader_within_a_fetch_gives_no_batches_of_its_own() -> None:
+    recorder = Recorder()
+    with on(tap, recorder):
+        for _ in DataLoader(OfAnother(), batch_size=None):
+            pass
+    assert heard(recorder) == ([3, 3, 3], 3)

@@ -259,3 +259,19 @@ def test_of_each_optimizer_the_smallest_gradient_alone_is_held() -> None:
     told = walked(model(torch.rand(4, 8)).sum(), lambda leaf: 8)
     (held,) = told.waiting.values()
     assert held[0]() is model.bias
+
+
+def test_no_model_of_a_sweep_is_kept_that_steps_once() -> None:
+    kept: list[int] = []
+
+    def loop() -> None:
+        made: list[weakref.ref[nn.Module]] = []
+        for _ in range(6):
+            model = net()
+            made.append(weakref.ref(model))
+            train(model, sgd(model), steps=1)
+            del model
+            kept.append(sum(ref() is not None for ref in made))
+
+    found(loop)
+    assert kept == [0] * 6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from IPython.testing.globalipapp import start_ipython
 from IPython.utils.capture import capture_output
 
 import gpu_doctor
-from gpu_doctor.cell import Fix, FixedCell
 from gpu_doctor.notebook.cell_runner import Cell
 from gpu_doctor.report.plan import plan_html, plan_text
 from gpu_doctor.trials.candidates import Move
@@ -40,11 +38,8 @@ def test_the_candidate_runs_the_changed_text_and_no_knob_is_turned() -> None:
     case = case_of(CELL)
     before = case.namespace["net"].weight.detach().clone()
     settings = {"batch_size": 8, "threads": 1}
-    effect = case.trial(settings, pasted=True, **QUICK)  # type: ignore[arg-type]
+    effect = case.trial(settings, **QUICK)  # type: ignore[arg-type]
     base, candidate = case.trials[-1]
-    assert effect.verified == "as pasted", effect
-    for verdict in ("inconclusive", "faster"):
-        assert "measured again by running the changed cell" in str(replace(effect, verdict=verdict))
     assert base.source == CELL and candidate.source == case.fix(settings).cells[0].after != CELL
     assert dict(candidate.settings) == settings and dict(base.settings) == {}
     assert candidate.setup.training_loader is not None and candidate.setup.training_loader.batch_size == 8
@@ -52,29 +47,67 @@ def test_the_candidate_runs_the_changed_text_and_no_knob_is_turned() -> None:
     assert torch.equal(case.namespace["net"].weight, before) and case.namespace["loader"].batch_size == 16
     assert linecache.getlines("<gpu_doctor mine>") == CELL.splitlines(keepends=True)
     assert "batch_size=8" in "".join(linecache.getlines("<gpu_doctor mine with the change>"))
-    assert case.trial(settings, **QUICK).verified == ""  # type: ignore[arg-type]
 
 
-def test_a_change_in_an_earlier_cell_is_tried_by_settings() -> None:
+def test_both_sides_run_texts_of_their_own() -> None:
+    case = case_of(CELL)
+    case.trial({"batch_size": 8}, against={"batch_size": 4}, **QUICK)  # type: ignore[arg-type]
+    base, candidate = case.trials[-1]
+    assert "batch_size=4" in base.source and "batch_size=8" in candidate.source
+
+
+def test_what_an_earlier_cell_made_is_turned_and_the_rest_is_written() -> None:
     case = case_of(LOOP, LOADER)
-    assert case.pasted({"num_workers": 1}).why_not == "the change lies in an earlier cell"
-    effect = case.trial({"batch_size": 8}, pasted=True, **QUICK)  # type: ignore[arg-type]
-    assert effect.verified == "" and effect.batch_ratio == 0.5
-    assert case.trials[-1][1].source == LOOP
+    written = case.written({"batch_size": 8, "threads": 1})
+    assert list(written.reasons) == ["batch_size"] and "earlier cell" not in written.text
+    effect = case.trial({"batch_size": 8, "threads": 1}, **QUICK)  # type: ignore[arg-type]
+    assert effect.batch_ratio == 0.5 and "set_num_threads(1)" in case.trials[-1][1].source
 
 
-def test_what_is_no_text_or_has_no_place_says_why_it_cannot_be_run_as_pasted() -> None:
+FUNCTIONS = """def unused(): return DataLoader(ds, batch_size=16)
+def made():
+    return DataLoader(ds, batch_size=16)
+def go():
+    for x in made():
+        opt.zero_grad()
+        loss = net(x).sum()
+        loss.backward()
+        opt.step()
+"""
+
+
+def test_a_function_of_an_earlier_cell_is_changed_where_the_cell_calls_it() -> None:
+    case = case_of("go()\n", FUNCTIONS)
+    (changed,) = case.fix({"amp": "bf16"}).cells
+    written = case.written({"amp": "bf16"})
+    assert written.reasons == {} and written.text.endswith("\ngo()\n") and "def unused" not in written.text
+    assert written.text.removesuffix("\ngo()\n") in changed.after
+    go = case.namespace["go"]
+    case.trial({"amp": "bf16"}, **QUICK)  # type: ignore[arg-type]
+    assert case.trials[-1][1].setup.autocast == "bfloat16" and case.namespace["go"] is go
+
+
+def test_an_earlier_cell_that_was_run_again_is_read_again() -> None:
+    case = case_of("go()\n", FUNCTIONS)
+    assert "sum()" in case.written({"amp": "bf16"}).text
+    exec(changed := FUNCTIONS.replace("sum()", "mean()"), case.namespace)
+    case.namespace["In"][1:2] = [PRELUDE, changed]
+    case.trial({"amp": "bf16"}, **QUICK)  # type: ignore[arg-type]
+    assert "mean()" in case.trials[-1][1].source
+
+
+def test_what_is_no_text_or_has_no_place_says_why_it_is_not_written() -> None:
     case = case_of("args = (ds, 16)\nloader = DataLoader(*args)\n" + LOOP)
-    assert case.pasted({"num_workers": 1}).why_not.endswith("be written into the cells")
-    assert case.pasted({"num_workers": 0}).text == ""
+    assert "num_workers" in case.written({"num_workers": 1}).reasons
+    assert case.written({"num_workers": 0}).text == case.source
     function = gpu_doctor.case(lambda: None, name="a function")
-    assert function.pasted({"threads": 1}).why_not == "what is run is not given as text"
+    assert "as text" in function.written({"threads": 1}).reasons["threads"]
     elsewhere = Case("x = 1", {}, execute=lambda namespace: None)
-    assert elsewhere.pasted({"threads": 1}).why_not == "what is run is not given as text"
+    assert "as text" in elsewhere.written({"threads": 1}).reasons["threads"]
 
 
-def treated(monkeypatch: pytest.MonkeyPatch, after: str | None = None) -> tuple[Case, Any]:
-    """A treatment of a cell to which another batch is offered; `after` stands for the changed text."""
+def treated(monkeypatch: pytest.MonkeyPatch) -> tuple[Case, Any]:
+    """A treatment of a cell to which another batch is offered."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(PRELUDE, namespace)
     case = gpu_doctor.case(CELL, namespace)
@@ -83,9 +116,6 @@ def treated(monkeypatch: pytest.MonkeyPatch, after: str | None = None) -> tuple[
     monkeypatch.setattr(
         "gpu_doctor.trials.treat.moves", lambda found, allowed, kept, tried: iter(() if kept else (move,))
     )
-    if after is not None:
-        changed = Fix({"batch_size": 8}, (FixedCell("this cell", CELL, after),))
-        monkeypatch.setattr(case, "fix", lambda settings, history=None: changed)
     make_trials_faster(monkeypatch)
     return case, case.treat(changes_training=True, steps=3, seconds=5)
 
@@ -99,15 +129,12 @@ def test_a_plan_says_that_the_changed_cell_was_run(monkeypatch: pytest.MonkeyPat
     assert "by settings" not in plan_text(plan)
 
 
-def test_a_changed_text_that_fails_is_not_recommended_and_the_settings_are_verified(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    case, plan = treated(monkeypatch, "1 / 0\n" + CELL)
-    assert [one.verified for one in plan.effects] == ["", "as pasted", "by settings"]
-    assert plan.effects[1].outcome == "failed" and plan.verified == "by settings" and plan.settings == {"batch_size": 8}
-    assert not plan.fix.cells and not plan.fix.complete and plan.fix.paste == "DataLoader(..., batch_size=8)"
-    assert "is run (ZeroDivisionError: division by zero)" in plan_text(plan)
-    assert "Verified by settings" in plan_text(plan) and "the changed cell fails." in plan_text(plan)
+def test_a_changed_text_that_fails_is_no_gain() -> None:
+    case = case_of(
+        "seen = loader.batch_size if 'loader' in globals() else 16\n" + CELL + "assert loader.batch_size == 16\n"
+    )
+    effect = case.trial({"batch_size": 8}, steps=50, seconds=5.0, pairs=1)
+    assert effect.outcome == "failed" and "AssertionError" in effect.reason
     assert case.namespace["loader"].batch_size == 16
 
 
@@ -130,8 +157,8 @@ def test_in_a_notebook_the_changed_cell_keeps_its_magics_and_has_a_file_of_its_o
     case = gpu_doctor.last_case()
     assert case is not None
     with capture_output() as said:
-        effect = case.trial({"batch_size": 8}, pasted=True, **QUICK)  # type: ignore[arg-type]
-    assert effect.verified == "as pasted" and effect.batch_ratio == 0.5 and said.stdout == ""
+        effect = case.trial({"batch_size": 8}, **QUICK)  # type: ignore[arg-type]
+    assert effect.batch_ratio == 0.5 and said.stdout == ""
     text = case.trials[-1][1].source
     assert text == written.replace("batch_size=16", "batch_size=8") and text != written
     own, changed = Cell.of(shell, written), Cell.of(shell, text)

@@ -1,0 +1,168 @@
+"""Files, maps and databases that were open before a trial: what is only read is put back, the rest refuses a trial.
+
+Of a file that is read, where it stands; one that the cell closes is opened again as the same object. Of what lies in
+memory its content. What a side wrote through the rest would reach the user's file.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import logging
+import mmap
+import os
+import stat
+import sys
+import types
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+
+from gpu_doctor.trials.side_effects.file_functions import path_of
+
+_IN_MEMORY: Final = (io.BytesIO, io.StringIO)
+_FILES: Final = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+DEPTH: Final = 4
+"""Steps from an object to its file: a DictWriter's are its dict, its writer, that one's `write`, and the file."""
+MOST: Final = 200
+"""Objects that are looked at behind one: a few microseconds for each."""
+_LOGGING: Final = (logging.Logger, logging.Handler)
+"""They are mute in a side."""
+_NOT_ENTERED: Final = (
+    *(type, types.ModuleType, types.FunctionType, types.FrameType, types.CodeType, str, bytes, int),
+    *_LOGGING,
+)
+_CONTAINERS: Final = (list, dict, tuple, set, frozenset)
+_ARCHIVES: Final[dict[tuple[str, str], Callable[[Any], bool]]] = {
+    ("zipfile", "ZipFile"): lambda one: one.fp is not None and one.mode != "r",
+    ("tarfile", "TarFile"): lambda one: not one.closed and one.mode != "r",
+    ("matplotlib.backends.backend_pdf", "PdfPages"): lambda one: vars(one).get("_file") is not None,
+}
+"""Module and name of a class -> whether an instance is being written to: it has a table of its own in memory."""
+
+
+def is_kept(value: Any) -> bool:
+    """Whether a trial puts back what something open of an earlier cell is; it is not changed for it."""
+    try:
+        if isinstance(value, _IN_MEMORY):
+            return True
+        if isinstance(value, mmap.mmap):
+            with memoryview(value) as view:
+                return view.readonly
+        if isinstance(value, _FILES):
+            if not value.closed:
+                value.tell()  # text that is being gone through does not tell
+            return value.closed or (value.seekable() and not value.writable() and _is_on_disk(value))
+    except ValueError:  # a map that is closed
+        return isinstance(value, mmap.mmap)
+    except Exception:  # it cannot be asked
+        return False
+    return False
+
+
+def _is_on_disk(file: Any) -> bool:
+    return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+
+
+def could_be_written(value: Any) -> bool:
+    """Whether an object that a snapshot does not enter has a file open to write to, or is such an archive."""
+    try:
+        if any(
+            _ARCHIVES[part.__module__, part.__qualname__](value)
+            for part in type(value).__mro__
+            if (part.__module__, part.__qualname__) in _ARCHIVES
+        ):
+            return True
+    except Exception:
+        return False
+    level, seen = [] if issubclass(type(value), _LOGGING) else [value], {id(value)}
+    for _ in range(DEPTH):
+        level = [one for one in gc.get_referents(*level) if not issubclass(type(one), _NOT_ENTERED)]
+        level = list({id(one): one for one in level if id(one) not in seen}.values())
+        seen.update(map(id, level))
+        if any(map(_is_written, level)):
+            return True
+        level = [one for one in level if _is_entered(one)]
+        if not level or len(seen) > MOST:
+            return False
+    return False
+
+
+def _is_entered(one: Any) -> bool:
+    cls = type(one)  # not `isinstance`, which asks a proxy for what it stands for
+    return not issubclass(cls, io.IOBase) and not (cls in _CONTAINERS and len(one) > MOST)
+
+
+def _is_written(one: Any) -> bool:
+    if not issubclass(type(one), _FILES) or any(
+        one is other for other in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    ):
+        return False
+    try:
+        return not one.closed and one.writable() and _is_on_disk(one)
+    except Exception:
+        return False
+
+
+def is_written_map(array: Any) -> bool:
+    """Whether what is written to a numpy array reaches the file that it is mapped from."""
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap) and array.mode in ("r+", "w+"):
+            return True
+        array = array.base
+    return False
+
+
+def undo_of(value: Any) -> tuple[int, Callable[[], None]]:
+    """Bytes that are kept of something of which `is_kept` is true, and what puts it back."""
+    if isinstance(value, _IN_MEMORY):
+        if value.closed:
+            return 0, _nothing
+        state: Any = value.__getstate__()
+        put: Any = value
+        return len(state[0]), lambda: put.__setstate__(state)
+    if isinstance(value, mmap.mmap):
+        with suppress(ValueError):  # it is closed
+            at = value.tell()
+            return 0, lambda: value.seek(at)
+        return 0, _nothing
+    return 0, _nothing if value.closed else _undo_of_file(value)
+
+
+def _undo_of_file(file: Any) -> Callable[[], None]:
+    at, again = file.tell(), _opener(file, path_of(file.fileno()))
+
+    def undo() -> None:
+        if file.closed:
+            again()
+        file.seek(0, os.SEEK_END)  # a place in its buffer would be read from there, as it was in the trial
+        file.seek(at)
+
+    return undo
+
+
+def _opener(file: Any, path: str | None) -> Callable[[], None]:
+    """Opens a file that was closed anew, as the same objects: its text, its buffer, and what is below."""
+    text = file if isinstance(file, io.TextIOWrapper) else None
+    buffer = text.buffer if text is not None else file
+    raw: Any = getattr(buffer, "raw", buffer)
+    how = (text.encoding, text.errors, None, text.line_buffering, text.write_through) if text is not None else ()
+    mode = raw.mode
+
+    def again() -> None:
+        if path is None:
+            raise OSError("it was closed and has no name on the disk")
+        vars(raw).pop("__IOBase_closed", None)  # where its flush looks
+        raw.__init__(path, mode)
+        if buffer is not raw:
+            buffer.__init__(raw)
+        if text is not None:
+            text.__init__(buffer, *how)  # type: ignore[misc]
+
+    return again
+
+
+def _nothing() -> None:
+    """For what needs none."""

@@ -1,0 +1,238 @@
+"""Functions that open a file past Python's own: those whose argument can lead elsewhere, and those that refuse a trial.
+
+Nothing is imported for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from gpu_doctor import formatting
+
+READ: Final = "read"
+"""It is only read."""
+CHANGE: Final = "change"
+"""It may be changed in place."""
+REPLACE: Final = "replace"
+"""It is overwritten as a whole, or made."""
+MAKE: Final = "make"
+"""It is made, and there must be none."""
+Use: TypeAlias = str
+Chooser: TypeAlias = Callable[[dict[str, Any], tuple[Any, ...]], Use]
+Place: TypeAlias = Callable[[Any, Use], Any]
+"""A path as it was given, and how it is used -> the path to use instead."""
+
+
+@dataclass(frozen=True)
+class Opener:
+    """A function with a path among its arguments."""
+
+    module: str
+    name: str
+    """Of a class too, with a method."""
+    at: int
+    argument: str
+    use: Use | Chooser
+    beside: tuple[str, ...] = ()
+    """Ends of the names of further files that belong to it."""
+
+    def led(self, args: tuple[Any, ...], named: dict[str, Any], place: Place) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with the path that `place` gives; as they are where the path is missing or no path."""
+        given = args[self.at] if self.at < len(args) else named.get(self.argument)
+        if not isinstance(given, (str, bytes, os.PathLike)):
+            return args, named
+        use = self.use if isinstance(self.use, str) else self.use(named, args)
+        led = _database(given, place) if self.module == "sqlite3" else place(given, use)
+        for end in self.beside if use == CHANGE else ():
+            place(os.fsdecode(_plain(given)) + end, CHANGE)
+        if self.at < len(args):
+            return (*args[: self.at], led, *args[self.at + 1 :]), named
+        return args, {**named, self.argument: led}
+
+
+def _plain(database: Any) -> Any:
+    return _parts(database)[0] if _is_uri(database) else database
+
+
+def _is_uri(database: Any) -> bool:
+    return isinstance(database, str) and database.startswith("file:")
+
+
+def _parts(uri: str) -> tuple[str, str]:
+    path, _, query = uri.removeprefix("file:").partition("#")[0].partition("?")
+    path = re.sub("%([0-9a-fA-F]{2})", lambda two: chr(int(two[1], 16)), re.sub("^//[^/]*", "", path))
+    return path, query
+
+
+def _database(given: Any, place: Place) -> Any:
+    """SQLite's, which may be a URI; one in memory is left alone."""
+    if given in ("", b"", ":memory:", b":memory:"):
+        return given
+    if not _is_uri(given):
+        return place(given, CHANGE)
+    path, query = _parts(given)
+    if not path or path == ":memory:" or "mode=memory" in query:
+        return given
+    only_read = not {"mode=ro", "immutable=1"}.isdisjoint(query.split("&"))
+    led = os.fsdecode(place(path, READ if only_read else CHANGE))
+    led = re.sub("[%?#]", lambda sign: f"%{ord(sign[0]):02X}", led)
+    return f"file:{led}{f'?{query}' if query else ''}"
+
+
+def _sqlite_use(named: dict[str, Any], args: tuple[Any, ...]) -> Use:
+    database = named.get("database", args[0] if args else "")
+    memory = database in ("", b"", ":memory:", b":memory:") or (_is_uri(database) and "mode=" in database)
+    return READ if memory else CHANGE
+
+
+def _mapped_use(named: dict[str, Any], args: tuple[Any, ...]) -> Use:
+    return CHANGE if named.get("shared", args[1] if len(args) > 1 else False) else READ
+
+
+def _hdf5_use(named: dict[str, Any], args: tuple[Any, ...]) -> Use:
+    return READ if named.get("flags", args[1] if len(args) > 1 else 1) == 0 else CHANGE
+
+
+def _hdf5_made(named: dict[str, Any], args: tuple[Any, ...]) -> Use:
+    flags = named.get("flags", args[1] if len(args) > 1 else 2)
+    return MAKE if isinstance(flags, int) and flags & 4 else REPLACE
+
+
+def _by_mode(named: dict[str, Any], args: tuple[Any, ...]) -> Use:
+    return use_of(named.get("mode", args[1] if len(args) > 1 else "r"))
+
+
+def without_attaching(database: Any, refuse: Callable[[str], None]) -> Any:
+    """A connection to SQLite that opens no further files by SQL, whose paths nothing could lead elsewhere."""
+    import sqlite3
+
+    def allows(action: int, name: str | None, *_: Any) -> int:
+        if action != sqlite3.SQLITE_ATTACH or name in ("", None, ":memory:"):
+            return sqlite3.SQLITE_OK
+        with suppress(BaseException):  # SQLite would swallow it; the side is refused when it has ended
+            refuse(f"Your cell opens {formatting.clean(name, 120)} by SQL, which a trial cannot lead to another file.")
+        return sqlite3.SQLITE_DENY
+
+    if isinstance(database, sqlite3.Connection):
+        database.set_authorizer(allows)
+    return database
+
+
+def use_of(mode: Any) -> Use:
+    """How a file is used that is opened in a mode of Python's `open`."""
+    if not isinstance(mode, str) or {"w", "a", "x", "+"}.isdisjoint(mode):
+        return READ
+    return MAKE if "x" in mode else REPLACE if "w" in mode else CHANGE
+
+
+OPENERS: Final = (
+    Opener("torch", "save", 1, "f", REPLACE),
+    Opener("torch", "load", 0, "f", READ),
+    Opener("torch._C", "PyTorchFileWriter", 0, "", REPLACE),
+    Opener("torch", "from_file", 0, "filename", _mapped_use),
+    Opener("torch", "UntypedStorage.from_file", 0, "filename", _mapped_use),
+    Opener("torch.jit", "save", 1, "f", REPLACE),
+    Opener("torch.jit", "load", 0, "f", READ),
+    Opener("torch.jit._script", "RecursiveScriptModule.save", 1, "f", REPLACE),
+    Opener("torch.autograd.profiler", "profile.export_chrome_trace", 1, "path", REPLACE),
+    Opener("numpy.lib._datasource", "open", 0, "path", _by_mode),
+    Opener("safetensors", "serialize_file", 1, "filename", REPLACE),
+    Opener("safetensors", "safe_open", 0, "filename", READ),
+    Opener("sqlite3", "connect", 0, "database", _sqlite_use, ("-journal", "-wal")),
+    Opener("_gdbm", "open", 0, "filename", CHANGE),
+    Opener("_dbm", "open", 0, "filename", CHANGE, (".db", ".dir", ".pag")),
+    Opener("h5py.h5f", "open", 0, "name", _hdf5_use),
+    Opener("h5py.h5f", "create", 0, "name", _hdf5_made),
+    Opener("h5py.h5f", "is_hdf5", 0, "name", READ),
+    Opener("pyarrow.parquet.core", "ParquetWriter.__init__", 1, "where", REPLACE),
+    Opener("pyarrow.parquet.core", "ParquetFile.__init__", 1, "source", READ),
+    Opener("pyarrow.parquet.core", "read_table", 0, "source", READ),
+    Opener("pyarrow", "OSFile", 0, "path", _by_mode),
+    Opener("pyarrow", "memory_map", 0, "path", _by_mode),
+    Opener("pyarrow.csv", "write_csv", 1, "output_file", REPLACE),
+    Opener("pyarrow.feather", "write_feather", 1, "dest", REPLACE),
+    Opener("pyarrow.feather", "read_table", 0, "source", READ),
+    Opener("transformers.tokenization_utils_base", "PreTrainedTokenizerBase.save_pretrained", 1, "", CHANGE),
+)
+"""Those whose path is led elsewhere."""
+WRITERS: Final = (
+    *("cv2.imwrite", "cv2.imwritemulti", "cv2.VideoWriter", "soundfile.write", "torchaudio.save", "faiss.write_index"),
+    *(
+        "torchvision.io.write_jpeg",
+        "torchvision.io.write_png",
+        "torchvision.io.write_file",
+        "torchvision.io.write_video",
+    ),
+    *("SimpleITK.WriteImage", "pyarrow.dataset.write_dataset", "polars.DataFrame.write_csv"),
+    *("polars.DataFrame.write_parquet", "polars.DataFrame.write_ipc", "xgboost.Booster.save_model"),
+    *("lightgbm.Booster.save_model", "plyvel.DB"),
+)
+"""Those that write files in C: they refuse a trial."""
+_BY_MODE: Final = (
+    "rasterio.open",
+    "netCDF4.Dataset",
+    "soundfile.SoundFile",
+    "tables.open_file",
+    "tables.File",
+    "av.open",
+)
+_BY_SWITCH: Final = {"lmdb.open": "readonly", "lmdb.Environment": "readonly", "duckdb.connect": "read_only"}
+"""Those that open them to read or to write, by a mode, or by an argument: they refuse where they write."""
+
+
+def writes(full: str, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether a call of one of `refused` writes to a file, or may."""
+    if full in _BY_MODE:
+        return _by_mode(named, args) != READ
+    switch = _BY_SWITCH.get(full, "")
+    in_memory = full == "duckdb.connect" and named.get("database", args[0] if args else ":memory:") == ":memory:"
+    return not in_memory and not named.get(switch, False)
+
+
+def found(dotted: str) -> tuple[Any, str] | None:
+    """The module or class of a function and its name there; None where its module is not loaded.
+
+    Args:
+        dotted: its module, one colon, and its name, `torch:UntypedStorage.from_file`.
+    """
+    module, _, path = dotted.partition(":")
+    owner: Any = sys.modules.get(module)
+    *classes, name = path.split(".")
+    for one in classes:
+        owner = getattr(owner, one, None)
+    return (owner, name) if owner is not None and hasattr(owner, name) else None
+
+
+def why_refused(names: Sequence[str]) -> str:
+    """Why no trial begins, or why a side ended, of a cell that calls these."""
+    return (
+        f"Your cell calls {', '.join(names)}, which opens files in C, where a trial cannot keep what it writes apart "
+        "from yours: call it in another cell."
+    )
+
+
+def refused() -> Iterator[tuple[Any, str, str]]:
+    """Those that are loaded of what may write files in C: owner, name, the full name."""
+    for full in (*WRITERS, *_BY_MODE, *_BY_SWITCH):
+        for module in _modules_of(full):
+            there = found(f"{module}:{full.removeprefix(module + '.')}")
+            if there is not None:
+                yield (*there, full)
+                break
+
+
+def modules() -> frozenset[str]:
+    """Those that have any of all these, once they are loaded."""
+    names = (module for full in (*WRITERS, *_BY_MODE, *_BY_SWITCH) for module in _modules_of(full))
+    return frozenset((*names, *(one.module for one in OPENERS)))
+
+
+def _modules_of(full: str) -> list[str]:
+    parts = full.split(".")
+    return [".".join(parts[:at]) for at in range(len(parts) - 1, 0, -1)]

@@ -1,0 +1,355 @@
+"""What a side does to files is done in a scratch folder: the user's own are read, and never written to.
+
+Python's own ways to files lead there (`open`, `os`, and all that stands on them: pathlib, shutil, numpy, pandas, PIL),
+wherever a module or the notebook has such a function by another name, and the openers of torch, safetensors, SQLite,
+HDF5 and others, which go past Python. Threads that were there before the side go where they always went; processes
+that are forked or spawned in it follow it. Left alone are caches of libraries and what `tempfile` names.
+
+Not seen is what other libraries open in C, and what programs do that a cell starts.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import multiprocessing.process
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from gpu_doctor.capture import Patches, RunEnded
+from gpu_doctor.trials.side_effects import file_functions, opened_in_c, scratch
+from gpu_doctor.trials.side_effects.arrivals import told_of_arrivals
+from gpu_doctor.trials.side_effects.caches import caches
+from gpu_doctor.trials.side_effects.class_stand_in import class_stand_in
+from gpu_doctor.trials.side_effects.overlay import CannotCopy, Overlay
+
+_BELOW: Final = ("os", "io", "_io", "posix", "nt", "builtins", "gpu_doctor", "posixpath", "ntpath")
+"""Modules in which a function is not looked for by another name: where it stands itself, Python's imports, and ours."""
+_SUPPORTED: Final = ("supports_dir_fd", "supports_fd", "supports_follow_symlinks", "supports_effective_ids")
+"""Sets of functions in `os`, of which shutil asks what it may call."""
+
+
+class Redirection:
+    """Context manager around one side; in it, what the side's threads and processes do to files is done elsewhere."""
+
+    def __init__(self, namespace: dict[str, Any] | None = None, root: str | None = None) -> None:
+        """Nothing is led elsewhere yet.
+
+        Args:
+            namespace: of the code, where it may have functions of files by name.
+            root: the scratch folder of a side that began in another process; None = a new one.
+        """
+        self.refusal = ""
+        """Why the side cannot begin, or had to be ended; empty if it had not."""
+        self.notes: list[str] = []
+        """What could not be put back where it was."""
+        self._namespace = namespace if namespace is not None else {}
+        self._begun_elsewhere = root is not None
+        self._root = root or scratch.made()
+        self._patches = Patches()
+        self._process = os.getpid()
+        self._others: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        """Threads that are not the side's."""
+        self._busy = threading.local()
+        self._stand_ins: dict[int, tuple[Any, Any]] = {}
+        """id of an original -> it, and what stands for it."""
+        self._modules = frozenset(sys.modules)
+        self._over = False
+        """Whoever still has a stand-in then has the original in it."""
+        if self._root is None:
+            self.refusal = "There is no folder for temporary files, in which a trial could write: set TMPDIR to one."
+        else:
+            overlay = Overlay(self._root)
+            temporary = os.path.join(self._root, "temporary")  # noqa: PTH118
+            left_alone = (self._root + os.sep, *caches(_temporary_folder(), file_functions.working_folder()))
+            self._files = file_functions.Files(overlay, left_alone, temporary)
+
+    def __enter__(self) -> Redirection:
+        if not self._begun_elsewhere:
+            Path(self._files.temporary).mkdir()
+            self._others.update(one for one in threading.enumerate() if one is not threading.current_thread())
+        try:
+            self._lead()
+        except BaseException:  # an interrupt: nobody calls `__exit__` then
+            self._patches.restore()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._over = True
+        self._patches.restore()
+        self._taken_by_name()
+        self._stand_ins.clear()
+        # A built-in that the cell replaced is a snapshot's to put back.
+        self.notes += [note for note in self._patches.notes if not note.startswith("builtins.")]
+        if self._root is not None and os.getpid() == self._process:
+            shutil.rmtree(self._root, ignore_errors=True)
+
+    # ---- whose call it is -----------------------------------------------------------------------------------------
+
+    def _is_sides(self) -> bool:
+        """Whether this thread, or the process that was forked by it, is the side's."""
+        if self._over or getattr(self._busy, "now", False):
+            return False
+        if threading.current_thread() in self._others:
+            return False
+        return os.getpid() == self._process or threading.main_thread() not in self._others
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """What we do to files ourselves is done where it says."""
+        before, self._busy.now = getattr(self._busy, "now", False), True
+        try:
+            yield
+        except CannotCopy as too_large:
+            self.refuse(str(too_large))
+        finally:
+            self._busy.now = before
+
+    def refuse(self, why: str) -> None:
+        """Ends the side.
+
+        Raises:
+            RunEnded: in the process of the side.
+            OSError: in another one.
+        """
+        if os.getpid() != self._process or self._begun_elsewhere:
+            raise OSError(why)
+        self.refusal = self.refusal or why
+        raise RunEnded("refused")
+
+    # ---- patches --------------------------------------------------------------------------------------------------
+
+    def _lead(self) -> None:
+        for owner, name, make in file_functions.of_python():
+            self._wrap(owner, name, make)
+        for name in self._of_accessor():  # Python 3.10's pathlib keeps functions of its own
+            self._patches.wrap(pathlib._NormalAccessor, name, lambda one: self._stand_ins.get(id(one), (0, one))[1])  # type: ignore[attr-defined]
+        self._patches.wrap(shutil, "_use_fd_functions", lambda one: False)  # a folder's descriptor shows one place only
+        self._patches.wrap(tempfile, "_sanitize_params", self._named_by_tempfile)
+        self._defaults_of_tempfile()
+        self._patches.wrap(logging.Handler, "handle", self._muted)
+        self._patches.wrap(threading.Thread, "start", self._started)
+        self._patches.wrap(multiprocessing.process.BaseProcess, "start", self._spawned)
+        self._libraries()
+        self._supported()
+        told_of_arrivals(lambda module: self._libraries(), opened_in_c.modules().__contains__, self._patches)
+
+    def _of_accessor(self) -> list[str]:
+        accessor = getattr(pathlib, "_NormalAccessor", None)
+        return [name for name, one in vars(accessor).items() if _plain(one) in self._stand_ins] if accessor else []
+
+    def _wrap(self, owner: Any, name: str, make: Callable[..., Callable[..., Any]]) -> None:
+        original = getattr(owner, name)
+        known = self._stand_ins.get(id(original))
+        stand_in = known[1] if known is not None else self._stand_in(owner, name, original, make)
+        self._stand_ins[id(original)] = original, stand_in
+        self._patches.wrap(owner, name, lambda one: stand_in)
+
+    def _stand_in(self, owner: Any, name: str, original: Any, make: Callable[..., Callable[..., Any]]) -> Any:
+        if isinstance(original, type):
+            ours = weakref.ref(self)  # a class is a circle, which would keep this object
+
+            def around(function: Callable[..., Any]) -> Callable[..., Any]:
+                side = ours()
+                return function if side is None else side._around(function, make)
+
+            with suppress(TypeError):  # one of C that nobody may derive from
+                return class_stand_in(original, around)
+        stand_in = functools.wraps(original)(self._around(original, make))
+        if isinstance(owner, type) and not isinstance(inspect.getattr_static(owner, name), staticmethod):
+            return stand_in
+        # Static, as what it stands for is: a class that has `open` as an attribute must not bind it.
+        return staticmethod(stand_in)
+
+    def _around(self, original: Callable[..., Any], make: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
+        """The original for others; for the side what `make` gives of it."""
+        elsewhere = make(original, self)
+
+        def call(*args: Any, **named: Any) -> Any:
+            return elsewhere(*args, **named) if self._is_sides() else original(*args, **named)
+
+        return call
+
+    def led(self, path: Any, use: str) -> Any:
+        """Where a path leads; bytes for bytes."""
+        with self.busy():
+            place = self._files.led(path, use)
+        return path if place is None else place
+
+    @property
+    def files(self) -> file_functions.Files:
+        """Where paths lead."""
+        return self._files
+
+    def _libraries(self) -> None:
+        """Wraps the functions of libraries that are loaded by now."""
+        wrapped = {id(stand_in) for _, stand_in in self._stand_ins.values()}
+        for one in opened_in_c.OPENERS:
+            there = opened_in_c.found(f"{one.module}:{one.name}")
+            if there is not None and id(_plain(getattr(*there))) not in wrapped:
+                self._wrap(*there, functools.partial(_opening, one))
+        for owner, name, full in opened_in_c.refused():
+            if id(getattr(owner, name)) not in wrapped:
+                self._wrap(owner, name, functools.partial(_refusing, full))
+        self._by_other_names()
+
+    def _by_other_names(self) -> None:
+        """Puts the stand-ins where a module, or the notebook, has the original by a name of its own."""
+        stand_ins = self._stand_ins
+        modules = [(name, getattr(one, "__dict__", None)) for name, one in list(sys.modules.items())]
+        for module, space in (*modules, ("the notebook", self._namespace)):
+            if type(space) is not dict or module in _BELOW or module.startswith("gpu_doctor."):
+                continue
+            # Most modules have none: asked without a loop of Python's, as some 100 000 values are looked at.
+            if not stand_ins.keys().isdisjoint(map(id, list(space.values()))):
+                for name in [name for name, value in list(space.items()) if id(value) in stand_ins]:
+                    self._named(space, name, stand_ins[id(space[name])][1], module)
+        for name, value in list(self._namespace.items()):
+            if type(value) is functools.partial and id(value.func) in stand_ins:
+                stand_in = functools.partial(stand_ins[id(value.func)][1], *value.args, **value.keywords)
+                self._named(self._namespace, name, stand_in, "the notebook")
+
+    def _named(self, space: dict[str, Any], name: str, stand_in: Any, where: str) -> None:
+        original = space[name]
+
+        def remove() -> None:
+            if space.get(name) is stand_in:
+                space[name] = original
+
+        self._patches.hook(f"{where}.{name}", remove)
+        space[name] = stand_in
+
+    def _taken_by_name(self) -> None:
+        """Gives modules that were loaded meanwhile, and took a stand-in by name, the original."""
+        originals = {id(stand_in): original for original, stand_in in self._stand_ins.values()}
+        for module in [name for name in list(sys.modules) if name not in self._modules]:
+            space = getattr(sys.modules.get(module), "__dict__", None)
+            if type(space) is dict:
+                for name, value in list(space.items()):
+                    if id(value) in originals:
+                        space[name] = originals[id(value)]
+
+    def _supported(self) -> None:
+        sets: list[set[Any]] = [getattr(os, name, set()) for name in _SUPPORTED]
+        for supported in sets:
+            for original, stand_in in list(self._stand_ins.values()):
+                if isinstance(original, type(os.stat)) and original in supported:
+                    self._patches.hook("os.supports", functools.partial(supported.discard, stand_in))
+                    supported.add(stand_in)
+
+    # ---- what is no file's function -------------------------------------------------------------------------------
+
+    def _named_by_tempfile(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Temporary files of the side lie in the scratch folder, and go with it."""
+
+        def params(prefix: Any, suffix: Any, dir: Any) -> Any:
+            if dir is None and self._is_sides() and not self._files.outlives(prefix):
+                dir = os.fsencode(self._files.temporary) if isinstance(prefix or suffix, bytes) else None
+                dir = dir or self._files.temporary
+            return original(prefix, suffix, dir)
+
+        return params
+
+    def _defaults_of_tempfile(self) -> None:
+        """What removes a temporary file has `os.unlink` as the default of an argument."""
+        closer: Any = getattr(tempfile, "_TemporaryFileCloser", None)
+        for function in vars(closer).values() if closer is not None else ():
+            before = getattr(function, "__defaults__", None)
+            if before and any(id(one) in self._stand_ins for one in before):
+                self._patches.hook("tempfile", functools.partial(setattr, function, "__defaults__", before))
+                function.__defaults__ = tuple(self._stand_ins.get(id(one), (0, one))[1] for one in before)
+
+    def _muted(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Handlers of logging that were there before are not told what the side logs."""
+        before = {one() for one in list(getattr(logging, "_handlerList", ()))}
+
+        def handle(handler: Any, record: Any) -> Any:
+            return False if handler in before and self._is_sides() else original(handler, record)
+
+        return functools.wraps(original)(handle)
+
+    def _started(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A thread is the side's where the one that starts it is."""
+
+        def start(thread: threading.Thread) -> None:
+            if threading.current_thread() in self._others:
+                self._others.add(thread)
+            original(thread)
+
+        return functools.wraps(original)(start)
+
+    def _spawned(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A process that is spawned hears of the side by what it is to call; a forked one knows."""
+
+        def start(process: Any) -> None:
+            target = getattr(process, "_target", None)
+            if target is None or not self._is_sides():
+                original(process)
+                return
+            process._target = Joining(target, str(self._root))
+            try:
+                original(process)
+            finally:
+                process._target = target
+
+        return functools.wraps(original)(start)
+
+
+class Joining:
+    """What a new process calls; where it was pickled, the process is in the side before its arguments are unpickled."""
+
+    def __init__(self, target: Callable[..., Any], root: str) -> None:
+        self._target, self._root = target, root
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Calls it."""
+        return self._target(*args, **named)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _joined, (self._root, self._target)
+
+
+def _joined(root: str, target: Callable[..., Any]) -> Callable[..., Any]:
+    Redirection(root=root).__enter__()  # as long as the process lives
+    return target
+
+
+def _opening(opener: opened_in_c.Opener, original: Callable[..., Any], side: Redirection) -> Callable[..., Any]:
+    def call(*args: Any, **named: Any) -> Any:
+        args, named = opener.led(args, named, side.led)
+        given = original(*args, **named)
+        return opened_in_c.without_attaching(given, side.refuse) if opener.module == "sqlite3" else given
+
+    return call
+
+
+def _refusing(full: str, original: Callable[..., Any], side: Redirection) -> Callable[..., Any]:
+    def call(*args: Any, **named: Any) -> Any:
+        if opened_in_c.writes(full, args, named):
+            side.refuse(opened_in_c.why_refused((full,)))
+        return original(*args, **named)
+
+    return call
+
+
+def _plain(one: Any) -> Any:
+    return one.__func__ if isinstance(one, staticmethod) else one
+
+
+def _temporary_folder() -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError:  # a machine with nowhere to write to
+        return os.sep

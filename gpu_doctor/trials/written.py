@@ -1,0 +1,110 @@
+"""A cell with settings written into its own text, which a run under these settings executes: what is tried is pasted.
+
+A change in a function of an earlier cell is run too: the changed function is defined anew at the cell's top. Any other
+change of an earlier cell cannot be run again, since that cell has made the objects that the loop trains; its knobs are
+turned while the cell runs, where they can be.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpu_doctor.cell import CellSource, Edit, Edits
+from gpu_doctor.cell.loop import names_in
+from gpu_doctor.cell.switches import at_top
+from gpu_doctor.cell.syntax import FUNCTIONS, Function
+from gpu_doctor.recording import Settings
+from gpu_doctor.trials.fix import SAME_PLACE, edits_of, reads
+from gpu_doctor.trials.knobs.draft import Draft
+
+NO_TEXT: Final = "What is run is not given as text."
+EARLIER: Final = (
+    "The change lies in {0}, outside of a function that this cell calls, and a trial does not run it again."
+)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a run under some settings executes."""
+
+    text: str
+    """The cell with the settings written in; its own text where none is."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """The knobs of settings that are not in the text, and are turned while it runs; for each why, a sentence."""
+
+
+def written(draft: Draft, source: str, settings: Settings) -> Written:
+    """Writes what it can of some settings into a cell.
+
+    Args:
+        draft: the cells that were run; the last one is the cell.
+        source: the cell's text.
+        settings: knob values.
+    """
+    cells = draft.cells.cells
+    if not cells or cells[-1].text != source:
+        return not_written(settings, draft.notes[-1] if draft.notes else NO_TEXT, source)
+    placed, reasons = edits_of(draft, settings)
+    called = _called(cells)
+    kept: Edits = []
+    for names, edits in placed.items():
+        outside = [one for one, edit in edits if one is not cells[-1] and not _function_of(one, edit) & called]
+        if outside:
+            reasons |= dict.fromkeys(names, EARLIER.format(outside[0].label))
+        else:
+            kept += edits
+    text = _with(cells[-1], kept) if reads(kept) else ""
+    if CellSource(text).tree is None or not text:
+        return not_written(settings, SAME_PLACE, source)
+    return Written(text, reasons)
+
+
+def not_written(settings: Settings, reason: str, source: str) -> Written:
+    """Settings of which none is written into a text, for one reason."""
+    return Written(source, dict.fromkeys(settings, reason))
+
+
+def _with(cell: CellSource, edits: Edits) -> str:
+    """The cell's text with its own edits, and at its top the functions of earlier cells with theirs."""
+    own = [edit for where, edit in edits if where is cell]
+    above = [
+        text
+        for earlier in dict.fromkeys(where for where, _ in edits if where is not cell)
+        for text in _changed(earlier, [edit for where, edit in edits if where is earlier])
+    ]
+    return cell.edited([*own, at_top(cell, above)] if above else own)
+
+
+def _changed(cell: CellSource, edits: list[Edit]) -> Iterator[str]:
+    """The functions of an earlier cell that edits change, as they are then; and whole lines that stand before them."""
+    for begin, end, _ in _functions(cell):
+        mine = [Edit(one.begin - begin, one.end - begin, one.text) for one in edits if begin <= one.begin <= end]
+        if mine:
+            yield CellSource(cell.text[begin:end]).edited(mine)
+
+
+def _function_of(cell: CellSource, edit: Edit) -> set[str]:
+    """The name of the function that an edit lies in, or that it stands before; empty for none."""
+    return {one.name for begin, end, one in _functions(cell) if begin <= edit.begin and edit.end <= end}
+
+
+def _functions(cell: CellSource) -> Iterator[tuple[int, int, Function]]:
+    """The functions at the top level of a cell, with where their whole lines begin and end, decorators included."""
+    for one in cell.tree.body if cell.tree is not None else ():
+        if isinstance(one, FUNCTIONS):
+            first = min([one.lineno, *(each.lineno for each in one.decorator_list)])
+            yield cell.line_begin(first), cell.line_end(one.end_lineno or one.lineno), one
+
+
+def _called(cells: Sequence[CellSource]) -> set[str]:
+    """The functions at the top level of cells that the last cell names, or one that it names does, and so on."""
+    functions = {one.name: one for cell in cells for _, _, one in _functions(cell)}
+    found: set[str] = set()
+    named = names_in(cells[-1])
+    while new := (named & functions.keys()) - found:
+        found |= new
+        named = {node.id for name in new for node in ast.walk(functions[name]) if isinstance(node, ast.Name)}
+    return found
