@@ -96,8 +96,8 @@ def tried(
     against = begun(against, steps, seconds, pairs)
     begin = time.perf_counter()
     entry = entered(case, settings, refused=beforehand(case).refusal)
-    if said := case.unturnable(entry.settings):
-        entry.refusal, entry.going = entry.refusal or said, False
+    if entry.going and (said := case.unturnable(entry.settings)):
+        entry.refusal, entry.going = said, False
     try:
         if entry.going and not case.stopped:
             _raced(case, entry, against, label, steps, seconds, pairs)

@@ -196,6 +196,16 @@ def test_what_is_nobody_elses_business_passes() -> None:
     assert guard.reached is None
 
 
+def test_an_interrupt_while_it_begins_leaves_nothing_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: object, original: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ReachGuard, "_looking_up", interrupted)
+    with pytest.raises(KeyboardInterrupt), ReachGuard(()):
+        pass
+    assert active() == ()
+
+
 def test_threads_of_before_go_on_as_they_were() -> None:
     go, done, errors = threading.Event(), threading.Event(), list[BaseException]()
 
@@ -259,6 +269,29 @@ def test_a_line_that_changes_large_data_refuses_before_it_runs(line: str) -> Non
     assert torch.equal(names["rows"], before)
     _, effect = trial(f"{line}\n{LOOP}", names, allow=("large_data",))
     assert effect.outcome in ("completed", "budget-reached")
+
+
+class _Caching(_Rows):
+    def __getitem__(self, index: int) -> Any:
+        self.rows[index] = 1.0
+        return self.rows[index]
+
+
+class _Counting(_Rows):
+    seen = 0
+
+    def __getitem__(self, index: int) -> Any:
+        self.seen += 1
+        return self.rows[index]
+
+
+@pytest.mark.parametrize(("kind", "refused"), [(_Caching, True), (_Counting, False)])
+@pytest.mark.usefixtures("small_is_large")
+def test_a_dataset_that_changes_its_data_as_it_is_read_refuses_too(kind: type[_Rows], refused: bool) -> None:
+    names = space(loader=DataLoader(kind(torch.randn(64, 4)), batch_size=4))
+    asks = gpu_doctor.case(LOOP, names).beforehand().asks
+    assert list(asks) == ["large_data"] * refused
+    assert not refused or "_Caching.__getitem__()" in asks["large_data"]
 
 
 @pytest.mark.usefixtures("small_is_large")
