@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
-__all__ = ["FUNCTIONS", "Function", "Loop", "calls_of", "dotted", "name_of"]
+__all__ = ["FUNCTIONS", "Function", "Loop", "calls_of", "dotted", "imported", "name_of", "parts_of_target"]
 
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -441,6 +441,10 @@ class Said:
 
     text: str
     tone: Tone
+    allow: str = ""
+    """The permission that lifts this refusal, as `allow=` of a trial names it; empty = none does, or it is none."""
+    tick: str = ""
+    """Label of the box that gives it."""
 
 
 @dataclass(frozen=True)
@@ -545,6 +549,8 @@ class Ask(Asking, total=False):
     seconds: float
     changes_training: bool
     """With `treat`: batch size and precision may be tried as well."""
+    allow: tuple[str, ...]
+    """With `trial`, `treat`, `sweep` and `largest`: the permissions whose boxes are ticked."""
 
 
 def as_json(value: Any) -> Any:

@@ -79,7 +79,7 @@ class PanelInput:
     before: tuple[Said, ...] | None = None
     """What to know before a trial (`notebook/details.py`), None while nobody asked."""
     trial_steps: int = 50
-    trial_seconds: float = 60.0
+    trial_seconds: float = 20.0
     """Budget that the page offers for a trial at first."""
     replay_speed: float | None = None
     """How many times as fast as it was a recording is played; None of a run."""

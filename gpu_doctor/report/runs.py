@@ -18,8 +18,8 @@ from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, Sides, loss_story, notes
 from gpu_doctor.report.words import CLEAN, RISK_MARK, forecast_words
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 
-MARKS: Final = {"faster": "▲", "slower": "▼", "no-difference": "=", "inconclusive": "?"}
-"""Before the words of each verdict."""
+MARKS: Final = {"faster": "▲", "slower": "▼", "no": "=", "at": "≤"}
+"""Before the words of a verdict, by the first of them; `?` before others."""
 
 TONES: Final[Mapping[str, Tone]] = {"faster": "good", "slower": "bad"}
 
@@ -226,8 +226,8 @@ def _against(effect: Effect, over_written: float | None) -> Cell:
         reason = formatting.clean(effect.reason, 200)
         return Cell(f"{outcome}: {reason}" if reason else outcome, "bad" if effect.outcome != "stopped" else "")
     tone = TONES.get(effect.verdict, "")
-    verdict, why = f"{MARKS.get(effect.verdict, '?')} {effect.verdict_words}", formatting.clean(effect.reason)
-    verdict = verdict.replace(" ", "\u00a0")
+    words, why = effect.verdict_words, formatting.clean(effect.reason)
+    verdict = f"{MARKS.get(words.split()[0], '?')} {words}".replace(" ", "\u00a0").replace(",\u00a0", ", ")
     measured = formatting.speedup(effect.speedup, effect.low, effect.high)
     if not effect.baseline_settings:
         return Cell(measured.replace(" ", "\u00a0") + f" {verdict}", tone, why)

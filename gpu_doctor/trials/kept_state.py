@@ -28,8 +28,8 @@ def kept_state(case: Runner) -> Beforehand:
     if needed > limit:
         return Beforehand((no_room(needed, limit),))
     kept = f"A trial {KEPT} (a copy of {formatting.size(whole)}) and only reads your files. {NOT_UNDONE}"
-    lost = (*walk.lost, *tensors.lost)
-    large = (*tensors.large, *arrays.large)
+    lost = (*walk.unrestorable, *tensors.unrestorable)
+    large = (*tensors.uncopied.values(), *arrays.uncopied.values())
     return Beforehand(
         notes=(kept, *([formatting.sentence(formatting.not_copied(large))] if large else [])),
         lost=(formatting.sentence(formatting.unrestorable(lost)),) if lost else (),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Forecast, judged
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.vitals.measure import measure
@@ -154,8 +155,15 @@ def _raced(case: Runner, entry: Entry, against: Settings, label: str, steps: int
         for number in range(1, pairs + 1):
             if case.stopped or not entry.going:
                 break
-            what = f"{label}round {number}, until it is clear"
+            what = f"{label}round {number}, {_so_far(rounds.effect)}"
             entry.going = rounds.pair(what, against, entry.settings, steps, seconds)
+
+
+def _so_far(effect: Effect | None) -> str:
+    """The figure of the pairs so far, for people: `1.9x (1.6-2.2) so far`."""
+    if effect is None or effect.speedup is None:
+        return "until it is clear"
+    return f"{formatting.speedup(effect.speedup, effect.low, effect.high)} so far"
 
 
 def drop_the_worse(entries: Sequence[Entry]) -> None:

@@ -25,9 +25,6 @@ TOGETHER: Final = "all together"
 AGAIN: Final = "measured again"
 """Its label where one step was kept."""
 NOT_VERIFIED: Final = "The kept settings are not verified: they were not measured again against the code as written."
-WAVES: Final = 6
-"""Workers that start together deliver together: a trial lasts for so many rounds of all of them, or it measures how the
-first ones came in (16 workers in 50 steps looked slower than 12 where they were 20 % faster)."""
 PAIRS: Final = 6
 """Pairs of runs of each trial but the last, at most: a climb makes many, and asks of each only whether a gain is worth
 keeping."""
@@ -53,8 +50,8 @@ def treat(
         case: a case; if it was never run, its code is first measured as written, in a trial that leaves no trace.
         max_trials: trials at most, the last one included, for which one is always put by. It comes on top of a single
             one, and so does one by settings where the changed text fails.
-        steps: of each trial; more where many workers need them to come into their stride.
-        seconds: to measure in each trial.
+        steps: of each trial.
+        seconds: of each trial.
         changes_training: also try what changes the training (batch size, AMP).
         executor: where the trials run, one after another; None = in this kernel.
 
@@ -79,6 +76,9 @@ def treat(
             base, lost = case.measured_aside(steps, seconds)
         except SnapshotTooLarge as too_large:
             case.plans.append(Plan({}, 1.0, (), "", reason=str(too_large)))
+            return case.plans[-1]
+        if base.outcome == "refused":
+            case.plans.append(Plan({}, 1.0, (), "", reason=base.reason))
             return case.plans[-1]
     diagnosis = diagnose(base)
     where = executors.InKernel() if executor is None else executor
@@ -152,7 +152,8 @@ class _Climb:
 
     def goes_on(self) -> bool:
         """Whether another move may be tried."""
-        return self.left > 0 and not self.case.stopped
+        barred = self.case.reached.keys() - self.case.allowed
+        return self.left > 0 and not self.case.stopped and not barred
 
     def next_move(self) -> Move | None:
         """What to try next; None where nothing is worth a trial any more."""
@@ -172,8 +173,7 @@ class _Climb:
             self._keep(effect.speedup or 1.0, candidate, effect)
 
     def _trial(self, settings: dict[str, Any], against: dict[str, Any], pairs: int = PAIRS) -> Effect:
-        steps = max(self.steps, WAVES * int(settings.get("num_workers", 0)))
-        asked: dict[str, Any] = {"steps": steps, "seconds": self.seconds, "against": against, "pairs": pairs}
+        asked: dict[str, Any] = {"steps": self.steps, "seconds": self.seconds, "against": against, "pairs": pairs}
         (effect,) = executors.tried(self.executor, self.case, [settings], **asked)
         return effect
 

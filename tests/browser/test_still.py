@@ -15,7 +15,7 @@ from gpu_doctor.report.panel import as_json, fix_shown
 from tests.support.lab import new_page
 from tests.support.repository import ARTIFACTS
 from tests.support.still import CUT, asked, resize, show
-from tests.support.trial_parts import BOTH, CURED, WORKERS, effects, fix, plan, treated, trials
+from tests.support.trial_parts import BOTH, CURED, WORKERS, WROTE, effects, fix, plan, treated, trials
 
 EVIL = "<img src=x onerror=window.ran=1></pre><script>window.ran=2</script>"
 
@@ -88,7 +88,7 @@ def test_what_a_trial_left_is_unfolded_by_key(blank: Page) -> None:
     blank.keyboard.press("Enter")
     detail = blank.locator(".gd-detail").first
     said = detail.inner_text()
-    assert "Loss the same in every step." in said and "was put back: runs/x.pt." in said
+    assert "Loss the same in every step." in said and WROTE in said
     assert detail.locator("img").get_attribute("src").startswith("data:image/svg+xml;base64,")  # type: ignore[union-attr]
     assert blank.evaluate("document.querySelector('.gd-detail img').naturalWidth") == 340, "the picture is drawn"
     assert blank.evaluate("document.activeElement.dataset.fold") == "row", "focus stays where it was"
@@ -106,7 +106,7 @@ def test_the_waterfall_and_what_was_not_kept(blank: Page) -> None:
     assert "1.18-1.31" in told.inner_text() and "did not fit into memory" in told.locator(".gd-dropped").inner_text()
     assert "Decode images once" in told.locator(".gd-byhand").inner_text()
     told.get_by_role("button", name="set the knobs to this").click()
-    blank.locator("[data-ask=real]").click()
+    blank.locator("[data-ask=trial]").click()
     assert asked(blank)[-1]["settings"] == BOTH
 
 
@@ -119,6 +119,28 @@ def test_what_a_trial_cannot_put_back_is_said_before_the_click(blank: Page) -> N
     assert "it (generator)" in blank.locator(".gd-before").inner_text()
     blank.locator("[data-ask=treat]").hover()
     assert len(asked(blank)) == 1, "asked once a run"
+
+
+def test_a_box_allows_what_a_trial_would_be_refused_for(blank: Page) -> None:
+    show(blank, treated())
+    box = blank.get_by_label("Allow it")
+    assert not box.count()
+    said = "[{ text: 'Refused.', tone: 'bad', allow: 'processes', tick: 'Allow it' }]"
+    blank.evaluate(f"window.tell({{ before: {said} }})")
+    blank.locator("[data-ask=treat]").click()
+    assert asked(blank)[-1]["allow"] == []
+    box.focus()
+    blank.keyboard.press("Space")
+    assert box.is_checked()
+    for what in ("treat", "trial"):
+        if what == "trial":
+            blank.locator("[data-knob=num_workers]").select_option(label="2")
+        blank.locator(f"[data-ask={what}]").click()
+        assert asked(blank)[-1]["allow"] == ["processes"]
+    blank.evaluate("window.tell({ before: null })")
+    assert not box.count()
+    blank.locator("[data-ask=treat]").click()
+    assert asked(blank)[-1]["allow"] == [], "without the refusal there is nothing to allow"
 
 
 def test_hostile_text_stays_text(blank: Page) -> None:

@@ -432,7 +432,7 @@ for i, (x, y) in enumerate(loader):
 """,
         before=0,
     ),
-    "files: a database, an open log, a checkpoint that it resumes from": Kind(
+    "files: a database, a log, a checkpoint that it resumes from": Kind(
         START
         + _NET
         + """
@@ -441,9 +441,11 @@ opt = torch.optim.SGD(net.parameters(), lr=0.1)
 torch.save({"net": net.state_dict(), "step": 0}, "last.pt")
 with sqlite3.connect("runs.db") as made: made.executescript("drop table if exists losses; create table losses (v)")
 made.close(); del made
-handle = open("train.log", "w", buffering=1); handle.write("begun\\n"); db = sqlite3.connect("runs.db")
+with open("train.log", "w", buffering=1) as handle: handle.write("begun\\n")
+del handle
 """,
         """
+handle, db = open("train.log", "a"), sqlite3.connect("runs.db")
 state = torch.load("last.pt"); net.load_state_dict(state["net"]); step = state["step"]
 for i, (x, y) in enumerate(loader):
     opt.zero_grad(); loss = F.cross_entropy(net(x), y); loss.backward(); opt.step()
@@ -452,6 +454,7 @@ for i, (x, y) in enumerate(loader):
     torch.save({"net": net.state_dict(), "step": step}, "last.pt")
     with sqlite3.connect("more.db") as more: more.execute("create table if not exists t (v)")
     more.close(); del more
+handle.close(); db.close(); del handle, db
 """,
     ),
     "files: arrays mapped from a file, written by the loader's workers too": Kind(
@@ -461,7 +464,7 @@ for i, (x, y) in enumerate(loader):
 import os, pathlib
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 np.arange(64, dtype=np.float32).tofile("mapped.bin")
-mapped = np.memmap("mapped.bin", dtype=np.float32, mode="r+")
+mapped = np.memmap("mapped.bin", dtype=np.float32, mode="c")
 class Caching(Dataset):
     def __len__(self): return 96
     def __getitem__(self, i):

@@ -113,7 +113,8 @@ class CopyBook:
         self.blocking_pinned += copy.blocking_pinned
         if copy.wide:
             self.wide_bytes += copy.nbytes
-        if not self._shapes or self._moved_on(place):
+        self._forget_after(place)
+        if not self._shapes:
             return
         at = self._addresses.pop(copy.address, None) if copy.address else None
         if at is None and copy.shape is not None and copy.address not in self._batch:
@@ -128,18 +129,23 @@ class CopyBook:
     def _came(self, copy: Came, now: int, place: Place) -> None:
         self.to_host += 1
         self.to_host_bytes += copy.nbytes
-        if self._moved_on(place) or len(self._shapes) >= MOST_KEPT:
-            self._shapes.clear()
-            self._addresses.clear()
+        self._forget_after(place)
+        if len(self._shapes) >= MOST_KEPT:
+            self._forget()
         if copy.shape is not None:
             self._shapes[copy.shape] = now
         if copy.address is not None:
             self._addresses[copy.address] = now
 
-    def _moved_on(self, place: Place) -> bool:
-        """Whether the loop has taken another batch, or ended a step, since the last copy to the host."""
-        moved, self._place = place != self._place, place
-        return moved
+    def _forget_after(self, place: Place) -> None:
+        """Forgets what came before the loop took another batch or ended a step: its memory may be used anew."""
+        if place != self._place:
+            self._forget()
+        self._place = place
+
+    def _forget(self) -> None:
+        self._shapes.clear()
+        self._addresses.clear()
 
 
 def _address(tensor: torch.Tensor) -> int:

@@ -53,6 +53,8 @@ class Parcel:
     run: bytes | None
     """The baseline run as saved, for what knobs must know of the loop."""
     process: dict[str, Any]
+    allowed: frozenset[str] = frozenset()
+    """What a person allows the trials."""
 
     @property
     def known_run(self) -> Recording | None:
@@ -101,6 +103,7 @@ def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) ->
         "name": case.name,
         "run": None if run is None else as_bytes(run),
         "process": _process(most_threads),
+        "allowed": case.allowed,
         "own": str(space.get("__name__", "__main__")),
     }
     try:
@@ -121,7 +124,8 @@ def unpack(luggage: bytes) -> Parcel:
     space: dict[str, Any] = contents["mark"].__globals__
     space.update(contents["names"])
     space["__name__"] = contents["own"]
-    return Parcel(contents["code"], space, contents["name"], contents["run"], contents["process"])
+    names = ("name", "run", "process", "allowed")
+    return Parcel(contents["code"], space, *(contents[one] for one in names))
 
 
 def plain(source: str) -> str:
@@ -226,7 +230,7 @@ def _globals_read(value: Any, space: dict[str, Any], seen: set[int]) -> set[str]
         return _globals_read(type(value), space, seen) if type(value) in space.values() else set()
     if value.__globals__ is not space:
         return set()
-    found = set(names_in(value.__code__)[0]) & space.keys()
+    found = set(names_in(value.__code__)) & space.keys()
     return found.union(*(_globals_read(space[name], space, seen) for name in found))
 
 

@@ -267,7 +267,7 @@ class RayExecutor:
         refused = beforehand(case).refusal
         entries = [race.entered(case, one, Setup() if elsewhere else found, refused) for one in candidates]
         going = [entry for entry in entries if entry.going]
-        undos = process_undos(reporting=False)  # what is packed may draw random numbers
+        undos = process_undos()  # what is packed may draw random numbers
         try:
             if going:
                 self._run(case, going, against, steps, seconds, pairs)
@@ -323,7 +323,7 @@ class RayExecutor:
         if self._ray.is_initialized():
             return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        undos = process_undos(reporting=False)  # a start may draw random numbers; Ray sets up its own logger
+        undos = process_undos()  # a start may draw random numbers; Ray sets up its own logger
         try:
             self._ray.init(address=self._address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
             self._ours = True

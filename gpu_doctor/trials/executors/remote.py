@@ -78,6 +78,7 @@ def _pair(
     made: int,
 ) -> Mapping[str, Any]:
     case = Runner(parcel.code, parcel.namespace, name=parcel.name)
+    case.allowed = parcel.allowed
     run = parcel.known_run
     if run is not None:
         case.recordings.append(run)

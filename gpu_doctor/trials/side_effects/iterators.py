@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
-import types
-from typing import Any, Final, Protocol
-
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from typing import Any, Protocol
 
 from gpu_doctor.trials.said_before import Beforehand
 from gpu_doctor.trials.snapshot.walk import uncollected
 from gpu_doctor.trials.used_names import Coded, Reached
-
-_WORDS: Final = (
-    (types.GeneratorType, "a generator"),
-    (types.CoroutineType, "a coroutine"),
-    (types.AsyncGeneratorType, "an asynchronous generator"),
-    ((codecs.StreamReader, codecs.StreamReaderWriter, codecs.StreamRecoder), "a file of codecs"),
-    (_BaseDataLoaderIter, "the iterator of a DataLoader"),
-)
 
 
 class MakesNames(Coded, Protocol):
@@ -43,7 +31,7 @@ def iterators(case: MakesNames) -> Beforehand:
 
 
 def _refusal(name: str, value: Any, held: bool) -> str:
-    kind = next((word for cls, word in _WORDS if isinstance(value, cls)), "an iterator")
+    kind = type(value).__name__.strip("_")
     if held:
-        return f"`{name}` holds {kind} of an earlier cell: create `{name}` in this cell."
-    return f"`{name}` is {kind} of an earlier cell: create it in this cell."
+        return f"`{name}` holds an iterator ({kind}) of an earlier cell: create `{name}` in this cell."
+    return f"`{name}` is an iterator ({kind}) of an earlier cell: create it in this cell."

@@ -1,15 +1,17 @@
-"""What was open before the cell, and could be written to in it, refuses a trial: that would reach the user's file."""
+"""What a cell would write to past a trial's scratch folder refuses the trial, before anything is run."""
 
 from __future__ import annotations
 
+from gpu_doctor.cell import CellSource, full_names_called
 from gpu_doctor.trials.said_before import Beforehand
 from gpu_doctor.trials.side_effects.open_files import is_written_map
+from gpu_doctor.trials.side_effects.opened_in_c import WRITERS, why_refused
 from gpu_doctor.trials.side_effects.trackers import reporter_of
 from gpu_doctor.trials.used_names import Coded, Reached
 
 
 def open_before(case: Coded) -> Beforehand:
-    """Refuses where the cell can reach something open that it could write to, or that cannot be put back."""
+    """Refuses where the cell can reach something open that it could write to, or calls what writes files in C."""
     said = [
         f'`{name}` is mapped so that the cell could change its file: map it with mode="c".'
         if is_written_map(value)
@@ -17,4 +19,11 @@ def open_before(case: Coded) -> Beforehand:
         for value, name in Reached.of(case).writable
         if not reporter_of(value)  # an experiment tracker is mute
     ]
-    return Beforehand(tuple(dict.fromkeys(said)))
+    called = [_ends(name) for name in full_names_called(CellSource(case.source), case.namespace)]
+    in_c = [full for full in WRITERS if _ends(full) in called]
+    return Beforehand((*dict.fromkeys(said), *([why_refused(in_c)] if in_c else [])))
+
+
+def _ends(full: str) -> tuple[str, str]:
+    """Package and name: between them a package may have any modules."""
+    return full.partition(".")[0], full.rpartition(".")[2]

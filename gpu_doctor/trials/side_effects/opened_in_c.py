@@ -153,23 +153,46 @@ OPENERS: Final = (
     Opener("pyarrow.parquet.core", "ParquetWriter.__init__", 1, "where", REPLACE),
     Opener("pyarrow.parquet.core", "ParquetFile.__init__", 1, "source", READ),
     Opener("pyarrow.parquet.core", "read_table", 0, "source", READ),
+    Opener("pyarrow", "OSFile", 0, "path", _by_mode),
+    Opener("pyarrow", "memory_map", 0, "path", _by_mode),
+    Opener("pyarrow.csv", "write_csv", 1, "output_file", REPLACE),
     Opener("pyarrow.feather", "write_feather", 1, "dest", REPLACE),
     Opener("pyarrow.feather", "read_table", 0, "source", READ),
     Opener("transformers.tokenization_utils_base", "PreTrainedTokenizerBase.save_pretrained", 1, "", CHANGE),
 )
 """Those whose path is led elsewhere."""
-CLASSES: Final = frozenset((("io", "FileIO"),))
-"""Those that are classes by which instances are told."""
-REFUSED: Final = (
-    *("cv2.imwrite", "cv2.imwritemulti", "cv2.VideoWriter", "cv2.FileStorage", "soundfile.write"),
-    *("soundfile.SoundFile", "torchaudio.save", "torchvision.io.write_jpeg", "torchvision.io.write_png"),
-    *("torchvision.io.write_file", "torchvision.io.write_video", "lmdb.open", "lmdb.Environment", "rasterio.open"),
-    *("netCDF4.Dataset", "tables.open_file", "tables.File", "duckdb.connect", "plyvel.DB", "faiss.write_index"),
-    *("SimpleITK.WriteImage", "av.open", "pyarrow.OSFile", "pyarrow.dataset.write_dataset", "pyarrow.csv.write_csv"),
-    *("polars.DataFrame.write_csv", "polars.DataFrame.write_parquet", "polars.DataFrame.write_ipc"),
-    *("xgboost.Booster.save_model", "lightgbm.Booster.save_model"),
+WRITERS: Final = (
+    *("cv2.imwrite", "cv2.imwritemulti", "cv2.VideoWriter", "soundfile.write", "torchaudio.save", "faiss.write_index"),
+    *(
+        "torchvision.io.write_jpeg",
+        "torchvision.io.write_png",
+        "torchvision.io.write_file",
+        "torchvision.io.write_video",
+    ),
+    *("SimpleITK.WriteImage", "pyarrow.dataset.write_dataset", "polars.DataFrame.write_csv"),
+    *("polars.DataFrame.write_parquet", "polars.DataFrame.write_ipc", "xgboost.Booster.save_model"),
+    *("lightgbm.Booster.save_model", "plyvel.DB"),
 )
-"""Those that write files in C, or may."""
+"""Those that write files in C: they refuse a trial."""
+_BY_MODE: Final = (
+    "rasterio.open",
+    "netCDF4.Dataset",
+    "soundfile.SoundFile",
+    "tables.open_file",
+    "tables.File",
+    "av.open",
+)
+_BY_SWITCH: Final = {"lmdb.open": "readonly", "lmdb.Environment": "readonly", "duckdb.connect": "read_only"}
+"""Those that open them to read or to write, by a mode, or by an argument: they refuse where they write."""
+
+
+def writes(full: str, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether a call of one of `refused` writes to a file, or may."""
+    if full in _BY_MODE:
+        return _by_mode(named, args) != READ
+    switch = _BY_SWITCH.get(full, "")
+    in_memory = full == "duckdb.connect" and named.get("database", args[0] if args else ":memory:") == ":memory:"
+    return not in_memory and not named.get(switch, False)
 
 
 def found(dotted: str) -> tuple[Any, str] | None:
@@ -187,7 +210,7 @@ def found(dotted: str) -> tuple[Any, str] | None:
 
 
 def why_refused(names: Sequence[str]) -> str:
-    """Why no trial begins, or why a side ended, of a cell that calls some of `REFUSED`."""
+    """Why no trial begins, or why a side ended, of a cell that calls these."""
     return (
         f"Your cell calls {', '.join(names)}, which opens files in C, where a trial cannot keep what it writes apart "
         "from yours: call it in another cell."
@@ -195,11 +218,21 @@ def why_refused(names: Sequence[str]) -> str:
 
 
 def refused() -> Iterator[tuple[Any, str, str]]:
-    """Those of `REFUSED` that are loaded: owner, name, the full name."""
-    for full in REFUSED:
-        parts = full.split(".")
-        for at in range(len(parts) - 1, 0, -1):
-            there = found(f"{'.'.join(parts[:at])}:{'.'.join(parts[at:])}")
+    """Those that are loaded of what may write files in C: owner, name, the full name."""
+    for full in (*WRITERS, *_BY_MODE, *_BY_SWITCH):
+        for module in _modules_of(full):
+            there = found(f"{module}:{full.removeprefix(module + '.')}")
             if there is not None:
                 yield (*there, full)
                 break
+
+
+def modules() -> frozenset[str]:
+    """Those that have any of all these, once they are loaded."""
+    names = (module for full in (*WRITERS, *_BY_MODE, *_BY_SWITCH) for module in _modules_of(full))
+    return frozenset((*names, *(one.module for one in OPENERS)))
+
+
+def _modules_of(full: str) -> list[str]:
+    parts = full.split(".")
+    return [".".join(parts[:at]) for at in range(len(parts) - 1, 0, -1)]

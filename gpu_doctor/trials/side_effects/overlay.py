@@ -63,10 +63,10 @@ class Overlay:
             path: as the cell wrote it.
             follows: whether a symbolic link at its end is followed.
         """
+        self._hear()
         folder, name = os.path.split(path)
         if name in ("", ".", ".."):
             return self._walked(path)
-        self._hear()
         if folder not in self._folders:
             self._folders[folder] = self._walked(folder)
         return self._below(self._folders[folder], name, 0) if follows else _joined(self._folders[folder], name)
@@ -78,8 +78,11 @@ class Overlay:
 
     def is_hidden(self, key: str) -> bool:
         """Whether what the user has at a key was removed, replaced or renamed in this side."""
-        self._hear()
-        return bool(self._hidden) and not self._hidden.isdisjoint((key, *map(str, Path(key).parents)))
+        while self._hidden and key != os.sep:
+            if key in self._hidden:
+                return True
+            key = key[: key.rindex(os.sep)] or os.sep
+        return False
 
     def is_users(self, key: str) -> bool:
         """Whether something of the user's stands there, which was not removed."""
@@ -268,6 +271,7 @@ class Overlay:
             os.write(place, line)  # whole, whoever else adds one meanwhile
         finally:
             os.close(place)
+        self._hear()
 
     def _hear(self) -> None:
         """Takes in what this or another process has removed since the last time."""

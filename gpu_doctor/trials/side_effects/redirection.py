@@ -22,7 +22,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -144,9 +144,7 @@ class Redirection:
         self._patches.wrap(multiprocessing.process.BaseProcess, "start", self._spawned)
         self._libraries()
         self._supported()
-        awaited = frozenset(one.module for one in opened_in_c.OPENERS)
-        awaited |= {full.rpartition(".")[0] for full in opened_in_c.REFUSED}
-        told_of_arrivals(lambda module: self._libraries(), awaited.__contains__, self._patches)
+        told_of_arrivals(lambda module: self._libraries(), opened_in_c.modules().__contains__, self._patches)
 
     def _of_accessor(self) -> list[str]:
         accessor = getattr(pathlib, "_NormalAccessor", None)
@@ -160,14 +158,15 @@ class Redirection:
         self._patches.wrap(owner, name, lambda one: stand_in)
 
     def _stand_in(self, owner: Any, name: str, original: Any, make: Callable[..., Callable[..., Any]]) -> Any:
-        if (getattr(owner, "__name__", ""), name) in opened_in_c.CLASSES:
+        if isinstance(original, type):
             ours = weakref.ref(self)  # a class is a circle, which would keep this object
 
             def around(function: Callable[..., Any]) -> Callable[..., Any]:
                 side = ours()
                 return function if side is None else side._around(function, make)
 
-            return class_stand_in(original, around)
+            with suppress(TypeError):  # one of C that nobody may derive from
+                return class_stand_in(original, around)
         stand_in = functools.wraps(original)(self._around(original, make))
         if isinstance(owner, type) and not isinstance(inspect.getattr_static(owner, name), staticmethod):
             return stand_in
@@ -338,7 +337,9 @@ def _opening(opener: opened_in_c.Opener, original: Callable[..., Any], side: Red
 
 def _refusing(full: str, original: Callable[..., Any], side: Redirection) -> Callable[..., Any]:
     def call(*args: Any, **named: Any) -> Any:
-        side.refuse(opened_in_c.why_refused((full,)))
+        if opened_in_c.writes(full, args, named):
+            side.refuse(opened_in_c.why_refused((full,)))
+        return original(*args, **named)
 
     return call
 

@@ -28,7 +28,6 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from gpu_doctor.capture.frameworks import FRAMEWORKS
 from gpu_doctor.trials.side_effects.tracker_table import PACKAGES as TRACKING
 from gpu_doctor.trials.snapshot.parts import dict_of, is_users
 
@@ -40,33 +39,9 @@ ATOMS: Final = frozenset(
     | {pathlib.PosixPath, pathlib.WindowsPath}
 )
 _IPYTHON_NAMES: Final = re.compile(r"(In|Out|get_ipython|exit|quit|_|__|___|_i|_ii|_iii|_[iod]h|_i?\d+|_exit_code)$")
-_LIBRARIES: Final = frozenset(
-    (
-        "torch",
-        "torchvision",
-        "torchaudio",
-        "torchmetrics",
-        "torch_geometric",
-        *(name for one in FRAMEWORKS if one.keeps_state for name in one.packages),
-        "timm",
-        "peft",
-        "diffusers",
-        "ema_pytorch",
-        "torch_ema",
-        "monai",
-        "kornia",
-        "gpytorch",
-        "segmentation_models_pytorch",
-        "gym",
-        "gymnasium",
-        "sklearn",
-        "collections",
-        "argparse",
-        "types",
-    )
-)
-"""Packages whose instances are walked like the user's own: their state belongs to the training. Others that work with
-torch are known by its name in them, see `_works_with_torch`."""
+_WALKED: Final = frozenset(("argparse", "collections", "gym", "gymnasium", "sklearn", "types"))
+"""Packages that do not know torch and whose instances are walked like the user's own: settings, a game's spaces, what
+estimators are made of."""
 _APART: Final = frozenset(
     (
         *("torch", "gpu_doctor", "ray", "triton", "IPython", "ipykernel", "ipywidgets", "traitlets"),
@@ -90,40 +65,16 @@ _MACHINERY: Final = (
     "torch.storage",
     "torch.utils.hooks",
 )
-_OPEN: Final = (
-    "sqlite3",
-    "h5py",
-    "lmdb",
-    "mmap",
-    "shelve",
-    "dbm",
-    "_dbm",
-    "_gdbm",
-    "torch.utils.tensorboard",
-    "tensorboardX",
-)
-"""Modules whose instances have files open."""
+_OPEN: Final = ("sqlite3", "h5py", "lmdb", "mmap", "shelve", "dbm", "_dbm", "_gdbm")
+"""Packages whose instances have files open."""
 _OUTSIDE: Final = (
-    "sqlite3",
-    "h5py",
-    "lmdb",
-    "queue",
-    "_queue",
-    "multiprocessing.queues",
-    "multiprocessing.managers",
-    "mmap",
-    "shelve",
-    "dbm",
-    "_dbm",
-    "_gdbm",
-    "gym.envs",
-    "gym.wrappers",
-    "gymnasium.envs",
-    "gymnasium.wrappers",
-    "subprocess",
-    "tqdm",
+    *_OPEN,
+    *("queue", "_queue", "multiprocessing.queues", "multiprocessing.managers", "subprocess", "tqdm"),
+    *("gym.envs", "gym.wrappers", "gymnasium.envs", "gymnasium.wrappers"),
 )
 """Packages whose objects hold state outside of Python's memory: nobody can take that back."""
+_LIVES_OUTSIDE: Final = (threading.local, SynchronizedBase, ctypes.Array, ctypes._SimpleCData)
+"""What each thread has another of, and numbers that processes share."""
 _RNG: Final = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 TRAINED: Final = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, DataLoader)
 
@@ -136,7 +87,7 @@ def internal(name: str, namespace: Mapping[str, Any]) -> bool:
 
 
 def kind_of(cls: type) -> str:
-    """How the walk treats instances of `cls`: `skip`, a kind that is kept, or `lost` and `iterator`: cannot be."""
+    """How the walk treats instances of `cls`: `skip`, a kind that is kept, or one that cannot be: `unrestorable`."""
     if issubclass(cls, types.ModuleType):
         return "module"
     if cls in ATOMS or issubclass(cls, (enum.Enum, np.generic, random.SystemRandom)):
@@ -152,13 +103,11 @@ def kind_of(cls: type) -> str:
     for kind, base in _BY_BASE:
         if issubclass(cls, base):
             return kind
-    if _of_numbers(cls):
-        return "numbers"
     module = cls.__module__ or ""
     if _is_iterator(cls, module):
         return "iterator"
-    if _is_lost(cls, module):
-        return "lost"
+    if _is_unrestorable(cls, module):
+        return "unrestorable"
     if module.startswith("pandas") and cls.__name__ in ("DataFrame", "Series"):
         return "frame"
     walkable = _walkable(cls, module)
@@ -181,13 +130,10 @@ _BY_BASE: Final[tuple[tuple[str, type], ...]] = (
     ("bound", type({}.values())),
     ("bound", type({}.items())),
     ("cached", functools._lru_cache_wrapper),
-    ("view", types.MappingProxyType),
     ("weak", weakref.ReferenceType),
     ("instance", weakref.WeakKeyDictionary),
     ("instance", weakref.WeakValueDictionary),
     ("instance", weakref.WeakSet),
-    ("local", threading.local),
-    ("shared", SynchronizedBase),
 )
 _CONTAINERS: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
     ("list", (list,)),
@@ -199,14 +145,6 @@ _CONTAINERS: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
 )
 
 
-def _of_numbers(cls: type) -> bool:
-    """Numbers of C, alone or in arrays, such as processes share; pointers are none."""
-    if not issubclass(cls, (ctypes.Array, ctypes._SimpleCData)):
-        return False
-    of: Any = getattr(cls, "_type_", "")
-    return of in tuple("?bBhHiIlLqQfdgcu") if isinstance(of, str) else _of_numbers(of)
-
-
 def _is_iterator(cls: type, module: str) -> bool:
     """What is used up by going through it, and tells nobody where it is.
 
@@ -215,35 +153,37 @@ def _is_iterator(cls: type, module: str) -> bool:
     """
     if issubclass(cls, (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, _BaseDataLoaderIter)):
         return True
-    if _is_lost(cls, module) or module.partition(".")[0] in _APART or issubclass(cls, weakref.ProxyTypes):
+    if _is_unrestorable(cls, module) or module.partition(".")[0] in _APART or issubclass(cls, weakref.ProxyTypes):
         return False
     # By the dicts, past what a metaclass answers; a class of the user's may inherit it from one that is none.
     return any("__next__" in vars(one) and not _walkable(one, one.__module__ or "") for one in cls.__mro__)
 
 
-def _is_lost(cls: type, module: str) -> bool:
+def _is_unrestorable(cls: type, module: str) -> bool:
+    if issubclass(cls, _LIVES_OUTSIDE):
+        return True
     if issubclass(cls, (io.IOBase, socket.socket)):
         return module.partition(".")[0] not in ("ipykernel", "IPython", "_pytest", "gpu_doctor")
-    if module in _OUTSIDE or module.startswith(tuple(f"{one}." for one in _OUTSIDE)):
-        return not issubclass(cls, (BaseException, torch.Tensor))
-    return False
+    return _is_in(module, _OUTSIDE) and not issubclass(cls, (BaseException, torch.Tensor))
 
 
 def is_open_kind(cls: type) -> bool:
     """True for what has a file or a database open, or a map of one; sockets and queues have none."""
-    if issubclass(cls, io.IOBase):
-        return True
-    module = cls.__module__ or ""
-    return module in _OPEN or module.startswith(tuple(f"{one}." for one in _OPEN))
+    return issubclass(cls, io.IOBase) or _is_in(cls.__module__ or "", _OPEN)
+
+
+def _is_in(module: str, packages: tuple[str, ...]) -> bool:
+    """Whether a module is one of some packages, or within one of them."""
+    return module in packages or module.startswith(tuple(f"{one}." for one in packages))
 
 
 def _walkable(cls: type, module: str) -> bool:
     if issubclass(cls, (torch.nn.Module, torch.optim.Optimizer, DataLoader)):
         return True
     package = module.partition(".")[0]
-    if package in _LIBRARIES:
+    if package == "torch":
         return "amp" in module or not module.startswith(_MACHINERY)
-    if is_users(module):
+    if package in _WALKED or is_users(module):
         return True
     return package not in _APART and (_estimates(cls) or _works_with_torch(package, len(sys.modules)))
 

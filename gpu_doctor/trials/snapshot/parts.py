@@ -1,9 +1,8 @@
-"""Reads what an object holds without running its overrides: attributes, slots, closures, what a cache remembers."""
+"""Reads what an object holds without running its overrides: attributes, slots, closures."""
 
 from __future__ import annotations
 
 import functools
-import gc
 import sys
 import sysconfig
 import types
@@ -66,29 +65,11 @@ def class_state(cls: type) -> dict[str, Any]:
     }
 
 
-def caches_of(function: Any) -> list[Any]:
-    """The dicts of a function with a cache that are not what it remembers: they are the cache's own."""
-    held = [part for part in gc.get_referents(function) if type(part) is dict and part is not dict_of(function)]
-    empty = not function.cache_info().currsize
-    return [one for one in held if empty or any(type(part).__name__ == "_lru_list_elem" for part in one.values())]
-
-
 def behind(part: Any) -> tuple[Any, ...]:
     """What a class' attribute keeps: itself, or the functions in a property or a static method."""
     if isinstance(part, property):
         return part.fget, part.fset, part.fdel
-    if isinstance(part, functools.singledispatchmethod):
-        return part.func, part.dispatcher
     return (part.__func__,) if isinstance(part, (staticmethod, classmethod)) else (part,)
-
-
-def registry_of(function: Any) -> dict[Any, Any] | None:
-    """Type -> implementation of a function of `functools.singledispatch`, as it keeps them; None for any other."""
-    shown, clear = (dict_of(function).get(name) for name in ("registry", "_clear_cache"))
-    if not isinstance(shown, types.MappingProxyType) or clear is None:
-        return None
-    kept = [one for one in gc.get_referents(shown) if type(one) is dict]
-    return kept[0] if len(kept) == 1 else None
 
 
 def contents_of(cell: types.CellType) -> tuple[Any, ...]:

@@ -53,7 +53,7 @@ class Snapshot:
         self._stores: list[TensorStore | ArrayStore] = []
         self._loaders: list[tuple[Any, Any]] = []
         self._kept_alive: list[Any] = []
-        self._grad = torch.is_grad_enabled()
+        self._process: list[tuple[str, Undo]] = []
         self.bytes = 0
         """What the snapshot holds of tensors, arrays, and what is open in memory."""
         self.unrestorable: tuple[str, ...] = ()
@@ -89,14 +89,14 @@ class Snapshot:
         _copy(tensors, arrays, limit)
         self._stores = [tensors, arrays]
         self.bytes = tensors.bytes + arrays.bytes
-        self.unrestorable = (*walk.lost, *tensors.lost)
-        self.large = (*tensors.large, *arrays.large)
+        self.unrestorable = (*walk.unrestorable, *tensors.unrestorable)
+        self.large = (*tensors.uncopied.values(), *arrays.uncopied.values())
         for kind, make in UNDOS.items():
             self._undos += [(_called(one, kind), make(one)) for one in walk.kept[kind]]
         loaders = (one for one in walk.kept["instance"] if issubclass(type(one), DataLoader))
         self._loaders = [(one, vars(one).get("_iterator")) for one in loaders]
         self._undos.extend(("the namespace", namespace_undo(space)) for space in spaces.values())
-        self._undos.extend(process_undos())
+        self._process = process_undos()
         self._kept_alive = list(walk.seen.values())
         self._keep_open(walk, limit)
         return self
@@ -119,8 +119,13 @@ class Snapshot:
                 _try(notes, label, undo)
             for store in self._stores:
                 _try(notes, "tensors and arrays", lambda store=store: notes.extend(store.restore()))  # type: ignore[misc]
-        torch.set_grad_enabled(self._grad)
+        for label, undo in self._process:  # last, as whether gradients are recorded is a switch
+            _try(notes, label, undo)
         return tuple(dict.fromkeys(notes))
+
+    def changed_data(self) -> list[str]:
+        """Data that is not copied and was changed since, such as `train (a tensor of 120 MiB)`."""
+        return [one for store in self._stores for one in store.changed()]
 
     def _keep_open(self, walk: Walk, limit: int) -> None:
         """What was open before and is only read, and what is in memory."""
@@ -167,7 +172,7 @@ def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:
 
 def _called(one: Any, kind: str) -> str:
     """What a person calls it, where it cannot be put back."""
-    if kind in ("class", "cached", "dispatched"):
+    if kind == "class":
         return str(one.__name__)
     return {"cell": "a closure", "module": "a module"}.get(kind, f"a {type(one).__name__}")
 

@@ -14,16 +14,18 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from gpu_doctor import formatting
 from gpu_doctor.machine import torch_memory
 
 BIG_DATA_BYTES: Final = 64 * 2**20
-"""A dataset's tensor or array above this is not copied: training reads it. Whether it was changed is checked, of arrays
-by a checksum over a million bytes of them: a few single numbers could be changed unseen, a row hardly."""
+"""A dataset's tensor or array above this is not copied: training reads it. Whether it was changed is checked, in the
+CPU's memory by a checksum over a million bytes of it: a few single numbers could be changed unseen, a row hardly."""
 _SPARSE_USE: Final = 4
 """A storage of which less than one in so many bytes is used by the tensors at hand is kept tensor by tensor."""
 _PROBE_BYTES: Final = 2**20
+_OF_SIZE: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 _ROOM: Final = 4
 """A copy stays on its device where so many times its bytes are free there: the training needs the rest."""
 
@@ -63,13 +65,16 @@ class TensorStore:
             data: ids of tensors that datasets hold and that are not state of a module, with a name for people.
             to_host: all copies are kept on the CPU: what a device holds is to be measured.
         """
-        self.large: list[str] = []
-        """What is not copied, such as `train (a tensor of 120 MiB)`."""
-        self.lost: list[str] = []
+        self.uncopied: dict[int, str] = {}
+        """ids of what is not copied, with words such as `train (a tensor of 120 MiB)`."""
+        self.unrestorable: list[str] = []
         self._entries: list[_Tensor] = []
         self._planned: list[Any] = []
         """Storages, and tensors that are kept one by one."""
-        self._watched: list[tuple[torch.Tensor, int]] = []
+        self._watched: list[tuple[torch.Tensor, tuple[int, int]]] = []
+        """What is not copied, with what would tell of a change."""
+        self._counted: list[tuple[tuple[str, int], torch.Tensor]] = []
+        """What autograd counts the changes of, with the place of its storage."""
         self._data = data
         self._saved: list[tuple[Any, Any]] = []
         """Each of them with its copy."""
@@ -79,10 +84,14 @@ class TensorStore:
                 try:
                     self._plan(tensor, users)
                 except Exception as error:
-                    self.lost.append(f"a {type(tensor).__name__} ({error})")
+                    self.unrestorable.append(f"a {type(tensor).__name__} ({error})")
         for storage, aliases in users.values():
             sparse = sum(map(_size, aliases)) * _SPARSE_USE < storage.nbytes()
             self._planned += aliases if sparse else [storage]
+        uncopied = {_place_of(tensor) for tensor, _ in self._watched}
+        counted = (tensor for place, tensor in self._counted if place not in uncopied)
+        self._versions = [_unsafe_preserve_version_counter(tensor) for tensor in counted]
+        """Let autograd forget the changes since: where the bytes are back, what it saved of them is right again."""
         by_device = self._by_device()
         self.bytes = sum(by_device.values())
         """What the copies take,"""
@@ -115,16 +124,18 @@ class TensorStore:
             return
         if alias.layout is not torch.strided or alias.is_quantized:
             self._planned.append(alias)
+            self._counted.append((("", id(alias)), tensor))
             return
         size = _size(alias)
         parameter = issubclass(type(tensor), torch.nn.Parameter) or tensor.requires_grad
         if id(tensor) in self._data and size > BIG_DATA_BYTES and not parameter and not alias.is_inference():
-            self._watched.append((tensor, tensor._version))
-            self.large.append(f"{self._data[id(tensor)]} (a tensor of {formatting.size(size)})")
+            self._watched.append((tensor, _marks(tensor)))
+            self.uncopied[id(tensor)] = f"{self._data[id(tensor)]} (a tensor of {formatting.size(size)})"
             return
-        storage = alias.untyped_storage()
-        key = (str(alias.device), storage.data_ptr())
-        users.setdefault(key, (storage, []))[1].append(alias)
+        place = _place_of(alias)
+        users.setdefault(place, (alias.untyped_storage(), []))[1].append(alias)
+        if not alias.is_inference():
+            self._counted.append((place, tensor))
 
     def copy(self) -> None:
         """Copies what was planned to where it was planned."""
@@ -149,13 +160,17 @@ class TensorStore:
             placed = [entry for entry in self._entries if _done(_place, entry, notes)]
             for entry in placed:
                 _done(_flag, entry, notes)
-        for tensor, version in self._watched:
-            if tensor._version != version:
-                notes.append(
-                    f"A dataset's tensor of {formatting.size(_size(tensor))} was changed in "
-                    "place and was too large to copy: load it again."
-                )
-        return notes
+            for version in self._versions:
+                version.__exit__(None, None, None)
+        return notes + [_stays(one) for one in self.changed()]
+
+    def changed(self) -> list[str]:
+        """What of the data that is not copied was changed since, in the words of `uncopied`."""
+        return [self.uncopied[id(tensor)] for tensor, marks in self._watched if _marks(tensor) != marks]
+
+
+def _stays(what: str) -> str:
+    return f"{what} was changed in place and was too large to copy: load it again."
 
 
 def _done(step: Callable[[_Tensor], None], entry: _Tensor, notes: list[str]) -> bool:
@@ -166,6 +181,11 @@ def _done(step: Callable[[_Tensor], None], entry: _Tensor, notes: list[str]) -> 
         notes.append(f"A tensor {_shape(entry.alias)} could not be put back: {error}")
         return False
     return True
+
+
+def _place_of(tensor: torch.Tensor) -> tuple[str, int]:
+    """Where its storage is: device and address."""
+    return str(tensor.device), tensor.untyped_storage().data_ptr()
 
 
 def _size(one: Any) -> int:
@@ -257,8 +277,8 @@ class ArrayStore:
     def __init__(self, arrays: Iterable[Any], data: Mapping[int, str]) -> None:
         """Plans what to copy; `data`: ids of arrays that datasets hold, with a name for people."""
         self.bytes = 0
-        self.large: list[str] = []
-        """What is not copied, such as `train (an array of 120 MiB)`."""
+        self.uncopied: dict[int, str] = {}
+        """ids of what is not copied, with words such as `train (an array of 120 MiB)`."""
         self._arrays: dict[tuple[Any, ...], Any] = {}
         self._watched: list[tuple[Any, int]] = []
         for array in arrays:
@@ -266,7 +286,7 @@ class ArrayStore:
                 continue
             if id(array) in data and array.nbytes > BIG_DATA_BYTES and array.dtype != object:
                 self._watched.append((array, _probe(array)))
-                self.large.append(f"{data[id(array)]} (an array of {formatting.size(array.nbytes)})")
+                self.uncopied[id(array)] = f"{data[id(array)]} (an array of {formatting.size(array.nbytes)})"
                 continue
             place = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str)
             if place not in self._arrays:
@@ -289,17 +309,24 @@ class ArrayStore:
                 np.copyto(array.view(np.ndarray), saved, casting="no")
             except Exception as error:
                 notes.append(f"An array of shape {saved.shape} could not be put back: {error}")
-        for array, probe in self._watched:
-            if _probe(array) != probe:
-                notes.append(
-                    f"A dataset's array of {formatting.size(array.nbytes)} was changed in place and was too large to "
-                    "copy: load it again."
-                )
-        return notes
+        return notes + [_stays(one) for one in self.changed()]
+
+    def changed(self) -> list[str]:
+        """What of the data that is not copied was changed since, in the words of `uncopied`."""
+        return [self.uncopied[id(array)] for array, probe in self._watched if _probe(array) != probe]
+
+
+def _marks(tensor: torch.Tensor) -> tuple[int, int]:
+    """How often autograd saw a tensor change and, in the CPU's memory, a checksum: numpy may write to its bytes too."""
+    if tensor.device.type != "cpu":
+        return tensor._version, 0
+    dtype = _OF_SIZE.get(tensor.element_size(), torch.int64)
+    with torch.no_grad():
+        return tensor._version, _probe(torch.empty(0, dtype=dtype).set_(tensor.untyped_storage()).numpy())
 
 
 def _probe(array: Any) -> int:
     """A checksum over about a million bytes spread evenly over the array."""
     flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
-    step = max(1, array.size // (_PROBE_BYTES // max(1, array.itemsize)))
+    step = array.size // (_PROBE_BYTES // max(1, array.itemsize)) | 1  # odd: pairs of numbers show both in turn
     return zlib.crc32(np.ascontiguousarray(flat[::step]).tobytes())

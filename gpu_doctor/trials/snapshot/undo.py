@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import collections
 import copy
-import ctypes
 import functools
+import operator
 import random
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
@@ -15,13 +15,14 @@ import numpy as np
 import torch
 
 from gpu_doctor.trials.snapshot.kinds import internal
-from gpu_doctor.trials.snapshot.parts import class_state, contents_of, dict_of, registry_of, slot_members, slots_of
+from gpu_doctor.trials.snapshot.parts import class_state, contents_of, dict_of, slot_members, slots_of
 
 Undo: TypeAlias = "Callable[[], object]"
 
 
 def _same(now: Iterable[Any], saved: Iterable[Any]) -> bool:
-    return all(a is b for a, b in zip(now, saved, strict=True))
+    """Whether two rows of one length hold the same objects."""
+    return all(map(operator.is_, now, saved))
 
 
 def _items_undo(kind: Any, fill: Callable[[Any, Any], None], value: Any) -> Undo:
@@ -75,42 +76,6 @@ def _buffer_undo(value: Any) -> Undo:
 
     def undo() -> None:
         value[:] = saved
-
-    return undo
-
-
-def _numbers_undo(value: Any) -> Undo:
-    """Numbers of C; those that processes share keep their place."""
-    view = (ctypes.c_char * ctypes.sizeof(value)).from_buffer(value)
-    saved = view.raw
-
-    def undo() -> None:
-        if view.raw != saved:
-            view.raw = saved
-
-    return undo
-
-
-def _cached_undo(function: Any) -> Undo:
-    """The cache of a function: emptied where it was empty. That another one cannot be put back is said by the walk."""
-    before = function.cache_info()
-
-    def undo() -> None:
-        if not before.currsize and function.cache_info().currsize:
-            function.cache_clear()
-
-    return undo
-
-
-def _dispatched_undo(function: Any) -> Undo:
-    """What a function of `functools.singledispatch` calls for which type; what it remembers of that is forgotten."""
-    registry = registry_of(function) or {}
-    saved = dict(registry)
-
-    def undo() -> None:
-        if len(registry) != len(saved) or not _same(registry.values(), saved.values()):
-            _write_dict(registry, saved)
-            dict_of(function)["_clear_cache"]()
 
     return undo
 
@@ -219,10 +184,7 @@ UNDOS: Final[Mapping[str, Callable[[Any], Undo]]] = {
     "deque": functools.partial(_items_undo, collections.deque, collections.deque.extend),
     "buffer": _buffer_undo,
     "frame": _frame_undo,
-    "numbers": _numbers_undo,
     "class": _class_undo,
-    "cached": _cached_undo,
-    "dispatched": _dispatched_undo,
     "instance": _instance_undo,
     "cell": _cell_undo,
     "rng": _rng_undo,

@@ -8,7 +8,6 @@ names) and names what has state that nobody can copy (generators, open files, so
 from __future__ import annotations
 
 import collections
-import ctypes
 import gc
 import sys
 import types
@@ -24,12 +23,10 @@ from gpu_doctor.trials.side_effects.open_files import could_be_written, is_kept,
 from gpu_doctor.trials.snapshot.kinds import ATOMS, internal, is_open_kind, kind_of, made_for_training
 from gpu_doctor.trials.snapshot.parts import (
     behind,
-    caches_of,
     class_state,
     contents_of,
     dict_of,
     is_users,
-    registry_of,
     slots_of,
 )
 from gpu_doctor.trials.snapshot.tensors import BIG_DATA_BYTES, ArrayStore, TensorStore
@@ -70,7 +67,7 @@ class Walk:
         """ids of tensors and arrays that a Dataset holds, with the variable that led there."""
         self.buffers: set[int] = set()
         """ids of modules' buffers."""
-        self.lost: dict[str, None] = {}
+        self.unrestorable: dict[str, None] = {}
         self.opened: dict[int, tuple[Any, str]] = {}
         """Open files and maps that are only read, and what lies in memory, by id, with the variable that led there."""
         self.writable: list[tuple[Any, str]] = []
@@ -120,7 +117,9 @@ class Walk:
             getattr(self, f"_{kind}")(value, name)
 
     def _push(self, values: Iterable[Any], name: str) -> None:
-        self._stack.extend([(value, name) for value in values if type(value) not in ATOMS])
+        values = list(values)
+        if not ATOMS.issuperset(map(type, values)):  # of a million numbers none is gone through one by one
+            self._stack.extend([(value, name) for value in values if type(value) not in ATOMS])
 
     def _list(self, value: Any, name: str) -> None:
         self._push(list.__iter__(value), name)
@@ -186,10 +185,6 @@ class Walk:
         elif not is_users(value.__module__ or "__main__"):
             return
         self._push((value.__dict__, value.__defaults__, value.__kwdefaults__), name)
-        registry = registry_of(value)
-        if registry is not None:
-            self.kept["dispatched"].append(value)
-            self._push(registry.values(), name)
         for cell in value.__closure__ or ():
             if id(cell) not in self.seen:
                 self.seen[id(cell)] = cell
@@ -211,7 +206,7 @@ class Walk:
     def _frame(self, value: Any, name: str) -> None:
         size = value.memory_usage()
         if (size if isinstance(size, int) else int(size.sum())) > BIG_DATA_BYTES:
-            self.lost[f"{name} (large {type(value).__name__})"] = None
+            self.unrestorable[f"{name} (large {type(value).__name__})"] = None
         else:
             self.kept["frame"].append(value)
 
@@ -220,33 +215,18 @@ class Walk:
         self._push(gc.get_referents(value), name)
 
     def _cached(self, value: Any, name: str) -> None:
-        """A function with a cache: what it remembers, and what it calls."""
-        own = caches_of(value)
-        if is_users(value.__module__ or "__main__"):
-            self.kept["cached"].append(value)
-            if value.cache_info().currsize and value.cache_parameters()["maxsize"] is not None:
-                self.lost[f"{value.__name__} (lru_cache)"] = None  # no single result can be taken out again
-        self._push([part for part in gc.get_referents(value) if not any(part is one for one in own)], name)
-
-    def _view(self, value: Any, name: str) -> None:
-        self._push(value.values(), name)
+        """A function with a cache leads to what it calls and to the results that it remembers."""
+        parts = gc.get_referents(value)
+        parts += [inner for one in parts if type(one).__name__ == "_lru_list_elem" for inner in gc.get_referents(one)]
+        own = dict_of(value)
+        self._stack.append((own, name))
+        for part in parts:
+            self._push(part.values() if type(part) is dict and part is not own else (part,), name)
 
     def _weak(self, value: Any, name: str) -> None:
         self._push((value(),), name)
 
-    def _local(self, value: Any, name: str) -> None:
-        self._stack.append((value.__dict__, name))  # this thread's
-
-    def _shared(self, value: Any, name: str) -> None:
-        self._push((value.get_obj(),), name)
-
-    def _numbers(self, value: Any, name: str) -> None:
-        if ctypes.sizeof(value) > BIG_DATA_BYTES:
-            self.lost[f"{name} (large {type(value).__name__})"] = None
-        else:
-            self.kept["numbers"].append(value)
-
-    def _lost(self, value: Any, name: str) -> None:
+    def _unrestorable(self, value: Any, name: str) -> None:
         if any(value is one for one in (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__)):
             return
         if is_open_kind(type(value)):
@@ -255,7 +235,7 @@ class Walk:
             else:
                 self.writable.append((value, name))
             return
-        self.lost[f"{name} ({type(value).__name__})"] = None
+        self.unrestorable[f"{name} ({type(value).__name__})"] = None
 
     def _iterator(self, value: Any, name: str) -> None:
         """Nobody can put back what was drawn: a cell that draws from an earlier iterator is refused (`iterators`)."""

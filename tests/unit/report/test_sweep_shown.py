@@ -70,7 +70,7 @@ def test_a_sweep_waits_for_the_loop_and_shows_what_it_found(loop: Loop) -> None:
     seen: list[Any] = []
     visit.case.sweeps = ["an older one"]
 
-    def sweep(grid: Any, steps: int | None, seconds: float | None) -> None:
+    def sweep(grid: Any, steps: int | None, seconds: float | None, allow: Any) -> None:
         seen.append((visit.status, grid, steps))
         visit.case.sweeps.append("found")
 
@@ -86,7 +86,7 @@ def test_an_interrupted_sweep_shows_what_was_tried(loop: Loop) -> None:
     visit: Any = Visited()
     visit.case.sweeps = []
 
-    def sweep(grid: Any, steps: int | None, seconds: float | None) -> None:
+    def sweep(grid: Any, steps: int | None, seconds: float | None, allow: Any) -> None:
         visit.case.sweeps.append("so far")
         raise KeyboardInterrupt
 
@@ -98,7 +98,7 @@ def test_an_interrupted_sweep_shows_what_was_tried(loop: Loop) -> None:
 
 def test_the_largest_batch_is_looked_for_between_cells(loop: Loop) -> None:
     visit: Any = Visited()
-    visit.case.largest_batch = lambda: visit.status
+    visit.case.largest_batch = lambda allow: visit.status
     Actions(visit).take({"ask": "largest"})
     assert visit.status == "waiting"
     loop.is_free()

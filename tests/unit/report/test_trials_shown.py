@@ -28,9 +28,10 @@ from gpu_doctor.report.fix import MOST_LINES, fix_html, fix_shown
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.panel import PanelInput, Said, as_json, state
 from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
+from gpu_doctor.report.runs import rows
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
-from gpu_doctor.trials import Case, knobs
+from gpu_doctor.trials import PERMISSIONS, Case, knobs
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.reaching_out import reaching_out
 from gpu_doctor.trials.results import Plan, Rung
@@ -222,6 +223,20 @@ def test_what_the_climb_says_is_shown() -> None:
     assert "Not all together." in plan_text(cure) and "Not all together." in plan_html(cure)
 
 
+@pytest.mark.parametrize(
+    ("speedup", "low", "high", "verdict", "shown"),
+    [
+        (1.0, 0.98, 1.02, "no-difference", "= no difference"),
+        (1.04, 1.0, 1.08, "inconclusive", "≤ at most 1.08x"),
+        (1.1, 0.9, 1.3, "inconclusive", "? inconclusive, at most 1.30x"),
+        (1.5, 1.4, 1.6, "faster", "▲ faster"),
+    ],
+)
+def test_a_row_says_the_verdict_or_the_bound(speedup: float, low: float, high: float, verdict: str, shown: str) -> None:
+    row = rows((), (Effect(WORKERS, {}, speedup, low, high, verdict),))[0]
+    assert row.cells[3].text.replace("\u00a0", " ").endswith(f") {shown}")
+
+
 def test_a_treatment_that_kept_nothing_says_so() -> None:
     effect = Effect(WORKERS, {}, 1.0, 0.98, 1.02, "no-difference")
     kept_nothing = Plan({}, 1.0, (effect,), "")
@@ -367,11 +382,12 @@ def test_before_the_click_a_refusal_and_what_is_done_again_are_said(monkeypatch:
     refused = Beforehand(("The file log.csv is open: close it.",))
     monkeypatch.setattr("gpu_doctor.trials.beforehand.CHECKS", (lambda case: refused, reaching_out))
     case = Case("import requests\nrequests.post('http://x')", {})
-    first, _, last = details.sentences(case)
+    first, second, _ = details.sentences(case)
     assert first == Said("A trial will be refused. The file log.csv is open: close it.", "bad")
-    assert last.tone == "bad" and "requests.post in line 2" in last.text
-    said = case.beforehand()
-    assert (first.text, last.text) == (f"A trial will be refused. {said.refusal}", *said.lost)
+    assert "requests.post in line 2" in second.text
+    assert (second.tone, second.allow, second.tick) == ("bad", "network", PERMISSIONS["network"].tick)
+    *_, last = case.beforehand(allow=("network",)).lost
+    assert "requests.post in line 2" in last
 
 
 def test_a_state_that_does_not_fit_is_said_before_the_click(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from gpu_doctor.report import as_text
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.knobs.knob import Refused
+from gpu_doctor.trials.rounds import BLOCK_SHARE
 from tests.support.small_loop import LOOP, namespace
 
 
@@ -96,7 +97,7 @@ def test_a_budget_that_measures_nothing(budget: Any) -> None:
     ],
 )
 def test_a_cases_budget_for_trials_that_measures_nothing(budget: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=f"{said}, such as trial_s(teps=50|econds=60), not "):
+    with pytest.raises(ValueError, match=f"{said}, such as trial_s(teps=50|econds=20), not "):
         gpu_doctor.case("x = 1", **budget)
 
 
@@ -115,9 +116,7 @@ def test_trials_have_the_budget_of_their_case_unless_they_get_their_own(monkeypa
         for own in ({}, {"steps": 9, "seconds": 5.0}):
             with pytest.raises(KeyboardInterrupt):
                 attempt(**own)
-    sides = [(7, 3.0), (9, 5.0)]
-    whole = [(7, 0.25 * 3.0), (9, 0.25 * 5.0)]  # a side of one round has a part of the trial's
-    assert given == [*sides, *sides, *whole, *whole]
+    assert given == [(7, BLOCK_SHARE * 3.0), (9, BLOCK_SHARE * 5.0)] * 4  # a side has a part of the trial's seconds
 
 
 @pytest.mark.parametrize("most", [0, -1, "8", 2.5, None, True])

@@ -202,6 +202,20 @@ def test_handlers_of_logging_are_mute_in_a_side(folder: Path, make: Callable[[],
     assert "trial" not in written and "after\n" in written
 
 
+@pytest.mark.parametrize(
+    ("cell", "names"),
+    [
+        ("import cv2\ncv2.imwrite('a.png', x)", "cv2.imwrite"),
+        ("from torchvision.io import write_png as save\nsave(x, 'a.png')", "torchvision.io.write_png"),
+        ("image = cv2.imread('a.png')", ""),
+        ("imwrite('a.png', x)", ""),
+    ],
+)
+def test_what_writes_files_in_c_is_refused_before_the_click(cell: str, names: str) -> None:
+    refusal = beforehand(Runner(cell, {})).refusal
+    assert names in refusal and bool(refusal) == bool(names)
+
+
 def test_what_stands_for_something_else_is_not_called() -> None:
     class Proxy:
         @property

@@ -379,12 +379,35 @@ def test_parquet(untouched: Path) -> None:
         assert len(pandas.read_parquet("a.parquet")) == 2
 
 
-def test_what_opens_files_in_c_is_refused_by_name(untouched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cv2: Any = types.ModuleType("cv2")
-    cv2.imwrite = lambda path, image: Path(path).write_text("in C")
-    monkeypatch.setitem(sys.modules, "cv2", cv2)
-    effect = gpu_doctor.case("cv2.imwrite('old.txt', 0)", {"cv2": cv2}).trial({"threads": 1}, steps=2, seconds=2)
-    assert effect.outcome == "refused" and "cv2.imwrite" in effect.reason
+@pytest.mark.parametrize(
+    ("full", "call", "refuses"),
+    [
+        ("cv2.imwrite", "cv2.imwrite('old.txt', 0)", True),
+        ("lmdb.open", "lmdb.open('old.txt')", True),
+        ("lmdb.open", "lmdb.open('old.txt', readonly=True)", False),
+        ("rasterio.open", "rasterio.open('old.txt', 'w')", True),
+        ("rasterio.open", "rasterio.open('old.txt')", False),
+        ("duckdb.connect", "duckdb.connect()", False),
+        ("polars.DataFrame.write_csv", "polars.DataFrame.write_csv(None, 'old.txt')", True),
+    ],
+)
+def test_what_writes_files_in_c_is_refused_by_name(
+    untouched: Path, monkeypatch: pytest.MonkeyPatch, full: str, call: str, refuses: bool
+) -> None:
+    module, *classes, name = full.split(".")
+    owner: Any = types.ModuleType(module)
+    monkeypatch.setitem(sys.modules, module, owner)
+    for one in classes:
+        setattr(owner, one, type(one, (), {}))
+        owner = getattr(owner, one)
+    setattr(owner, name, lambda *args, **named: None)
+    with Redirection() as side:
+        if refuses:
+            with pytest.raises(RunEnded):
+                exec(f"import {module}; {call}")
+        else:
+            exec(f"import {module}; {call}")
+    assert (full in side.refusal) == refuses
 
 
 def test_what_a_side_logs_is_written_by_its_own_handlers_only(untouched: Path) -> None:

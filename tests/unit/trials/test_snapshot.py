@@ -7,7 +7,6 @@ import contextlib
 import copy
 import hashlib
 import importlib
-import multiprocessing
 import queue
 import random
 import statistics
@@ -331,13 +330,21 @@ def test_a_small_view_does_not_drag_its_storage_along() -> None:
     assert Snapshot.take({"head": big[:10]}).bytes < 2000
 
 
-def test_restoring_is_no_in_place_change_for_autograd() -> None:
-    w = torch.ones(3, requires_grad=True)
-    loss = (w * w).sum()
-    snapshot = Snapshot.take({"w": w})
-    snapshot.restore()
+def test_a_backward_pass_that_waits_since_an_earlier_cell_finds_what_autograd_saved() -> None:
+    """Its bytes are those that autograd saw, and so is the number of changes that it counted."""
+    w, x = torch.ones(3, requires_grad=True), torch.arange(30.0)
+    part = x[27:]
+    loss = (w * w * part).sum()
+    snapshot = Snapshot.take({"w": w, "part": part})
+    versions = w._version, part._version, x._version
+    for _ in range(2):
+        with torch.no_grad():
+            w.mul_(3)
+            part.add_(1)
+        assert snapshot.restore() == ()
+        assert (w._version, part._version, x._version) == versions
     loss.backward()
-    assert w.grad is not None
+    assert w.grad is not None and w.grad.tolist() == [54.0, 56.0, 58.0]
 
 
 def test_a_lazy_layer_is_lazy_again() -> None:
@@ -469,8 +476,24 @@ def test_big_data_of_a_dataset_is_watched_not_copied(monkeypatch: pytest.MonkeyP
     snapshot = Snapshot.take(space)
     assert snapshot.bytes < 4000
     assert snapshot.restore() == ()
-    data.tensors[0][3] = 1
-    assert "changed in place" in snapshot.restore()[0]
+    row = data.tensors[0][:3]
+    snapshot = Snapshot.take({**space, "row": row})
+    for _ in range(2):
+        data.tensors[0][7] = 1
+        assert snapshot.changed_data() == ["data (a tensor of 39 KiB)"]
+        assert "changed in place" in snapshot.restore()[0], "a view of it that is copied does not hide the change"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8, torch.float64, torch.complex128])
+def test_a_change_of_big_data_that_autograd_does_not_count_is_seen(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
+    rows = torch.ones(4000, dtype=dtype)
+    snapshot = Snapshot.take({"train": TensorDataset(rows)})
+    assert snapshot.changed_data() == []
+    rows.data[2000:2100] *= 2  # `.data` has a count of its own
+    assert len(snapshot.changed_data()) == 1 and len(snapshot.restore()) == 1
 
 
 def test_a_tensor_that_torch_does_not_let_go_of_is_named_once() -> None:
@@ -499,15 +522,6 @@ def test_big_data_in_a_scripted_part_of_a_dataset_is_named(monkeypatch: pytest.M
     assert Snapshot.take({"train": data}).large == ("train (a tensor of 2 KiB)",)
 
 
-def test_big_numbers_that_processes_share_are_named_by_the_name_that_holds_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("gpu_doctor.trials.snapshot.walk.BIG_DATA_BYTES", 1000)
-    space = {"counts": multiprocessing.Array("d", 512), "few": multiprocessing.Array("d", 3)}
-    named = Snapshot.take(space).unrestorable
-    assert len(named) == 1 and named[0].startswith("counts (large ")
-
-
 def test_what_a_librarys_function_remembers_is_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics.mean, "seen", [1], raising=False)
     snapshot = Snapshot.take({"mean": statistics.mean})
@@ -525,7 +539,7 @@ def test_big_data_is_named_before_the_trial(monkeypatch: pytest.MonkeyPatch) -> 
     assert snapshot.large == ("train (a tensor of 2 KiB)", "train (an array of 4 KiB)")
     assert snapshot.unrestorable == ()
     data.table[3:20] = 1  # type: ignore[attr-defined]
-    assert "array of 4 KiB was changed in place" in snapshot.restore()[0]
+    assert "(an array of 4 KiB) was changed in place" in snapshot.restore()[0]
 
 
 def test_what_is_kept_of_a_device_goes_where_there_is_room() -> None:
@@ -732,7 +746,7 @@ def test_a_copy_stays_on_its_own_card_where_that_one_has_room(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[device.index if device else 0], 1 << 30))
     store = TensorStore([TensorOnCard(250)], {})
-    assert (store.lost, store.bytes, store.host_bytes) == ([], 1000, on_host)
+    assert (store.unrestorable, store.bytes, store.host_bytes) == ([], 1000, on_host)
 
 
 @pytest.mark.parametrize(("kept", "held"), [(False, 1000), (True, 0)])

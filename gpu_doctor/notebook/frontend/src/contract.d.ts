@@ -450,6 +450,10 @@ export interface Budget {
 export interface Said {
   text: string;
   tone: "" | "good" | "bad";
+  /** The permission that lifts this refusal, as `allow=` of a trial names it; empty = none does, or it is none. */
+  allow: string;
+  /** Label of the box that gives it. */
+  tick: string;
 }
 
 /** What to do with the points in a message's buffer: for every line its x, then its y, as float32. */
@@ -491,4 +495,6 @@ export interface Ask {
   seconds?: number;
   /** With `treat`: batch size and precision may be tried as well. */
   changes_training?: boolean;
+  /** With `trial`, `treat`, `sweep` and `largest`: the permissions whose boxes are ticked. */
+  allow?: string[];
 }
