@@ -1,7 +1,7 @@
 """Data that a trial does not copy, as it is large, and that the cell changes: the change would stay.
 
-Lines that change it are found in the text of the cell, of the user's functions that it calls, and of what a loader calls
-of a dataset. What no text shows is found when a side has ended (`Snapshot.changed_data`); the case remembers it.
+Lines that change it are found in the text of the cell, of the user's functions that it calls, and of what a loader
+calls of a dataset. What no text shows is found when a side has ended (`Snapshot.changed_data`); the case remembers it.
 """
 
 from __future__ import annotations
