@@ -58,6 +58,14 @@ class ReachGuard:
     def __enter__(self) -> ReachGuard:
         own = threading.current_thread()
         self._foreign = [one for one in threading.enumerate() if one is not own]
+        try:
+            self._stand_in()
+        except BaseException:  # an interrupt meanwhile
+            self._patches.restore()
+            raise
+        return self
+
+    def _stand_in(self) -> None:
         wrap = self._patches.wrap
         wrap(threading.Thread, "start", self._following)
         if PROCESSES not in self._allowed:
@@ -70,7 +78,6 @@ class ReachGuard:
             wrap(socket, "getaddrinfo", self._looking_up)
             for name in _SENDS:
                 wrap(socket.socket, name, self._sending)
-        return self
 
     def __exit__(self, *raised: object) -> None:
         self._patches.restore()

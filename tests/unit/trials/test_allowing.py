@@ -196,6 +196,16 @@ def test_what_is_nobody_elses_business_passes() -> None:
     assert guard.reached is None
 
 
+def test_an_interrupt_while_it_begins_leaves_nothing_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: object, original: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ReachGuard, "_looking_up", interrupted)
+    with pytest.raises(KeyboardInterrupt), ReachGuard(()):
+        pass
+    assert active() == ()
+
+
 def test_threads_of_before_go_on_as_they_were() -> None:
     go, done, errors = threading.Event(), threading.Event(), list[BaseException]()
 
