@@ -15,8 +15,8 @@ from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.knobs.knob import Refused
+from gpu_doctor.trials.side_budget import WAVES
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
-from gpu_doctor.trials.treat import WAVES
 from tests.support.clinic.bare import known
 
 AXES: Final = ("num_workers", "prefetch_factor", "persistent_workers", "fused_optimizer", "threads")

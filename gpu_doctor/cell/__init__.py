@@ -6,15 +6,17 @@ syntax tree.
 
 from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.cell.ignore import hushed
+from gpu_doctor.cell.in_place import Changed, changed_in_place
 from gpu_doctor.cell.loop import Edits, LoopLines, NotPlaced
-from gpu_doctor.cell.reaching_out import SENDS, STARTS, Reach, called_names, full_names_called, is_among, reaches
+from gpu_doctor.cell.reaching_out import NETWORK, PROCESSES, Reach, called_names, full_names_called, is_among, reaches
 from gpu_doctor.cell.retained_graphs import Kept, kept_graphs
 from gpu_doctor.cell.source import CellSource, Edit
 
 __all__ = [
-    "SENDS",
-    "STARTS",
+    "NETWORK",
+    "PROCESSES",
     "CellSource",
+    "Changed",
     "Edit",
     "Edits",
     "Fix",
@@ -24,6 +26,7 @@ __all__ = [
     "NotPlaced",
     "Reach",
     "called_names",
+    "changed_in_place",
     "full_names_called",
     "hushed",
     "is_among",

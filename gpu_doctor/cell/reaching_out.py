@@ -17,15 +17,15 @@ from typing import Any, Final
 from gpu_doctor.cell.source import CellSource
 from gpu_doctor.cell.syntax import dotted, imported
 
-SENDS: Final = "sends"
-STARTS: Final = "starts"
+NETWORK: Final = "network"
+PROCESSES: Final = "processes"
 REACHES: Final[Mapping[str, str]] = {
-    SENDS: "requests.* httpx.* aiohttp.* urllib.request.* urllib3.* http.client.* socket.socket socket.socket.* "
+    NETWORK: "requests.* httpx.* aiohttp.* urllib.request.* urllib3.* http.client.* socket.socket socket.socket.* "
     "socket.create_connection smtplib.* ftplib.* telnetlib.* imaplib.* paramiko.* fabric.* boto3.* botocore.* "
     "google.cloud.* azure.* websocket.* websockets.* grpc.* pika.* kafka.* redis.* pymongo.* psycopg* pymysql.* zmq.* "
     "paho.* slack_sdk.* telegram.* openai.* anthropic.* "
     "huggingface_hub.* datasets.*.push_to_hub *.push_to_hub *.upload_to_hub",
-    STARTS: "subprocess.* os.system os.popen os.fork os.forkpty os.spawn* os.posix_spawn* os.exec* os.startfile "
+    PROCESSES: "subprocess.* os.system os.popen os.fork os.forkpty os.spawn* os.posix_spawn* os.exec* os.startfile "
     "posix.system posix.fork posix.spawn* posix.posix_spawn* posix.exec* pty.spawn pexpect.* "
     "multiprocessing.*Process multiprocessing.*Pool multiprocessing.*Manager multiprocessing.pool.* "
     "multiprocessing.process.*.start torch.multiprocessing.*spawn torch.multiprocessing.*start_processes "
@@ -38,7 +38,7 @@ them for the loop, and a trial ends them."""
 _HARMLESS: Final = (
     "requests.exceptions.* subprocess.*Error subprocess.list2cmdline socket.gethostname *.Timeout *.Error "
     "urllib3.disable_warnings urllib3.util.* multiprocessing.current_process multiprocessing.parent_process "
-    "huggingface_hub.constants.* huggingface_hub.utils.* openai.*Error"
+    "huggingface_hub.constants.* huggingface_hub.utils.* openai.*Error *.ThreadPool *.ThreadPool.*"
 )
 _MAGICS: Final = ("bash", "sh", "script", "system", "sx", "cmd", "pip", "conda", "mamba", "perl", "ruby")
 _SHELL: Final = re.compile(rf"^\s*(?:[\w.,\s]+=\s*)?(?:!+|%+(?={'|'.join(_MAGICS)}\b))\s*([\w./-]+)")
@@ -49,7 +49,7 @@ class Reach:
     """One call."""
 
     kind: str
-    """`SENDS` or `STARTS`."""
+    """`NETWORK` or `PROCESSES`."""
     what: str
     """As it is written: `requests.post`, `!cp`."""
     line: int
@@ -141,7 +141,7 @@ def _shell_lines(source: CellSource) -> Iterator[Reach]:
         match = _SHELL.match(line)
         if match is not None:
             mark = "!" if "!" in line[: match.start(1)] else "%"
-            yield Reach(STARTS, mark + match.group(1), number)
+            yield Reach(PROCESSES, mark + match.group(1), number)
 
 
 def is_among(name: str, patterns: str) -> bool:

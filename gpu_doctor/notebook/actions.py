@@ -136,6 +136,8 @@ class Actions:
         try:
             with _interruptible():
                 work(request)
+            if panel.case.reached:  # what only a side has shown needs a box to tick, too
+                panel.details.look_ahead()
         except KeyboardInterrupt:
             panel.message = "Interrupted: the state before the trial is restored, and the measurements are kept."
         except Exception as error:
@@ -170,12 +172,12 @@ class Actions:
 
     def _largest(self, request: dict[str, Any]) -> None:
         self._panel.busy("searching")
-        self._panel.largest = self._panel.case.largest_batch()
+        self._panel.largest = self._panel.case.largest_batch(allow=request.get("allow", ()))
 
 
 def _budget(request: dict[str, Any]) -> dict[str, Any]:
-    """Steps and seconds of a trial that the page asks for; None = the case's own."""
-    return {"steps": request.get("steps"), "seconds": request.get("seconds")}
+    """Steps, seconds and permissions of a trial that the page asks for; None = the case's own."""
+    return {"steps": request.get("steps"), "seconds": request.get("seconds"), "allow": request.get("allow", ())}
 
 
 def _kernel_loop() -> Any | None:

@@ -7,16 +7,21 @@ display of the last expression and top-level `await` work as in any cell. A tria
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import io
 import linecache
+import sys
 import tokenize
+from collections.abc import Callable
 from typing import Any, Final
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from gpu_doctor.capture import Patches
 from gpu_doctor.notebook.awaiting import awaited
 from gpu_doctor.notebook.output import Captured
+from gpu_doctor.trials import AlreadyShown
 
 MAGIC: Final = "%%gpudoctor"
 
@@ -66,15 +71,34 @@ class Cell:
             codes += [shell.compile(ast.Interactive([node]), self.file, "single") for node in loud]
         return codes
 
-    def run(self, namespace: dict[str, Any]) -> None:
-        """Runs the cell in `namespace`; errors pass untouched."""
+    def run(self, namespace: dict[str, Any]) -> AlreadyShown | None:
+        """Runs the cell in `namespace`; errors pass untouched.
+
+        Returns:
+            The last error that IPython has shown itself and not raised, as `%run` does with those of a script.
+        """
         # IPython hides the frames above this one from the traceback, as it does for its own.
         __tracebackhide__ = "__ipython_bottom__"
-        for code in self._codes:
-            if inspect.CO_COROUTINE & code.co_flags:
-                awaited(eval(code, self._shell.user_global_ns, namespace), self._shell.loop_runner)
-            else:
-                exec(code, self._shell.user_global_ns, namespace)
+        shown = list[AlreadyShown]()
+
+        def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def showtraceback(*given: Any, **named: Any) -> Any:
+                error = sys.exc_info()[1]
+                if error is not None:
+                    shown[:] = [AlreadyShown.of(error)]
+                return original(*given, **named)
+
+            return showtraceback
+
+        with Patches() as patches:
+            patches.wrap(self._shell, "showtraceback", noting)
+            for code in self._codes:
+                if inspect.CO_COROUTINE & code.co_flags:
+                    awaited(eval(code, self._shell.user_global_ns, namespace), self._shell.loop_runner)
+                else:
+                    exec(code, self._shell.user_global_ns, namespace)
+        return shown[0] if shown else None
 
     @staticmethod
     def quietly() -> Any:

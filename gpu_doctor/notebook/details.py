@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpu_doctor import formatting
 from gpu_doctor.recording import Settings, describe
 from gpu_doctor.report.panel import FixShown, Said, fix_shown
+from gpu_doctor.trials import PERMISSIONS
 
 if TYPE_CHECKING:
     from gpu_doctor.cell import Fix
@@ -66,9 +67,14 @@ def sentences(case: Case) -> tuple[Said, ...]:
     Nothing is copied and nothing is run.
     """
     said = case.beforehand()
-    refused = [f"A trial will be refused. {one}" for one in said.refusals]
+    allow = {sentence: name for name, sentence in said.asks.items()}
     return (
-        *(Said(one, "bad") for one in refused),
+        *(_refused(one, allow.get(one, "")) for one in said.refusals),
         *(Said(one, "") for one in said.notes),
         *(Said(one, "bad") for one in said.lost),
     )
+
+
+def _refused(sentence: str, allow: str) -> Said:
+    tick = PERMISSIONS[allow].tick if allow else ""
+    return Said(f"A trial will be refused. {sentence}", "bad", allow, tick)

@@ -39,7 +39,7 @@ EXAMPLES: Final = {
     "--seconds": "30",
     "--set": "num_workers=4",
     "--trial-steps": "50",
-    "--trial-seconds": "60",
+    "--trial-seconds": "20",
     "--name": "tuned",
     "--save": "run.npz",
 }

@@ -34,12 +34,14 @@ PROMISED_S: Final = 5.0
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a trial is."""
+    """How far a trial is, or a sweep."""
 
     step: int
     steps: int
     seconds_left: float | None
     text: str
+    what: str = "step"
+    """What is counted; empty where `text` has the numbers."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class PanelInput:
     before: tuple[Said, ...] | None = None
     """What to know before a trial (`notebook/details.py`), None while nobody asked."""
     trial_steps: int = 50
-    trial_seconds: float = 60.0
+    trial_seconds: float = 20.0
     """Budget that the page offers for a trial at first."""
     replay_speed: float | None = None
     """How many times as fast as it was a recording is played; None of a run."""

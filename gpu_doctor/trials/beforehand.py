@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.trials.kept_state import kept_state
+from gpu_doctor.trials.large_data import large_data
 from gpu_doctor.trials.reaching_out import reaching_out
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.said_before import Beforehand as Beforehand
@@ -18,12 +20,13 @@ from gpu_doctor.trials.side_effects.open_before import open_before
 from gpu_doctor.trials.side_effects.ranks import ranks
 from gpu_doctor.trials.silenced import silenced
 from gpu_doctor.trials.snapshot.unrestored import unrestored
+from gpu_doctor.trials.used_names import walked_once
 
 CHECKS: Final[tuple[Callable[[Runner], Beforehand], ...]] = (
-    *(ranks, iterators, earlier_pools, open_before, silenced, reaching_out, unrestored),
+    *(ranks, iterators, earlier_pools, open_before, silenced, reaching_out, large_data, unrestored),
 )
 """Each looks at one kind of thing that a cell may do."""
-_ASKED: Final[Mapping[Callable[[Runner], Beforehand], str]] = {
+_SOUGHT: Final[Mapping[Callable[[Runner], Beforehand], str]] = {
     kept_state: "what of your variables a trial would put back",
     ranks: "whether other processes would wait for this one in a trial",
     iterators: "whether a trial would use up an iterator from before this cell",
@@ -31,33 +34,41 @@ _ASKED: Final[Mapping[Callable[[Runner], Beforehand], str]] = {
     open_before: "whether your cell writes to files that are open from before this cell",
     silenced: "which experiment trackers your cell reports to",
     unrestored: "what your cell changes of libraries and of the process",
-    reaching_out: "whether your cell sends requests or starts processes",
+    reaching_out: "whether your cell starts processes or uses the network",
+    large_data: "whether your cell changes data that a trial does not copy",
 }
 
 
 def beforehand(case: Runner) -> Beforehand:
     """What the checks have to say of a case as things stand; what state there is, a trial measures itself."""
-    return _joined(_said_by(check, case) for check in CHECKS)
+    return _joined(CHECKS, case)
 
 
 def everything(case: Runner) -> Beforehand:
     """What the checks have to say, and what of the state would be kept and come back."""
-    return _joined(_said_by(check, case) for check in (kept_state, *CHECKS))
+    return _joined((kept_state, *CHECKS), case)
 
 
 def _said_by(check: Callable[[Runner], Beforehand], case: Runner) -> Beforehand:
-    """What one check has to say; one that fails, whatever object it met, keeps neither the others nor a trial back."""
+    """What one check has to say; one that fails, whatever object it meets, has not shown that a trial is harmless."""
     try:
         return check(case)
     except Exception as error:
-        asked = _ASKED.get(check, "what else a trial would do")
-        return Beforehand(notes=(f"It is not known {asked}: looking for it failed ({type(error).__name__}).",))
+        sought = _SOUGHT.get(check, "what else a trial would do")
+        return Beforehand(
+            (
+                f"gpu_doctor could not find out {sought} ({formatting.raised(error)}), so no trial begins: please "
+                "report this fault of gpu_doctor.",
+            )
+        )
 
 
-def _joined(said: Iterable[Beforehand]) -> Beforehand:
-    found = list(said)
+def _joined(checks: Iterable[Callable[[Runner], Beforehand]], case: Runner) -> Beforehand:
+    with walked_once():
+        every = [_said_by(check, case) for check in checks]
     return Beforehand(
-        tuple(dict.fromkeys(one for each in found for one in each.refusals)),
-        tuple(dict.fromkeys(one for each in found for one in each.notes)),
-        tuple(dict.fromkeys(one for each in found for one in each.lost)),
+        tuple(dict.fromkeys(one for each in every for one in each.refusals)),
+        tuple(dict.fromkeys(one for each in every for one in each.notes)),
+        tuple(dict.fromkeys(one for each in every for one in each.lost)),
+        {name: sentence for each in every for name, sentence in each.asks.items()},
     )

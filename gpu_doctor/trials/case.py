@@ -7,8 +7,7 @@ uses the namespace itself and not a copy of it, because functions of earlier cel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from gpu_doctor.trials import arguments, flops, knobs, largest_batch, race, swee
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.beforehand import Beforehand, beforehand, everything
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.executors import Executor
+from gpu_doctor.trials.executors import RayExecutor
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.largest_batch import SECONDS as SEARCH_SECONDS
 from gpu_doctor.trials.largest_batch import Memory
@@ -53,21 +52,9 @@ class Case(Runner):
         {'batch_size': 32}
     """
 
-    def __init__(
-        self,
-        code: str | Callable[[], Any],
-        namespace: dict[str, Any] | None = None,
-        *,
-        name: str = "",
-        execute: Callable[..., Any] | None = None,
-        quietly: Callable[[], AbstractContextManager[Any]] | None = None,
-        changed: Callable[[str], Callable[..., Any]] | None = None,
-        trial_steps: int = TRIAL_STEPS,
-        trial_seconds: float = TRIAL_SECONDS,
-    ) -> None:
-        """See `case` and `Runner`."""
-        how: dict[str, Any] = {"execute": execute, "quietly": quietly, "changed": changed}
-        super().__init__(code, namespace, name=name, trial_steps=trial_steps, trial_seconds=trial_seconds, **how)
+    def __init__(self, *code: Any, **how: Any) -> None:
+        """See `case` and `Runner`, which take the same."""
+        super().__init__(*code, **how)
         if running() is None:  # code inside a recorded run may make cases of its own
             _last[:] = [self]
 
@@ -112,17 +99,20 @@ class Case(Runner):
         seconds: float | None = None,
         pairs: int = MOST_PAIRS,
         against: Settings | None = None,
+        allow: Collection[str] = (),
     ) -> Effect:
         """Tries settings against the code as written, from the same state, and puts everything back.
 
         Args:
             settings: knob values to try.
-            steps: steps of one side of one round; more in the next where they last too short a time to be judged.
-            seconds: to measure in the whole trial, from the end of each side's warm-up on; set-up, compile and
-                downloads have their own (`side_budget.SETUP_S` a side). None = `trial_steps` and `trial_seconds` of the
-                case.
+            steps: steps of one side of one round; more in the next where they last too short a time to be judged, fewer
+                where they last long.
+            seconds: of the trial, after which no further pair of runs begins. Two pairs are always made, however long
+                the code takes to set up. None = `trial_steps` and `trial_seconds` of the case.
             pairs: of runs, at most; fewer where it is clear.
             against: knob values of the baseline side; None = as written.
+            allow: what the cell may do again in each side, where the trial is refused otherwise: `"processes"` starts
+                processes, `"network"` opens connections, `"large_data"` changes data that is too large to copy.
 
         Returns:
             The effect, also the newest of `effects`. A refusal, a failure and an out-of-memory are outcomes of it.
@@ -130,19 +120,22 @@ class Case(Runner):
         Raises:
             KeyboardInterrupt: if the trial is interrupted, after everything was put back; what it measured until then
                 is the newest of `effects`.
-            ValueError: if steps, seconds or pairs are not positive.
+            ValueError: if steps, seconds or pairs are not positive, or `allow` names what nobody can allow.
             Busy: if a run is already being recorded in this process.
         """
         budget = {"pairs": pairs, **self._budget_of(steps, seconds)}
-        with self.requested():
+        with self.requested(allow):
             return race.tried(self, settings, against=against, **budget)
 
-    def measured(self, *, steps: int | None = None, seconds: float | None = None) -> Recording:
+    def measured(
+        self, *, steps: int | None = None, seconds: float | None = None, allow: Collection[str] = ()
+    ) -> Recording:
         """A recording of the code as written, made like a trial's side: everything is put back afterwards.
 
         Args:
             steps: its budget, as of `trial`.
             seconds: likewise.
+            allow: likewise.
 
         Raises:
             KeyboardInterrupt: if it is interrupted.
@@ -152,19 +145,24 @@ class Case(Runner):
         """
         budget = self._budget_of(steps, seconds)
         trial.check_budget(**budget)
-        if refusal := beforehand(self).refusal:
-            raise Refused(refusal)
-        with self.requested():
+        with self.requested(allow):
+            if refusal := beforehand(self).refusal:
+                raise Refused(refusal)
             return self.measured_aside(**budget)[0]
 
-    def beforehand(self) -> Beforehand:
+    def beforehand(self, *, allow: Collection[str] = ()) -> Beforehand:
         """What is to be known before a trial, in whole sentences; nothing is run, copied or changed.
+
+        Args:
+            allow: what the trial would be allowed, as of `trial`.
 
         Returns:
             `refusals`: why no trial may begin. `notes`: what it keeps, or does otherwise than a run. `lost`: what would
-            not come back, or is done again and cannot be undone. The panel shows the same.
+            not come back, or is done again and cannot be undone. `asks`: which refusals `allow` lifts. The panel shows
+            the same.
         """
-        return everything(self)
+        with self.permitted(allow):
+            return everything(self)
 
     def treat(
         self,
@@ -173,20 +171,18 @@ class Case(Runner):
         steps: int | None = None,
         seconds: float | None = None,
         changes_training: bool = False,
-        executor: Executor | None = None,
+        allow: Collection[str] = (),
     ) -> Plan:
-        """Climbs to better settings: see `treat.treat`; `steps` and `seconds` are each trial's, as of `trial`.
+        """Climbs to better settings: see `treat.treat`; `steps`, `seconds` and `allow` are each trial's, as of `trial`.
 
-        `executor` says where the trials run: None = in this kernel, or such as `gpu_doctor.RayExecutor()`.
         An interrupt (KeyboardInterrupt) leaves the plan so far as the newest of `plans`, once the code as
         written was measured.
         """
         arguments.whole(max_trials, "max_trials", 8)
         allowed = arguments.switch(changes_training, "changes_training")
-        where = arguments.executor(executor)
         budget = self._budget_of(steps, seconds)
-        with self.requested():
-            return treat.treat(self, max_trials, changes_training=allowed, executor=where, **budget)
+        with self.requested(allow):
+            return treat.treat(self, max_trials, changes_training=allowed, **budget)
 
     def sweep(
         self,
@@ -194,18 +190,20 @@ class Case(Runner):
         *,
         steps: int | None = None,
         seconds: float | None = None,
-        executor: Executor | None = None,
+        executor: RayExecutor | None = None,
         max_trials: int = SWEEP_TRIALS,
+        allow: Collection[str] = (),
     ) -> Sweep:
-        """Tries every combination of a grid such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}`.
+        """Tries every combination of a grid such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}` on Ray Tune.
 
-        See `sweep.sweep`; `executor` says where the trials run, None = in this kernel; `steps` and `seconds` are each
-        trial's, as of `trial`. An interrupt leaves what was tried until then as the newest of `sweeps`.
+        See `sweep.sweep`; `executor` names the cluster, such as `gpu_doctor.RayExecutor("auto")`: None = a Ray that is
+        started on this machine and ends with the sweep. `steps`, `seconds` and `allow` are each trial's, as of `trial`.
+        An interrupt leaves what was tried until then as the newest of `sweeps`.
         """
         arguments.whole(max_trials, "max_trials", SWEEP_TRIALS)
         where = arguments.executor(executor)
         budget = self._budget_of(steps, seconds)
-        with self.requested():
+        with self.requested(allow):
             return sweep.sweep(self, grid, executor=where, max_trials=max_trials, **budget)
 
     def _budget_of(self, steps: int | None, seconds: float | None) -> dict[str, Any]:
@@ -215,22 +213,24 @@ class Case(Runner):
             "seconds": self.trial_seconds if seconds is None else seconds,
         }
 
-    def largest_batch(self, *, memory: Memory | None = None, seconds: float = SEARCH_SECONDS) -> Largest:
+    def largest_batch(
+        self, *, memory: Memory | None = None, seconds: float = SEARCH_SECONDS, allow: Collection[str] = ()
+    ) -> Largest:
         """The largest batch that the GPU's memory holds, and the one best for samples/s, in at most three trials.
 
-        See `largest_batch.largest_batch`.
+        See `largest_batch.largest_batch`; `allow` is each trial's, as of `trial`.
         """
-        with self.requested():
+        with self.requested(allow):
             return largest_batch.largest_batch(self, memory=memory, seconds=seconds)
 
-    def flops(self, *, steps: int = flops.STEPS, seconds: float = flops.SECONDS) -> Flops:
-        """Counts what a step computes, on a trial of a few steps; see `flops.counted`.
+    def flops(self, *, steps: int = flops.STEPS, seconds: float = flops.SECONDS, allow: Collection[str] = ()) -> Flops:
+        """Counts what a step computes, on a trial of a few steps; see `flops.counted`, and `trial` for `allow`.
 
         The newest run as written keeps the count, so that its diagnosis says what the loop computes in a second and,
         on a card whose peak is known, which share of it that is. What the trial left behind, such as files that it
         wrote, is among that run's notes.
         """
-        with self.requested():
+        with self.requested(allow):
             found, left = flops.counted(self, steps, seconds)
         runs = self.recordings
         at = next((n for n in reversed(range(len(runs))) if not runs[n].settings), None)
@@ -256,7 +256,7 @@ def case(
         namespace: where the text runs, such as `globals()`; None = a new one (for a callable: its own globals).
         name: for people.
         trial_steps: budget of its trials, treatments and sweeps that are given none of their own: steps of a side.
-        trial_seconds: the same in seconds to measure in one trial.
+        trial_seconds: the same in seconds of one trial.
 
     Raises:
         SyntaxError: if the text does not compile.

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,8 @@ STOP_PATIENCE_S: Final = 1.0
 
 _insisting: list[Recorder] = []
 """Runs that are being stopped: each is to be interrupted once."""
+_unheard: list[Recorder] = []
+"""Runs that went on after their interrupt."""
 _lock: Final = threading.Lock()
 
 
@@ -86,6 +89,9 @@ def _insist(recorder: Recorder) -> None:
                 return
             interrupt_main()
         recorder.over.wait(STOP_PATIENCE_S)  # the interrupt is on its way
+        with _lock:
+            if not recorder.over.is_set() and recorder not in _unheard:
+                _unheard.append(recorder)
     finally:
         with _lock:
             _insisting.remove(recorder)
@@ -95,6 +101,16 @@ def end(recorder: Recorder) -> None:
     """Says that a run is over: whoever insists on its end does not interrupt what comes next."""
     with _lock:
         recorder.over.set()
+        _unheard[:] = [one for one in _unheard if one is not recorder]
+
+
+def held_up(recorder: Recorder) -> str:
+    """Where a run is that goes on after its interrupt: a call in C, which nothing but its return ends; else empty."""
+    frame = sys._current_frames().get(recorder.thread) if recorder in _unheard else None
+    if frame is None:
+        return ""
+    where = f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
+    return f"a call that no interrupt reaches goes on ({where}): restart the kernel if it does not return"
 
 
 def interrupt_main() -> None:

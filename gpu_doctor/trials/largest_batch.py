@@ -23,6 +23,7 @@ from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.results import MARGIN, Largest
 from gpu_doctor.trials.runner import Aside, Runner
 from gpu_doctor.trials.searches import no_largest
+from gpu_doctor.trials.side_budget import LONGEST
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
 MOST_PROBES: Final = 3
@@ -50,7 +51,7 @@ def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float 
     Args:
         case: has run once, on a GPU.
         memory: of the device; None = through torch.
-        seconds: to measure in all trials together; what is around that has its own (see `side_budget`).
+        seconds: to measure in all trials together; set-up has its own (see `side_budget`).
 
     Raises:
         KeyboardInterrupt: if it is interrupted, after everything was put back.
@@ -151,7 +152,7 @@ class _Search:
         self._memory.reset()
         kept: list[Recording] = []
         settings = {} if size == self._now else {"batch_size": size}
-        self._rounds.side(settings, "probe", PROBE_STEPS, left_s, kept)
+        self._rounds.side(settings, "probe", PROBE_STEPS, left_s / LONGEST, kept)
         one = kept[-1]
         if one.outcome == "out-of-memory":
             self._tried.append((size, None))

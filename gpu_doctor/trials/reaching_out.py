@@ -1,4 +1,8 @@
-"""Requests that a cell sends and processes that it starts: a trial does it again, and nothing takes that back."""
+"""Requests that a cell sends and processes that it starts: each side of a trial does so again, and nothing undoes it.
+
+Found in the text of the cell and of the user's functions that it calls. What no text shows, such as a download of a
+library, `side_effects/reach_guard.py` meets in a side; the case remembers it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.cell import SENDS, STARTS, CellSource, Reach, called_names, reaches
+from gpu_doctor.cell import CellSource, Reach, called_names, reaches
+from gpu_doctor.trials import allowing
 from gpu_doctor.trials.cell_code import source_of
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.said_before import Beforehand
@@ -17,24 +22,17 @@ from gpu_doctor.trials.snapshot.parts import dict_of, is_users
 
 DEEPEST: Final = 3
 """So many functions of the user's are followed from the cell, one calling the other."""
-_MOST: Final = 3
-_SAID: Final = {
-    SENDS: "Each side of a trial sends your cell's requests again",
-    STARTS: "Each side of a trial starts your cell's processes again",
-}
 
 
 def reaching_out(case: Runner) -> Beforehand:
-    """Names the lines of the cell, and of the user's functions that it calls, that reach out of the process."""
+    """Refuses where the cell starts processes or uses the network, unless the person allows it."""
     found: dict[str, list[str]] = {}
     for place, source, namespace in sources(case):
         for reach in reaches(source, namespace):
             found.setdefault(reach.kind, []).append(_named(reach, place))
-    said = []
-    for kind, calls in found.items():
-        more = f" and {len(calls) - _MOST} more" if len(calls) > _MOST else ""
-        said.append(f"{_SAID[kind]} ({', '.join(calls[:_MOST])}{more}): what they do is not undone.")
-    return Beforehand(lost=tuple(said))
+    for kind, call in case.reached.items():
+        found.setdefault(kind, [call])
+    return allowing.said(found, case.allowed)
 
 
 def _named(reach: Reach, place: str) -> str:

@@ -25,11 +25,13 @@ from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.trials.compare.effect import BROKEN, MEASURED_S, Effect, compare
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.run import Result
-from gpu_doctor.trials.side_budget import AROUND_S, before_s
+from gpu_doctor.trials.side_budget import WAVES, before_s
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
-BLOCK_SHARE: Final = 0.25
-"""Part of the trial's seconds that one side of one round may take, so that a whole A B B A finds room."""
+BLOCK_SHARE: Final = 0.125
+"""Part of the trial's seconds that a side measures if that is enough (`side_budget`): two whole A B B A find room."""
+FIRST_S: Final = 300.0
+"""Seconds after which not even the second pair is begun."""
 
 LASTING: Final = 2.0
 """Of the least time by which a difference can be judged: the warm-up and the longest step count for nothing."""
@@ -75,6 +77,8 @@ class Rounds:
     """Seconds that the sides so far measured: what comes before, and putting the state back, is none of them."""
     took_s: float = 0.0
     """Seconds that the pairs so far took, with all of that."""
+    effect: Effect | None = None
+    """What the pairs so far say; None before the first."""
 
     def pair(self, what: str, against: Settings, settings: Settings, steps: int, seconds: float) -> bool:
         """One round: baseline, then candidate, or the other way round; false if the trial ends with it.
@@ -85,43 +89,47 @@ class Rounds:
             what: says which round this is, for people.
             against: knob values of the baseline side.
             settings: knob values of the candidate side.
-            steps: of one side; more of them where those of the pairs before lasted too short a time to be judged.
-            seconds: to measure in the whole trial, this pair being one of several; what is around that has its own
-            (see `side_budget`).
+            steps: of one side; more where those of the pairs before were measured for too short a time, fewer where
+                they last long (see `side_budget`).
+            seconds: of the trial, after which no further pair begins once a whole A B B A was made.
 
         Raises:
             KeyboardInterrupt: if a side was interrupted, after the state was restored.
         """
-        begin, earlier_s, steps = time.monotonic(), self.took_s, self._lasting(steps)
-        around_s = self.took_s - self.spent_s
+        begin, earlier_s = time.monotonic(), self.took_s
+        waves = WAVES * max(int(one.get("num_workers", 0)) for one in (against, settings))
+        steps = max(self._lasting(steps), waves)
         sides = [("baseline", against, self.bases), ("candidate", settings, self.candidates)]
         if (self.elsewhere + len(self.bases)) % 2:
             sides.reverse()
         for role, side, into in sides:
             self.say(f"{what}: {role}")
-            left_s = min(BLOCK_SHARE * seconds, max(seconds - self.spent_s, 1.0))
-            went_on = not self.stopped() and self.side(side, role, steps, left_s, into)
+            went_on = not self.stopped() and self.side(side, role, steps, BLOCK_SHARE * seconds, into)
             self.took_s = earlier_s + time.monotonic() - begin
             if not went_on:
                 return False
-        now_s = self.took_s - self.spent_s
-        room = now_s + (now_s - around_s) <= AROUND_S  # another pair is set up as long as this one
-        effect = compare(self.bases, self.candidates)
-        more = not self.stopped() and self.spent_s < seconds and room
-        return more and goes_on(effect, min(len(self.bases), len(self.candidates)))
+            if into[-1].outcome == "budget-reached":
+                steps = min(steps, int(into[-1].steps.count.sum()) + waves)  # as many on the other side
+        made = min(len(self.bases), len(self.candidates))
+        room = self.took_s < (seconds if self.elsewhere + made >= FEWEST_PAIRS else max(seconds, FIRST_S))
+        self.effect = compare(self.bases, self.candidates)
+        return not self.stopped() and room and goes_on(self.effect, made)
 
     def _lasting(self, steps: int) -> int:
-        """So many steps; more where the faster side would be measured too shortly, or where the pairs give no answer.
+        """So many steps, or more where a side would measure for a shorter time than is worth its set-up.
 
-        Longer runs are the cheaper way to an answer where more time passes around the measuring than in it.
+        A side measures long enough to be judged, and as long as what is around its measuring takes. Pairs that give no
+        answer are followed by longer ones.
         """
-        if self.spent_s < 0.5 * self.took_s:
-            steps *= 2 ** min((self.elsewhere + len(self.bases)) // LONGER_AFTER, MOST_DOUBLED)
+        pairs = len(self.bases)
+        longer: int = 2 ** min((self.elsewhere + pairs) // LONGER_AFTER, MOST_DOUBLED)
         ended = [one for one in (*self.bases[-1:], *self.candidates[-1:]) if one.outcome == "budget-reached"]
         usual = [float(np.median(paced_s(one, one.steps) / one.steps.count)) for one in ended if len(one.steps)]
-        if not usual or min(usual) <= 0:
-            return steps
-        return max(steps, min(math.ceil(LASTING * MEASURED_S / min(usual)), MOST_TIMES * steps))
+        wanted = float(steps)
+        if usual and min(usual) > 0:
+            around_s = (self.took_s - self.spent_s) / (2 * pairs)
+            wanted = max(LASTING * MEASURED_S / min(usual), around_s / float(np.mean(usual)), wanted)
+        return min(math.ceil(wanted * longer), int(MOST_TIMES) * steps)
 
     def side(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from inspect import unwrap
@@ -17,12 +17,13 @@ from typing import Any, Final
 
 from gpu_doctor.capture import Busy, Recorder, RunEnded, recorded, running
 from gpu_doctor.recording import Recording, Settings, Setup
-from gpu_doctor.trials import arguments, knobs
+from gpu_doctor.trials import allowing, arguments, knobs
 from gpu_doctor.trials.interrupts import Interrupts, StepGuard, end, ends_on_threads, noted
 from gpu_doctor.trials.knobs.knob import Refused, TrialScope
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.side_effects.begun_threads import waited_for
 from gpu_doctor.trials.side_effects.leftover_workers import parked
+from gpu_doctor.trials.side_effects.reach_guard import ReachGuard
 from gpu_doctor.trials.side_effects.redirection import Redirection
 from gpu_doctor.trials.side_effects.trackers import unlogged
 from gpu_doctor.trials.stretch import Stretch
@@ -34,12 +35,27 @@ _NO_MEMORY: Final = ("out of memory", "can't allocate memory", "not enough memor
 _OURS: Final = str(Path(__file__).parents[1])
 
 
+@dataclass(frozen=True)
+class AlreadyShown:
+    """What executed code may return: how an error ended it that its runner has shown, and that nobody raises again."""
+
+    outcome: str
+    reason: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> AlreadyShown:
+        """The error itself is not kept: its traceback would keep the loop's memory."""
+        return cls(*_outcome_of(error))
+
+
 @dataclass
 class Result:
     """What one execution gave: its recording, and the exception that ended it, if any."""
 
     recording: Recording
     error: BaseException | None = None
+    reached: tuple[str, str] | None = None
+    """The permission that the side would have needed, and what needed it."""
 
 
 def run(
@@ -53,11 +69,12 @@ def run(
     met: Sequence[weakref.ref[Any]] = (),
     borrowed: bool = False,
     budget: SideBudget | None = None,
+    allowed: Collection[str] = (),
 ) -> Result:
     """Executes the code once under settings and records it.
 
     Args:
-        execute: runs the code.
+        execute: runs the code; an error that it returns as `AlreadyShown` is the run's outcome.
         recorder: a fresh one, with its budget in steps.
         namespace: where the code runs.
         settings: knob values; empty = as written.
@@ -67,6 +84,7 @@ def run(
         borrowed: a trial's side: what it does to files is done in a scratch folder, workers of an earlier run are left
             alone, and what it reports to experiment trackers is held back.
         budget: of its seconds; a side that reaches no further step is ended.
+        allowed: permissions of a trial's side; one that needs another is ended before it reaches out.
 
     Returns:
         The recording, and the exception that ended the code. An end that we caused (budget, Stop) is no exception.
@@ -78,6 +96,7 @@ def run(
     scope = TrialScope(namespace=namespace, setup=found or Setup(), met=met, reasons=reasons)
     files = Redirection(namespace) if borrowed else None
     stretch = Stretch(recorder) if borrowed else None
+    reach = ReachGuard(allowed) if borrowed else None
 
     def asked() -> None:
         recorder.log.ending = recorder.ending or "interrupted"  # where the code handles it, its next step is the end
@@ -100,13 +119,19 @@ def run(
             stack.callback(gc.enable if gc.isenabled() else gc.disable)  # no snapshot's: it is off while one is taken
             stack.enter_context(parked(scope.notes))
             stack.enter_context(unlogged(scope.notes))
+        if reach is not None:
+            stack.enter_context(reach)
         stack.callback(interrupts.hold)  # when the code has ended: a second interrupt must not leave our patches on
         ended = _executed(execute, recorder, stretch, guard, budget)
     try:
         interrupts.deliver()
     except KeyboardInterrupt as late:
         ended = _End("interrupted", error=late.with_traceback(None))
-    ended = _overruled(ended, guard, "" if files is None else files.refusal, bool(came))
+    reached = None if reach is None else reach.reached
+    refused = "" if files is None else files.refusal
+    if reached is not None:
+        refused = allowing.refusal(reached[0], reached[1:])
+    ended = _overruled(ended, guard, refused, bool(came))
     for note in (*scope.notes, *(files.notes if files is not None else ())):
         recorder.note(note)
     try:
@@ -116,7 +141,7 @@ def run(
         if files is None or stretch is None:
             return Result(recording, ended.error)
         timed = stretch.timed(recording)
-        return Result(replace(recording, timed=timed), ended.error)
+        return Result(replace(recording, timed=timed), ended.error, reached)
     finally:
         del ended  # the frames of its error's traceback know this one: a circle would keep the loop's memory
 
@@ -145,23 +170,35 @@ def _executed(
             if budget is not None:
                 guard.begin(budget)
             with ends_on_threads(RunEnded) as ended_there:
-                execute()
+                returned = execute()
             if stretch is not None:
                 stretch.loop_over()
+            if isinstance(returned, AlreadyShown):
+                stopped = returned.outcome == "interrupted" and recorder.ending == "stopped"
+                return _End("stopped") if stopped else _End(returned.outcome, returned.reason)
             return _End(next(iter(ended_there), "completed"))
         finally:
             # Before the loop's frames are let go: a late Stop must not interrupt a loader that ends its workers.
             end(recorder)
-    except RunEnded as ended:
-        return _End(str(ended))
-    except Refused as refusal:
-        return _End("refused", str(refusal))
-    except KeyboardInterrupt as interrupt:
-        return _End("stopped") if recorder.ending == "stopped" else _End("interrupted", error=_users(interrupt))
-    except SystemExit as left:  # `exit()` behind the loop is an end like any other; another code says that it failed
-        return _End("failed", reason_of(left), _users(left)) if left.code else _End("completed", error=_users(left))
+    except (RunEnded, Refused) as ours:
+        return _End(*_outcome_of(ours))
     except BaseException as raised:
-        return _End("out-of-memory" if is_out_of_memory(raised) else "failed", reason_of(raised), _users(raised))
+        outcome, reason = _outcome_of(raised)
+        stopped = outcome == "interrupted" and recorder.ending == "stopped"
+        return _End("stopped") if stopped else _End(outcome, reason, _users(raised))
+
+
+def _outcome_of(error: BaseException) -> tuple[str, str]:
+    """How code ended that raised an error, one of ours among them, and why."""
+    if isinstance(error, RunEnded):
+        return str(error), ""
+    if isinstance(error, Refused):
+        return "refused", str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", ""
+    if isinstance(error, SystemExit) and not error.code:  # `exit()` behind the loop is an end like any other
+        return "completed", ""
+    return "out-of-memory" if is_out_of_memory(error) else "failed", reason_of(error)
 
 
 def _overruled(ended: _End, guard: StepGuard, refusal: str, interrupted: bool) -> _End:

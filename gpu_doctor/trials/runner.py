@@ -15,20 +15,21 @@ from gpu_doctor.capture import Recorder
 from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import Diagnosis, judged
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
-from gpu_doctor.trials import cell_code, interrupts, knobs
+from gpu_doctor.trials import allowing, cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.printed_aside import unwritten
 from gpu_doctor.trials.results import Plan, Sweep
-from gpu_doctor.trials.rounds import Rounds, not_restored, silence
+from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.written import NO_TEXT, Written, not_written
 
 TRIAL_STEPS: Final = 50
 """Of one side of one round, the warm-up among them, where nobody says otherwise."""
-TRIAL_SECONDS: Final = 60.0
-"""To measure in one trial, where nobody says otherwise."""
+TRIAL_SECONDS: Final = 20.0
+"""Of one trial, where nobody says otherwise."""
+STAYS: Final = "It stays changed until you load it again."
 _numbers = itertools.count(1)
 
 
@@ -78,7 +79,7 @@ class Runner:
             quietly: lets it swallow a trial's output in its own way.
             changed: makes what runs another text of the cell; None = plain Python, where `execute` is not given.
             trial_steps: budget of a trial that is given none of its own, in steps of a side.
-            trial_seconds: the same in seconds to measure.
+            trial_seconds: the same in seconds.
         """
         self.name = name or f"run {next(_numbers)}"
         self.source = code if isinstance(code, str) else ""
@@ -86,7 +87,7 @@ class Runner:
             namespace = {"__name__": "__main__"} if isinstance(code, str) else trial.globals_of(code)
         self.namespace = namespace
         self.trial_steps, self.trial_seconds = trial_steps, trial_seconds
-        """Budget of a trial that is given none of its own: steps of a side, seconds to measure in all."""
+        """Budget of a trial that is given none of its own: steps of a side, seconds in all."""
         self.recordings: list[Recording] = []
         """The runs, oldest first (trials are in `trials`)."""
         self.trials: list[tuple[Recording, Recording]] = []
@@ -97,6 +98,8 @@ class Runner:
         """What treatments arrived at, oldest first; of one that was interrupted, what was kept until then."""
         self.sweeps: list[Sweep] = []
         """What sweeps found, oldest first, interrupted ones among them."""
+        self.sweeping: Sweep | None = None
+        """What there is so far of a sweep that goes on."""
         self.diagnosis: Diagnosis | None = None
         self.on_begin: Callable[[Recorder, str], None] | None = None
         """Told of every recorder that opens, with its role: `run`, `baseline`, `candidate`, or `probe` for a trial that
@@ -116,9 +119,15 @@ class Runner:
         """Of the cells of the notebook, how many had been run when the code ran last: a later one has no part in it."""
         self.made: dict[str, int] = {}
         """Names of the namespace that the newest run bound, with the ids of their values."""
+        self._snapshot: weakref.ref[Snapshot] | None = None
+        """Of the trial that is going on."""
         self.stopped = False
         """Stop was asked for since the last trial, treatment or sweep of a person began."""
         self._requests = 0
+        self.allowed: frozenset[str] = frozenset()
+        """What the person allows the trials that are going on: see `allowing.PERMISSIONS`."""
+        self.reached: dict[str, str] = {}
+        """What a side did without leave since the newest run, though no text shows it: permission -> the call."""
 
     @contextmanager
     def quietly(self) -> Iterator[None]:
@@ -149,12 +158,25 @@ class Runner:
                 self.on_begin(recorder, role)
             execute: Callable[[], Any] = functools.partial(self._of(written.text), self.namespace)
             how: dict[str, Any] = {"settings": settings, "found": self.found, "met": self._met}
-            how |= {"reasons": written.reasons, "borrowed": borrowed, "budget": budget}
-            return trial.run(execute, recorder, self.namespace, **how)
+            how |= {"reasons": written.reasons, "borrowed": borrowed, "budget": budget, "allowed": self.allowed}
+            result = trial.run(execute, recorder, self.namespace, **how)
+            return self._judged(result) if borrowed else result
         finally:
             if not borrowed:
+                self.reached = {}
                 self.made = {name: id(one) for name, one in self.namespace.items() if before.get(name) != id(one)}
             self._current, self._budget, self._met = None, None, recorder.met or self._met
+
+    def _judged(self, result: trial.Result) -> trial.Result:
+        """A side's result, a refusal where it did what nobody allows; the case remembers that."""
+        snapshot = None if self._snapshot is None else self._snapshot()
+        if result.reached is not None:
+            self.reached[result.reached[0]] = result.reached[1]
+        elif snapshot is not None and allowing.LARGE_DATA not in self.allowed and (data := snapshot.changed_data()):
+            self.reached[allowing.LARGE_DATA] = data[0]
+            why = allowing.refusal(allowing.LARGE_DATA, data)
+            result.recording = replace(result.recording, outcome="refused", reason=f"{why} {STAYS}")
+        return result
 
     def _of(self, text: str) -> Callable[..., Any]:
         """What runs the cell, or a changed text of it, compiled once for all rounds of a trial."""
@@ -179,15 +201,34 @@ class Runner:
         return plain[-1] if plain else None
 
     @contextmanager
-    def requested(self) -> Iterator[None]:
-        """Around what a person asks for: a Stop of before is forgotten, one of a treatment holds for all its trials."""
-        if not self._requests:
-            self.stopped, self._written = False, None
-        self._requests += 1
+    def requested(self, allow: Any = ()) -> Iterator[None]:
+        """Around what a person asks for: a Stop of before is forgotten, one of a treatment holds for all its trials.
+
+        Args:
+            allow: see `permitted`.
+        """
+        with self.permitted(allow):
+            if not self._requests:
+                self.stopped, self._written = False, None
+            self._requests += 1
+            try:
+                yield
+            finally:
+                self._requests -= 1
+
+    @contextmanager
+    def permitted(self, allow: Any) -> Iterator[None]:
+        """Around trials that may do what a person allows, and what those around them may.
+
+        Raises:
+            TypeError: if it is no collection of texts. ValueError: if one of them is unknown.
+        """
+        before = self.allowed
+        self.allowed = before | allowing.checked(allow)
         try:
             yield
         finally:
-            self._requests -= 1
+            self.allowed = before
 
     def stop(self) -> None:
         """Ends the run or trial that is going on; may be called on any thread."""
@@ -199,8 +240,10 @@ class Runner:
     @property
     def progress(self) -> str:
         """What a running trial is at, for people: `round 1, until it is clear: baseline, setting up, 12 s so far`."""
-        said, budget = self._said, self._budget
+        said, budget, recorder = self._said, self._budget, self._current
         stage = budget.stage() if said and budget is not None else ""
+        if recorder is not None:
+            stage = interrupts.held_up(recorder) or stage
         return f"{said}, {stage}" if stage else said
 
     def say(self, progress: str) -> None:
@@ -226,6 +269,7 @@ class Runner:
             KeyboardInterrupt: if it is interrupted, after everything was put back.
         """
         aside = Aside(self, Snapshot.take(self.namespace, self.roots(), to_host=to_host))
+        self._snapshot = weakref.ref(aside.snapshot)
         try:
             with self.quietly():
                 yield aside
@@ -238,8 +282,10 @@ class Runner:
         """A recording of the code as written, put back afterwards, and clauses on what could not be put back."""
         kept: list[Recording] = []
         with self.aside() as aside:
-            aside.rounds().side({}, "baseline", steps, seconds, kept)
+            aside.rounds().side({}, "baseline", steps, BLOCK_SHARE * seconds, kept)
         recording = replace(kept[0], notes=(*kept[0].notes, *aside.notes))
+        if recording.outcome == "refused":
+            return recording, aside.lost
         self.trials.append((recording, recording))
         self.diagnosis = self.diagnosis or judged(recording)[0]
         return recording, aside.lost

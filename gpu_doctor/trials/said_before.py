@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,8 @@ class Beforehand:
     """What a trial does otherwise than a run, or cannot see."""
     lost: tuple[str, ...] = ()
     """What would not come back, or is done again and cannot be undone."""
+    asks: Mapping[str, str] = field(default_factory=dict)
+    """Those of the refusals that `allow=` lifts: the name that it takes -> the sentence."""
 
     @property
     def refusal(self) -> str:

@@ -1,11 +1,10 @@
-"""The seconds of one side of a trial: they begin when it is warm; what comes before has a budget of its own.
+"""How long one side of a trial runs: until it has measured enough, counted from the end of its warm-up.
 
-A cell that builds a model, downloads data or compiles needs its time before it trains as it will. None of that is
-measured, so none of it is taken from the seconds that a person gives. Nor can it last for ever: a side that ends no
-step for SETUP_S is given up (`interrupts.StepGuard`), its warm-up takes no longer either, and no further pair of runs
-begins once what is around the measuring has taken AROUND_S in all, nor is a baseline run again for its losses. So a
-trial of S seconds takes S and some minutes; the worst that code can do in its first pair (SETUP_S to set up, as much to
-warm up, as much again in one step, and behind the last one) adds 40 minutes.
+Several short pairs of runs tell more than one long pair, and the first figure comes soon. So a side ends as soon as it
+has measured the seconds that it was given, as long as its set-up and warm-up took, and ENOUGH_STEPS steps; after
+LONGEST times its seconds it ends without them. A cell that builds a model, downloads data or compiles takes the time
+that it needs for that, but not for ever: a side that ends no step for SETUP_S is given up (`interrupts.StepGuard`), and
+its warm-up takes no longer either.
 """
 
 from __future__ import annotations
@@ -16,12 +15,19 @@ from gpu_doctor import formatting
 from gpu_doctor.capture import Recorder
 from gpu_doctor.diagnosis import FEWEST_STEPS, warmup_rows, warmup_so_far
 from gpu_doctor.recording import Recording
+from gpu_doctor.trials.stretch import MARKED
 
 SETUP_S: Final = 300.0
 """Seconds that a side may take before its first step, and between two: a large model compiles for minutes, and a data
 set of some GB downloads in as many."""
-AROUND_S: Final = 300.0
-"""Seconds of a trial that set-up, warm-up and putting back may take in all, for another pair of runs to begin."""
+ENOUGH_STEPS: Final = 12
+"""Measured steps that are enough: an interval needs `compare.ratio.FEWEST_ROWS` on both sides, and the two sides may
+differ by some in their warm-up."""
+WAVES: Final = 6
+"""Workers that start together deliver together: a side lasts for so many rounds of all of them, or it measures how the
+first ones came in (16 workers in 50 steps looked slower than 12 where they were 20 % faster)."""
+LONGEST: Final = 8
+"""Times its seconds that a side measures at most."""
 
 
 class SideBudget:
@@ -32,7 +38,7 @@ class SideBudget:
 
         Args:
             recorder: of the side; it gets its deadline once the side is warm.
-            seconds: to measure.
+            seconds: to measure, or longer where that is not enough.
             steps: of the side, of which a part may be warm-up; None = any number.
         """
         self.recorder = recorder
@@ -67,9 +73,15 @@ class SideBudget:
         if self._heard_s - rows.start_s[0] >= SETUP_S:
             self._settled, recorder.deadline_ns = True, recorder.deadline_ns or now
         elif len(rows) >= FEWEST_STEPS:
-            warm, self._settled = warmup_so_far(rows, recorder.setup().training_workers, self._steps)
-            end_s = float(rows.start_s[warm - 1] + rows.wall_s[warm - 1])
-            recorder.deadline_ns = recorder.clock() + round(1e9 * (end_s + self._seconds - self._heard_s))
+            workers = recorder.setup().training_workers
+            warm, known = warmup_so_far(rows, workers, self._steps)
+            warm_s = float(rows.start_s[warm - 1] + rows.wall_s[warm - 1])
+            wanted = max(ENOUGH_STEPS, WAVES * workers) + (0 if recorder.marks is None else MARKED)
+            enough = len(rows) - warm >= wanted
+            most_s = LONGEST * self._seconds
+            seconds = min(max(self._seconds, warm_s), most_s) if enough else most_s
+            self._settled = known and enough
+            recorder.deadline_ns = recorder.clock() + round(1e9 * (warm_s + seconds - self._heard_s))
 
 
 def before_s(recording: Recording) -> float:

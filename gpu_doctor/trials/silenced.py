@@ -1,8 +1,9 @@
-"""Which experiment trackers a cell reports to: a trial reports nothing there."""
+"""Which experiment trackers a cell reports to: a trial reports nothing there, or is refused."""
 
 from __future__ import annotations
 
 import ast
+import sys
 from typing import Final
 
 from gpu_doctor import formatting
@@ -17,7 +18,11 @@ _MOST: Final = 4
 
 
 def silenced(case: Runner) -> Beforehand:
-    """Names open runs, writers among the variables, and trackers that the cell's text uses."""
+    """Names open runs, writers among the variables, and trackers that the cell's text uses.
+
+    One that a side would load first is refused, unless a variable of the environment keeps it off: nothing holds back
+    what is not there yet.
+    """
     objects = {id(value): (name, value) for name, value in case.namespace.items() if not name.startswith("_")}
     reporters = [(name, value, reporter_of(value)) for name, value in objects.values()]
     told = {
@@ -25,18 +30,20 @@ def silenced(case: Runner) -> Beforehand:
         **{f"{name} ({type(value).__name__})": None for name, value, tracker in reporters if tracker},
     }
     covered = {tracker for _, _, tracker in reporters}
-    used = _packages_in(CellSource(case.source))
+    used, loaded = _packages_in(CellSource(case.source)), sys.modules.keys()
     for one in TRACKERS:
         by_name = any(package in used for package in one.packages)
         if by_name and one.name not in covered and not any(run.startswith(one.packages) for run in told):
             told[one.name] = None
+    unloaded = [one.name for one in TRACKERS if not one.offline and any(name in used - loaded for name in one.packages)]
+    refusals = tuple(f"Your cell loads {name}, which a trial has to find loaded: import it first." for name in unloaded)
     if not told:
         return Beforehand()
     *shown, last = [formatting.clean(one, 80) for one in list(told)[:_MOST]]
     more = f" and {len(told) - _MOST} more" if len(told) > _MOST else ""
     listed = f"{', '.join(shown)} and {last}" if shown and not more else ", ".join([*shown, last])
     note = f"A trial reports nothing to {listed}{more}: what your cell logs there is held back."
-    return Beforehand(notes=(note,))
+    return Beforehand(refusals, notes=(note,))
 
 
 def _packages_in(source: CellSource) -> set[str]:

@@ -12,7 +12,9 @@ import dis
 import functools
 import re
 import types
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
 from gpu_doctor.trials.cell_reads import reached
@@ -24,7 +26,6 @@ _BY_NAME: Final = frozenset(("eval", "exec", "globals", "get_ipython"))
 """What reaches names that stand in no code."""
 _MAIN: Final = "__main__"
 _GLOBAL: Final = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"))
-_ATTRIBUTE: Final = frozenset(("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "STORE_ATTR", "DELETE_ATTR"))
 _HERE: Final = frozenset(("locals", "vars"))
 """Without an argument, in the cell itself, these are its names too."""
 _IPYTHON_LINE: Final = re.compile(r"(\s*)(?:(%%?)\s*(\w*)|!|\?|[\w.]+\?+\s*$)")
@@ -44,6 +45,19 @@ class Coded(Protocol):
     namespace: dict[str, Any]
 
 
+_walked: ContextVar[dict[int, Reached] | None] = ContextVar("walked", default=None)
+
+
+@contextmanager
+def walked_once() -> Iterator[None]:
+    """Within it, what a case reaches is walked through once for all checks; nothing of the user's may run meanwhile."""
+    token = _walked.set({})
+    try:
+        yield
+    finally:
+        _walked.reset(token)
+
+
 class Reached(Walk):
     """What the code of a case can reach, through its names and those that functions of earlier cells read."""
 
@@ -56,20 +70,25 @@ class Reached(Walk):
         """What going through uses up, by id, with a variable that leads there."""
         self._namespace = space
         self._codes: list[tuple[types.CodeType, dict[str, Any]]] = []
-        self._modules: dict[int, dict[str, Any]] = {}
-        """Modules of the user's that were reached as objects: any of their names may be asked for."""
         self._taken: dict[int, set[str]] = {}
         self._made: Set[str] = frozenset()
         """Names that the cell has made itself by the line that is followed."""
-        self._attributes: Set[str] = frozenset()
         self._blind = False
         """Some code takes names that do not stand in it."""
+        self.every_name = False
+        """The code did not tell which names it takes: all were followed."""
 
     @classmethod
-    @uncollected()
     def of(cls, case: Coded) -> Reached:
         """What the code of a case reaches; all that is there, where that cannot be told."""
-        return cls.by(case) or cls.every(case)
+        walked = _walked.get()
+        if walked is None or id(case) not in walked:
+            with uncollected():
+                found = cls.by(case) or cls.every(case)
+            if walked is None:
+                return found
+            walked[id(case)] = found
+        return walked[id(case)]
 
     @classmethod
     def by(cls, case: Coded) -> Reached | None:
@@ -81,7 +100,7 @@ class Reached(Walk):
             read = _read(case.source)
             if read is None:
                 return None
-            names, made, self._attributes = read
+            names, made = read
             self._blind = bool(names.keys() & _BY_NAME)
             for line in sorted(set(names.values())):  # what is called before the cell makes a name takes the old one
                 self._made = {name for name, at in made.items() if at < line}
@@ -94,6 +113,7 @@ class Reached(Walk):
     def every(cls, case: Coded) -> Reached:
         """All that any name of the namespace leads to."""
         self = cls(case.namespace)
+        self.every_name = True
         self._follow(set(case.namespace), case.namespace)
         self.over([], [case.made_of])
         self._through_codes()
@@ -101,27 +121,18 @@ class Reached(Walk):
 
     def _through_codes(self) -> None:
         """Follows what the code reads that was reached, and what that leads to."""
-        while not self._blind and (self._codes or self._asks_modules()):
-            codes, self._codes = self._codes, []
-            for code, space in codes:
-                self._reads(code, space)
+        while self._codes and not self._blind:
+            self._reads(*self._codes.pop())
 
     def _reads(self, code: types.CodeType, space: dict[str, Any]) -> None:
         """Follows what some compiled code reads of the names of its module."""
-        names, attributes = names_in(code)
-        self._attributes |= attributes
+        names = names_in(code)
         by_name = any(name in _BY_NAME and name not in space for name in names)
         if space is self._namespace:
             self._blind |= by_name
             self._follow(names - self._made, space)
         else:
             self._follow(space.keys() if by_name else names, space)
-
-    def _asks_modules(self) -> bool:
-        """Follows what may be asked of modules that were reached; whether that led to further code."""
-        for space in [*self._modules.values()]:
-            self._follow(self._attributes & space.keys(), space)
-        return bool(self._codes)
 
     def _follow(self, names: Set[str], space: Mapping[str, Any]) -> None:
         """Walks the values of some names, each once."""
@@ -145,14 +156,15 @@ class Reached(Walk):
         if value.__name__ == _MAIN and vars(value) is self._namespace:
             self._blind = True
         elif is_users(value.__name__):
-            self._modules[id(value)] = vars(value)
+            space = vars(value)  # whatever may be asked for of it
+            self._stack.extend((one, key) for key, one in space.items() if not internal(key, space))
 
     def _iterator(self, value: Any, name: str) -> None:
         self.iterators[id(value)] = value, name
 
 
-def _read(source: str) -> tuple[dict[str, int], dict[str, int], Set[str]] | None:
-    """Names that a cell takes from the namespace, those of its own, attributes; None where that cannot be told.
+def _read(source: str) -> tuple[dict[str, int], dict[str, int]] | None:
+    """Names that a cell takes from the namespace, and those of its own; None where that cannot be told.
 
     Names stand with a line: the first that reads them, or the one from which on they are the cell's own.
     """
@@ -166,7 +178,7 @@ def _read(source: str) -> tuple[dict[str, int], dict[str, int], Set[str]] | None
     text = "\n".join(lines)
     try:
         found, tree = reached(text), ast.parse(text)
-        code = compile(text, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        compile(text, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     except (SyntaxError, ValueError, RecursionError):
         return None
     if any(
@@ -178,22 +190,11 @@ def _read(source: str) -> tuple[dict[str, int], dict[str, int], Set[str]] | None
     for one in ast.walk(tree):
         if isinstance(one, ast.Name) and one.id in needed and isinstance(one.ctx, ast.Load):
             first[one.id] = min(first[one.id] or one.lineno, one.lineno)
-    return first, {name: at for name, at in found.made.items() if name not in needed}, names_in(code)[1]
+    return first, {name: at for name, at in found.made.items() if name not in needed}
 
 
 @functools.lru_cache(maxsize=4096)
-def names_in(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """Global names, and attributes, in some compiled code, and in the functions and classes inside of it."""
-    names: set[str] = set()
-    attributes: set[str] = set()
-    for one in dis.get_instructions(code):
-        if one.opname in _GLOBAL:
-            names.add(str(one.argval))
-        elif one.opname in _ATTRIBUTE:
-            attributes.add(str(one.argval))
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            more_names, more_attributes = names_in(inner)
-            names |= more_names
-            attributes |= more_attributes
-    return frozenset(names), frozenset(attributes)
+def names_in(code: types.CodeType) -> frozenset[str]:
+    """Global names in some compiled code, and in the functions and classes inside of it."""
+    names = {str(one.argval) for one in dis.get_instructions(code) if one.opname in _GLOBAL}
+    return frozenset(names.union(*(names_in(one) for one in code.co_consts if isinstance(one, types.CodeType))))

@@ -106,7 +106,7 @@ def test_the_waterfall_and_what_was_not_kept(blank: Page) -> None:
     assert "1.18-1.31" in told.inner_text() and "did not fit into memory" in told.locator(".gd-dropped").inner_text()
     assert "Decode images once" in told.locator(".gd-byhand").inner_text()
     told.get_by_role("button", name="set the knobs to this").click()
-    blank.locator("[data-ask=real]").click()
+    blank.locator("[data-ask=trial]").click()
     assert asked(blank)[-1]["settings"] == BOTH
 
 
@@ -119,6 +119,28 @@ def test_what_a_trial_cannot_put_back_is_said_before_the_click(blank: Page) -> N
     assert "it (generator)" in blank.locator(".gd-before").inner_text()
     blank.locator("[data-ask=treat]").hover()
     assert len(asked(blank)) == 1, "asked once a run"
+
+
+def test_a_box_allows_what_a_trial_would_be_refused_for(blank: Page) -> None:
+    show(blank, treated())
+    box = blank.get_by_label("Allow it")
+    assert not box.count()
+    said = "[{ text: 'Refused.', tone: 'bad', allow: 'processes', tick: 'Allow it' }]"
+    blank.evaluate(f"window.tell({{ before: {said} }})")
+    blank.locator("[data-ask=treat]").click()
+    assert asked(blank)[-1]["allow"] == []
+    box.focus()
+    blank.keyboard.press("Space")
+    assert box.is_checked()
+    for what in ("treat", "trial"):
+        if what == "trial":
+            blank.locator("[data-knob=num_workers]").select_option(label="2")
+        blank.locator(f"[data-ask={what}]").click()
+        assert asked(blank)[-1]["allow"] == ["processes"]
+    blank.evaluate("window.tell({ before: null })")
+    assert not box.count()
+    blank.locator("[data-ask=treat]").click()
+    assert asked(blank)[-1]["allow"] == [], "without the refusal there is nothing to allow"
 
 
 def test_hostile_text_stays_text(blank: Page) -> None:

@@ -28,7 +28,7 @@ def seen_of(name: str, *arguments: str) -> Seen:
     return Seen(**json.loads(told[-1].removeprefix("SEEN ")))
 
 
-TESTED = ("tensorboard", "tensorboardX", "lightning", "accelerate", "transformers")
+TESTED = ("tensorboard", "tensorboardX", "transformers")
 """Trackers that belong to the tested set (constraints.txt); the others run where they are installed."""
 HERE = [name for name, one in PROGRAMS.items() if one.needs in TESTED or importlib.util.find_spec(one.needs)]
 

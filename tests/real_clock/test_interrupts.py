@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -129,6 +131,28 @@ def test_a_stop_wins_over_the_guard(patient: Patience) -> None:
 
     patient(stopped)
     assert case.trial({}, seconds=5.0).outcome == "stopped"
+
+
+def test_a_call_that_no_interrupt_reaches_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "STOP_PATIENCE_S", 0.05)
+    deaf = "    try:\n        time.sleep(0.01)\n    except KeyboardInterrupt:\n        pass"
+    cell = f"begun.set()\nwhile not free.is_set():\n{deaf}"
+    begun, free, told = threading.Event(), threading.Event(), list[str]()
+    case = gpu_doctor.case(cell, {"time": time, "begun": begun, "free": free})
+
+    def stop() -> None:
+        begun.wait()
+        case.stop()
+        while not told or (time.monotonic() < until and not re.search(r"line [1-6]\)", told[-1])):
+            told.append(case.progress)
+            time.sleep(0.01)
+        free.set()
+
+    until = time.monotonic() + 20.0
+    threading.Thread(target=stop).start()
+    assert case.trial({}, seconds=5.0).outcome == "stopped"
+    assert re.search(r"line [1-6]\)", told[-1])
+    assert not interrupts._unheard
 
 
 def test_an_interrupt_that_is_ignored_or_handled_by_others_stays_so() -> None:

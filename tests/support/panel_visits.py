@@ -30,7 +30,9 @@ class Visited:
 
     def __init__(self, trial: Callable[..., Any] = lambda settings, **budget: None) -> None:
         self.status, self.message, self.plan = "idle", "", None
-        self.case: Any = types.SimpleNamespace(plans=[], trial=trial, stop=lambda: self.seen.append("stopped"))
+        self.case: Any = types.SimpleNamespace(
+            plans=[], trial=trial, reached={}, stop=lambda: self.seen.append("stopped")
+        )
         self.seen: list[str] = []
 
     def busy(self, status: str) -> None:

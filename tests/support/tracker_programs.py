@@ -91,13 +91,6 @@ PROGRAMS: Final = {
         after="old.add_scalar('loss', 5.0, 9); old.close()",
         trackers=("TensorBoard",),
     ),
-    "tensorboard, first loaded by the trial": Program(
-        "tensorboard",
-        "import os",
-        "from torch.utils.tensorboard import SummaryWriter\n"
-        "new = SummaryWriter('runs/new')\nnew.add_scalar('loss', 1.0)\nnew.close()\n",
-        trackers=("TensorBoard",),
-    ),
     "wandb": Program(
         "wandb",
         "import wandb\nrun = wandb.init(project='p', mode='offline', config={'lr': 0.5})\nwandb.log({'loss': 1})\n"
@@ -111,10 +104,9 @@ run.name = 'other'; wandb.summary['best'] = 1; run.tags = ('a',)
 wandb.define_metric('loss', summary='min'); wandb.watch(model)
 wandb.finish()
 with wandb.init(project='p', config={'lr': 0.1, 'depth': 3}) as inner:
-    inner.log({'loss': 1}); wandb.log({'image': wandb.Image(picture)})
-    assert wandb.config.lr == 0.1 and inner.config['depth'] == 3 and wandb.run is inner
+    inner.log({'loss': 1}); wandb.log({'loss': 2})
+    assert wandb.config.lr == 0.1 and inner.config['depth'] == 3
     f"{inner.id} {inner.name} {inner.step + 1}"; os.path.join(inner.dir, 'x')
-    artifact = wandb.Artifact('a', type='model'); artifact.add_file('file.txt'); inner.log_artifact(artifact)
 wandb.finish()
 """,
         after="assert wandb.run is run and wandb.config.keys() == ['lr'] and wandb.log == log\n"
@@ -134,7 +126,6 @@ wandb.finish()
 """,
         after="assert wandb.run is None",
         surroundings={"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"},
-        trackers=("wandb",),
     ),
     "mlflow": Program(
         "mlflow",
@@ -265,51 +256,12 @@ new.close()
         surroundings={"AIM_UI_TELEMETRY_ENABLED": "0", "HOME": "."},
         trackers=("aim",),
     ),
-    "Lightning": Program(
-        "lightning",
-        """
-import lightning.pytorch as pl
-from lightning.pytorch.loggers import CSVLogger
-class Net(pl.LightningModule):
-    def __init__(self):
-        super().__init__(); self.net = torch.nn.Linear(4, 4)
-    def training_step(self, batch, index):
-        loss = self.net(batch).pow(2).sum()
-        self.log('loss', loss); self.logger.experiment.log_metrics({'own': 1.0})
-        return loss
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-logger = CSVLogger('logs')
-loader = torch.utils.data.DataLoader(torch.randn(16, 4), batch_size=4)
-def trained(logger):
-    pl.Trainer(max_epochs=1, accelerator='cpu', logger=logger, enable_checkpointing=False, log_every_n_steps=1,
-               enable_progress_bar=False, enable_model_summary=False).fit(Net(), loader)
-trained(logger)
-""",
-        """
-trained(logger)
-trained(CSVLogger('logs'))
-trained(True)
-""",
-        trackers=("Lightning's loggers",),
-    ),
-    "accelerate": Program(
-        "accelerate",
-        "import accelerate",
-        """
-accelerator = accelerate.Accelerator(log_with='tensorboard', project_dir='logs', cpu=True)
-accelerator.init_trackers('p', config={'lr': 0.1})
-accelerator.log({'loss': 1.0}, step=1)
-accelerator.get_tracker('tensorboard', unwrap=True).add_scalar('a', 1.0)
-accelerator.end_training()
-""",
-        trackers=("accelerate's loggers",),
-    ),
     "transformers": Program(
         "transformers",
         """
 import transformers
 os.mkdir('out')
+from torch.utils.tensorboard import SummaryWriter
 from transformers.integrations.integration_utils import TensorBoardCallback
 class Net(torch.nn.Module):
     def __init__(self):
@@ -327,11 +279,11 @@ args = transformers.TrainingArguments('out', report_to=['tensorboard'], logging_
     use_cpu=True, max_steps=3, per_device_train_batch_size=4, disable_tqdm=True, logging_strategy='steps')
 transformers.Trainer(Net(), args, train_dataset=Rows()).train()
 """,
-        trackers=("transformers's loggers",),
+        trackers=("TensorBoard",),
     ),
 }
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
-_EVENTS: Final = ("socket.connect", "socket.sendto", "subprocess.Popen", "os.remove")
+_EVENTS: Final = ("socket.connect", "socket.sendto", "os.remove")
 
 
 def seen_of(name: str, aloud: bool = False) -> Seen:
@@ -342,7 +294,6 @@ def seen_of(name: str, aloud: bool = False) -> Seen:
 
     program, seen = PROGRAMS[name], Seen()
     space: dict[str, Any] = {"torch": torch, "os": os, "model": torch.nn.Linear(4, 4), "__name__": "__main__"}
-    space["picture"] = torch.zeros(3, 4, 4).numpy().transpose(1, 2, 0)
     Path("file.txt").write_text("x")
     exec(compile(program.before, "<before>", "exec"), space)
     code = compile(program.cell, "<cell>", "exec")
@@ -376,7 +327,8 @@ def _is_writing(path: Any, mode: Any, flags: Any) -> bool:
 
 
 def _folder() -> dict[str, bytes]:
-    return {str(path): path.read_bytes() if path.is_file() else b"" for path in sorted(Path().rglob("*"))}
+    files = (path for path in sorted(Path().rglob("*")) if path.is_file() and path.suffix != ".log")
+    return {str(path): path.read_bytes() for path in files}
 
 
 def main() -> None:

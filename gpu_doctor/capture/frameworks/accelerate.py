@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.capture.frameworks.framework import Class, Framework, Loggers, half
+from gpu_doctor.capture.frameworks.framework import Class, Framework, half
 
 _ACCELERATOR: Final = Class(
     "Accelerator", ("accelerate",), {"amp": half('"bf16"', '"fp16"', '"no"', "mixed_precision")}
@@ -15,13 +15,4 @@ FRAMEWORK: Final = Framework(
     keeps_state=True,
     packages=("accelerate",),
     classes=(_ACCELERATOR,),
-    loggers=(
-        Loggers(
-            base="accelerate.tracking:GeneralTracker",
-            family="accelerate.tracking",
-            holds="start store_init_configuration log log_* finish",
-            hides="tracker",
-            makes=True,
-        ),
-    ),
 )

@@ -35,24 +35,6 @@ class Class:
 
 
 @dataclass(frozen=True)
-class Loggers:
-    """What of a framework passes on to trackers, or writes logs itself; names are patterns, as in a shell."""
-
-    base: str
-    """`module:Class` from which they derive."""
-    family: str
-    """How the names of their modules begin; a class of the user's own is none of them."""
-    holds: str
-    """Methods that report something."""
-    hides: str = ""
-    """Properties that open something when they are read."""
-    makes: bool = False
-    """They open something when they are made."""
-    silent: bool = False
-    """What the methods return counts: it must be None."""
-
-
-@dataclass(frozen=True)
 class Framework:
     """What the product needs to know of one framework. Every field but the first two may be left out."""
 
@@ -73,7 +55,6 @@ class Framework:
     """or its method that does."""
     makes_training_loader: tuple[str, ...] = ()
     """Methods in which a user makes the training loader."""
-    loggers: tuple[Loggers, ...] = ()
     keeps_state: bool = False
     """Its objects' state belongs to the training: a trial keeps it and puts it back as the user's own."""
 

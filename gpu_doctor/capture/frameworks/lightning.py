@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.capture.frameworks.framework import Class, Framework, Loggers, half
+from gpu_doctor.capture.frameworks.framework import Class, Framework, half
 
 _PACKAGES: Final = ("lightning", "pytorch_lightning")
 _PRECISION: Final = half('"bf16-mixed"', '"16-mixed"', '"32-true"', "precision")
@@ -19,18 +19,4 @@ FRAMEWORK: Final = Framework(
     trainer=_TRAINER,
     model_method="fit",
     makes_training_loader=("train_dataloader",),
-    loggers=tuple(
-        Loggers(
-            base=f"{package}.logger:Logger",
-            family=package,
-            holds="log_* save finalize after_save_checkpoint agg_and_log_metrics watch download_artifact use_artifact",
-            hides="experiment",
-        )
-        for package in (
-            "lightning.fabric.loggers",
-            "lightning.pytorch.loggers",
-            "lightning_fabric.loggers",
-            "pytorch_lightning.loggers",
-        )
-    ),
 )

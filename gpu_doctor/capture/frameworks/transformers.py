@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gpu_doctor.capture.frameworks.framework import Class, Framework, Loggers, named
+from gpu_doctor.capture.frameworks.framework import Class, Framework, named
 from gpu_doctor.recording import SettingValue
 
 _PACKAGES: Final = ("transformers", "trl")
@@ -43,13 +43,4 @@ FRAMEWORK: Final = Framework(
     trainer=Class("Trainer", _PACKAGES),
     model_argument="model",
     makes_training_loader=("get_train_dataloader",),
-    # A callback's result that is not None takes the place of the trainer's control.
-    loggers=(
-        Loggers(
-            base="transformers.trainer_callback:TrainerCallback",
-            family="transformers.integrations.integration_utils",
-            holds="on_* setup",
-            silent=True,
-        ),
-    ),
 )

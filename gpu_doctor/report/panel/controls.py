@@ -11,7 +11,7 @@ from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import SettingValue, Setup
 from gpu_doctor.report.contract import Choice, KnobShown, Offer
 from gpu_doctor.report.panel.recent import Recent
-from gpu_doctor.trials import SWEEP_TRIALS, combinations
+from gpu_doctor.trials import PERMISSIONS, SWEEP_TRIALS, combinations
 from gpu_doctor.trials import knobs as knob_table
 from gpu_doctor.trials.knobs import Knob, KnobTable
 
@@ -126,7 +126,7 @@ def _choice(one: knob_table.Choice, written: Any) -> Choice:
 
 
 def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
-    """A message of the page as a request: `ask`, `settings`, `steps`, `seconds`, `changes_training`, a sweep's `grid`.
+    """A message of the page as a request, in the form of `contract.Ask`; a `grid` is there for a sweep.
 
     Steps and seconds that the page does not name are None: the case has its own.
 
@@ -144,12 +144,16 @@ def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
     odd = isinstance(seconds, bool) or not isinstance(seconds, (int, float))
     if seconds is not None and (odd or not 0 < seconds <= MOST_SECONDS):
         raise ValueError(f"A trial measures for more than 0 and at most {formatting.grouped(MOST_SECONDS)} seconds.")
+    allow = content.get("allow") or []
+    if not isinstance(allow, list) or not all(isinstance(one, str) and one in PERMISSIONS for one in allow):
+        raise ValueError("The panel has no such permission: reload the page.")
     request = {
         "ask": content["ask"],
         "settings": settings,
         "steps": steps,
         "seconds": seconds,
         "changes_training": content.get("changes_training") is True,
+        "allow": tuple(allow),
     }
     return {**request, "grid": _checked_grid(content.get("grid"), knobs)} if request["ask"] == "sweep" else request
 

@@ -12,9 +12,11 @@ when they are packed. Recordings come back as the bytes of the file that `Record
 from __future__ import annotations
 
 import io
+import platform
+import sys
 import tempfile
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +45,10 @@ class Unpackable(Exception):
     """Something that the cell needs cannot travel; the message says what, in one sentence."""
 
 
+class Different(Exception):
+    """A machine has other versions than the kernel; the message names them, in one sentence."""
+
+
 @dataclass
 class Parcel:
     """What arrives on the other machine, ready to be made a case of."""
@@ -53,6 +59,8 @@ class Parcel:
     run: bytes | None
     """The baseline run as saved, for what knobs must know of the loop."""
     process: dict[str, Any]
+    allowed: frozenset[str] = frozenset()
+    """What a person allows the trials."""
 
     @property
     def known_run(self) -> Recording | None:
@@ -74,13 +82,16 @@ class Parcel:
             torch.cuda.set_rng_state(state, device.index)
 
 
-def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) -> bytes:
+def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) -> dict[str, Any]:
     """Everything that a trial of the case needs elsewhere; the case and its namespace are only read.
 
     Args:
         case: whose code.
         pickler: cloudpickle's class, Ray's own copy of it for Ray.
         most_threads: that torch may compute with there; None = as many as here.
+
+    Returns:
+        For `unpack`: the contents, and beside them, to be read before them, the versions that packed.
 
     Raises:
         Unpackable: if something cannot travel, or the cell is no plain Python.
@@ -101,27 +112,43 @@ def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) ->
         "name": case.name,
         "run": None if run is None else as_bytes(run),
         "process": _process(most_threads),
+        "allowed": case.allowed,
         "own": str(space.get("__name__", "__main__")),
     }
     try:
-        return _dumped(contents, space, reach, pickler)
+        return {"versions": versions(), "contents": _dumped(contents, space, reach, pickler)}
     except Exception as error:
         raise Unpackable(
             _why(names if isinstance(code, str) else {"the function": code}, space, reach, pickler, error)
         ) from error
 
 
-def unpack(luggage: bytes) -> Parcel:
+def versions() -> dict[str, str]:
+    """What two machines must have alike, lest the one measures something else than the other would run."""
+    return {
+        "Python": ".".join(map(str, sys.version_info[:2])),
+        "torch": str(torch.__version__).partition("+")[0],
+    }
+
+
+def unpack(sent: Mapping[str, Any]) -> Parcel:
     """The inverse of `pack`, on the other machine.
 
     Raises:
+        Different: if this machine has another version of what `versions` names.
         Whatever the user's objects raise when they are made again, such as ModuleNotFoundError.
     """
-    contents = torch.load(io.BytesIO(luggage), map_location=_placed, weights_only=False)
+    here, there = versions(), sent["versions"]
+    differing = [name for name in here if here[name] != there[name]]
+    if differing:
+        ours, theirs = (" and ".join(f"{name} {one[name]}" for name in differing) for one in (here, there))
+        raise Different(f"{platform.node()} has {ours}, and the kernel {theirs}: install the same versions on both.")
+    contents = torch.load(io.BytesIO(sent["contents"]), map_location=_placed, weights_only=False)
     space: dict[str, Any] = contents["mark"].__globals__
     space.update(contents["names"])
     space["__name__"] = contents["own"]
-    return Parcel(contents["code"], space, contents["name"], contents["run"], contents["process"])
+    names = ("name", "run", "process", "allowed")
+    return Parcel(contents["code"], space, *(contents[one] for one in names))
 
 
 def plain(source: str) -> str:
@@ -226,7 +253,7 @@ def _globals_read(value: Any, space: dict[str, Any], seen: set[int]) -> set[str]
         return _globals_read(type(value), space, seen) if type(value) in space.values() else set()
     if value.__globals__ is not space:
         return set()
-    found = set(names_in(value.__code__)[0]) & space.keys()
+    found = set(names_in(value.__code__)) & space.keys()
     return found.union(*(_globals_read(space[name], space, seen) for name in found))
 
 

@@ -31,6 +31,14 @@ def exchange(function: types.FunctionType, instead: Callable[..., Any], patches:
     function.__code__ = own.replace(co_consts=constants, co_name=code.co_name)
 
 
+def copy_of(function: types.FunctionType) -> types.FunctionType:
+    """A function that does what this one does now, whatever becomes of its body."""
+    own = function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    copy = types.FunctionType(function.__code__, *own)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
 def parameters(function: types.FunctionType) -> tuple[str, ...]:
     """The names of a function's parameters, of the one behind its decorators; `*args` and `**named` are none."""
     code: types.CodeType = getattr(inspect.unwrap(function), "__code__", function.__code__)

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
-import types
-from typing import Any, Final, Protocol
-
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from typing import Any, Protocol
 
 from gpu_doctor.trials.said_before import Beforehand
-from gpu_doctor.trials.snapshot.walk import uncollected
 from gpu_doctor.trials.used_names import Coded, Reached
-
-_WORDS: Final = (
-    (types.GeneratorType, "a generator"),
-    (types.CoroutineType, "a coroutine"),
-    (types.AsyncGeneratorType, "an asynchronous generator"),
-    ((codecs.StreamReader, codecs.StreamReaderWriter, codecs.StreamRecoder), "a file of codecs"),
-    (_BaseDataLoaderIter, "the iterator of a DataLoader"),
-)
 
 
 class MakesNames(Coded, Protocol):
@@ -28,14 +15,11 @@ class MakesNames(Coded, Protocol):
     """Names of the namespace that the newest run bound, with the ids of their values."""
 
 
-@uncollected()
 def iterators(case: MakesNames) -> Beforehand:
     """Refuses where a trial would use up an iterator that the cell does not make itself."""
-    reached = Reached.by(case)
-    found = (reached or Reached.every(case)).iterators.values()
-    said = []
-    for value, name in found:
-        if reached is None and case.made.get(name, 0) == id(case.namespace.get(name)):
+    reached, said = Reached.of(case), []
+    for value, name in reached.iterators.values():
+        if reached.every_name and case.made.get(name, 0) == id(case.namespace.get(name)):
             continue  # the cell's own run made it, by `%run` or `exec`, and makes it anew in each side
         if getattr(value, "gi_frame", value) is not None:  # else a generator at its end
             said.append(_refusal(name, value, case.namespace.get(name) is not value))
@@ -43,7 +27,7 @@ def iterators(case: MakesNames) -> Beforehand:
 
 
 def _refusal(name: str, value: Any, held: bool) -> str:
-    kind = next((word for cls, word in _WORDS if isinstance(value, cls)), "an iterator")
+    kind = type(value).__name__.strip("_")
     if held:
-        return f"`{name}` holds {kind} of an earlier cell: create `{name}` in this cell."
-    return f"`{name}` is {kind} of an earlier cell: create it in this cell."
+        return f"`{name}` holds an iterator ({kind}) of an earlier cell: create `{name}` in this cell."
+    return f"`{name}` is an iterator ({kind}) of an earlier cell: create it in this cell."

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import torch
-from gpu_doctor.trials.knobs.held_switch import held
 
 from gpu_doctor.cell import Edits
 from gpu_doctor.cell.switches import switched
@@ -14,6 +12,7 @@ from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 from gpu_doctor.trials.knobs.knob import TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
+from gpu_doctor.trials.knobs.switch import switched_to
 
 
 class Deterministic(OnOffKnob):
@@ -27,16 +26,11 @@ class Deterministic(OnOffKnob):
         written = setup.flags.get("deterministic")
         return None if written is None else bool(written)
 
-    @contextmanager
-    def turned(self, value: SettingValue, scope: TrialScope) -> Iterator[None]:
-        before = torch.are_deterministic_algorithms_enabled()
-        warned = torch.is_deterministic_algorithms_warn_only_enabled()
-        torch.use_deterministic_algorithms(bool(value), warn_only=True)
-        try:
-            with held(self.name, scope, {"_set_deterministic_algorithms": bool(value)}, properties=()):
-                yield
-        finally:
-            torch.use_deterministic_algorithms(before, warn_only=warned)
+    def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
+        def write(on: bool) -> None:
+            torch.use_deterministic_algorithms(on, warn_only=True)
+
+        return switched_to(bool(value), torch.are_deterministic_algorithms_enabled, write, self.name, scope)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         return f"torch.use_deterministic_algorithms({bool(value)})  # once, before training"

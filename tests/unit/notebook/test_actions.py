@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,7 +39,25 @@ def test_a_treatment_knows_whether_what_changes_the_training_was_ticked(loop: Lo
     visit.case.treat = lambda **given: asked.append(given)
     Actions(visit).take({"ask": "treat", "steps": 30, "seconds": 7.5, "changes_training": ticked})
     loop.is_free()
-    assert asked == [{"steps": 30, "seconds": 7.5, "changes_training": ticked}]
+    assert asked == [{"steps": 30, "seconds": 7.5, "changes_training": ticked, "allow": ()}]
+
+
+@pytest.mark.parametrize("ask", ["trial", "treat", "sweep", "largest"])
+def test_each_button_hands_on_what_is_allowed_and_what_a_side_showed_is_looked_at(loop: Loop, ask: str) -> None:
+    visit: Any = Visited()
+    given: list[Any] = []
+    looks: list[str] = []
+
+    def take(*settings: Any, allow: Any, **budget: Any) -> None:
+        given.append(allow)
+        visit.case.reached["network"] = "requests.get in line 3"
+
+    visit.case.trial = visit.case.treat = visit.case.sweep = visit.case.largest_batch = take
+    visit.case.sweeps = []
+    visit.details = SimpleNamespace(look_ahead=lambda: looks.append(ask))
+    Actions(visit).take({"ask": ask, "grid": {"num_workers": [0, 2]}, "allow": ("processes",)})
+    loop.is_free()
+    assert given == [("processes",)] and looks == [ask]
 
 
 @pytest.mark.parametrize("ask", ["trial", "treat", "sweep"])

@@ -114,7 +114,7 @@ def test_a_failing_view_says_so_once_and_stops(bench: Bench) -> None:
 def test_requests_are_posted_and_bad_ones_answered(bench: Bench) -> None:
     asked = {"ask": "trial", "settings": {"num_workers": 2}, "steps": 30, "seconds": 20}
     bench.dashboard._asked(asked)
-    assert bench.requests == [{**asked, "changes_training": False}]
+    assert bench.requests == [{**asked, "changes_training": False, "allow": ()}]
     bench.dashboard._asked({"ask": "trial", "settings": {"num_worker": 2}})
     assert bench.messages[-1]["state"]["message"] == "There is no knob named 'num_worker'."
     assert len(bench.requests) == 1

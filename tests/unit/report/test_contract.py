@@ -52,7 +52,11 @@ def test_a_state_with_all_that_trials_find_is_sent_as_declared(gpu: bool) -> Non
             sweep=swept(),
             largest=searched(),
             fixes={"num_workers=4, amp=bf16": fix_shown(fix(), BOTH)},
-            before=(Said("It is put back.", ""), Said("`it` is not.", "bad")),
+            before=(
+                Said("It is put back.", ""),
+                Said("`it` is not.", "bad"),
+                Said("No.", "bad", "network", "Allow"),
+            ),
         )
     )
     assert found["plan"]["fix"]["cells"] and found["table"]["details"][-1] and found["largest"]["sizes"]

@@ -81,7 +81,7 @@ def test_the_header_names_the_device_that_is_judged(gpu: bool, says: str) -> Non
 
 def test_the_page_offers_the_budget_of_the_cells_line() -> None:
     most = {"mostSteps": MOST_STEPS, "mostSeconds": MOST_SECONDS}
-    assert drawn(shown(starved()))["trial"] == {**most, "steps": 50, "seconds": 60.0}
+    assert drawn(shown(starved()))["trial"] == {**most, "steps": 50, "seconds": 20.0}
     own = drawn(shown(starved(), trial_steps=200, trial_seconds=20.0))["trial"]
     assert own == {**most, "steps": 200, "seconds": 20.0}
 
@@ -247,7 +247,9 @@ def test_a_request_is_taken_in_its_form() -> None:
         "steps": 20,
         "seconds": 90,
         "changes_training": False,
+        "allow": (),
     }
+    assert checked_request({"ask": "treat", "allow": ["network"]}, knobs.KNOBS)["allow"] == ("network",)
     stop = checked_request({"ask": "stop"}, knobs.KNOBS)
     assert (stop["steps"], stop["seconds"]) == (None, None)  # the case has its own
     assert checked_request({"ask": "trial", "settings": {"pin_memory": True}}, knobs.KNOBS)["settings"] == {
@@ -263,6 +265,8 @@ def test_a_request_is_taken_in_its_form() -> None:
         {},
         {"ask": "eval"},
         {"ask": "trial", "settings": [1]},
+        {"ask": "trial", "allow": "network"},
+        {"ask": "trial", "allow": ["everything"]},
         {"ask": "trial", "settings": {"__class__": 1}},
         {"ask": "trial", "settings": {"num_workers": {"a": 1}}},
         {"ask": "trial", "settings": {"num_workers": "many"}},

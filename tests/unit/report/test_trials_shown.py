@@ -31,7 +31,7 @@ from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
 from gpu_doctor.report.runs import rows
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
-from gpu_doctor.trials import Case, knobs
+from gpu_doctor.trials import PERMISSIONS, Case, knobs
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.reaching_out import reaching_out
 from gpu_doctor.trials.results import Plan, Rung
@@ -382,11 +382,12 @@ def test_before_the_click_a_refusal_and_what_is_done_again_are_said(monkeypatch:
     refused = Beforehand(("The file log.csv is open: close it.",))
     monkeypatch.setattr("gpu_doctor.trials.beforehand.CHECKS", (lambda case: refused, reaching_out))
     case = Case("import requests\nrequests.post('http://x')", {})
-    first, _, last = details.sentences(case)
+    first, second, _ = details.sentences(case)
     assert first == Said("A trial will be refused. The file log.csv is open: close it.", "bad")
-    assert last.tone == "bad" and "requests.post in line 2" in last.text
-    said = case.beforehand()
-    assert (first.text, last.text) == (f"A trial will be refused. {said.refusal}", *said.lost)
+    assert "requests.post in line 2" in second.text
+    assert (second.tone, second.allow, second.tick) == ("bad", "network", PERMISSIONS["network"].tick)
+    *_, last = case.beforehand(allow=("network",)).lost
+    assert "requests.post in line 2" in last
 
 
 def test_a_state_that_does_not_fit_is_said_before_the_click(monkeypatch: pytest.MonkeyPatch) -> None:

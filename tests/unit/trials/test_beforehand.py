@@ -6,20 +6,22 @@ import linecache
 from pathlib import Path
 
 import pytest
+import torch
 
 import gpu_doctor
 from gpu_doctor.trials.beforehand import CHECKS
 from gpu_doctor.trials.said_before import Beforehand
+from gpu_doctor.trials.snapshot.walk import Walk
 from tests.support.unusual_cells import CELLS, notebook_of
 
 WORDS = {
     "an open run of wandb (a stand-in of its shape)": "reports nothing to wandb.run (Run)",
     "a SummaryWriter of an earlier cell": "reports nothing to writer (SummaryWriter)",
-    "a request in the loop, by a function of the user's": "requests again (requests.post in line 2 of send())",
-    "a process in the cell": "processes again (subprocess.run in line 1)",
-    "a shell line": "processes again (!cp in line 1)",
-    "a generator of an earlier cell": "`batches` is a generator of an earlier cell",
-    "a pool of processes of an earlier cell": "processes again (pool.submit",
+    "a request in the loop, by a function of the user's": "network (requests.post in line 2 of send())",
+    "a process in the cell": "processes (subprocess.run in line 1)",
+    "a shell line": "processes (!cp in line 1)",
+    "a generator of an earlier cell": "`batches` is an iterator (generator) of an earlier cell",
+    "a pool of processes of an earlier cell": "processes (pool.submit",
     "an open database of an earlier cell": "`db` is open",
     "an open log file of an earlier cell": "`log` is open",
     "a memory map of an earlier cell": "`seen` is mapped",
@@ -52,9 +54,9 @@ def test_functions_that_the_cell_calls_are_read_as_deep_as_they_call_each_other(
     linecache.cache["<functions>"] = (len(text), None, text.splitlines(keepends=True), "<functions>")
     space: dict[str, object] = {"__name__": "__main__"}
     exec(compile(text, "<functions>", "exec"), space)
-    [said] = said_of("outer()", space).lost
+    [said] = said_of("outer()", space).refusals
     assert "os.system in line 2 of inner()" in said
-    assert said_of("print(outer)", space).lost == ()
+    assert said_of("print(outer)", space).refusals == ()
 
 
 def test_a_callable_is_read_too() -> None:
@@ -63,7 +65,7 @@ def test_a_callable_is_read_too() -> None:
 
         subprocess.run(["true"])
 
-    [said] = [one for one in gpu_doctor.case(train).beforehand().lost if "subprocess.run" in one]
+    [said] = [one for one in gpu_doctor.case(train).beforehand().refusals if "subprocess.run" in one]
     assert "line 4" in said
 
 
@@ -72,14 +74,14 @@ def test_a_tracker_in_the_text_is_named_before_it_is_used() -> None:
     assert "reports nothing to mlflow" in said.notes[1]
 
 
-def test_a_check_that_fails_says_so_and_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_fails_refuses_and_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(case: object) -> Beforehand:
         raise AttributeError("an odd object of the user's")
 
     monkeypatch.setattr("gpu_doctor.trials.beforehand.CHECKS", (fails, *CHECKS))
-    said = said_of("import os\nos.system('true')", {})
-    assert any("looking for it failed (AttributeError)" in one for one in said.notes)
-    assert said.refusals == () and "os.system in line 2" in said.lost[0]
+    failed, other = said_of("import os\nos.system('true')", {}).refusals
+    assert "AttributeError" in failed and "no trial begins" in failed
+    assert "os.system in line 2" in other
 
 
 @pytest.mark.parametrize("odd", ["".__len__, str.join, str.__add__, "".join, dict.fromkeys, int.real, len])
@@ -98,8 +100,8 @@ def test_no_callable_of_the_users_makes_a_check_fail(odd: object) -> None:
     ],
 )
 def test_a_name_that_the_text_assigns_is_no_package(cell: str) -> None:
-    assert said_of(cell, {}).lost == ()
-    assert said_of(f"{cell}\nimport boto3\nboto3.client('s3')", {}).lost != ()
+    assert said_of(cell, {}).refusals == ()
+    assert said_of(f"{cell}\nimport boto3\nboto3.client('s3')", {}).refusals != ()
 
 
 METHODS = """
@@ -134,5 +136,23 @@ def test_methods_of_the_users_classes_are_read_too(call: str, place: str) -> Non
     linecache.cache["<methods>"] = (len(METHODS), None, METHODS.splitlines(keepends=True), "<methods>")
     space: dict[str, object] = {"__name__": "__main__"}
     exec(compile(METHODS, "<methods>", "exec"), space)
-    [said] = said_of(call, space).lost
+    [said] = said_of(call, space).refusals
     assert "os.system in " in said and place in said
+
+
+def test_a_trial_walks_once_through_what_the_cell_reaches_and_once_for_the_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walks: list[object] = []
+    begin = Walk.__init__
+
+    def counted(self: Walk) -> None:
+        walks.append(self)
+        begin(self)
+
+    monkeypatch.setattr(Walk, "__init__", counted)
+    case = gpu_doctor.case("total += 1", {"total": torch.zeros(1)})
+    case.beforehand()
+    assert len(walks) == 2
+    case.trial({"threads": 1}, steps=2, seconds=1.0, pairs=1)
+    assert len(walks) == 4

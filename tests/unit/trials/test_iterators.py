@@ -44,12 +44,16 @@ def notebook(line: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("line", "draw", "said"),
     [
-        ("it = batches()", "x = next(it)", "`it` is a generator of an earlier cell: create it in this cell."),
-        ("it = iter(loader)", "x = next(it)[0]", "`it` is the iterator of a DataLoader of"),
-        ("it = iter(loader)\ndef draw(): return next(it)[0]", "x = draw()", "`it` is the iterator of a DataLoader of"),
-        ("it = itertools.cycle(loader)", "x = next(it)[0]", "`it` is an iterator of"),
-        ("it = iter([1.0] * 9)", "x = torch.ones(1) * next(it)", "`it` is an iterator of"),
-        ("reader = Reader()", "x = reader.read()", "`reader` holds the iterator of a DataLoader of"),
+        ("it = batches()", "x = next(it)", "`it` is an iterator (generator) of an earlier cell: create it"),
+        ("it = iter(loader)", "x = next(it)[0]", "`it` is an iterator (SingleProcessDataLoaderIter)"),
+        (
+            "it = iter(loader)\ndef draw(): return next(it)[0]",
+            "x = draw()",
+            "`it` is an iterator (SingleProcessDataLoaderIter)",
+        ),
+        ("it = itertools.cycle(loader)", "x = next(it)[0]", "`it` is an iterator (cycle) of"),
+        ("it = iter([1.0] * 9)", "x = torch.ones(1) * next(it)", "`it` is an iterator (list_iterator) of"),
+        ("reader = Reader()", "x = reader.read()", "`reader` holds an iterator (SingleProcessDataLoaderIter) of"),
     ],
 )
 def test_what_an_earlier_cell_made_is_refused_by_name_and_stays_where_it_is(line: str, draw: str, said: str) -> None:
@@ -84,7 +88,7 @@ def test_what_the_cells_own_run_made_out_of_sight_is_no_reason_to_refuse() -> No
     case = gpu_doctor.case("exec(text)\n" + LOOP.format(draw="x = next(it)"), space)
     case.run()
     (said,) = beforehand(case).refusals
-    assert said.startswith("`other` is a generator"), "not `it`, which each side makes anew"
+    assert said.startswith("`other` is an iterator (generator)"), "not `it`, which each side makes anew"
 
 
 def test_a_generator_at_its_end_in_an_object_is_no_matter() -> None:
@@ -108,7 +112,7 @@ def test_an_iterator_is_known_wherever_its_type_comes_from(line: str) -> None:
     space = notebook(line)
     (said,) = beforehand(gpu_doctor.case("next(it)", space)).refusals
     getattr(space["it"], "close", int)()
-    assert said.startswith("`it` is an iterator of an earlier cell")
+    assert said.startswith("`it` is an iterator (")
 
 
 OWN = """
@@ -130,7 +134,7 @@ def test_an_iterator_of_the_users_own_class_is_put_back_like_any_object() -> Non
 def test_every_way_to_start_a_trial_is_refused(start: str) -> None:
     space = notebook("it = iter(loader)")
     said = STARTS[start](gpu_doctor.case(LOOP.format(draw="x, = next(it)"), space))
-    assert said.startswith("`it` is the iterator of a DataLoader") and space["it"]._num_yielded == 0
+    assert said.startswith("`it` is an iterator (") and space["it"]._num_yielded == 0
 
 
 def test_any_name_may_be_meant_where_names_stand_in_no_code() -> None:

@@ -10,9 +10,9 @@ import pytest
 import gpu_doctor
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.recording import LoaderSetup, Recording, Settings
-from gpu_doctor.trials.rounds import LONGER_AFTER, Rounds
+from gpu_doctor.trials.rounds import BLOCK_SHARE, FIRST_S, LONGER_AFTER, Rounds
 from gpu_doctor.trials.run import Result
-from gpu_doctor.trials.side_budget import AROUND_S, SETUP_S, SideBudget, before_s
+from gpu_doctor.trials.side_budget import ENOUGH_STEPS, LONGEST, SETUP_S, WAVES, SideBudget, before_s
 from tests.support.recordings import Loop
 from tests.support.simulated_device import Noted
 
@@ -51,23 +51,22 @@ def test_setting_up_takes_nothing_from_the_seconds() -> None:
     side = Side(seconds=5.0)
     side.passes(120.0)
     side.trains(*[0.5] * 30)
-    assert side.recorder.ending == "budget-reached"
-    assert 10 <= side.steps <= 12  # 5 s of steps that take 0.5 s, beside the first one
+    assert side.recorder.ending == ""  # 15 s of steps, where the set-up took longer
 
 
 def test_a_side_without_a_set_up_has_the_same_seconds() -> None:
     side = Side(seconds=5.0)
     side.trains(*[0.5] * 30)
-    assert 10 <= side.steps <= 12
+    assert ENOUGH_STEPS <= side.steps <= ENOUGH_STEPS + 2
 
 
 @pytest.mark.parametrize("slow", [(60.0,), (60.0, 40.0), (60.0, 0.5, 40.0), (20.0, 20.0, 20.0, 20.0)])
 def test_steps_that_compile_take_nothing_from_the_seconds(slow: tuple[float, ...]) -> None:
     """A compiler's first step, a second one for other shapes, and those where it comes back soon."""
-    side = Side(seconds=5.0)
-    side.trains(*slow, *[0.5] * 30)
+    side = Side(seconds=5.0, steps=None)
+    side.trains(*slow, *[0.5] * 200)
     assert side.recorder.ending == "budget-reached"
-    assert len(slow) + 9 <= side.steps <= len(slow) + 12
+    assert 0.5 * (side.steps - len(slow)) == pytest.approx(LONGEST * 5.0, abs=1.0)
 
 
 def test_a_step_that_is_slow_late_is_measured() -> None:
@@ -80,6 +79,32 @@ def test_steps_that_are_all_slow_end_as_soon_as_they_can_be_judged() -> None:
     side = Side(seconds=5.0)
     side.trains(*[20.0] * 30)
     assert side.steps == 5
+
+
+def test_slow_steps_end_with_enough_of_them() -> None:
+    side = Side(seconds=2.5)
+    side.trains(*[0.5] * 50)
+    assert ENOUGH_STEPS < side.steps <= ENOUGH_STEPS + 3
+
+
+def test_fast_steps_end_after_the_seconds() -> None:
+    side = Side(seconds=2.5, steps=5000)
+    side.trains(*[0.01] * 5000)
+    assert 0.01 * side.steps == pytest.approx(2.5, rel=0.1)
+
+
+def test_a_side_ends_no_sooner_than_its_set_up_is_worth() -> None:
+    side = Side(seconds=2.5, steps=5000)
+    side.passes(6.0)
+    side.trains(*[0.05] * 500)
+    assert 0.05 * side.steps == pytest.approx(6.0, rel=0.1)
+
+
+def test_a_long_set_up_is_not_measured_for_as_long() -> None:
+    side = Side(seconds=2.5, steps=5000)
+    side.passes(100.0)
+    side.trains(*[0.1] * 5000)
+    assert 0.1 * side.steps == pytest.approx(LONGEST * 2.5, rel=0.1)
 
 
 def test_a_side_is_not_warmed_up_for_longer_than_its_set_up_may_take() -> None:
@@ -100,16 +125,17 @@ def test_a_set_up_that_takes_nearly_all_of_its_own_leaves_the_seconds_whole() ->
     side = Side(seconds=5.0)
     side.passes(SETUP_S - 1.0)
     side.trains(*[0.5] * 30)
-    assert 10 <= side.steps <= 12
+    assert side.steps == 30
 
 
-def test_the_first_steps_of_workers_are_warm_up() -> None:
+def test_a_side_lasts_for_rounds_of_all_its_workers_after_their_warm_up() -> None:
     """As `warmup_rows` has it: their first batches arrive together."""
-    few, many = Side(seconds=5.0), Side(seconds=5.0)
+    few, many = Side(seconds=5.0, steps=None), Side(seconds=5.0, steps=None)
     many.recorder.loaders["a"] = LoaderSetup("a", num_workers=8)
-    few.trains(*[0.5] * 40)
-    many.trains(*[0.5] * 40)
-    assert many.steps - few.steps == 8
+    few.trains(*[0.5] * 100)
+    many.trains(*[0.5] * 100)
+    assert few.steps == 1 + ENOUGH_STEPS
+    assert many.steps == 1 + 8 + WAVES * 8
 
 
 def test_the_steps_of_the_budget_are_all_steps() -> None:
@@ -173,53 +199,72 @@ class Kept:
 class Played:
     """Sides whose set-up and steps take so long on a clock that passes when they say so."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, setup_s: float, wall_ms: float = 10.0) -> None:
-        self.now, self.setup_s, self.sides, self.left = 0.0, setup_s, 0, list[float]()
-        self.loop = Loop(steps=50, forward=wall_ms)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, setup_s: float, outcome: str = "completed") -> None:
+        self.now, self.setup_s, self.outcome = 0.0, setup_s, outcome
+        self.asked, self.left = list[int](), list[float]()
+        self.loop = Loop(steps=50, forward=10.0)
         monkeypatch.setattr("gpu_doctor.trials.rounds.time", self)
 
     def monotonic(self) -> float:
         return self.now
 
     def once(self, settings: Settings, role: str, steps: int, seconds: float) -> Result:
-        self.sides += 1
+        self.asked.append(steps)
         self.left.append(seconds)
         one = self.loop.recording()
         whole_s = float(one.steps.wall_s.sum())
         later = {**vars(one.steps), "start_s": one.steps.start_s + self.setup_s}
         self.now += self.setup_s + whole_s
-        return Result(Recording(type(one.steps)(**later), duration_s=self.setup_s + whole_s))
+        return Result(Recording(type(one.steps)(**later), duration_s=self.setup_s + whole_s, outcome=self.outcome))
 
     def rounds(self) -> Rounds:
         kept: Any = Kept()
         return Rounds(self.once, kept, lambda said: None, lambda: False)
 
 
-def test_a_trial_spends_its_seconds_on_what_it_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_pairs_are_made_however_long_the_set_up_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played(monkeypatch, setup_s=40.0)
     rounds = played.rounds()
-    assert rounds.pair("", {}, {}, 50, 60.0)  # with the set-up in it the 60 s were over
-    assert rounds.took_s > 80.0
-    assert rounds.spent_s < 5.0
-    assert played.left == [15.0, 15.0]
+    assert [rounds.pair("", {}, {}, 50, 20.0) for _ in range(2)] == [True, False]
+    assert played.left == [BLOCK_SHARE * 20.0] * 4
 
 
-@pytest.mark.parametrize(("setup_s", "asked"), [(40.0, [50, 100, 200, 200]), (0.0, [50, 50, 50, 50])])
-def test_runs_that_give_no_answer_become_longer_where_their_set_up_takes_longer(
-    monkeypatch: pytest.MonkeyPatch, setup_s: float, asked: list[int]
-) -> None:
-    played = Played(monkeypatch, setup_s=setup_s)
+def test_no_pair_begins_after_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, setup_s=2.0)
+    monkeypatch.setattr("gpu_doctor.trials.rounds.goes_on", lambda effect, made: True)
+    rounds = played.rounds()
+    assert [rounds.pair("", {}, {}, 4, 20.0) for _ in range(4)] == [True, True, True, False]
+
+
+def test_the_other_side_gets_as_many_steps_as_the_first_one_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, setup_s=0.0, outcome="budget-reached")
+    played.rounds().pair("", {}, {}, 200, 60.0)
+    assert played.asked == [200, 50]
+
+
+def test_many_workers_get_steps_for_some_rounds_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, setup_s=0.0, outcome="budget-reached")
+    played.rounds().pair("", {}, {"num_workers": 16}, 60, 60.0)
+    assert played.asked == [WAVES * 16, WAVES * 16], "the 50 steps that the baseline made are too few"
+
+
+def test_a_side_measures_as_long_as_it_is_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, setup_s=2.0, outcome="budget-reached")
+    rounds = played.rounds()
+    for _ in range(2):
+        rounds.pair("", {}, {}, 50, 60.0)
+    assert played.asked[2] == pytest.approx(2.0 / float(played.loop.recording().steps.wall_s[-1]), rel=0.1)
+
+
+def test_runs_that_give_no_answer_become_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, setup_s=0.0)
     rounds = played.rounds()
     rounds.pair("", {}, {}, 50, 600.0)
-    found = []
     for pairs in (0, LONGER_AFTER, 2 * LONGER_AFTER, 5 * LONGER_AFTER):
         rounds.elsewhere = pairs - len(rounds.bases)
-        found.append(rounds._lasting(50))
-    assert found == asked
+        rounds.pair("", {}, {}, 50, 600.0)
+    assert played.asked[2::2] == [50, 100, 200, 200]
 
 
-def test_no_further_pair_begins_where_setting_up_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = Played(monkeypatch, setup_s=AROUND_S / 3)
-    assert not slow.rounds().pair("", {}, {}, 50, 60.0)
-    rounds = Played(monkeypatch, setup_s=AROUND_S / 9).rounds()
-    assert [rounds.pair("", {}, {}, 50, 60.0) for _ in range(4)][-1] is False
+def test_no_second_pair_begins_where_setting_up_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not Played(monkeypatch, setup_s=FIRST_S / 2).rounds().pair("", {}, {}, 50, 60.0)

@@ -125,16 +125,16 @@ def test_a_callable_reaches_what_its_code_and_closure_read() -> None:
         assert reached is not None and reached.names == found
 
 
-def test_of_a_module_of_the_users_only_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_of_a_module_that_is_reached_all_names_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module: Any = types.ModuleType("my_streams")
     module.__file__ = str(tmp_path / "my_streams.py")
     monkeypatch.setitem(sys.modules, "my_streams", module)
     exec("unused = iter([1])\nused = iter([2])\ndef draw(): return next(used)", vars(module))
-    for cell in ("my_streams.draw()", "draw()", "my_streams.used"):
+    for cell, reached in (("my_streams.draw()", [module.unused, module.used]), ("draw()", [module.used])):
         space = {"my_streams": module, "draw": module.draw}
         found = Reached.by(Runner(cell, space, execute=print))
         assert found is not None
-        assert [one for one, _ in found.iterators.values()] == [module.used]
+        assert {id(one) for one, _ in found.iterators.values()} == set(map(id, reached))
 
 
 def test_looking_into_a_running_generator_keeps_none_of_its_variables() -> None:

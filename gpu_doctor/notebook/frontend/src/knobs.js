@@ -105,16 +105,17 @@ export function knobsPart(state, panel) {
       button(more.some((knob) => panel.chosen[knob.name] !== undefined) ? words.moreTurned : words.more, () => panel.fold("more"), {
         class: "gd-link", "aria-expanded": String(open), "data-fold": "more",
       })),
+    unknown || noTrials ? null : allowPart(before ?? [], panel),
     open ? h("div", { class: "gd-row gd-more", key: "more" }, more.map((knob) => knobPart(knob, knobs, panel))) : null,
     open && !unknown ? knobSentences(more, panel) : null,
     open ? h("div", { class: "gd-row gd-actions", key: "further" }, noTrials ? null : budgetPart(state, panel)) : null,
     open && !unknown ? furtherPart(state, act, panel) : null,
     moved && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
-    unknown || noTrials ? null : beforePart(before ?? [{ text: words.before, tone: "" }]));
+    unknown || noTrials ? null : beforePart(before ?? [{ text: words.before, tone: "", allow: "", tick: "" }]));
 }
 
 /**
- * How long a trial is: steps of a side, and the seconds that it measures in all.
+ * How long a trial is: steps of a side, and its seconds in all.
  * @param {State} state
  * @param {Panel} panel
  */
@@ -133,4 +134,15 @@ function budgetPart({ trial, labels }, panel) {
  */
 function beforePart(said) {
   return h("ul", { class: "gd-said gd-before" }, said.map((one) => h("li", { key: one.text, class: one.tone ? "gd-changes" : "" }, one.text)));
+}
+
+/**
+ * A box for each permission without which a trial would be refused.
+ * @param {NonNullable<State["before"]>} said
+ * @param {Panel} panel
+ */
+function allowPart(said, panel) {
+  return said.filter((one) => one.allow).map(({ allow, tick }) => h("div", { class: "gd-row gd-actions", key: `allow-${allow}` },
+    h("label", { class: "gd-tick" },
+      h("input", { type: "checkbox", "data-allow": allow, checked: panel.allowed.has(allow), onchange: () => panel.allow(allow) }), tick)));
 }

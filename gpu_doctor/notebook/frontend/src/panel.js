@@ -13,7 +13,7 @@ import { Plots } from "./plots.js";
 import { resultPart } from "./result.js";
 import { tablePart } from "./runs_table.js";
 import { largestPart, sweepPart } from "./searches.js";
-import { keyOf, ticked, within } from "./settings.js";
+import { allowedOf, keyOf, ticked, within } from "./settings.js";
 import { planPart } from "./treatment.js";
 import { showTips } from "./tips.js";
 import { h, patch } from "./vdom.js";
@@ -46,6 +46,8 @@ export class Panel {
     this.grid = {};
     /** @type {Set<string>} */
     this.unfolded = new Set();
+    /** Permissions whose boxes are ticked. @type {Set<string>} */
+    this.allowed = new Set();
     /** Codes that are shown whole instead of as a diff. @type {Set<string>} */
     this.whole = new Set();
     /** Of a trial, as typed. @type {{ steps: string, seconds: string } | null} */
@@ -337,6 +339,12 @@ export class Panel {
   /** @param {boolean} on */
   setChanges(on) { this.changesTraining = on; }
 
+  /** @param {string} what the permission whose box is ticked, or no longer */
+  allow(what) {
+    if (!this.allowed.delete(what)) this.allowed.add(what);
+    this.draw();
+  }
+
   /** @param {Settings} settings */
   tryIt(settings) {
     this.chosen = { ...settings };
@@ -354,7 +362,7 @@ export class Panel {
     this.budget = { steps: String(steps), seconds: String(seconds) }; // what is done is what stands there
     live.ask({
       ask: what, settings: what === "trial" ? this.chosen : {}, steps, seconds,
-      changes_training: this.changesTraining, ...(what === "sweep" ? { grid: this.grid } : {}),
+      changes_training: this.changesTraining, allow: allowedOf(state, this.allowed), ...(what === "sweep" ? { grid: this.grid } : {}),
     });
     if (what === "sweep") this.unfolded.delete("sweep");
     this.later(() => { this.unanswered = live.messages.last === heard && !live.state.busy; this.draw(); }, UNHEARD_MS);

@@ -71,3 +71,12 @@ export function figure(value, decimals, { thousands, missing }) {
   const grouped = whole.replace(/\B(?=(\d{3})+$)/g, thousands);
   return part === undefined ? grouped : `${grouped}.${part}`;
 }
+
+/**
+ * The permissions that are ticked, of those that a trial needs now.
+ * @param {{ before: import("./contract").Said[] | null }} state
+ * @param {Set<string>} allowed
+ */
+export function allowedOf({ before }, allowed) {
+  return (before ?? []).map((one) => one.allow).filter((one) => allowed.has(one));
+}

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { asTurned, combinations, figure, keyOf, ticked, within } from "../src/settings.js";
+import { allowedOf, asTurned, combinations, figure, keyOf, ticked, within } from "../src/settings.js";
 
 test("settings are the same in whatever order they stand", () => {
   assert.equal(keyOf({ amp: "bf16", num_workers: 2 }), keyOf({ num_workers: 2, amp: "bf16" }));
@@ -41,4 +41,10 @@ test("figures are written as the kernel says", () => {
   const written = { thousands: "\u202f", missing: "-" };
   const said = [1840, 1234567, 64.23, 6.416, 0.6421, 0, null, 99.96].map((one) => figure(one, decimals, written));
   assert.deepEqual(said, ["1\u202f840", "1\u202f234\u202f567", "64.2", "6.42", "0.642", "0", "-", "100"]);
+});
+
+test("only permissions that a trial needs now are asked for", () => {
+  const before = ["", "network", "processes"].map((allow) => ({ text: allow, tone: /** @type {const} */ ("bad"), allow, tick: "" }));
+  assert.deepEqual(allowedOf({ before }, new Set(["network", "large_data"])), ["network"]);
+  assert.deepEqual(allowedOf({ before: null }, new Set(["network"])), []);
 });

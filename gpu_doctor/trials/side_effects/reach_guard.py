@@ -1,0 +1,218 @@
+"""Ends a side of a trial that starts a process or uses the network without leave, before it does.
+
+The text of a cell does not show all of it: a library downloads, a dataset calls a program. What passes: a loader's
+workers, the compilers of torch and Triton, look-ups of trackers and of Python's own (`platform`), sockets between
+processes of this machine that multiprocessing makes, and whatever threads do that were there before the side.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import mmap
+import multiprocessing.process
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from functools import partial
+from types import FrameType
+from typing import Any, Final
+
+from gpu_doctor.capture import Patches, RunEnded
+from gpu_doctor.cell import NETWORK, PROCESSES
+from gpu_doctor.trials.knobs.knob import Refused
+from gpu_doctor.trials.side_effects.tracker_table import PACKAGES as TRACKING
+from gpu_doctor.trials.snapshot.parts import is_users
+
+_LOADERS: Final = ("torch.utils.data.", "torchdata.")
+"""Packages whose worker processes a trial ends with the side."""
+_HARMLESS: Final = ("torch._inductor", "torch.utils.cpp_extension", "triton", *TRACKING)
+"""Packages that start compilers, or ask git for the state of the code; what trackers report is held back."""
+_LOOK_UPS: Final = ("platform", "ctypes.util", "uuid", "sysconfig")
+"""Modules of Python that ask a program of the system something."""
+_STARTS: Final = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "execv", "execve", "system", "startfile")
+"""Functions of `os` that start a process or become one; its others call these, or `subprocess.Popen`."""
+_SENDS: Final = ("connect", "connect_ex", "sendto")
+_SLOT_BYTES: Final = 1024
+
+
+class ReachGuard:
+    """Keeps a side from reaching out while it is entered."""
+
+    def __init__(self, allowed: Collection[str]) -> None:
+        """`allowed`: permissions that a person gave."""
+        self.reached: tuple[str, str] | None = None
+        """The permission that the side needed, and what needed it, such as `subprocess.run in line 3`."""
+        self._allowed = allowed
+        self._patches = Patches()
+        self._local = threading.local()
+        self._process = os.getpid()
+        self._foreign: list[threading.Thread] = []
+        """Threads that are none of the side's."""
+        self._slot = mmap.mmap(-1, _SLOT_BYTES)
+        """Shared with forked workers, which write here what ended them."""
+
+    def __enter__(self) -> ReachGuard:
+        own = threading.current_thread()
+        self._foreign = [one for one in threading.enumerate() if one is not own]
+        try:
+            self._stand_in()
+        except BaseException:  # an interrupt meanwhile
+            self._patches.restore()
+            raise
+        return self
+
+    def _stand_in(self) -> None:
+        wrap = self._patches.wrap
+        wrap(threading.Thread, "start", self._following)
+        if PROCESSES not in self._allowed:
+            wrap(multiprocessing.process.BaseProcess, "start", self._starting)
+            wrap(subprocess.Popen, "__init__", partial(self._barred, label="subprocess.Popen"))
+            for name in _STARTS:
+                if hasattr(os, name):
+                    wrap(os, name, partial(self._barred, label=f"os.{name}"))
+        if NETWORK not in self._allowed:
+            wrap(socket, "getaddrinfo", self._looking_up)
+            for name in _SENDS:
+                wrap(socket.socket, name, self._sending)
+
+    def __exit__(self, *raised: object) -> None:
+        self._patches.restore()
+        kind, _, what = self._slot[:].rstrip(b"\0").decode(errors="replace").partition("\0")
+        if kind and self.reached is None:
+            self.reached = kind, what
+        self._slot.close()
+
+    # ---- what stands in place of a function ----------------------------------------------------------------------
+
+    def _following(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def start(thread: Any, *args: Any, **named: Any) -> Any:
+            if threading.current_thread() in self._foreign:
+                self._foreign.append(thread)
+            return original(thread, *args, **named)
+
+        return start
+
+    def _starting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def start(process: Any, *args: Any, **named: Any) -> Any:
+            target = getattr(getattr(process, "_target", None), "__module__", None) or ""
+            if not target.startswith(_LOADERS):
+                self._ask(PROCESSES, f"{type(process).__name__}.start")
+            self._local.starts = True
+            try:
+                return original(process, *args, **named)
+            finally:
+                self._local.starts = False
+
+        return start
+
+    def _barred(self, original: Callable[..., Any], label: str) -> Callable[..., Any]:
+        def barred(*args: Any, **named: Any) -> Any:
+            if not getattr(self._local, "starts", False):
+                self._ask(PROCESSES, label)
+            result = original(*args, **named)
+            if os.getpid() != self._process:
+                self._local.starts = False  # a worker that was let through: what it starts itself is another matter
+            return result
+
+        return barred
+
+    def _looking_up(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def getaddrinfo(host: Any, *args: Any, **named: Any) -> Any:
+            if _is_name(host):
+                self._ask(NETWORK, "socket.getaddrinfo", str(host))
+            return original(host, *args, **named)
+
+        return getaddrinfo
+
+    def _sending(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def send(own: Any, *args: Any, **named: Any) -> Any:
+            address = next((one for one in reversed(args) if isinstance(one, tuple) and one), None)
+            if own.family in (socket.AF_INET, socket.AF_INET6) and address is not None:
+                self._ask(NETWORK, f"socket.{original.__name__}", str(address[0]))
+            return original(own, *args, **named)
+
+        return send
+
+    # ---- the decision --------------------------------------------------------------------------------------------
+
+    def _ask(self, kind: str, label: str, host: str = "") -> None:
+        """Lets a call pass, or ends the side.
+
+        Raises:
+            RunEnded: leaves the user's code. Refused: leaves that of a worker, which hands it to the process above.
+        """
+        if threading.current_thread() in self._foreign:
+            return
+        frames = [*_outward(sys._getframe(2))]
+        if _passes(kind, frames, host):
+            return
+        what = _named(frames, label) + (f", to {host}" if host else "")
+        if os.getpid() != self._process:
+            told = f"{kind}\0{what}".encode()[:_SLOT_BYTES]
+            with suppress(ValueError):  # it is closed: the side is over
+                self._slot[: len(told)] = told
+            raise Refused(what)
+        self.reached = self.reached or (kind, what)
+        raise RunEnded("refused")
+
+
+def _outward(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__") or "__main__")
+
+
+def _passes(kind: str, frames: list[FrameType], host: str) -> bool:
+    """Whether a call is none of the user's, by the modules of Python's own that it goes through, and their caller."""
+    through = list[str]()
+    caller = ""
+    for module in map(_module, frames):
+        if module.partition(".")[0] not in sys.stdlib_module_names:
+            caller = module
+            break
+        through.append(module)
+    if kind == PROCESSES:
+        return caller.startswith(_HARMLESS) or any(one in _LOOK_UPS for one in through)
+    return _is_here(host) and any(one.startswith("multiprocessing.") for one in through)
+
+
+def _named(frames: list[FrameType], label: str) -> str:
+    """What the user's code calls, and in which line: `subprocess.run in line 3 of send()`."""
+    called = label
+    for frame in frames:
+        module, name = _module(frame), frame.f_code.co_name
+        if is_users(module):
+            place = "" if name == "<module>" else f" of {name}()"
+            return f"{called} in line {frame.f_lineno}{place}"
+        if not name.startswith(("_", "<")) and not module.startswith("gpu_doctor."):
+            called = f"{module.partition('.')[0]}.{name}"
+    return called
+
+
+def _is_name(host: Any) -> bool:
+    """Whether a host is a name that another machine is asked for."""
+    if isinstance(host, bytes):
+        host = host.decode(errors="replace")
+    if not isinstance(host, str) or host in ("", "localhost", socket.gethostname()):
+        return False
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return True
+    return False
+
+
+def _is_here(host: str) -> bool:
+    """Whether an address is this machine's own, of its loopback."""
+    try:
+        return host in ("", "localhost") or ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
