@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from gpu_doctor.notebook.live_view import Dashboard
     from gpu_doctor.trials import Largest, Plan, Sweep
 
+STARTS_RAY = "Ray is starting"
+"""Before a sweep's first process."""
+
 
 class Controller:
     """A cell, its case, and what is on the screen of it."""
@@ -208,7 +211,7 @@ class Controller:
             message=self.message,
             trials=tuple(case.trials),
             plan=self.plan,
-            sweep=self.sweep,
+            sweep=self.case.sweeping or self.sweep,
             largest=self.largest,
             fixes=self.details.fixes,
             asked=self.details.asked,
@@ -219,6 +222,9 @@ class Controller:
         )
 
     def _progress(self, recorder: Recorder | None) -> Progress | None:
+        if self.case.sweeping is not None:
+            effects = self.case.sweeping.effects
+            return Progress(self.case.sweeping.decided, len(effects), None, self.case.progress or STARTS_RAY, what="")
         if recorder is None or not self.case.progress:
             return None
         left_s = None if recorder.deadline_ns is None else max(recorder.deadline_ns - recorder.clock(), 0) * 1e-9

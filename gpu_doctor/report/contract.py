@@ -308,15 +308,21 @@ class PlanShown:
 
 
 @dataclass(frozen=True)
-class Place:
-    """One combination, in words and as a part (0..1) of the longest bar."""
+class Swept:
+    """One combination of a sweep."""
 
-    label: str
-    total: str
-    """How fast beside the code as written: `2.31x`; empty where nothing was measured."""
-    said: str
-    """Its interval and verdict, or why there is none."""
+    setting: str
+    state: str
+    """Such as `waiting`, `running`, `measured`, `stopped early`, `failed`."""
+    rate: str
+    """Such as `382 samples/s`; empty where nothing was measured."""
+    gain: str
+    """Beside the code as written on the same machine: `2.31x (2.1-2.5) faster`; empty where nothing was measured."""
+    losses: str
+    note: str
+    """Why it ended so, and where it was measured if that is not this machine."""
     share: float
+    """Part (0..1) of the longest bar."""
     faster: bool = False
     """Measured clearly faster than the code as written, with losses that stay finite."""
     best: bool = False
@@ -327,7 +333,7 @@ class SweepShown:
     """What a sweep found."""
 
     sentence: str
-    places: tuple[Place, ...]
+    rows: tuple[Swept, ...]
     first: int
     """So many are drawn at once, after the code as written."""
     later: str
@@ -478,6 +484,8 @@ class PanelState:
     trial: Budget
     sweep_most: int
     """Combinations that a sweep takes."""
+    no_sweep: str
+    """Why no sweep is offered; empty where it is."""
     no_trials: str
     """Why nothing can be run again here; empty if it can."""
     no_largest: str

@@ -34,12 +34,14 @@ PROMISED_S: Final = 5.0
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a trial is."""
+    """How far a trial is, or a sweep."""
 
     step: int
     steps: int
     seconds_left: float | None
     text: str
+    what: str = "step"
+    """What is counted; empty where `text` has the numbers."""
 
 
 @dataclass(frozen=True)

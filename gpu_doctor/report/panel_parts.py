@@ -132,11 +132,16 @@ def header(shown: PanelInput) -> Header:
     )
 
 
+def _counted(progress: Progress) -> str:
+    """Such as `step 12 of 50`."""
+    return f"{progress.what} {progress.step}" + (f" of {progress.steps}" if progress.steps else "")
+
+
 def _progress(progress: Progress) -> ProgressShown:
     left = progress.seconds_left
     return ProgressShown(
         text=formatting.clean(progress.text, 200),
-        steps=f"step {progress.step} of {progress.steps}" if progress.steps else f"step {progress.step}",
+        steps=_counted(progress) if progress.what else "",
         share=min(progress.step / progress.steps, 1.0) if progress.steps else 0.0,
         left="" if left is None else f"at most {formatting.countdown(left)} left",
     )

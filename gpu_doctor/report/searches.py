@@ -9,50 +9,55 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import describe
-from gpu_doctor.report.contract import LargestShown, Place, Size, Step, SweepShown
+from gpu_doctor.report.contract import LargestShown, Size, Step, SweepShown, Swept
 from gpu_doctor.report.elements import MUTED, details, listed, section
 from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.plan import bar, bars
-from gpu_doctor.report.words import CLEAN
-from gpu_doctor.trials import Largest, Sweep
-from gpu_doctor.trials.compare import BREAKS, Effect
+from gpu_doctor.trials import Largest, Sweep, sweep_state
+from gpu_doctor.trials.compare import BREAKS, UNMEASURED, Effect
 
 FIRST: Final = 8
 """So many combinations are drawn at once; the rest is folded."""
 TITLE: Final = "Largest batch that fits: "
 
 
-def places(sweep: Sweep) -> tuple[Place, ...]:
-    """The code as written, then every combination, the fastest first; empty where none was tried."""
+def rows(sweep: Sweep) -> tuple[Swept, ...]:
+    """The code as written, then every combination: in the grid's order while it goes on, then the fastest first."""
     if not sweep.effects:
         return ()
     longest = max([1.0, *(one.speedup or 0.0 for one in sweep.effects)])
-    ranked = sorted(sweep.effects, key=lambda one: -(one.speedup or 0.0))
-    found = [_place(one, sweep.found is not None and one is sweep.fastest, longest) for one in ranked]
-    return (Place(LABELS.as_written, formatting.factor(1.0), "", round(1.0 / longest, 4)), *found)
+    ranked = sweep.effects if sweep.running else sorted(sweep.effects, key=lambda one: -(one.speedup or 0.0))
+    found = [_row(one, sweep.found is not None and one is sweep.fastest, longest) for one in ranked]
+    return (Swept(LABELS.as_written, "", "", formatting.factor(1.0), "", "", round(1.0 / longest, 4)), *found)
 
 
-def _place(effect: Effect, best: bool, longest: float) -> Place:
-    label = clean(describe(effect.settings), 120)
-    why = clean(effect.reason, 200)
-    if effect.speedup is None or effect.outcome not in (*CLEAN, "stopped"):
-        outcome = formatting.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
-        outcome = "nothing was measured" if effect.outcome in CLEAN else outcome
-        return Place(label, "", f"{outcome}: {why}" if why else outcome, 0.0)
-    ends = formatting.interval(effect.low, effect.high, effect.speedup)
-    said = " ".join(part for part in (f"({ends})" if ends else "", effect.verdict_words) if part)
-    said += f", {effect.loss_words}" if effect.loss_changed else ""
-    said += f": {why}" if why else ""
-    share = round(effect.speedup / longest, 4)
-    faster = effect.verdict == "faster" and effect.loss_verdict != BREAKS
-    return Place(label, formatting.figure(effect.speedup, effect.low, effect.high), said, share, faster, best)
+def _row(effect: Effect, best: bool, longest: float) -> Swept:
+    label, why = clean(describe(effect.settings), 120), clean(effect.reason, 300)
+    where = f"measured on {clean(effect.device, 120)}, not on this machine" if effect.elsewhere else ""
+    note = "; ".join(part for part in (why, where) if part)
+    state = sweep_state(effect)
+    if effect.speedup is None or effect.outcome in UNMEASURED:
+        return Swept(label, state, "", "", "", note, 0.0)
+    rate = effect.candidate_samples_per_s
+    gain = formatting.speedup(effect.speedup, effect.low, effect.high)
+    return Swept(
+        label,
+        state,
+        "" if rate is None else f"{formatting.number(rate)} {effect.unit}",
+        f"{gain} {effect.verdict_words}",
+        effect.loss_words,
+        note,
+        round(effect.speedup / longest, 4),
+        effect.verdict == "faster" and effect.loss_verdict != BREAKS,
+        best,
+    )
 
 
 def sweep_shown(sweep: Sweep) -> SweepShown:
     """What there is to say of a sweep."""
     return SweepShown(
         sentence=_sweep_sentence(sweep),
-        places=places(sweep),
+        rows=rows(sweep),
         first=FIRST,
         later=formatting.count(max(len(sweep.effects) - FIRST, 0), "more combination"),
         notes=tuple(clean(one, 600) for one in sweep.notes),
@@ -63,10 +68,15 @@ def sweep_shown(sweep: Sweep) -> SweepShown:
 def sweep_html(sweep: Sweep) -> str:
     """The sweep as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
     said = sweep_shown(sweep)
-    rows = [bar(Step(one.label, one.total, one.said, 0.0, one.share, one.faster)) for one in said.places]
-    later = rows[said.first + 1 :]
+    drawn = [_bar(one) for one in said.rows]
+    later = drawn[said.first + 1 :]
     folded = details(said.later, bars(later)) if later else ""
-    return _section(LABELS.sweep, said.sentence, bars(rows[: said.first + 1]) + folded, said.notes)
+    return _section(LABELS.sweep, said.sentence, bars(drawn[: said.first + 1]) + folded, said.notes)
+
+
+def _bar(row: Swept) -> str:
+    parts = (row.state, row.rate, row.losses, row.note)
+    return bar(Step(row.setting, row.gain, ", ".join(part for part in parts if part), 0.0, row.share, row.faster))
 
 
 def _section(title: str, sentence: str, drawn: str, notes: Sequence[str]) -> str:
@@ -115,8 +125,8 @@ def largest_shown(largest: Largest) -> LargestShown:
 def largest_html(largest: Largest) -> str:
     """The search as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
     said = largest_shown(largest)
-    rows = [bar(Step(one.label, one.peak, one.said, 0.0, one.share, one.chosen)) for one in said.sizes]
-    return _section(LABELS.largest, said.sentence, bars(rows), said.notes)
+    drawn = [bar(Step(one.label, one.peak, one.said, 0.0, one.share, one.chosen)) for one in said.sizes]
+    return _section(LABELS.largest, said.sentence, bars(drawn), said.notes)
 
 
 def _largest_sentence(largest: Largest) -> str:

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.results import Plan as Plan
     from gpu_doctor.trials.results import Rung as Rung
     from gpu_doctor.trials.results import Sweep as Sweep
+    from gpu_doctor.trials.results import sweep_state as sweep_state
     from gpu_doctor.trials.run import AlreadyShown as AlreadyShown
     from gpu_doctor.trials.searches import SWEEP_TRIALS as SWEEP_TRIALS
     from gpu_doctor.trials.searches import combinations as combinations
     from gpu_doctor.trials.searches import no_largest as no_largest
+    from gpu_doctor.trials.searches import no_ray as no_ray
     from gpu_doctor.trials.side_effects.scratch import remove_scratch_folders as remove_scratch_folders
 
 __all__ = [
@@ -34,7 +36,9 @@ __all__ = [
     "combinations",
     "last_case",
     "no_largest",
+    "no_ray",
     "remove_scratch_folders",
+    "sweep_state",
 ]
 
 # Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
@@ -50,6 +54,8 @@ _FACE: Final = {
     "combinations": "searches",
     "last_case": "case",
     "no_largest": "searches",
+    "no_ray": "searches",
+    "sweep_state": "results",
     "remove_scratch_folders": "side_effects.scratch",
 }
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
+from gpu_doctor.trials.executors import RayExecutor
+
 
 def whole(value: Any, name: str, such_as: int) -> int:
     """A count from 1 up.
@@ -41,16 +43,17 @@ def switch(value: Any, name: str) -> bool:
     return value
 
 
-def executor(value: Any) -> Any:
-    """Where trials run; None = in the kernel.
+def executor(value: Any) -> RayExecutor | None:
+    """Where a sweep runs; None = on this machine.
 
     Raises:
         TypeError: if it is no executor, or the class of one.
     """
-    if value is None or (not isinstance(value, type) and hasattr(value, "trials")):
+    if value is None or isinstance(value, RayExecutor):
         return value
-    made = f"{value.__name__}() with brackets" if isinstance(value, type) else "gpu_doctor.RayExecutor()"
-    raise TypeError(f"executor says where trials run: None for this kernel, or {made}, not {value!r:.60}.")
+    raise TypeError(
+        f"executor says where a sweep runs: None for this machine, or gpu_doctor.RayExecutor(...), not {value!r:.60}."
+    )
 
 
 def code(value: Any) -> None:

@@ -20,6 +20,7 @@ from gpu_doctor.trials.side_effects.open_before import open_before
 from gpu_doctor.trials.side_effects.ranks import ranks
 from gpu_doctor.trials.silenced import silenced
 from gpu_doctor.trials.snapshot.unrestored import unrestored
+from gpu_doctor.trials.used_names import walked_once
 
 CHECKS: Final[tuple[Callable[[Runner], Beforehand], ...]] = (
     *(ranks, iterators, earlier_pools, open_before, silenced, reaching_out, large_data, unrestored),
@@ -40,12 +41,12 @@ _SOUGHT: Final[Mapping[Callable[[Runner], Beforehand], str]] = {
 
 def beforehand(case: Runner) -> Beforehand:
     """What the checks have to say of a case as things stand; what state there is, a trial measures itself."""
-    return _joined(_said_by(check, case) for check in CHECKS)
+    return _joined(CHECKS, case)
 
 
 def everything(case: Runner) -> Beforehand:
     """What the checks have to say, and what of the state would be kept and come back."""
-    return _joined(_said_by(check, case) for check in (kept_state, *CHECKS))
+    return _joined((kept_state, *CHECKS), case)
 
 
 def _said_by(check: Callable[[Runner], Beforehand], case: Runner) -> Beforehand:
@@ -62,8 +63,9 @@ def _said_by(check: Callable[[Runner], Beforehand], case: Runner) -> Beforehand:
         )
 
 
-def _joined(found: Iterable[Beforehand]) -> Beforehand:
-    every = list(found)
+def _joined(checks: Iterable[Callable[[Runner], Beforehand]], case: Runner) -> Beforehand:
+    with walked_once():
+        every = [_said_by(check, case) for check in checks]
     return Beforehand(
         tuple(dict.fromkeys(one for each in every for one in each.refusals)),
         tuple(dict.fromkeys(one for each in every for one in each.notes)),

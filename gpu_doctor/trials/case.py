@@ -19,7 +19,7 @@ from gpu_doctor.trials import arguments, flops, knobs, largest_batch, race, swee
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.beforehand import Beforehand, beforehand, everything
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.executors import Executor
+from gpu_doctor.trials.executors import RayExecutor
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.largest_batch import SECONDS as SEARCH_SECONDS
 from gpu_doctor.trials.largest_batch import Memory
@@ -171,21 +171,18 @@ class Case(Runner):
         steps: int | None = None,
         seconds: float | None = None,
         changes_training: bool = False,
-        executor: Executor | None = None,
         allow: Collection[str] = (),
     ) -> Plan:
         """Climbs to better settings: see `treat.treat`; `steps`, `seconds` and `allow` are each trial's, as of `trial`.
 
-        `executor` says where the trials run: None = in this kernel, or such as `gpu_doctor.RayExecutor()`.
         An interrupt (KeyboardInterrupt) leaves the plan so far as the newest of `plans`, once the code as
         written was measured.
         """
         arguments.whole(max_trials, "max_trials", 8)
         allowed = arguments.switch(changes_training, "changes_training")
-        where = arguments.executor(executor)
         budget = self._budget_of(steps, seconds)
         with self.requested(allow):
-            return treat.treat(self, max_trials, changes_training=allowed, executor=where, **budget)
+            return treat.treat(self, max_trials, changes_training=allowed, **budget)
 
     def sweep(
         self,
@@ -193,15 +190,15 @@ class Case(Runner):
         *,
         steps: int | None = None,
         seconds: float | None = None,
-        executor: Executor | None = None,
+        executor: RayExecutor | None = None,
         max_trials: int = SWEEP_TRIALS,
         allow: Collection[str] = (),
     ) -> Sweep:
-        """Tries every combination of a grid such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}`.
+        """Tries every combination of a grid such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}` on Ray Tune.
 
-        See `sweep.sweep`; `executor` says where the trials run, None = in this kernel; `steps`, `seconds` and
-        `allow` are each trial's, as of `trial`. An interrupt leaves what was tried until then as the newest of
-        `sweeps`.
+        See `sweep.sweep`; `executor` names the cluster, such as `gpu_doctor.RayExecutor("auto")`: None = a Ray that is
+        started on this machine and ends with the sweep. `steps`, `seconds` and `allow` are each trial's, as of `trial`.
+        An interrupt leaves what was tried until then as the newest of `sweeps`.
         """
         arguments.whole(max_trials, "max_trials", SWEEP_TRIALS)
         where = arguments.executor(executor)

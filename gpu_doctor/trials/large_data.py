@@ -1,32 +1,40 @@
 """Data that a trial does not copy, as it is large, and that the cell changes: the change would stay.
 
-Lines that change it are found in the text of the cell and of the user's functions that it calls. What no text shows is
-found when a side has ended (`Snapshot.changed_data`); the case remembers it.
+Lines that change it are found in the text of the cell, of the user's functions that it calls, and of what a loader
+calls of a dataset. What no text shows is found when a side has ended (`Snapshot.changed_data`); the case remembers it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import inspect
+import types
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from gpu_doctor import formatting
-from gpu_doctor.cell import Changed, changed_in_place
+from gpu_doctor.cell import CellSource, Changed, changed_in_place
 from gpu_doctor.trials import allowing
+from gpu_doctor.trials.cell_code import source_of
 from gpu_doctor.trials.reaching_out import sources
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.said_before import Beforehand
-from gpu_doctor.trials.snapshot.parts import dict_of
+from gpu_doctor.trials.snapshot.parts import dict_of, is_users
 from gpu_doctor.trials.snapshot.tensors import BIG_DATA_BYTES
 from gpu_doctor.trials.snapshot.walk import Walk, uncollected
+from gpu_doctor.trials.used_names import Reached
+
+_READS: Final = ("__getitem__", "__getitems__", "__iter__", "__next__")
+"""What a loader calls of a dataset."""
 
 
 def large_data(case: Runner) -> Beforehand:
     """Refuses where the cell changes large data that is not copied, unless the person allows it."""
     changed: dict[int, str] = {}
-    for place, source, namespace in sources(case):
+    for place, source, namespace in (*sources(case), *_read_by_loaders(Reached.of(case).datasets)):
         for one in changed_in_place(source):
             value = _value(one, namespace)
             if _is_large(value):
@@ -43,6 +51,16 @@ def _uncopied(case: Runner) -> set[int]:
     walk = Walk()
     walk.over([case.namespace], case.roots())
     return {key for store in walk.stores() for key in store.uncopied}
+
+
+def _read_by_loaders(datasets: Iterable[Any]) -> Iterator[tuple[str, CellSource, Mapping[str, Any]]]:
+    """The user's methods by which a loader reads datasets, as `sources` gives those that a cell calls."""
+    for dataset in datasets:
+        for name in _READS:
+            method = inspect.getattr_static(type(dataset), name, None)
+            if isinstance(method, types.FunctionType) and is_users(method.__module__ or "__main__"):
+                names = ChainMap({method.__code__.co_varnames[0]: dataset}, method.__globals__)
+                yield f" of {method.__qualname__}()", CellSource(source_of(method)), names
 
 
 def _value(changed: Changed, namespace: Mapping[str, Any]) -> Any:

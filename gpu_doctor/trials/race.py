@@ -1,4 +1,4 @@
-"""Settings tried from one kept state; of candidates that run elsewhere side by side, what is clearly worse is dropped.
+"""Settings tried from one kept state, and what a trial says in the end, wherever its runs were made.
 
 Every candidate is compared with a baseline that ran next to it (A B, B A, ...), never with one from minutes ago.
 """
@@ -6,7 +6,6 @@ Every candidate is compared with a baseline that ran next to it (A B, B A, ...),
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,13 +13,12 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Forecast, judged
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.recording import Recording, Settings, Setup, describe
+from gpu_doctor.recording import Recording, Settings, Setup
 from gpu_doctor.trials import arguments, knobs, run
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.knobs.knob import Refused
-from gpu_doctor.trials.loss_reasons import unusable
 from gpu_doctor.trials.rounds import MOST_PAIRS
 from gpu_doctor.trials.runner import Aside, Runner
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
@@ -35,6 +33,8 @@ class Entry:
     candidates: list[Recording] = field(default_factory=list)
     going: bool = True
     """Another pair of it is wanted."""
+    running: bool = False
+    """A machine of a sweep has begun with it."""
     refusal: str = ""
     """Why it was not even begun."""
     failure: str = ""
@@ -96,8 +96,8 @@ def tried(
     against = begun(against, steps, seconds, pairs)
     begin = time.perf_counter()
     entry = entered(case, settings, refused=beforehand(case).refusal)
-    if said := case.unturnable(entry.settings):
-        entry.refusal, entry.going = entry.refusal or said, False
+    if entry.going and (said := case.unturnable(entry.settings)):
+        entry.refusal, entry.going = said, False
     try:
         if entry.going and not case.stopped:
             _raced(case, entry, against, label, steps, seconds, pairs)
@@ -164,39 +164,6 @@ def _so_far(effect: Effect | None) -> str:
     if effect is None or effect.speedup is None:
         return "until it is clear"
     return f"{formatting.speedup(effect.speedup, effect.low, effect.high)} so far"
-
-
-def drop_the_worse(entries: Sequence[Entry]) -> None:
-    """Gives up what is clearly worse than the best so far."""
-    if len(entries) < 2:
-        return
-    best, worse = clearly_worse([entry.effect for entry in entries])
-    for entry in (entries[at] for at in worse):
-        if entry.going:
-            entry.going = False
-            after = _pairs(len(entry.candidates))
-            entry.dropped = f"stopped after {after}: {describe(entries[best].settings)} is clearly faster"
-
-
-def clearly_worse(effects: Sequence[Effect | None]) -> tuple[int, tuple[int, ...]]:
-    """Of candidates of one race, which is the best so far and whose intervals end below that one's.
-
-    Settings whose losses break, or differ for no known reason, are never the best: they would drop what can be used.
-
-    Args:
-        effects: one a candidate, None before its first pair.
-    """
-    clear = {at: one for at, one in enumerate(effects) if one is not None and one.low is not None and not one.reason}
-    usable = [at for at, one in clear.items() if not unusable(one)]
-    best = max(usable, key=lambda at: clear[at].speedup or 0.0, default=-1)
-    if best < 0:
-        return best, ()
-    bar = clear[best].low or 0.0
-    return best, tuple(at for at, one in clear.items() if at != best and (one.high or 0.0) < bar)
-
-
-def _pairs(number: int) -> str:
-    return "1 pair of runs" if number == 1 else f"{number} pairs of runs"
 
 
 def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:

@@ -18,11 +18,16 @@ from gpu_doctor.trials.loss_reasons import breaks, differs, unusable
 MARGIN: Final = 0.05
 """Part of the memory that the answer leaves free: batches differ, and pieces of memory do not always fit together."""
 
+WAITING, RUNNING = "waiting", "running"
+"""Outcomes of what is not decided, while a sweep goes on."""
+EARLY: Final = "stopped early"
+"""So begins the reason of a combination that ASHA gave up."""
+
 
 def places(effects: Sequence[Effect]) -> tuple[str, ...]:
     """A sentence on where trials were measured, if that is not this machine."""
     found = dict.fromkeys(one.device for one in effects if one.elsewhere)
-    return (f"Measured on {'; '.join(found)}.",) if found else ()
+    return (f"Measured on {'; '.join(found)}, not on this machine.",) if found else ()
 
 
 def training_changes(names: Iterable[str]) -> tuple[str, ...]:
@@ -112,6 +117,13 @@ def _is_faster(effect: Effect) -> bool:
     return effect.verdict == "faster" and effect.speedup is not None and not unusable(effect)
 
 
+def sweep_state(effect: Effect) -> str:
+    """How far a combination of a sweep came, in a word or two."""
+    if effect.outcome in ("completed", "budget-reached"):
+        return "stopped early" if effect.reason.startswith(EARLY) else "measured"
+    return formatting.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
+
+
 @dataclass(frozen=True)
 class Sweep:
     """What `Case.sweep` found."""
@@ -175,12 +187,24 @@ class Sweep:
             )
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         table = ["  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([self.headline, *table, *self.notes])
+        return "\n".join([self.headline, *table, *places(self.effects), *self.notes])
+
+    @property
+    def running(self) -> bool:
+        """It goes on: some combination is not decided."""
+        return self.decided < len(self.effects)
+
+    @property
+    def decided(self) -> int:
+        """So many combinations are decided."""
+        return sum(one.outcome not in (WAITING, RUNNING) for one in self.effects)
 
     @property
     def headline(self) -> str:
         """What was found, without a full stop: `Sweep of 6 combinations: num_workers=4 is best, 2.10x (1.9-2.3)`."""
         tried = f"Sweep of {formatting.count(len(self.effects), 'combination')}"
+        if self.running:
+            return f"{tried}: {self.decided} decided so far"
         if self.stopped:
             tried += ", stopped early"
         if self.found is not None:
@@ -198,7 +222,7 @@ class Sweep:
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the trials left, what was not told apart from the best, and what changes the training."""
         every = self.effects if self.again is None else (*self.effects, self.again)
-        notes = [*places(every), *left_behind(every)]
+        notes = [*left_behind(every)]
         if self.fastest is not None and self.again is not None and self.found is None:
             notes.append(f"Measured again: {self.again}")
         if self.ties:

@@ -106,9 +106,9 @@ def run(
         came = stack.enter_context(ours) if borrowed else []
         stack.callback(interrupts.release)
         if files is not None:
+            stack.enter_context(files)
             if files.refusal:
                 return Result(recorder.close("refused", files.refusal))
-            stack.enter_context(files)
             stack.enter_context(waited_for(namespace, scope.notes))
         try:
             stack.enter_context(knobs.turned(dict(settings or {}), scope))

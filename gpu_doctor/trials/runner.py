@@ -98,6 +98,8 @@ class Runner:
         """What treatments arrived at, oldest first; of one that was interrupted, what was kept until then."""
         self.sweeps: list[Sweep] = []
         """What sweeps found, oldest first, interrupted ones among them."""
+        self.sweeping: Sweep | None = None
+        """What there is so far of a sweep that goes on."""
         self.diagnosis: Diagnosis | None = None
         self.on_begin: Callable[[Recorder, str], None] | None = None
         """Told of every recorder that opens, with its role: `run`, `baseline`, `candidate`, or `probe` for a trial that

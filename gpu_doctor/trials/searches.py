@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -14,6 +16,25 @@ from gpu_doctor.trials.knobs.knob import Refused
 
 SWEEP_TRIALS: Final = 32
 """Combinations that a sweep takes unasked: half an hour of trials at worst."""
+
+
+NO_RAY: Final = "A sweep runs on Ray Tune, which is not installed: pip install 'jupyter-gpu-doctor[ray]'"
+NEEDED: Final = ("ray", "pyarrow", "pandas", "fsspec", "requests")
+"""What Ray Tune imports, itself the first: `pip install ray` alone does not bring the others."""
+
+
+def no_ray() -> str:
+    """Why no sweep can run here, one sentence; empty where Ray Tune is installed. Nothing of it is imported."""
+    return "" if all(map(_installed, NEEDED)) else NO_RAY
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # a module of that name that somebody made by hand
+        return name in sys.modules
+    except ImportError:
+        return False
 
 
 def no_largest(setup: Setup) -> str:

@@ -1,20 +1,28 @@
-"""A sweep: every combination of a grid of settings against the code as written.
+"""A sweep: every combination of a grid of settings against the code as written, on Ray Tune.
 
 The fastest is measured once more, afresh: the best of many figures is a lucky one, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpu_doctor.recording import SettingValue
-from gpu_doctor.trials import run
+from gpu_doctor import formatting
+from gpu_doctor.recording import SettingValue, Setup
+from gpu_doctor.trials import race
+from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.executors import Executor, InKernel, tried
-from gpu_doctor.trials.results import Sweep
+from gpu_doctor.trials.executors import RayExecutor
+from gpu_doctor.trials.executors.parcel import Unpackable, pack
+from gpu_doctor.trials.executors.ray import Unreachable
+from gpu_doctor.trials.interrupts import uninterrupted
+from gpu_doctor.trials.results import RUNNING, WAITING, Sweep
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.searches import combinations
+from gpu_doctor.trials.snapshot.process import process_undos
 
 
 def sweep(
@@ -23,42 +31,139 @@ def sweep(
     *,
     steps: int,
     seconds: float,
-    executor: Executor | None,
+    executor: RayExecutor | None,
     max_trials: int,
 ) -> Sweep:
     """Tries every combination of a grid against the code as written.
 
     Args:
-        case: whose code; its namespace is afterwards as it was.
+        case: whose code; its namespace is only read.
         grid: knob -> the values to try, such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}`.
-        steps: of one side of one round.
+        steps: of one side of one pair of runs.
         seconds: of one combination's trial, at most.
-        executor: where the trials run; None = in this kernel.
+        executor: the Ray that runs it; None = one of this machine's own, which ends with the sweep.
         max_trials: refuses a grid of more combinations.
 
     Returns:
-        The effects, and the best settings among them, measured twice; also the newest of `case.sweeps`.
+        The effects, and the best settings among them, measured twice; also the newest of `case.sweeps`. What cannot
+        travel, a cluster that cannot be used and a machine that goes away are reasons of the effects that they concern.
 
     Raises:
         ValueError: one sentence on what is wrong with the grid, or if steps or seconds are not positive.
         TypeError: if the grid is no mapping of knobs to lists.
-        KeyboardInterrupt: if it is interrupted, after everything was put back; what was tried until then is the newest
-            of `case.sweeps`.
+        ImportError: if Ray Tune is not installed.
+        KeyboardInterrupt: if it is interrupted, after the cluster was left; what was tried until then is the newest of
+            `case.sweeps`.
+        Busy: if a run is already being recorded in this process.
     """
-    run.check_budget(steps, seconds)
     candidates = combinations(grid, max_trials)
-    executor = executor or InKernel()
-    before = len(case.effects)
-    budget: dict[str, Any] = {"steps": steps, "seconds": seconds, "against": {}}
-    effects, again = list[Effect](), list[Effect]()
+    race.begun(None, steps, seconds)
+    going = _Going(case, executor or RayExecutor(), steps, seconds)
+    going.enter(candidates)
     try:
-        effects = tried(executor, case, candidates, **budget)
-        fastest = Sweep(tuple(effects)).fastest
-        if fastest is not None and not case.stopped:
-            again = tried(executor, case, [dict(fastest.settings)], **budget)
+        going.run()
     except KeyboardInterrupt:
-        case.sweeps.append(Sweep(tuple(effects or case.effects[before:]), stopped=True))
+        with uninterrupted():  # what came back until then is not lost
+            case.sweeps.append(replace(going.concluded(), stopped=True))
         raise
-    confirmed = next((one for one in again if one.outcome != "stopped"), None)
-    case.sweeps.append(Sweep(tuple(effects), stopped=case.stopped, again=confirmed))
+    finally:
+        case.sweeping = None
+    case.sweeps.append(going.concluded())
     return case.sweeps[-1]
+
+
+@dataclass
+class _Going:
+    """A sweep that goes on; `case.sweeping` is what there is of it so far."""
+
+    case: Runner
+    executor: RayExecutor
+    steps: int
+    seconds: float
+    entries: list[race.Entry] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    """Of entries that are decided."""
+    again: Effect | None = None
+    sent: dict[str, Any] = field(default_factory=dict)
+
+    def enter(self, candidates: Sequence[Mapping[str, SettingValue]]) -> None:
+        """Refuses what the loop cannot honour; where only the cluster has a GPU, its own baseline tells that there."""
+        found = self.case.found
+        elsewhere = found is not None and not found.on_gpu and self.executor.gpus(found) > 0
+        refused = beforehand(self.case).refusal
+        known = Setup() if elsewhere else found
+        self.entries = [race.entered(self.case, one, known, refused) for one in candidates]
+        self.tell()
+
+    def tell(self) -> None:
+        """Shows how far it is; on any thread."""
+        self.case.sweeping = Sweep(tuple(_so_far(one) for one in self.entries))
+
+    def run(self) -> None:
+        """Tries every entry, then the fastest again."""
+        if not any(entry.going for entry in self.entries):
+            return
+        undos = process_undos()  # what is packed may draw random numbers
+        try:
+            with self.executor.connected() as ray:
+                self.sent = pack(self.case, ray.cloudpickle.CloudPickler, self.executor.num_cpus)
+                self._tune(ray, self.entries, self.tell)
+                fastest = self.concluded().fastest
+                if fastest is not None and not self.case.stopped:
+                    entry = race.entered(self.case, fastest.settings)
+                    try:
+                        self._tune(ray, [entry], lambda: None)
+                    finally:
+                        if entry.candidates:
+                            self.again = race.concluded(self.case, entry, {})
+        except (Unpackable, Unreachable) as said:
+            self._end(str(said))
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [type(error).__name__]  # Tune gives a whole traceback
+            self._end(f"Ray Tune could not run the sweep ({formatting.clean(lines[-1])}).")
+        finally:
+            for _, undo in undos:
+                undo()
+
+    def _tune(self, ray: Any, entries: Sequence[race.Entry], changed: Callable[[], None]) -> None:
+        """Has Ray Tune try those entries that no one refuses, each on as much of a machine as it asks for."""
+        tuning = importlib.import_module("gpu_doctor.trials.executors.tuning")  # it imports Ray
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        going, asked = [], []
+        for entry in (one for one in entries if one.going):
+            try:
+                asked.append(self.executor.asked(self.case.found, entry.settings, machines))
+                going.append(entry)
+            except Unreachable as lacking:
+                entry.refusal, entry.going = str(lacking), False
+        if going and not self.case.stopped:
+            budget = {"steps": self.steps, "seconds": self.seconds}
+            tuning.tuned(self.case, going, self.sent, asked, changed, **budget)
+
+    def _end(self, reason: str) -> None:
+        """Gives a reason to every combination that is not decided."""
+        for entry in self.entries:
+            if entry.going and not entry.candidates:
+                entry.refusal = reason
+            entry.going = False
+
+    def concluded(self) -> Sweep:
+        """What was found; each entry is concluded once."""
+        if not self.effects:
+            self.effects = [race.concluded(self.case, entry, {}) for entry in self.entries]
+        return Sweep(tuple(self.effects), stopped=self.case.stopped, again=self.again)
+
+
+def _so_far(entry: race.Entry) -> Effect:
+    """An entry as it stands while the sweep goes on."""
+    if entry.refusal:
+        return Effect(entry.settings, outcome="refused", reason=entry.refusal)
+    if entry.failure:
+        return Effect(entry.settings, outcome=entry.failed_as, reason=entry.failure)
+    state = RUNNING if entry.running else WAITING
+    measured = entry.effect
+    if measured is None:
+        return Effect(entry.settings, outcome=state)
+    if not entry.going:
+        return replace(measured, reason=measured.reason or entry.dropped)
+    return replace(measured, outcome=state)

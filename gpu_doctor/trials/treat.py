@@ -9,11 +9,10 @@ from gpu_doctor import formatting
 from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import Diagnosis, Safety, diagnose
 from gpu_doctor.recording import Settings, SettingValue, describe
-from gpu_doctor.trials import executors, loss_reasons, run
+from gpu_doctor.trials import loss_reasons, race, run
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.candidates import WORTH, Move, joined, moves
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
-from gpu_doctor.trials.executors import Executor
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.results import Plan, Rung, left_behind, places, training_changes
 from gpu_doctor.trials.rounds import MOST_PAIRS
@@ -38,7 +37,6 @@ def treat(
     steps: int,
     seconds: float,
     changes_training: bool,
-    executor: Executor | None = None,
 ) -> Plan:
     """Tries the dearest finding's knob, keeps it if the trial shows a gain, diagnoses what is left, and so on.
 
@@ -53,7 +51,6 @@ def treat(
         steps: of each trial.
         seconds: of each trial.
         changes_training: also try what changes the training (batch size, AMP).
-        executor: where the trials run, one after another; None = in this kernel.
 
     Returns:
         The plan, also the newest of `case.plans`; nothing is changed in the code or the namespace. Where no trial may
@@ -81,8 +78,7 @@ def treat(
             case.plans.append(Plan({}, 1.0, (), "", reason=base.reason))
             return case.plans[-1]
     diagnosis = diagnose(base)
-    where = executors.InKernel() if executor is None else executor
-    climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, where, lost)
+    climb = _Climb(case, diagnosis, allowed, max_trials, steps, seconds, lost)
     try:
         while climb.goes_on() and (move := climb.next_move()) is not None:
             climb.tries(move)
@@ -128,7 +124,6 @@ class _Climb:
     max_trials: int
     steps: int
     seconds: float
-    executor: Executor
     lost: tuple[str, ...]
     """Clauses on what measuring the code as written could not put back."""
     kept: dict[str, Any] = field(default_factory=dict)
@@ -173,9 +168,8 @@ class _Climb:
             self._keep(effect.speedup or 1.0, candidate, effect)
 
     def _trial(self, settings: dict[str, Any], against: dict[str, Any], pairs: int = PAIRS) -> Effect:
-        asked: dict[str, Any] = {"steps": self.steps, "seconds": self.seconds, "against": against, "pairs": pairs}
-        (effect,) = executors.tried(self.executor, self.case, [settings], **asked)
-        return effect
+        budget: dict[str, Any] = {"steps": self.steps, "seconds": self.seconds, "pairs": pairs}
+        return race.tried(self.case, settings, against=against, **budget)
 
     def _keep(self, gain: float, candidate: dict[str, Any], effect: Effect) -> None:
         added: dict[str, SettingValue] = {

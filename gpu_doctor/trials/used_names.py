@@ -12,7 +12,9 @@ import dis
 import functools
 import re
 import types
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
 from gpu_doctor.trials.cell_reads import reached
@@ -43,6 +45,19 @@ class Coded(Protocol):
     namespace: dict[str, Any]
 
 
+_walked: ContextVar[dict[int, Reached] | None] = ContextVar("walked", default=None)
+
+
+@contextmanager
+def walked_once() -> Iterator[None]:
+    """Within it, what a case reaches is walked through once for all checks; nothing of the user's may run meanwhile."""
+    token = _walked.set({})
+    try:
+        yield
+    finally:
+        _walked.reset(token)
+
+
 class Reached(Walk):
     """What the code of a case can reach, through its names and those that functions of earlier cells read."""
 
@@ -60,12 +75,20 @@ class Reached(Walk):
         """Names that the cell has made itself by the line that is followed."""
         self._blind = False
         """Some code takes names that do not stand in it."""
+        self.every_name = False
+        """The code did not tell which names it takes: all were followed."""
 
     @classmethod
-    @uncollected()
     def of(cls, case: Coded) -> Reached:
         """What the code of a case reaches; all that is there, where that cannot be told."""
-        return cls.by(case) or cls.every(case)
+        walked = _walked.get()
+        if walked is None or id(case) not in walked:
+            with uncollected():
+                found = cls.by(case) or cls.every(case)
+            if walked is None:
+                return found
+            walked[id(case)] = found
+        return walked[id(case)]
 
     @classmethod
     def by(cls, case: Coded) -> Reached | None:
@@ -90,6 +113,7 @@ class Reached(Walk):
     def every(cls, case: Coded) -> Reached:
         """All that any name of the namespace leads to."""
         self = cls(case.namespace)
+        self.every_name = True
         self._follow(set(case.namespace), case.namespace)
         self.over([], [case.made_of])
         self._through_codes()

@@ -16,7 +16,8 @@ from gpu_doctor.cell import CellSource, Edit, Edits
 from gpu_doctor.cell.loop import names_in
 from gpu_doctor.cell.switches import at_top
 from gpu_doctor.cell.syntax import FUNCTIONS, Function
-from gpu_doctor.recording import Settings
+from gpu_doctor.recording import Settings, Setup
+from gpu_doctor.trials import knobs
 from gpu_doctor.trials.fix import SAME_PLACE, edits_of, reads
 from gpu_doctor.trials.knobs.draft import Draft
 
@@ -24,6 +25,8 @@ NO_TEXT: Final = "What is run is not given as text."
 EARLIER: Final = (
     "The change lies in {0}, outside of a function that this cell calls, and a trial does not run it again."
 )
+NOT_RUN: Final = "No run has told what the loaders are."
+"""Turned, a loader is refused that would deliver its items several times; a text would not know."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,10 @@ def written(draft: Draft, source: str, settings: Settings) -> Written:
     if not cells or cells[-1].text != source:
         return not_written(settings, draft.notes[-1] if draft.notes else NO_TEXT, source)
     placed, reasons = edits_of(draft, settings)
+    if draft.setup == Setup():
+        for names in [names for names in placed if knobs.known(names[0]).written_with == "loader"]:
+            reasons |= dict.fromkeys(names, NOT_RUN)
+            del placed[names]
     called = _called(cells)
     kept: Edits = []
     for names, edits in placed.items():

@@ -126,10 +126,11 @@ def test_a_sweep_from_the_panel(lab: Lab, page: Page, theme: str) -> None:
     tick(page, "num_workers=1", "num_workers=2")
     page.locator("[data-ask=sweep]").click()
     wait_until(lambda: state(page)["status"] == "sweeping", 30, "The sweep did not begin")
-    wait_until(lambda: "num_workers=" in ((state(page)["header"]["progress"] or {}).get("text", "")), 30, "No progress")
-    notebook.screenshot(f"sweep-{theme}-running")
+    wait_until(lambda: state(page)["header"]["progress"], 30, "No progress")
+    wait_until(lambda: "running" in [one["state"] for one in state(page)["sweep"]["rows"]], 120, "Nothing ran")
+    notebook.screenshot(f"sweep-{theme}-running", of=page.locator("[data-gpu-doctor]").first)
     wait_until(lambda: finished(page) and state(page)["sweep"], 240, "The sweep did not end")
-    labels = {one["label"] for one in state(page)["sweep"]["places"]}
+    labels = {one["setting"] for one in state(page)["sweep"]["rows"]}
     assert labels == {"as written", "num_workers=1", "num_workers=2"}
     again = " when measured again" in state(page)["sweep"]["sentence"] or "measuring it again" in str(
         state(page)["sweep"]
@@ -146,7 +147,7 @@ def test_stop_ends_a_sweep_and_the_panel_stays_usable(lab: Lab, page: Page) -> N
     tick(page, "num_workers=1", "num_workers=2", "num_workers=4")
     page.locator("[data-ask=sweep]").click()
     wait_until(lambda: state(page)["status"] == "sweeping", 30, "The sweep did not begin")
-    wait_until(lambda: state(page)["header"]["progress"], 30, "No progress")
+    wait_until(lambda: "running" in [one["state"] for one in state(page)["sweep"]["rows"]], 120, "Nothing ran")
     page.locator("[data-ask=stop]").first.click()
     wait_until(lambda: finished(page), 20, "The sweep did not stop")
     assert "stopped early" in state(page)["sweep"]["sentence"]

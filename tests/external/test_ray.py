@@ -1,129 +1,151 @@
-"""Trials on a real Ray of this machine (2 CPUs): what comes back, what is given up early, what fails in words."""
+"""Sweeps on a real Ray of two nodes of this machine: what comes back, what ends, and what fails in words."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
-import sys
 import threading
 import time
-import types
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
+import psutil
 import pytest
 import ray
-import torch
 
 import gpu_doctor
-from gpu_doctor.trials import executors
+from gpu_doctor.trials.executors import parcel
 from tests.support.examples import failures
-from tests.support.ray_parts import BUDGET, CELL, namespace, same, state
-from tests.support.ray_parts import cluster as cluster
+from tests.support.ray_parts import BUDGET, CELL, Nodes, namespace, same, state
+from tests.support.ray_parts import nodes as nodes
+
+ON_ONE = gpu_doctor.RayExecutor(num_cpus=1)
+LONG: Final[dict[str, Any]] = {"steps": 500, "seconds": 300.0}
+STOPPED_IN_S: Final = 5.0
+MARKING = "import os, pathlib\npathlib.Path(FOLDER, str(os.getpid())).touch()\n"
+"""Tells a test which process runs the cell."""
 
 
-def test_what_cannot_travel_is_refused_in_a_sentence(cluster: executors.RayExecutor) -> None:
+def once_running(case: Any, act: Callable[[], object], after_s: float = 0.0) -> threading.Thread:
+    """Does something once a combination of the case's sweep has run for so long, on a thread of its own."""
+
+    def waiting() -> None:
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            so_far = case.sweeping
+            if so_far is not None and any(one.outcome == "running" for one in so_far.effects):
+                time.sleep(after_s)
+                act()
+                return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=waiting, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_every_combination_of_the_grid_comes_back_and_the_kernel_is_left_alone(nodes: Nodes) -> None:
+    space = namespace()
+    case = gpu_doctor.case(CELL, space)
+    before, names, printed = state(space), dict(space), threading.active_count()
+    found = case.sweep({"num_workers": [0, 1], "batch_size": [8, 16]}, executor=ON_ONE, **BUDGET)
+    assert [dict(one.settings) for one in found.effects] == [
+        {"num_workers": workers, "batch_size": size} for workers in (0, 1) for size in (8, 16)
+    ]
+    assert all(one.speedup is not None and one.pairs >= 1 for one in found.effects), found
+    assert case.sweeps == [found] and case.sweeping is None
+    assert same(before, state(space)) and {**names} == space and space["seen"] == []
+    assert threading.active_count() == printed
+    assert ray.is_initialized(), "one that was running is left alone"
+
+
+def test_what_cannot_travel_is_refused_by_name(nodes: Nodes) -> None:
     space = namespace()
     space["conn"] = conn = sqlite3.connect(":memory:")
     case = gpu_doctor.case("conn.execute('select 1')" + CELL, space)
-    (effect,) = cluster.trials(case, [{"num_workers": 2}], against={}, **BUDGET)
+    (effect,) = case.sweep({"num_workers": [2]}, executor=ON_ONE, **BUDGET).effects
     conn.close()
+    assert effect.outcome == "refused" and effect.reason.startswith("`conn` (sqlite3.Connection) cannot be sent")
+
+
+def test_another_version_there_is_refused(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parcel, "versions", lambda: {"Python": "3.9", "torch": "1.13.1"})
+    (effect,) = gpu_doctor.case(CELL, namespace()).sweep({"num_workers": [0]}, executor=ON_ONE, **BUDGET).effects
     assert effect.outcome == "refused"
-    assert effect.reason.startswith("`conn` (sqlite3.Connection) cannot be sent")
+    assert "torch 1.13.1" in effect.reason and "install the same versions" in effect.reason
 
 
-def test_an_exception_in_the_cell_and_a_lost_process_are_failures(cluster: executors.RayExecutor) -> None:
+def test_an_exception_in_the_cell_and_a_process_that_ends_are_failures(
+    nodes: Nodes, capsys: pytest.CaptureFixture[str]
+) -> None:
     case = gpu_doctor.case(CELL + "    if len(seen) > 3: raise ValueError('bad row')", namespace())
-    (effect,) = cluster.trials(case, [{"num_workers": 0}], against={}, **BUDGET)
+    (effect,) = case.sweep({"num_workers": [0]}, executor=ON_ONE, **BUDGET).effects
     assert (effect.outcome, effect.reason) == ("failed", "also without the change: ValueError: bad row")
     case = gpu_doctor.case("import os; os._exit(3)", namespace())
-    (effect,) = cluster.trials(case, [{"num_workers": 0}], against={}, **BUDGET)
-    assert effect.outcome == "failed" and "lost on the cluster: WorkerCrashedError" in effect.reason
+    (effect,) = case.sweep({"num_workers": [0]}, executor=ON_ONE, **BUDGET).effects
+    assert effect.outcome == "failed" and "the process ended" in effect.reason
+    assert "".join(capsys.readouterr()) == "", "Ray's own words on it are not printed"
 
 
-STOPPED_IN_S = 20.0
-"""3 s until it is stopped, and as long as a busy machine may need to end what is out; 300 s is what was asked for."""
+def test_a_stop_ends_everything_within_five_seconds(nodes: Nodes, tmp_path: Path) -> None:
+    space = {**namespace(0.05), "FOLDER": str(tmp_path)}
+    case = gpu_doctor.case(MARKING + CELL, space)
+    at: list[float] = []
+
+    def stop() -> None:
+        at.append(time.monotonic())
+        case.stop()
+
+    thread = once_running(case, stop, 3.0)
+    found = case.sweep({"num_workers": [0, 1, 2]}, executor=ON_ONE, **LONG)
+    took_s = time.monotonic() - at[0]
+    thread.join()
+    assert found.stopped and "stopped early" in str(found)
+    assert {one.outcome for one in found.effects} == {"stopped"}
+    assert took_s < STOPPED_IN_S
+    began = [int(one.name) for one in tmp_path.iterdir()]
+    assert began, "the cell ran"
+    gone = time.monotonic() + 10
+    while any(map(psutil.pid_exists, began)) and time.monotonic() < gone:
+        time.sleep(0.1)
+    assert not any(map(psutil.pid_exists, began))
+    (effect,) = gpu_doctor.case(CELL, namespace()).sweep({"num_workers": [0]}, executor=ON_ONE, **BUDGET).effects
+    assert effect.speedup is not None, "Ray can be used again"
 
 
-def test_a_stop_cancels_what_is_out(cluster: executors.RayExecutor) -> None:
+def test_an_interrupt_ends_everything_and_passes_on(nodes: Nodes) -> None:
     space = namespace(0.05)
     case = gpu_doctor.case(CELL, space)
-    timer = threading.Timer(3.0, case.stop)
-    timer.start()
-    begin = time.monotonic()
-    found = cluster.trials(
-        case, [{"num_workers": 0}, {"num_workers": 1}, {"num_workers": 2}], against={}, steps=500, seconds=300
-    )
-    timer.join()
-    assert [one.outcome for one in found] == ["stopped"] * 3
-    assert time.monotonic() - begin < STOPPED_IN_S
-
-    # A process that was interrupted while it imported torch must not be given the next trial.
-    again = gpu_doctor.case(CELL, namespace())
-    (effect,) = cluster.trials(again, [{"num_workers": 0}], against={}, pairs=1, **BUDGET)
-    assert effect.outcome == "budget-reached", effect
-
-
-def test_an_interrupt_cancels_what_is_out_and_passes_on(cluster: executors.RayExecutor) -> None:
-    space = namespace(0.05)
-    case = gpu_doctor.case(CELL, space)
-    say = case.say
-
-    def interrupting(progress: str) -> None:
-        if "on the cluster" in progress:
-            raise KeyboardInterrupt
-        say(progress)
-
-    case.say = interrupting  # type: ignore[method-assign]
-    before = state(space)
+    before, handler = state(space), signal.getsignal(signal.SIGINT)
+    thread = once_running(case, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        cluster.trials(case, [{"num_workers": 0}], against={}, steps=500, seconds=300)
-    assert same(before, state(space))
-    (effect,) = case.effects  # nothing was measured until then, and that is what it says
-    assert (effect.outcome, effect.speedup, effect.verdict) == ("stopped", None, "inconclusive")
+        case.sweep({"num_workers": [0, 1]}, executor=ON_ONE, **LONG)
+    thread.join()
+    assert same(before, state(space)) and signal.getsignal(signal.SIGINT) is handler
+    (found,) = case.sweeps
+    assert found.stopped and {one.outcome for one in found.effects} == {"stopped"}
 
 
-def test_a_round_without_an_answer_is_a_failure_and_no_hang(
-    cluster: executors.RayExecutor, monkeypatch: pytest.MonkeyPatch
+def test_a_machine_that_is_lost_is_a_failure_and_prints_nothing(
+    nodes: Nodes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("gpu_doctor.trials.executors.ray.SETUP_S", 0.0)
-    impatient = executors.RayExecutor(patience_s=2)
-    case = gpu_doctor.case("import time\nfor _ in range(1000): time.sleep(0.1)", namespace())
-    (effect,) = impatient.trials(case, [{"num_workers": 0}], against={}, steps=5, seconds=1.0)
-    assert effect.outcome == "failed" and "no answer within" in effect.reason
+    case = gpu_doctor.case(CELL, namespace(0.01))
+    lost = nodes.add(here=1)
+    thread = once_running(case, lambda: nodes.lose(lost), 2.0)
+    executor = gpu_doctor.RayExecutor(num_cpus=1, resources={"here": 1})
+    (effect,) = case.sweep({"num_workers": [0]}, executor=executor, **LONG).effects
+    thread.join()
+    assert effect.outcome == "failed" and "machine was lost" in effect.reason
+    assert "".join(capsys.readouterr()) == ""
 
 
-def test_the_example_of_the_documentation_runs(cluster: executors.RayExecutor) -> None:
+def test_more_than_any_machine_has_is_refused(nodes: Nodes) -> None:
+    executor = gpu_doctor.RayExecutor(num_cpus=64, num_gpus=8)
+    (effect,) = gpu_doctor.case(CELL, namespace()).sweep({"num_workers": [2]}, executor=executor, **BUDGET).effects
+    assert effect.outcome == "refused" and "64 CPU, 8 GPU" in effect.reason
+
+
+def test_the_example_of_the_documentation_runs(nodes: Nodes) -> None:
     assert failures("RayExecutor") == ""
-
-
-def test_more_than_any_machine_has_is_refused(cluster: executors.RayExecutor) -> None:
-    case = gpu_doctor.case(CELL, namespace())
-    (effect,) = executors.RayExecutor(num_cpus=64, num_gpus=8).trials(case, [{"num_workers": 2}], against={}, **BUDGET)
-    assert effect.outcome == "refused" and "64 CPUs, 8 GPUs" in effect.reason
-
-
-def test_a_trial_asks_for_its_workers_too_and_for_no_more_than_a_machine_has(
-    cluster: executors.RayExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Six workers and the loop are more than the two cores here: what asked for them all would never run."""
-    case = gpu_doctor.case(CELL, namespace())
-    usual = executors.RayExecutor(patience_s=120)
-    asked: list[Any] = []
-    remote = ray.remote
-
-    def watched(function: Any) -> Any:
-        task = remote(function)
-        return types.SimpleNamespace(options=lambda **given: (asked.append(given), task.options(**given))[1])  # type: ignore[func-returns-value]
-
-    monkeypatch.setattr(ray, "remote", watched)
-    found = usual.trials(case, [{"num_workers": 6}, {"num_workers": 0}], against={}, pairs=1, **BUDGET)
-    assert [one.outcome for one in found] == ["budget-reached"] * 2, [one.reason for one in found]
-    threads = min(torch.get_num_threads(), 2)
-    assert [one["num_cpus"] for one in asked] == [2, threads] and usual.width == 2 // threads
-    assert [base.setup.torch_threads for base, _ in case.trials] == [threads] * 2
-    assert [one.pairs for one in found] == [1, 1]
-
-
-def test_without_ray_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"pip install 'jupyter-gpu-doctor\[ray\]'"):
-        executors.RayExecutor()

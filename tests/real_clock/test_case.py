@@ -19,7 +19,7 @@ import gpu_doctor
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.knobs.knob import Refused
 from tests.support import small_loop
-from tests.support.faster import Faster
+from tests.support.faster import make_trials_faster
 from tests.support.small_loop import Rows
 
 CELL = """
@@ -248,10 +248,11 @@ def test_treat_climbs_to_workers_and_says_what_to_paste() -> None:
     assert same(before, state(ns))
 
 
-def test_a_plan_is_written_into_the_cell() -> None:
+def test_a_plan_is_written_into_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_trials_faster(monkeypatch)
     ns = namespace() | {"DataLoader": DataLoader, "Slow": lambda n: Rows(n, 64, 4, sleep_s=2e-3)}
     cell = "loader = DataLoader(Slow(480), batch_size=32)\n" + CELL
-    plan = gpu_doctor.case(cell, ns).treat(max_trials=1, steps=10, executor=Faster())
+    plan = gpu_doctor.case(cell, ns).treat(max_trials=1, steps=10)
     workers = plan.settings["num_workers"]
     assert plan.fix.complete and f"DataLoader(Slow(480), batch_size=32, num_workers={workers})" in plan.fix.copied
     assert f"+loader = DataLoader(Slow(480), batch_size=32, num_workers={workers})" in str(plan)

@@ -88,6 +88,8 @@ def test_every_knob_on_every_kind_of_loop(name: str, where: str) -> None:
         effect = case.trial({knob: value}, steps=2)
         assert effect.outcome == "refused" and said in effect.reason
     wanted = {knob: value for knob, value in WANTED.items() if knob not in refused}
+    if name == "an output as Hugging Face's":
+        del wanted["amp"]  # numpy takes no bfloat16: its loop hands the model's outputs over
     for knob, value in as_written.items():
         assert knobs.KNOBS[knob].found(found) in (value, None)
     recording = case.run(wanted, steps=3)

@@ -24,7 +24,7 @@ from gpu_doctor.trials import run
 from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from tests.support import small_loop
-from tests.support.faster import Faster
+from tests.support.faster import make_trials_faster
 
 LOOP = """
 for x, y in loader:
@@ -154,7 +154,8 @@ def test_a_treatment_starts_from_the_code_as_written(monkeypatch: pytest.MonkeyP
         return gpu_doctor.diagnose(recording)
 
     monkeypatch.setattr("gpu_doctor.trials.treat.diagnose", diagnosing)
-    case.treat(max_trials=1, steps=5, executor=Faster())
+    make_trials_faster(monkeypatch)
+    case.treat(max_trials=1, steps=5)
     assert dict(judged[0].settings) == {}
 
 

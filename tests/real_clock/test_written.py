@@ -17,7 +17,7 @@ from gpu_doctor.notebook.cell_runner import Cell
 from gpu_doctor.report.plan import plan_html, plan_text
 from gpu_doctor.trials.candidates import Move
 from gpu_doctor.trials.case import Case
-from tests.support.faster import Faster
+from tests.support.faster import make_trials_faster
 from tests.support.patched_cells import LOOP, PRELUDE
 
 LOADER = "loader = DataLoader(ds, batch_size=16, shuffle=True)\n"
@@ -116,7 +116,8 @@ def treated(monkeypatch: pytest.MonkeyPatch) -> tuple[Case, Any]:
     monkeypatch.setattr(
         "gpu_doctor.trials.treat.moves", lambda found, allowed, kept, tried: iter(() if kept else (move,))
     )
-    return case, case.treat(changes_training=True, steps=3, seconds=5, executor=Faster())
+    make_trials_faster(monkeypatch)
+    return case, case.treat(changes_training=True, steps=3, seconds=5)
 
 
 def test_a_plan_says_that_the_changed_cell_was_run(monkeypatch: pytest.MonkeyPatch) -> None:

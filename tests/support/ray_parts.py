@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -12,8 +13,9 @@ import psutil
 import pytest
 import ray
 import torch
+from ray.cluster_utils import Cluster
 
-from gpu_doctor.trials import executors
+pytest.importorskip("ray.tune", exc_type=ImportError)
 
 EARLIER = """
 import time
@@ -59,49 +61,70 @@ for x, y in loader:
 BUDGET: dict[str, Any] = {"steps": 20, "seconds": 30}
 
 
-AGENTS_LATE: Final = "The current node timed out during startup"
-"""What Ray's `node.py` raises where its agents need more than 15 s to start, which is hard-coded (ray#65983)."""
+@dataclass
+class Nodes:
+    """A Ray of our own whose nodes are processes of this machine."""
+
+    cluster: Cluster
+
+    def add(self, **resources: float) -> Any:
+        """Another node of one CPU, with further resources."""
+        return self.cluster.add_node(num_cpus=1, num_gpus=0, resources=resources, **QUIET)
+
+    def lose(self, node: Any) -> None:
+        """The node's processes end without a word."""
+        self.cluster.remove_node(node, allow_graceful=False)
 
 
-def start() -> None:
-    """Starts Ray, and once more where its agents were late; any other error is one."""
+LATE: Final = "The current node timed out during startup"
+"""What Ray's `node.py` raises where its processes need longer to start than is written there (ray#65983)."""
+
+
+def begun() -> Nodes:
+    """A cluster of two nodes; tried once more where Ray's processes were late; any other error is one."""
+    before = children()
     try:
-        start_once()
+        return two_nodes()
     except Exception as error:  # Ray raises a bare Exception
-        if AGENTS_LATE not in str(error):
+        if LATE not in str(error):
             raise
-        ray.shutdown()
-        start_once()
+        for one in children() - before:  # Ray leaves those of a node that did not start
+            one.kill()
+        return two_nodes()
 
 
-def start_once() -> None:
-    """Starts Ray with two CPUs, on this machine."""
-    ray.init(
-        address="local",
-        num_cpus=2,
-        num_gpus=0,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        object_store_memory=100 * 2**20,
-    )
+def children() -> set[psutil.Process]:
+    """The processes below this one."""
+    return set(psutil.Process().children(recursive=True))
+
+
+def two_nodes() -> Nodes:
+    """A cluster of two nodes."""
+    found = Nodes(Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0, **QUIET}))
+    found.add()
+    return found
+
+
+QUIET: Final[dict[str, Any]] = {"include_dashboard": False, "object_store_memory": 100 * 2**20}
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[executors.RayExecutor]:
-    """A Ray of our own with two CPUs, without a dashboard; nothing of it is left afterwards."""
-    before = {one.pid for one in psutil.Process().children(recursive=True)}
+def nodes() -> Iterator[Nodes]:
+    """Two nodes of one CPU each, and this process connected; no process of them is left afterwards."""
+    before = children()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         # Ray listens on this machine only, as it does on macOS and Windows by itself.
         patch.setattr("ray._private.ray_constants.ENABLE_RAY_CLUSTER", False)
-        start()
-        started = {one for one in psutil.Process().children(recursive=True) if one.pid not in before}
+        found = begun()
+        ray.init(address=found.cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        started = children() - before
         try:
-            yield executors.RayExecutor(num_cpus=1, patience_s=120)
+            yield found
         finally:
-            started |= {one for one in psutil.Process().children(recursive=True) if one.pid not in before}
+            started |= children() - before
             ray.shutdown()
+            found.cluster.shutdown()  # type: ignore[no-untyped-call]
             _, left = psutil.wait_procs(list(started), timeout=60)
             assert not left, left
 

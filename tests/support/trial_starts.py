@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from gpu_doctor.trials.case import Case
-from gpu_doctor.trials.executors.ray import RayExecutor
+from gpu_doctor.trials.executors import RayExecutor
 from gpu_doctor.trials.flops import NotCounted
 from gpu_doctor.trials.knobs.knob import Refused
 from tests.support.largest_batch_parts import Card
@@ -21,10 +21,10 @@ def _reasons(effects: Any) -> str:
     return str(said)
 
 
-def _on_a_cluster(case: Case) -> str:
-    executor = RayExecutor.__new__(RayExecutor)  # Ray is not asked: nothing gets so far
-    executor.num_gpus = 0.0
-    return _reasons(executor.trials(case, [{"threads": 1}], steps=3, seconds=5.0, against={}))
+def _swept(case: Case) -> str:
+    nowhere = RayExecutor.__new__(RayExecutor)  # Ray is not asked: nothing gets so far
+    nowhere.num_gpus = 0.0
+    return _reasons(case.sweep({"threads": [1, 2]}, steps=3, executor=nowhere).effects)
 
 
 def _measured(case: Case) -> str:
@@ -56,11 +56,10 @@ def _searched(case: Case) -> str:
 
 STARTS: Final[dict[str, Callable[[Case], str]]] = {
     "trial": lambda case: _reasons([case.trial({"threads": 1}, steps=3)]),
-    "sweep": lambda case: _reasons(case.sweep({"threads": [1, 2]}, steps=3).effects),
+    "sweep": _swept,
     "treat": _treated,
     "measured": _measured,
     "flops": _counted,
     "largest_batch": _searched,
-    "a cluster": _on_a_cluster,
 }
 """Name -> what starts a trial of a case that is refused, and gives the reason."""

@@ -212,8 +212,11 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                 if log.ending:
                     note((EXHAUSTED, clock(), None))
                     recorder.check_end()
-                if source.tally is not None:
-                    meter.tally = source.tally
+                if (tally := source.tally) is not None:
+                    if tally.left > 0:  # this fetch is left out: nothing of the meter runs
+                        tally.left -= 1
+                    else:
+                        meter.tally = tally
                 elif source.stock is not None:
                     source.stock.look(self, first=not source.taken)
         except BaseException as error:
@@ -233,7 +236,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             raise
         state.asking = 0
         try:
-            if source.tally is not None and (own_ns := meter.off()) and get_ident() == log.thread:
+            if meter.tally is not None and (own_ns := meter.off()) and get_ident() == log.thread:
                 ours(own_ns)
             begin = clock()
             taken = source.taken

@@ -12,9 +12,11 @@ when they are packed. Recordings come back as the bytes of the file that `Record
 from __future__ import annotations
 
 import io
+import platform
+import sys
 import tempfile
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +43,10 @@ NOT_PYTHON: Final = (
 
 class Unpackable(Exception):
     """Something that the cell needs cannot travel; the message says what, in one sentence."""
+
+
+class Different(Exception):
+    """A machine has other versions than the kernel; the message names them, in one sentence."""
 
 
 @dataclass
@@ -76,13 +82,16 @@ class Parcel:
             torch.cuda.set_rng_state(state, device.index)
 
 
-def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) -> bytes:
+def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) -> dict[str, Any]:
     """Everything that a trial of the case needs elsewhere; the case and its namespace are only read.
 
     Args:
         case: whose code.
         pickler: cloudpickle's class, Ray's own copy of it for Ray.
         most_threads: that torch may compute with there; None = as many as here.
+
+    Returns:
+        For `unpack`: the contents, and beside them, to be read before them, the versions that packed.
 
     Raises:
         Unpackable: if something cannot travel, or the cell is no plain Python.
@@ -107,20 +116,34 @@ def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) ->
         "own": str(space.get("__name__", "__main__")),
     }
     try:
-        return _dumped(contents, space, reach, pickler)
+        return {"versions": versions(), "contents": _dumped(contents, space, reach, pickler)}
     except Exception as error:
         raise Unpackable(
             _why(names if isinstance(code, str) else {"the function": code}, space, reach, pickler, error)
         ) from error
 
 
-def unpack(luggage: bytes) -> Parcel:
+def versions() -> dict[str, str]:
+    """What two machines must have alike, lest the one measures something else than the other would run."""
+    return {
+        "Python": ".".join(map(str, sys.version_info[:2])),
+        "torch": str(torch.__version__).partition("+")[0],
+    }
+
+
+def unpack(sent: Mapping[str, Any]) -> Parcel:
     """The inverse of `pack`, on the other machine.
 
     Raises:
+        Different: if this machine has another version of what `versions` names.
         Whatever the user's objects raise when they are made again, such as ModuleNotFoundError.
     """
-    contents = torch.load(io.BytesIO(luggage), map_location=_placed, weights_only=False)
+    here, there = versions(), sent["versions"]
+    differing = [name for name in here if here[name] != there[name]]
+    if differing:
+        ours, theirs = (" and ".join(f"{name} {one[name]}" for name in differing) for one in (here, there))
+        raise Different(f"{platform.node()} has {ours}, and the kernel {theirs}: install the same versions on both.")
+    contents = torch.load(io.BytesIO(sent["contents"]), map_location=_placed, weights_only=False)
     space: dict[str, Any] = contents["mark"].__globals__
     space.update(contents["names"])
     space["__name__"] = contents["own"]

@@ -1,119 +1,160 @@
-"""One round of a trial on another machine: baseline and candidate next to each other, recordings back."""
+"""One combination of a sweep on a machine of the cluster: Ray Tune asks for pair after pair, and gets recordings back.
+
+Baseline and candidate run next to each other in one process, from the same state, so that a figure compares settings
+and never machines.
+"""
 
 from __future__ import annotations
 
+import base64
+import os
+import platform
 import sys
 import types
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
+
+from ray import tune
 
 from gpu_doctor import formatting
 from gpu_doctor.recording import Recording, Settings
-from gpu_doctor.trials.executors.parcel import Parcel, as_bytes, unpack
-from gpu_doctor.trials.rounds import BLOCK_SHARE
-from gpu_doctor.trials.runner import Runner
+from gpu_doctor.trials.compare.effect import compare
+from gpu_doctor.trials.executors.parcel import Different, Parcel, as_bytes, unpack
+from gpu_doctor.trials.loss_reasons import unusable
+from gpu_doctor.trials.rounds import BLOCK_SHARE, MOST_PAIRS, Rounds
+from gpu_doctor.trials.runner import Aside, Runner
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
+METRIC: Final = "relative_samples_per_s"
+"""Samples per second over those of the code as written, which ran next to it on the same machine: a slow machine must
+not make its settings look slow."""
 WARM_STEPS: Final = 5
-"""Steps as written before the first round of a fresh process, so that no baseline pays for what is only slow once."""
-_warm: dict[str, Recording] = {}
-"""The key of the trials that this process warmed up for -> the recording of that."""
+"""Steps as written before the first pair of a process, so that no baseline pays for what is only slow once."""
 
 
-@dataclass(frozen=True)
-class Returned:
-    """What a round gave, in plain data."""
+class Pairs(tune.Trainable):
+    """One combination; an iteration is a pair of runs. A process may be given one combination after another."""
 
-    bases: tuple[bytes, ...] = ()
-    """Recordings as saved."""
-    candidates: tuple[bytes, ...] = ()
-    refusal: str = ""
-    """Why nothing was run."""
-    failure: str = ""
-    """Why nothing could be run."""
+    def __init__(self, *given: Any, **named: Any) -> None:
+        """As Ray Tune calls it."""
+        self._folder = Path.cwd()  # Tune changes into a folder of its own: the cell's paths would lead elsewhere
+        super().__init__(*given, **named)
 
-
-def one_round(
-    luggage: bytes,
-    key: str,
-    against: Settings,
-    settings: Settings,
-    steps: int,
-    seconds: float,
-    made: int = 0,
-) -> Mapping[str, Any]:
-    """Runs a pair of sides on this machine.
-
-    Args:
-        luggage: what `pack` made, from the user's own kernel.
-        key: names it, so that a process warms up for it once.
-        against: knob values of the baseline side.
-        settings: knob values of the candidate side.
-        steps: of one side.
-        seconds: of the whole trial that this round belongs to.
-        made: pairs before this one.
-
-    Returns:
-        The fields of a `Returned`.
-    """
-    try:
-        parcel = unpack(luggage)
-    except Exception as error:
-        return {"failure": _unpackable(error)}
-    with acting_as_main(parcel.namespace):
+    def setup(self, config: dict[str, Any], sent: Mapping[str, Any] | None = None) -> None:
+        """Unpacks what was sent, once in a process; what goes wrong is the answer of the first iteration."""
+        os.chdir(self._folder)
+        assert sent is not None
+        self._around = ExitStack()
+        self._warm, self._case = False, Runner("pass")
+        self._answer: dict[str, Any] = {}
         try:
-            return _pair(parcel, key, against, settings, (steps, seconds), made)
+            self._parcel = unpack(sent)
+        except Different as different:
+            self._answer = {"refusal": str(different)}
+        except Exception as error:
+            self._answer = {"failure": _not_rebuilt(error)}
+        else:
+            self._case = _case_of(self._parcel)
+            self._begin(config)
+
+    def reset_config(self, config: dict[str, Any]) -> bool:
+        """Goes on with another combination."""
+        os.chdir(self._folder)
+        self._around.close()
+        self._answer = {}
+        self._begin(config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """One pair; `done` when another is not worth its time."""
+        if self._answer:
+            return {**self._answer, "decided": True, "done": True}
+        rounds, made = self._rounds, len(self._rounds.candidates)
+        first = len(rounds.bases)
+        with acting_as_main(self._parcel.namespace):
+            going = self._warmed() and rounds.pair("", {}, self._settings, self._steps, self._seconds)
+            done = not going or len(rounds.candidates) >= MOST_PAIRS
+            if done:
+                self._around.close()
+        # The kernel's own state was never touched: what could not be put back here is only said of these runs.
+        lost = [f"On the cluster's machine: {one}" for one in self._aside.lost] if done else []
+        return {
+            "bases": [_packed(one, ()) for one in rounds.bases[first:]],
+            "candidates": [_packed(one, lost) for one in rounds.candidates[made:]],
+            "decided": done,
+            "done": done,
+            **_metric(rounds),
+        }
+
+    def cleanup(self) -> None:
+        """Ends the combination that Ray Tune gave up."""
+        with acting_as_main(self._case.namespace):
+            self._around.close()
+
+    def _begin(self, config: Mapping[str, Any]) -> None:
+        """Keeps the state from which every run of the combination begins."""
+        self._settings: Settings = config["combination"]["settings"]
+        self._steps, self._seconds = int(config["steps"]), float(config["seconds"])
+        self._parcel.enter()
+        self._around = ExitStack()
+        try:
+            self._aside: Aside = self._around.enter_context(self._case.aside())
         except SnapshotTooLarge as too_large:
-            return {"refusal": str(too_large)}
+            self._answer = {"refusal": str(too_large)}
+            return
+        self._rounds = self._aside.rounds()
+
+    def _warmed(self) -> bool:
+        """Runs the code as written for a few steps, once in a process; false if it fails, which is the answer then."""
+        if self._warm:
+            return True
+        rounds, self._warm = self._rounds, True
+        seconds = BLOCK_SHARE * self._seconds
+        went_well = rounds.side({}, "baseline", min(self._steps, WARM_STEPS), seconds, rounds.bases)
+        if went_well:
+            if not self._case.recordings:  # what can be turned is told by a run as written
+                self._case.recordings.append(rounds.bases[-1])
+            rounds.bases.clear()
+        return went_well
 
 
-def _pair(
-    parcel: Parcel,
-    key: str,
-    against: Settings,
-    settings: Settings,
-    budget: tuple[int, float],
-    made: int,
-) -> Mapping[str, Any]:
+def _case_of(parcel: Parcel) -> Runner:
     case = Runner(parcel.code, parcel.namespace, name=parcel.name)
     case.allowed = parcel.allowed
     run = parcel.known_run
     if run is not None:
         case.recordings.append(run)
-    parcel.enter()
-    steps, seconds = budget
-    with case.aside() as aside:
-        rounds = aside.rounds(elsewhere=made)
-        goes_on = True
-        if key not in _warm:
-            # Where nothing is known of the loop, as written: what can be turned is told by that.
-            side, warm_s = against if run is not None else {}, BLOCK_SHARE * seconds
-            goes_on = rounds.side(side, "baseline", min(steps, WARM_STEPS), warm_s, rounds.bases)
-            _warm.clear()
-            _warm[key] = rounds.bases[-1]
-        if goes_on:  # else what came of it is the answer: the code fails as written
-            if run is None:
-                case.recordings.append(_warm[key])
-            rounds.bases.clear()
-            rounds.pair("", against, settings, steps, seconds)
-    # The kernel's own state was never touched: what could not be put back here is only said of these runs.
-    said = tuple(f"On the cluster's machine: {one}" for one in aside.lost)
-    return {
-        "bases": tuple(as_bytes(one) for one in rounds.bases),
-        "candidates": tuple(as_bytes(replace(one, notes=(*one.notes, *said))) for one in rounds.candidates),
-    }
+    return case
 
 
-def _unpackable(error: Exception) -> str:
+def _metric(rounds: Rounds) -> dict[str, float]:
+    """What ASHA compares; nothing where there is no figure, and 0 for settings that cannot be used."""
+    if not rounds.bases or not rounds.candidates:
+        return {}
+    effect = compare(rounds.bases, rounds.candidates)
+    if effect.speedup is None:
+        return {}
+    return {METRIC: 0.0 if unusable(effect) else effect.speedup}
+
+
+def _packed(recording: Recording, notes: Sequence[str]) -> str:
+    """A recording with what else is to be known of it, as text: Tune keeps it as JSON."""
+    told = replace(recording, notes=(*recording.notes, *notes))
+    return base64.b64encode(as_bytes(told)).decode("ascii")
+
+
+def _not_rebuilt(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
         return (
-            f"the cluster's machines have no module {error.name!r}: install it there, or send your own files along "
-            "with ray.init(runtime_env={'working_dir': '.'})"
+            f"{platform.node()} has no module {error.name!r}: install it there, or send your own files along with "
+            "ray.init(runtime_env={'working_dir': '.'})"
         )
     return (
-        f"the variables of the cell could not be rebuilt there ({type(error).__name__}: {formatting.first_line(error)})"
+        f"the variables of the cell could not be rebuilt on {platform.node()} ({type(error).__name__}: "
+        f"{formatting.first_line(error)})"
     )
 
 

@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 import tempfile
+import types
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -71,12 +72,12 @@ class Files:
             text = path_of(path) if isinstance(path, int) else os.fsdecode(path)
             if not text or "\0" in text:
                 return None
-            if not text.startswith(os.sep):
+            if not os.path.isabs(text):  # noqa: PTH117
                 base = os.getcwd() if folder is None else path_of(folder)  # noqa: PTH109
                 text = os.path.join(self.overlay.users(base or ""), text)  # noqa: PTH118
         except (TypeError, ValueError, OSError):
             return None
-        text = self.overlay.users(text)
+        text = self.overlay.users(os.path.abspath(text) if os.name == "nt" else text)  # noqa: PTH100
         return None if self._is_left_alone(text) else text
 
     def _is_left_alone(self, text: str) -> bool:
@@ -434,5 +435,8 @@ def of_python() -> Iterator[tuple[Any, str, Make]]:
     yield builtins, "open", _opening
     yield io, "open", _opening
     yield io, "FileIO", _opening
+    for name in ("exists", "lexists", "isfile", "isdir", "islink"):  # Windows has them in C
+        if isinstance(getattr(os.path, name), types.BuiltinFunctionType):
+            yield os.path, name, _looking(follows=name not in ("lexists", "islink"))
     for make, names in _FUNCTIONS.items():
         yield from ((os, name, make) for name in names.split() if hasattr(os, name))

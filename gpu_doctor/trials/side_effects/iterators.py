@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from gpu_doctor.trials.said_before import Beforehand
-from gpu_doctor.trials.snapshot.walk import uncollected
 from gpu_doctor.trials.used_names import Coded, Reached
 
 
@@ -16,14 +15,11 @@ class MakesNames(Coded, Protocol):
     """Names of the namespace that the newest run bound, with the ids of their values."""
 
 
-@uncollected()
 def iterators(case: MakesNames) -> Beforehand:
     """Refuses where a trial would use up an iterator that the cell does not make itself."""
-    reached = Reached.by(case)
-    found = (reached or Reached.every(case)).iterators.values()
-    said = []
-    for value, name in found:
-        if reached is None and case.made.get(name, 0) == id(case.namespace.get(name)):
+    reached, said = Reached.of(case), []
+    for value, name in reached.iterators.values():
+        if reached.every_name and case.made.get(name, 0) == id(case.namespace.get(name)):
             continue  # the cell's own run made it, by `%run` or `exec`, and makes it anew in each side
         if getattr(value, "gi_frame", value) is not None:  # else a generator at its end
             said.append(_refusal(name, value, case.namespace.get(name) is not value))

@@ -35,7 +35,7 @@ class Overlay:
     """The files as a side sees them. A key is an absolute path without links, as the user knows it."""
 
     def __init__(self, root: str) -> None:
-        """Nothing is made in `root`, an empty folder, before the first change."""
+        """Nothing is made in `root`, an empty folder, before the first change. Windows: not yet run on one."""
         self.root = root
         self.files = os.path.join(root, "files")  # noqa: PTH118
         self._gone = os.path.join(root, "gone")  # noqa: PTH118
@@ -54,7 +54,18 @@ class Overlay:
 
     def users(self, path: str) -> str:
         """A path in the scratch folder as the user knows it; any other as it is."""
-        return path[len(self.files) :] or os.sep if path == self.files or path.startswith(self.files + os.sep) else path
+        if path != self.files and not path.startswith(self.files + os.sep):
+            return path
+        below = path[len(self.files) :] or os.sep
+        if os.name != "nt":
+            return below
+        drive, _, rest = below.lstrip(os.sep).partition(os.sep)
+        return drive.replace(";", ":").replace("+", os.sep) + os.sep + rest
+
+    def _inside(self, key: str) -> str:
+        """Where a key lies in the scratch folder, which names Windows' drives by folders: `C;`."""
+        drive, rest = os.path.splitdrive(key)
+        return self.files + (os.sep + drive.replace(":", ";").replace(os.sep, "+") if drive else "") + rest
 
     def key(self, path: str, follows: bool = True) -> str:
         """The key of an absolute path.
@@ -73,15 +84,16 @@ class Overlay:
 
     def place(self, key: str) -> str:
         """Where that lies now: in the scratch folder, or where the user has it."""
-        there = self.files + key
+        there = self._inside(key)
         return there if os.path.lexists(there) or self.is_hidden(key) else key
 
     def is_hidden(self, key: str) -> bool:
         """Whether what the user has at a key was removed, replaced or renamed in this side."""
-        while self._hidden and key != os.sep:
+        below = ""
+        while self._hidden and key != below:
             if key in self._hidden:
                 return True
-            key = key[: key.rindex(os.sep)] or os.sep
+            below, key = key, os.path.dirname(key)  # noqa: PTH120
         return False
 
     def is_users(self, key: str) -> bool:
@@ -94,7 +106,7 @@ class Overlay:
         Raises:
             OSError: if there is none.
         """
-        there = self.files + key
+        there = self._inside(key)
         users = os.listdir(key) if not self.is_hidden(key) and Path(key).is_dir() else []  # noqa: PTH208
         ours = os.listdir(there) if Path(there).is_dir() or not Path(self.place(key)).is_dir() else []  # noqa: PTH208
         return list(dict.fromkeys([*(one for one in users if not self.is_hidden(_joined(key, one))), *ours]))
@@ -102,11 +114,12 @@ class Overlay:
     def is_touched(self, key: str) -> bool:
         """Whether a folder's names may differ from those that the user has there."""
         hidden = self.is_hidden(key) or any(os.path.dirname(one) == key for one in self._hidden)  # noqa: PTH120
-        return hidden or os.path.lexists(self.files + key)
+        return hidden or os.path.lexists(self._inside(key))
 
     def _walked(self, path: str, links: int = 0) -> str:
-        here = os.sep
-        for part in path.split(os.sep):  # noqa: PTH206
+        drive, rest = os.path.splitdrive(path)
+        here = drive + os.sep
+        for part in rest.split(os.sep):  # noqa: PTH206
             if part == "..":
                 here = os.path.dirname(here)  # noqa: PTH120
             elif part not in ("", "."):
@@ -137,7 +150,7 @@ class Overlay:
             OSError: as the call would, where it is not allowed there.
             CannotCopy: if the file is too large to be copied.
         """
-        there = self.files + key
+        there = self._inside(key)
         if os.path.lexists(there):
             return there
         if not self.is_users(key):
@@ -168,13 +181,13 @@ class Overlay:
         if self.is_users(folder):
             reason = 0 if Path(folder).is_dir() else errno.ENOTDIR
             reason = reason or (0 if os.access(folder, os.W_OK | os.X_OK) else errno.EACCES)
-            if reason and not Path(self.files + folder).is_dir():
+            if reason and not Path(self._inside(folder)).is_dir():
                 raise OSError(reason, os.strerror(reason), key)
         self._folders_above(key)
 
     def removed(self, key: str, remove: Any) -> None:
         """Removes a file or an empty folder with a function of `os`, or lets that say why not."""
-        there, is_folder, users = self.files + key, remove.__name__ == "rmdir", self.is_users(key)
+        there, is_folder, users = self._inside(key), remove.__name__ == "rmdir", self.is_users(key)
         self.makes(key)
         if is_folder and Path(self.place(key)).is_dir() and self.names(key):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), key)
@@ -205,7 +218,7 @@ class Overlay:
             self._copy_all(source)
         if target is not None:
             self.makes(target)
-        rename(old if source is None else self.files + source, new if target is None else self.files + target)
+        rename(old if source is None else self._inside(source), new if target is None else self._inside(target))
         for key in hidden:
             self._hide(key)
         self._folders.clear()
@@ -235,11 +248,11 @@ class Overlay:
         """Makes the folders of a key in the scratch folder as the user has them; those that nobody has are not made."""
         folder = os.path.dirname(key)  # noqa: PTH120
         if folder == key:  # the root of all
-            Path(self.files).mkdir(exist_ok=True)
-        elif not os.path.lexists(self.files + folder) and self.is_users(folder) and Path(folder).is_dir():
+            Path(self._inside(folder)).mkdir(parents=True, exist_ok=True)
+        elif not os.path.lexists(self._inside(folder)) and self.is_users(folder) and Path(folder).is_dir():
             self._folders_above(folder)
             mode = stat.S_IMODE(Path(folder).stat().st_mode) | stat.S_IRWXU
-            Path(self.files + folder).mkdir(mode, exist_ok=True)
+            Path(self._inside(folder)).mkdir(mode, exist_ok=True)
 
     def _copy(self, key: str, there: str, found: os.stat_result, keeps: bool) -> None:
         """Copies a file whole before it is seen: of two threads or processes the first one's copy counts."""

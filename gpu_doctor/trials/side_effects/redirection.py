@@ -20,13 +20,16 @@ import shutil
 import sys
 import tempfile
 import threading
+import types
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from gpu_doctor import formatting
 from gpu_doctor.capture import Patches, RunEnded
 from gpu_doctor.trials.side_effects import file_functions, opened_in_c, scratch
 from gpu_doctor.trials.side_effects.arrivals import told_of_arrivals
@@ -76,11 +79,17 @@ class Redirection:
             self._files = file_functions.Files(overlay, left_alone, temporary)
 
     def __enter__(self) -> Redirection:
+        if self._root is None:
+            return self
         if not self._begun_elsewhere:
             Path(self._files.temporary).mkdir()
-            self._others.update(one for one in threading.enumerate() if one is not threading.current_thread())
+            # One that Python did not begin, such as autograd's of a device, works for whoever computes.
+            others = (one for one in threading.enumerate() if not isinstance(one, threading._DummyThread))
+            self._others.update(one for one in others if one is not threading.current_thread())
         try:
             self._lead()
+        except RunEnded:  # it is refused
+            self._patches.restore()
         except BaseException:  # an interrupt: nobody calls `__exit__` then
             self._patches.restore()
             raise
@@ -102,7 +111,7 @@ class Redirection:
         """Whether this thread, or the process that was forked by it, is the side's."""
         if self._over or getattr(self._busy, "now", False):
             return False
-        if threading.current_thread() in self._others:
+        if threading.current_thread() in self._others and not getattr(self._busy, "lent", False):
             return False
         return os.getpid() == self._process or threading.main_thread() not in self._others
 
@@ -137,10 +146,13 @@ class Redirection:
         for name in self._of_accessor():  # Python 3.10's pathlib keeps functions of its own
             self._patches.wrap(pathlib._NormalAccessor, name, lambda one: self._stand_ins.get(id(one), (0, one))[1])  # type: ignore[attr-defined]
         self._patches.wrap(shutil, "_use_fd_functions", lambda one: False)  # a folder's descriptor shows one place only
+        if hasattr(shutil, "_winapi"):  # it copies in C
+            self._patches.wrap(shutil, "_winapi", _without_copying)
         self._patches.wrap(tempfile, "_sanitize_params", self._named_by_tempfile)
         self._defaults_of_tempfile()
         self._patches.wrap(logging.Handler, "handle", self._muted)
         self._patches.wrap(threading.Thread, "start", self._started)
+        self._patches.wrap(ThreadPoolExecutor, "submit", self._submitted)
         self._patches.wrap(multiprocessing.process.BaseProcess, "start", self._spawned)
         self._libraries()
         self._supported()
@@ -148,7 +160,7 @@ class Redirection:
 
     def _of_accessor(self) -> list[str]:
         accessor = getattr(pathlib, "_NormalAccessor", None)
-        return [name for name, one in vars(accessor).items() if _plain(one) in self._stand_ins] if accessor else []
+        return [name for name, one in vars(accessor).items() if id(_plain(one)) in self._stand_ins] if accessor else []
 
     def _wrap(self, owner: Any, name: str, make: Callable[..., Callable[..., Any]]) -> None:
         original = getattr(owner, name)
@@ -198,12 +210,21 @@ class Redirection:
         wrapped = {id(stand_in) for _, stand_in in self._stand_ins.values()}
         for one in opened_in_c.OPENERS:
             there = opened_in_c.found(f"{one.module}:{one.name}")
-            if there is not None and id(_plain(getattr(*there))) not in wrapped:
-                self._wrap(*there, functools.partial(_opening, one))
+            if there is not None and id(getattr(*there)) not in wrapped:
+                self._wrap_library(*there, functools.partial(_opening, one))
         for owner, name, full in opened_in_c.refused():
             if id(getattr(owner, name)) not in wrapped:
-                self._wrap(owner, name, functools.partial(_refusing, full))
+                self._wrap_library(owner, name, functools.partial(_refusing, full))
         self._by_other_names()
+
+    def _wrap_library(self, owner: Any, name: str, make: Callable[..., Callable[..., Any]]) -> None:
+        try:
+            self._wrap(owner, name, make)
+        except (AttributeError, TypeError) as error:
+            self.refuse(
+                f"What {getattr(owner, '__name__', owner)}.{name} writes cannot be kept apart from your files "
+                f"({formatting.clean(error, 80)}): a trial needs another version of that library."
+            )
 
     def _by_other_names(self) -> None:
         """Puts the stand-ins where a module, or the notebook, has the original by a name of its own."""
@@ -290,6 +311,22 @@ class Redirection:
 
         return functools.wraps(original)(start)
 
+    def _submitted(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What the side gives to a pool of threads is the side's, whosever these are."""
+
+        def lent(work: Callable[..., Any], *args: Any, **named: Any) -> Any:
+            self._busy.lent = True
+            try:
+                return work(*args, **named)
+            finally:
+                self._busy.lent = False
+
+        def submit(pool: Any, work: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+            given = functools.partial(lent, work) if self._is_sides() else work
+            return original(pool, given, *args, **named)
+
+        return functools.wraps(original)(submit)
+
     def _spawned(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A process that is spawned hears of the side by what it is to call; a forked one knows."""
 
@@ -342,6 +379,10 @@ def _refusing(full: str, original: Callable[..., Any], side: Redirection) -> Cal
         return original(*args, **named)
 
     return call
+
+
+def _without_copying(api: Any) -> types.SimpleNamespace:
+    return types.SimpleNamespace(**{name: one for name, one in vars(api).items() if name != "CopyFile2"})
 
 
 def _plain(one: Any) -> Any:

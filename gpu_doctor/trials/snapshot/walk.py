@@ -65,6 +65,8 @@ class Walk:
         self._guests: dict[frozenset[type], bool] = {}
         self.data: dict[int, str] = {}
         """ids of tensors and arrays that a Dataset holds, with the variable that led there."""
+        self.datasets: list[Any] = []
+        """Datasets, each once."""
         self.buffers: set[int] = set()
         """ids of modules' buffers."""
         self.unrestorable: dict[str, None] = {}
@@ -78,7 +80,7 @@ class Walk:
 
     def over(self, namespaces: Iterable[Mapping[str, Any]], extra: Iterable[Any]) -> None:
         """Walks everything reachable from the names of `namespaces` and from `extra`; datasets come last."""
-        self._stack = []
+        self._stack, self._in_data = [], False
         for namespace in namespaces:
             self.seen[id(namespace)] = namespace
             self._stack += [(value, name) for name, value in namespace.items() if not internal(name, namespace)]
@@ -111,6 +113,8 @@ class Walk:
             if kind == "instance" and not self._in_data and issubclass(cls, Dataset):
                 self._datasets.append((value, name))
                 continue
+            if self._in_data and issubclass(cls, Dataset):
+                self.datasets.append(value)
             seen[id(value)] = value
             if kind in _WHOLE:
                 self.kept[kind].append(value)

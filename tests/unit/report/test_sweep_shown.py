@@ -13,7 +13,7 @@ from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.report import as_text as report
 from gpu_doctor.report.panel import PanelInput, state
 from gpu_doctor.report.panel.controls import UNKNOWN, checked_request
-from gpu_doctor.report.searches import FIRST, largest_html, places, sizes, sweep_html
+from gpu_doctor.report.searches import FIRST, largest_html, rows, sizes, sweep_html
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
@@ -119,6 +119,11 @@ def test_a_search_that_cannot_be_says_why_before_the_click() -> None:
     assert drawn(shown(held))["noLargest"] == "A batch_sampler owns the batches."
 
 
+def test_without_ray_tune_no_sweep_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_doctor.report.panel.panel_state.no_ray", lambda: "not installed")
+    assert drawn(shown(starved()))["noSweep"] == "not installed"
+
+
 def test_both_are_busy_in_words() -> None:
     for status, said in (("sweeping", "sweep"), ("searching", "looking for the largest batch")):
         found = drawn(shown(starved(), status=status))
@@ -126,12 +131,13 @@ def test_both_are_busy_in_words() -> None:
 
 
 def test_the_fastest_combination_stands_first_and_each_says_how_it_ended() -> None:
-    found = places(swept())
-    assert [one.label for one in found][:3] == ["as written", "num_workers=2, amp=bf16", "num_workers=2, amp=off"]
+    found = rows(swept())
+    assert [one.setting for one in found][:3] == ["as written", "num_workers=2, amp=bf16", "num_workers=2, amp=off"]
     assert [one.best for one in found] == [False, True, False, False, False, False, False]
     assert found[1].share == 1.0 and found[0].share == pytest.approx(1 / 2.38, abs=1e-3)
-    assert found[3].said.endswith(f"faster: {GIVEN_UP}")
-    assert (found[6].total, found[6].said) == ("", "refused: The loader owns its workers.")
+    assert (found[1].gain, found[1].rate) == ("2.38x (2.2-2.5) faster", "4\u202f000 samples/s")
+    assert found[3].note == GIVEN_UP
+    assert (found[6].gain, found[6].state, found[6].note) == ("", "refused", "The loader owns its workers.")
     panel = drawn(treated(sweep=swept()))["sweep"]
     assert panel["settings"] == {"num_workers": 2, "amp": "bf16"}
     assert panel["sentence"].startswith("6 combinations: num_workers=2, amp=bf16 is best, 2.35x (2.2-2.5)")
@@ -143,7 +149,7 @@ def test_a_sweep_without_a_gain_turns_no_knob() -> None:
     none = Sweep((Effect({"num_workers": 2}, {}, 1.0, 0.9, 1.1, "no-difference"),), stopped=True)
     panel = drawn(treated(sweep=none))["sweep"]
     assert panel["settings"] == {} and "stopped early" in panel["sentence"]
-    assert places(Sweep(())) == ()
+    assert rows(Sweep(())) == ()
 
 
 def test_every_size_says_its_memory_its_speed_and_what_it_is() -> None:

@@ -281,6 +281,29 @@ def test_a_line_that_changes_large_data_refuses_before_it_runs(line: str) -> Non
     assert effect.outcome in ("completed", "budget-reached")
 
 
+class _Caching(_Rows):
+    def __getitem__(self, index: int) -> Any:
+        self.rows[index] = 1.0
+        return self.rows[index]
+
+
+class _Counting(_Rows):
+    seen = 0
+
+    def __getitem__(self, index: int) -> Any:
+        self.seen += 1
+        return self.rows[index]
+
+
+@pytest.mark.parametrize(("kind", "refused"), [(_Caching, True), (_Counting, False)])
+@pytest.mark.usefixtures("small_is_large")
+def test_a_dataset_that_changes_its_data_as_it_is_read_refuses_too(kind: type[_Rows], refused: bool) -> None:
+    names = space(loader=DataLoader(kind(torch.randn(64, 4)), batch_size=4))
+    asks = gpu_doctor.case(LOOP, names).beforehand().asks
+    assert list(asks) == ["large_data"] * refused
+    assert not refused or "_Caching.__getitem__()" in asks["large_data"]
+
+
 @pytest.mark.usefixtures("small_is_large")
 def test_data_that_is_copied_or_only_read_refuses_nothing() -> None:
     names = data() | {"other": torch.randn(64, 4), "table": np.zeros(200)}

@@ -20,6 +20,7 @@ from gpu_doctor.recording import LoaderSetup, Setup
 from gpu_doctor.report import as_text
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.trials import knobs
+from gpu_doctor.trials.executors import RayExecutor
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.rounds import BLOCK_SHARE
 from tests.support.small_loop import LOOP, namespace
@@ -110,13 +111,12 @@ def test_trials_have_the_budget_of_their_case_unless_they_get_their_own(monkeypa
         raise KeyboardInterrupt
 
     monkeypatch.setattr(case, "once", once)
-    grid = {"num_workers": [0]}
-    asks: list[Callable[..., Any]] = [case.measured, case.treat, lambda **own: case.sweep(grid, **own)]
+    asks: list[Callable[..., Any]] = [case.measured, case.treat]
     for attempt in (*asks, lambda **own: case.trial({}, **own)):
         for own in ({}, {"steps": 9, "seconds": 5.0}):
             with pytest.raises(KeyboardInterrupt):
                 attempt(**own)
-    assert given == [(7, BLOCK_SHARE * 3.0), (9, BLOCK_SHARE * 5.0)] * 4  # a side has a part of the trial's seconds
+    assert given == [(7, BLOCK_SHARE * 3.0), (9, BLOCK_SHARE * 5.0)] * 3  # a side has a part of the trial's seconds
 
 
 @pytest.mark.parametrize("most", [0, -1, "8", 2.5, None, True])
@@ -133,23 +133,10 @@ def test_a_tick_that_is_a_text_is_not_taken_for_a_yes() -> None:
         gpu_doctor.case("x = 1").treat(changes_training=given)
 
 
-class Elsewhere:
-    """An executor, to be made."""
-
-    width = 1
-
-    def trials(self) -> None:
-        """Never asked."""
-
-
-@pytest.mark.parametrize(
-    ("where", "says"), [("ray", "RayExecutor"), (object(), "RayExecutor"), (Elsewhere, "with brackets")]
-)
-def test_an_executor_that_is_none(where: Any, says: str) -> None:
-    case = gpu_doctor.case("x = 1")
-    for attempt in (case.treat, lambda **given: case.sweep({"num_workers": [0]}, **given)):
-        with pytest.raises(TypeError, match=f"executor says where trials run: .*{says}"):
-            attempt(executor=where)
+@pytest.mark.parametrize("where", ["ray", object(), RayExecutor])
+def test_an_executor_that_is_none(where: Any) -> None:
+    with pytest.raises(TypeError, match=r"executor says where a sweep runs: .*RayExecutor"):
+        gpu_doctor.case("x = 1").sweep({"num_workers": [0]}, executor=where)
 
 
 def test_a_knob_that_is_given_by_no_name() -> None:

@@ -6,10 +6,12 @@ import linecache
 from pathlib import Path
 
 import pytest
+import torch
 
 import gpu_doctor
 from gpu_doctor.trials.beforehand import CHECKS
 from gpu_doctor.trials.said_before import Beforehand
+from gpu_doctor.trials.snapshot.walk import Walk
 from tests.support.unusual_cells import CELLS, notebook_of
 
 WORDS = {
@@ -136,3 +138,21 @@ def test_methods_of_the_users_classes_are_read_too(call: str, place: str) -> Non
     exec(compile(METHODS, "<methods>", "exec"), space)
     [said] = said_of(call, space).refusals
     assert "os.system in " in said and place in said
+
+
+def test_a_trial_walks_once_through_what_the_cell_reaches_and_once_for_the_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walks: list[object] = []
+    begin = Walk.__init__
+
+    def counted(self: Walk) -> None:
+        walks.append(self)
+        begin(self)
+
+    monkeypatch.setattr(Walk, "__init__", counted)
+    case = gpu_doctor.case("total += 1", {"total": torch.zeros(1)})
+    case.beforehand()
+    assert len(walks) == 2
+    case.trial({"threads": 1}, steps=2, seconds=1.0, pairs=1)
+    assert len(walks) == 4

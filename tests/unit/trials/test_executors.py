@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+import base64
+import importlib.util
 import random
 import sqlite3
 import sys
-import types
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,34 +18,25 @@ import gpu_doctor
 from gpu_doctor.machine.host import usable_cores
 from gpu_doctor.recording import DeviceSetup
 from gpu_doctor.trials.cell_reads import reached
-from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.executors import InKernel
-from gpu_doctor.trials.executors.parcel import Parcel, Unpackable, as_bytes, of_bytes, pack, unpack
-from gpu_doctor.trials.executors.remote import acting_as_main, one_round
-from gpu_doctor.trials.executors.resources import Request
+from gpu_doctor.trials.executors import RayExecutor
+from gpu_doctor.trials.executors.parcel import Parcel, Unpackable, as_bytes, of_bytes, pack, unpack, versions
+from gpu_doctor.trials.executors.ray import Unreachable
 from gpu_doctor.trials.runner import Runner
+from gpu_doctor.trials.searches import NEEDED
 from tests.support.recordings import Loop, on_gpu
 from tests.support.small_loop import LOOP, namespace
 
 cloudpickle = pytest.importorskip("cloudpickle")
+remote = pytest.importorskip("gpu_doctor.trials.executors.remote", exc_type=ImportError)
+
+
+def packed(case: gpu_doctor.Case) -> dict[str, Any]:
+    return pack(case, cloudpickle.CloudPickler)
 
 
 def travelled(code: Any, space: dict[str, Any]) -> Parcel:
     """What arrives elsewhere of a case."""
-    return unpack(pack(gpu_doctor.case(code, space), cloudpickle.CloudPickler))
-
-
-def test_after_a_stop_no_further_trial_begins() -> None:
-    case, began = gpu_doctor.case(LOOP, namespace()), list[str]()
-
-    def stopping(recorder: Any, role: str) -> None:
-        began.append(role)
-        case.stop()
-
-    case.on_begin = stopping
-    found = InKernel().trials(case, [{"batch_size": 8}, {"batch_size": 16}], steps=5, seconds=5, against={})
-    assert [one.outcome for one in found] == ["stopped", "stopped"]
-    assert began == ["baseline"] and len(case.effects) == 2
+    return unpack(packed(gpu_doctor.case(code, space)))
 
 
 @pytest.mark.parametrize(
@@ -204,17 +195,42 @@ def test_the_magics_line_stays_as_an_empty_one() -> None:
     assert unpack(pack(case, cloudpickle.CloudPickler)).code == "\nmodel"
 
 
-def test_a_round_gives_recordings_of_both_sides_and_touches_nothing_here() -> None:
+def pairs_of(sent: Any, settings: dict[str, Any], steps: int = 6) -> Any:
+    """A combination of a sweep in this process, as Ray Tune makes it elsewhere."""
+
+    class Here(remote.Pairs):  # type: ignore[misc,name-defined]
+        def setup(self, config: dict[str, Any]) -> None:
+            super().setup(config, sent=sent)
+
+    return Here({"combination": {"number": 0, "settings": settings}, "steps": steps, "seconds": 10.0})
+
+
+def unpacked(files: list[str]) -> list[Any]:
+    return [of_bytes(base64.b64decode(one)) for one in files]
+
+
+def test_a_pair_gives_recordings_of_both_sides_and_touches_nothing_here() -> None:
     space = namespace()
     case = gpu_doctor.case(LOOP, space)
     case.run(steps=5)
     weight, main = space["model"].weight.clone(), sys.modules["__main__"]
-    back = one_round(pack(case, cloudpickle.CloudPickler), "a", {}, {"batch_size": 8}, 6, 10.0)
-    bases, candidates = [of_bytes(one) for one in back["bases"]], [of_bytes(one) for one in back["candidates"]]
+    pairs = pairs_of(packed(case), {"batch_size": 8})
+    back = pairs.step()
+    bases, candidates = unpacked(back["bases"]), unpacked(back["candidates"])
     assert [len(one.steps) for one in (*bases, *candidates)] == [6, 6]
     assert [one.steps.samples[0] for one in (*bases, *candidates)] == [4, 8]
-    assert bases[0].losses.value[0] != 0
+    assert bases[0].losses.value[0] != 0 and back[remote.METRIC] > 0
+    pairs.cleanup()
     assert torch.equal(weight, space["model"].weight) and sys.modules["__main__"] is main
+
+
+def test_the_next_combination_of_a_process_begins_from_the_same_state() -> None:
+    pairs = pairs_of(packed(gpu_doctor.case(LOOP, namespace())), {"batch_size": 8})
+    first = unpacked(pairs.step()["candidates"])[0]
+    assert pairs.reset_config({"combination": {"settings": {"batch_size": 8}}, "steps": 6, "seconds": 10.0})
+    second = unpacked(pairs.step()["candidates"])[0]
+    assert np.array_equal(first.losses.value, second.losses.value)
+    pairs.cleanup()
 
 
 def test_torch_computes_there_on_as_many_threads_as_here_and_no_more_than_were_asked_for() -> None:
@@ -231,8 +247,15 @@ def test_torch_computes_there_on_as_many_threads_as_here_and_no_more_than_were_a
         torch.set_num_threads(before)
 
 
-def test_luggage_that_cannot_be_unpacked_there_is_a_failure_in_words() -> None:
-    assert one_round(b"nothing", "b", {}, {}, 5, 5.0)["failure"].startswith("the variables of the cell could not be")
+def test_what_cannot_be_unpacked_there_is_a_failure_in_words() -> None:
+    answer = pairs_of({"versions": versions(), "contents": b"nothing"}, {}).step()
+    assert answer["done"] and "could not be rebuilt on" in answer["failure"]
+
+
+def test_another_torch_there_is_a_refusal_that_names_both() -> None:
+    answer = pairs_of({"versions": {**versions(), "torch": "1.13.1"}, "contents": b"not read"}, {}).step()
+    assert answer["done"] and "torch 1.13.1" in answer["refusal"]
+    assert f"torch {versions()['torch']}" in answer["refusal"] and "Python" not in answer["refusal"]
 
 
 def test_a_recording_survives_the_journey() -> None:
@@ -243,94 +266,42 @@ def test_a_recording_survives_the_journey() -> None:
 
 def test_the_notebook_is_main_while_its_round_runs() -> None:
     before = sys.modules["__main__"]
-    with acting_as_main({"__name__": "__main__", "Rows": Rows}):
+    with remote.acting_as_main({"__name__": "__main__", "Rows": Rows}):
         import __main__ as notebook
 
         assert notebook.Rows is Rows
         with pytest.raises(AttributeError, match="no attribute 'Columns'"):
             notebook.Columns  # noqa: B018
     assert sys.modules["__main__"] is before
-    with acting_as_main({"__name__": "my_module"}):
+    with remote.acting_as_main({"__name__": "my_module"}):
         assert sys.modules["__main__"] is before
 
 
-class Cluster:
-    """Ray as far as a request goes: its machines, and the options that a task was given."""
-
-    class cloudpickle:
-        CloudPickler = getattr(cloudpickle, "CloudPickler", None)
-
-    def __init__(self, **machine: float) -> None:
-        self.machine, self.options = machine, []  # type: ignore[var-annotated]
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def nodes(self) -> list[dict[str, Any]]:
-        return [{"Alive": True, "Resources": self.machine}, {"Alive": False, "Resources": {"CPU": 99, "GPU": 99}}]
-
-    def put(self, luggage: bytes) -> bytes:
-        return luggage
-
-    def remote(self, function: Any) -> Any:
-        return types.SimpleNamespace(options=lambda **given: self.options.append(given))
+def asked_of(loop: Any, machines: Any, settings: Any = None, **given: Any) -> dict[str, float]:
+    """What a trial of a loop that was recorded asks of machines, from a kernel with four threads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.get_num_threads", lambda: 4)
+        return RayExecutor(**given).asked(loop.recording().setup, settings or {"num_workers": 2}, machines)
 
 
-class Sent:
-    """In the place of the rounds: nothing is sent."""
-
-    parts: list[float] = []  # noqa: RUF012
-    pairs = 0
-
-    def __init__(self, ray: Any, places: dict[int, tuple[Any, float]], *given: Any) -> None:
-        Sent.parts, Sent.pairs = [part for _, part in places.values()], given[-1]
-
-    def run(self, case: Any, entries: Any) -> None: ...
-
-
-def executor_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, **given: Any) -> Any:
-    """An executor of such a cluster, which has four threads at home."""
-    executing = importlib.import_module("gpu_doctor.trials.executors.ray")
-    monkeypatch.setattr(executing, "import_module", lambda name: cluster)
-    monkeypatch.setattr(executing, "RoundsOut", Sent)
-    monkeypatch.setattr("torch.get_num_threads", lambda: 4)
-    Sent.parts = []
-    return executing.RayExecutor(**given)
-
-
-def asked_of(
-    cluster: Cluster, recording: Any, monkeypatch: pytest.MonkeyPatch, settings: Any = None, **given: Any
-) -> Effect:
-    """Has a trial of a loop that was recorded sent to a cluster."""
-    executor = executor_on(cluster, monkeypatch, **given)
-    case = gpu_doctor.case("for x, y in loader: pass", {})
-    case.recordings.append(recording)
-    [effect] = executor.trials(case, [settings or {"num_workers": 2}], steps=5, seconds=5.0, against={}, pairs=3)
-    return cast(Effect, effect)
+MACHINES = [{"CPU": 12.0, "GPU": 2.0, "a100": 1.0}]
 
 
 @pytest.mark.parametrize(
-    ("gpu", "given", "wanted", "room"),
+    ("gpu", "given", "wanted"),
     [
-        (False, {}, {"num_cpus": 6, "num_gpus": 0}, 2),
-        (True, {}, {"num_cpus": 5, "num_gpus": 1}, 2),  # it has four workers as written
-        (True, {"num_cpus": 6}, {"num_cpus": 6, "num_gpus": 1}, 2),
-        (True, {"num_gpus": 0.5, "num_cpus": 1}, {"num_cpus": 1, "num_gpus": 0.5}, 4),
-        (False, {"num_gpus": 2}, {"num_cpus": 3, "num_gpus": 2}, 1),
-        (True, {"options": {"num_gpus": 2, "max_retries": 1}}, {"num_cpus": 5, "num_gpus": 2, "max_retries": 1}, 1),
-        (True, {"options": {"resources": {"a100": 1}}}, {"num_gpus": 1, "resources": {"a100": 1}}, 1),
-        (True, {"width": 7}, {"num_cpus": 5, "num_gpus": 1}, 7),
+        (False, {}, {"CPU": 6}),
+        (True, {}, {"CPU": 5, "GPU": 1}),  # it has four workers as written
+        (True, {"num_cpus": 6}, {"CPU": 6, "GPU": 1}),
+        (True, {"num_gpus": 0.5, "num_cpus": 1}, {"CPU": 1, "GPU": 0.5}),
+        (False, {"num_gpus": 2}, {"CPU": 3, "GPU": 2}),
+        (True, {"resources": {"a100": 1}}, {"CPU": 5, "GPU": 1, "a100": 1}),
     ],
 )
-def test_a_task_asks_for_its_loops_and_its_workers_cores_and_for_the_gpus_that_it_trains_on(
-    gpu: bool, given: dict[str, Any], wanted: dict[str, Any], room: int, monkeypatch: pytest.MonkeyPatch
+def test_a_trial_asks_for_its_loops_and_its_workers_cores_and_for_the_gpus_that_it_trains_on(
+    gpu: bool, given: dict[str, Any], wanted: dict[str, float]
 ) -> None:
-    cluster = Cluster(CPU=12, GPU=2, a100=1)
-    asked_of(cluster, (on_gpu() if gpu else Loop()).recording(), monkeypatch, **given)
-    [options] = cluster.options
-    assert {"max_retries": 0, "name": "gpu_doctor", **wanted}.items() <= options.items()
-    assert Sent.parts == [1 / room], "as many at once as the living machines have room for"
-    assert Sent.pairs == 3
+    assert asked_of(on_gpu() if gpu else Loop(), MACHINES, **given) == wanted
 
 
 @pytest.mark.parametrize(
@@ -344,51 +315,62 @@ def test_a_task_asks_for_its_loops_and_its_workers_cores_and_for_the_gpus_that_i
     ],
 )
 def test_the_more_costly_side_tells_the_cores_and_the_largest_machine_the_most(
-    settings: dict[str, Any], loop: Loop, cpus: float, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], loop: Loop, cpus: float
 ) -> None:
-    cluster = Cluster(CPU=12)
-    asked_of(cluster, loop.recording(), monkeypatch, settings)
-    assert [one["num_cpus"] for one in cluster.options] == [cpus]
+    assert asked_of(loop, MACHINES, settings) == {"CPU": cpus}
 
 
 def test_the_largest_machine_is_one_that_has_the_rest_of_what_is_asked_for() -> None:
     machines = [{"CPU": 64.0}, {"CPU": 8.0, "GPU": 2.0}]
-    assert Request(20, 1).within(machines) == Request(8, 1)
-    assert Request(20, 0).within(machines) == Request(20, 0)
-    assert Request(8, 1).room(machines) == 1 and Request(2, 0).room(machines) == 36
-    assert Request(20, 4).within(machines) == Request(20, 4), "nowhere: it is refused as it was asked for"
-    assert Request(2, 1).within([{"CPU": 0.0, "GPU": 1.0}]) == Request(2, 1)
+    assert asked_of(on_gpu(), machines, {"num_workers": 20}) == {"CPU": 8, "GPU": 1}
+    assert asked_of(Loop(), machines, {"num_workers": 20}) == {"CPU": 24}
 
 
-def test_how_many_run_at_once_is_told_by_what_a_case_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    executor = executor_on(Cluster(CPU=12), monkeypatch)
-    assert executor.width == 3
+def test_a_gpu_that_no_machine_has_is_refused() -> None:
+    with pytest.raises(Unreachable, match="5 CPU, 1 GPU"):
+        asked_of(on_gpu(), [{"CPU": 8.0}])
 
 
-def test_a_gpu_that_no_machine_has_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(CPU=8)
-    effect = asked_of(cluster, on_gpu().recording(), monkeypatch)
-    assert effect.outcome == "refused" and cluster.options == [] and Sent.parts == []
-    assert effect.reason.startswith("No machine of the cluster has 5 CPUs, 1 GPU")
+def test_other_versions_of_the_cluster_are_named_in_a_sentence() -> None:
+    said = (
+        "Version mismatch: The cluster was started with:\n    Ray: 2.50.0\n    Python: 3.10.1\nThis process on node "
+        "10.0.0.1 was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n"
+    )
+
+    class Ray:
+        def init(self, **given: Any) -> None:
+            raise RuntimeError(said)
+
+        def is_initialized(self) -> bool:
+            return False
+
+        def shutdown(self) -> None: ...
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "ray", Ray())  # type: ignore[arg-type]
+        with pytest.raises(Unreachable) as refused, RayExecutor("auto").connected():
+            pass
+    told = str(refused.value)
+    assert "Ray 2.50.0 and Python 3.10.1" in told and "Ray 2.60.0 and Python 3.11.7" in told and "\n" not in told
 
 
-def test_what_a_gpu_is_needed_for_is_refused_here_only_where_the_trial_has_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The loop trained on this machine's CPU: a task with a GPU has a baseline of its own, which decides."""
-    cluster = Cluster(CPU=8, GPU=1)
-    effect = asked_of(cluster, Loop().recording(), monkeypatch, {"pin_memory": True})
-    assert effect.outcome == "refused" and effect.reason.startswith("No GPU:") and not cluster.options
-    asked_of(cluster, Loop().recording(), monkeypatch, {"pin_memory": True}, num_gpus=1)
-    assert [one["num_gpus"] for one in cluster.options] == [1] and Sent.parts == [1.0]
-    effect = asked_of(cluster, Loop().recording(), monkeypatch, {"pin_memory": "perhaps"}, num_gpus=1)
-    assert effect.outcome == "refused", "what is no value of the knob's needs no cluster to say so"
+def test_rays_client_is_refused() -> None:
+    with pytest.raises(ValueError, match="ray://"):
+        RayExecutor("ray://head:10001")
+
+
+@pytest.mark.parametrize("missing", NEEDED)
+def test_without_ray_tune_one_sentence_says_what_to_install(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else find(name))
+    with pytest.raises(ImportError, match=r"pip install 'jupyter-gpu-doctor\[ray\]'"):
+        gpu_doctor.case("x = 1").sweep({"num_workers": [0]})
 
 
 def test_there_the_baseline_tells_what_can_be_turned(monkeypatch: pytest.MonkeyPatch) -> None:
     case = gpu_doctor.case(LOOP, namespace())
     case.run(steps=5)
-    sent = pack(case, cloudpickle.CloudPickler)
+    sent = packed(case)
     assert unpack(sent).known_run is not None
     found: list[Any] = []
     once = Runner.once
@@ -401,8 +383,10 @@ def test_there_the_baseline_tells_what_can_be_turned(monkeypatch: pytest.MonkeyP
     card = DeviceSetup(0, "NVIDIA H100")
     monkeypatch.setattr("gpu_doctor.trials.executors.parcel.cuda_devices", lambda: (card,))
     assert unpack(sent).known_run is None, "a run on a CPU tells nothing of one on a GPU"
-    for _ in range(2):  # the second round finds a process that is warm
-        back = one_round(sent, "there", {"batch_size": 8}, {"pin_memory": True}, 4, 5.0)
-        assert of_bytes(back["candidates"][0]).outcome == "refused"
-    assert [settings for settings, _ in found] == [{}, *[{"batch_size": 8}, {"pin_memory": True}] * 2]
+    pairs = pairs_of(sent, {"pin_memory": True}, 4)
+    for _ in range(2):  # the second combination finds a process that is warm
+        assert unpacked(pairs.step()["candidates"])[0].outcome == "refused"
+        pairs.reset_config({"combination": {"settings": {"pin_memory": True}}, "steps": 4, "seconds": 5.0})
+    pairs.cleanup()
+    assert [settings for settings, _ in found] == [{}, *[{}, {"pin_memory": True}] * 2]
     assert not found[0][1] and all(cores for _, cores in found[1:]), "as it was found there"

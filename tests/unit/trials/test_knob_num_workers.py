@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+import gpu_doctor
 from gpu_doctor.capture import patching
 from gpu_doctor.capture.describe import loaders
 from gpu_doctor.recording import LoaderSetup, Setup
@@ -156,3 +157,12 @@ def test_with_batch_size_and_prefetch_at_once() -> None:
     assert vars(loader) == was
     assert not any(worker.is_alive() for worker in workers)
     assert patching.active() == ()
+
+
+def test_before_any_run_workers_are_turned_rather_than_written_and_a_stream_is_left() -> None:
+    cell = "loader = DataLoader(Stream(), batch_size=4)\nfor x in loader:\n    pass\n"
+    names = {"DataLoader": DataLoader, "Stream": Stream}
+    case = gpu_doctor.case(cell, names)
+    assert "num_workers" in case.written({"num_workers": 2}).reasons and case.written({"num_workers": 2}).text == cell
+    case.trial({"num_workers": 2}, steps=2, seconds=2, pairs=1)
+    assert any("would deliver all items again" in note for note in case.trials[-1][1].notes)

@@ -20,7 +20,6 @@ from gpu_doctor.trials.compare.effect import Effect, compare
 from gpu_doctor.trials.results import Sweep
 from tests.support.recordings import Loop, on_gpu
 from tests.support.repository import SAVED
-from tests.support.rounds_parts import Cluster, out
 from tests.support.training_worlds import DECODING, case_of
 
 H100 = (DeviceSetup(0, "NVIDIA H100"),)
@@ -68,7 +67,7 @@ def test_what_was_measured_elsewhere_says_so_wherever_it_is_told() -> None:
     unfolded = row.unfolded()
     assert unfolded is not None and where in unfolded.measured
     assert any(where in note for note in unfolded.notes)
-    assert f"Measured on {where}." in Sweep((effect,)).notes
+    assert f"Measured on {where}, not on this machine." in str(Sweep((effect,)))
 
 
 def test_a_report_of_another_machines_run_names_the_machine() -> None:
@@ -171,14 +170,10 @@ def test_a_forecast_is_read_off_runs_on_the_same_hardware() -> None:
     assert race._predicted(case, entry, {}) == forecast(measure(run(7.0, host="node-9")), {"num_workers": 2}, ())
 
 
-def test_a_round_that_came_back_names_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster({2: 1}, {2: 3.0})
-    made = Loop.recording
-    there = {"host": "node-7", "cpu": EPYC}
-    monkeypatch.setattr(Loop, "recording", lambda self: made(self.but(setup=there)))
-    case, entry = gpu_doctor.case("x = 1", {}), race.Entry({"num_workers": 2})
-    out(cluster, [entry]).run(case, [entry])
-    effect = race.concluded(case, entry, {})
+def test_what_came_back_from_a_sweep_names_its_machine() -> None:
+    there: dict[str, Any] = {"host": "node-7", "cpu": EPYC}
+    entry = race.Entry({"num_workers": 2}, [run(30.0, **there)], [run(3.0, **there)])
+    effect = race.concluded(gpu_doctor.case("x = 1", {}), entry, {})
     assert effect.device == f"CPU, 4 cores ({EPYC}) on node-7" and effect.elsewhere
 
 
@@ -195,5 +190,5 @@ def test_a_plan_says_where_it_was_measured() -> None:
 
     case.once = elsewhere  # type: ignore[assignment]
     plan = case.treat(3, steps=50)
-    assert plan.effects and plan.notes[0] == f"Measured on {plan.effects[0].device}."
+    assert plan.effects and plan.notes[0] == f"Measured on {plan.effects[0].device}, not on this machine."
     assert "on node-7" in plan.notes[0] and plan.notes[0] in str(plan)

@@ -173,6 +173,28 @@ def test_a_thread_of_before_writes_where_it_always_did(folder: Path) -> None:
     assert Path("log.txt").read_text() == "kernel" == Path("further.txt").read_text() and not Path("own.txt").exists()
 
 
+def test_a_pool_of_before_works_for_whoever_gives_it_something(folder: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        with Redirection():
+            pool.submit(Path("side.txt").write_text, "x").result()
+            assert Path("side.txt").exists()
+        pool.submit(Path("kernel.txt").write_text, "x").result()
+    assert not Path("side.txt").exists() and Path("kernel.txt").exists()
+
+
+def test_a_library_that_cannot_be_led_elsewhere_refuses(untouched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sealed(type):
+        def __setattr__(cls, name: str, value: Any) -> None:
+            raise TypeError("immutable")
+
+    polars: Any = types.ModuleType("polars")
+    polars.DataFrame = Sealed("DataFrame", (), {"write_csv": lambda self, path: None})
+    monkeypatch.setitem(sys.modules, "polars", polars)
+    effect = gpu_doctor.case("open('old.txt', 'w')", {}).trial({"threads": 1}, steps=2, seconds=2)
+    assert effect.outcome == "refused" and "DataFrame.write_csv" in effect.reason
+
+
 def test_threads_that_change_one_file_at_once_copy_it_whole(untouched: Path) -> None:
     def add(number: int) -> None:
         with Path("old.txt").open("a") as file:

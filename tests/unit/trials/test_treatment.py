@@ -6,7 +6,7 @@ import dataclasses
 import html
 import json
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,9 @@ from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup, describe
 from gpu_doctor.report.plan import plan_html, plan_text
-from gpu_doctor.trials import loss_reasons
+from gpu_doctor.trials import loss_reasons, race
 from gpu_doctor.trials.candidates import Move, moves
 from gpu_doctor.trials.compare.effect import BY_SETTINGS, Effect
-from gpu_doctor.trials.executors import InKernel
 from gpu_doctor.trials.results import Plan, training_changes
 from gpu_doctor.trials.run import Result
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
@@ -143,13 +142,6 @@ def test_one_trial_is_always_put_by_for_the_last_and_comes_on_top_of_a_single_on
     assert len(slower.effects) == 1, "where nothing was kept, nothing is measured again"
 
 
-class OneByOne(InKernel):
-    """Asks a case for one trial after another."""
-
-    def trials(self, case: Any, candidates: Sequence[Settings], **asked: Any) -> list[Effect]:
-        return [case.trial(one, **asked) for one in candidates]
-
-
 class Scripted(WorldCase):
     """A case whose trials end as told: settings and baseline -> (speed-up, verdict)."""
 
@@ -159,7 +151,9 @@ class Scripted(WorldCase):
         self.recordings.append(recorded(world, {}, 100, self.rng))
 
     def treat(self, *given: Any, **asked: Any) -> Plan:
-        return super().treat(*given, executor=OneByOne(), **asked)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(race, "tried", lambda case, settings, **how: case.trial(settings, **how))
+            return super().treat(*given, **asked)
 
     def trial(self, settings: Settings, **given: Any) -> Effect:
         against = dict(given.get("against") or {})

@@ -49,6 +49,8 @@ export interface PanelState {
   trial: Budget;
   /** Combinations that a sweep takes. */
   sweepMost: number;
+  /** Why no sweep is offered; empty where it is. */
+  noSweep: string;
   /** Why nothing can be run again here; empty if it can. */
   noTrials: string;
   /** Why the largest batch cannot be looked for; empty if it can. */
@@ -270,7 +272,7 @@ export interface FixCell {
 /** What a sweep found. */
 export interface Sweep {
   sentence: string;
-  places: Place[];
+  rows: Swept[];
   /** So many are drawn at once, after the code as written. */
   first: number;
   /** What the others are folded under: `3 more combinations`. */
@@ -280,13 +282,19 @@ export interface Sweep {
   settings: Settings;
 }
 
-/** One combination, in words and as a part (0..1) of the longest bar. */
-export interface Place {
-  label: string;
-  /** How fast beside the code as written: `2.31x`; empty where nothing was measured. */
-  total: string;
-  /** Its interval and verdict, or why there is none. */
-  said: string;
+/** One combination of a sweep. */
+export interface Swept {
+  setting: string;
+  /** Such as `waiting`, `running`, `measured`, `stopped early`, `failed`. */
+  state: string;
+  /** Such as `382 samples/s`; empty where nothing was measured. */
+  rate: string;
+  /** Beside the code as written on the same machine: `2.31x (2.1-2.5) faster`; empty where nothing was measured. */
+  gain: string;
+  losses: string;
+  /** Why it ended so, and where it was measured if that is not this machine. */
+  note: string;
+  /** Part (0..1) of the longest bar. */
   share: number;
   /** Measured clearly faster than the code as written, with losses that stay finite. */
   faster: boolean;

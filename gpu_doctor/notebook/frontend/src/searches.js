@@ -24,11 +24,11 @@ export function furtherPart(state, act, panel) {
   const why = `${panel.id}-no-largest`;
   return [
     h("div", { class: "gd-row gd-further" },
-      button(words.sweep, () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), tip: words.purposes.sweep, class: "gd-opens" }),
+      state.noSweep ? null : button(words.sweep, () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), tip: words.purposes.sweep, class: "gd-opens" }),
       h("span", { class: "gd-choice" },
         act("largest", words.largest, state.noLargest ? why : null, false),
         state.noLargest ? h("span", { class: "gd-soft gd-fine", id: why }, state.noLargest) : null)),
-    open ? gridPart(state, act, panel) : null,
+    open && !state.noSweep ? gridPart(state, act, panel) : null,
   ];
 }
 
@@ -119,24 +119,49 @@ export function turnedPart(knob, id) {
 }
 
 /**
- * What a sweep found: a bar for each combination, the fastest first.
+ * A sweep as it goes on, and what it found: a row for each combination.
  * @param {State} state
  * @param {Panel} panel
  */
 export function sweepPart({ sweep, busy, labels }, panel) {
   if (!sweep) return h("section", { class: "gd-plan", hidden: true });
   const found = Object.keys(sweep.settings).length > 0;
-  const rungs = sweep.places.map((one, number) => barPart(one.label, one.share, one.faster ? "gd-gain" : "gd-was", one.total, one.said, number, one.best));
-  const later = rungs.slice(sweep.first + 1);
+  const later = sweep.rows.slice(sweep.first + 1);
   return h("section", { class: "gd-plan gd-sweep" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.sweep), h("span", { class: "gd-sum" }, sweep.sentence),
       found ? button(words.setKnobs, () => panel.turnTo(sweep.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null,
       found ? codeFold(words.code, "sweep:code", sweep.settings, panel) : null),
     found && panel.unfolded.has("sweep:code") ? fixPart(sweep.settings, "", panel) : null,
-    barsPart(rungs.slice(0, sweep.first + 1), words.sweepBars),
+    sweptTable(sweep.rows.slice(0, sweep.first + 1), words.sweepHead, words.sweepRows),
     later.length ? h("details", { key: "later" }, h("summary", { class: "gd-soft" }, sweep.later),
-      barsPart(later, words.sweepLater)) : null,
+      sweptTable(later, words.sweepHead, words.sweepLater)) : null,
     sweep.notes.map((text) => h("div", { class: "gd-note", key: text }, text)));
+}
+
+/**
+ * @param {import("./contract").Swept[]} rows
+ * @param {string[]} head
+ * @param {string} label
+ */
+function sweptTable(rows, head, label) {
+  if (!rows.length) return null;
+  return h("table", { role: "table", "aria-label": label },
+    h("thead", { role: "rowgroup" }, h("tr", { role: "row" },
+      head.map((text) => h("th", { role: "columnheader", scope: "col", class: "gd-word" }, text)))),
+    h("tbody", { role: "rowgroup" }, rows.map((one, number) => sweptRow(one, head, number))));
+}
+
+/**
+ * @param {import("./contract").Swept} one
+ * @param {string[]} head
+ * @param {number} number
+ */
+function sweptRow(one, head, number) {
+  const gain = one.gain && h("span", {}, h("span", { class: "gd-track", "aria-hidden": "true" },
+    h("i", { class: one.faster ? "gd-gain" : "gd-was", style: `width: ${(100 * one.share).toFixed(2)}%` })), one.gain);
+  const cells = [one.setting, one.state, one.rate, gain, one.losses, one.note];
+  return h("tr", { role: "row", key: String(number), class: one.best ? "gd-best" : "" },
+    cells.map((cell, index) => h("td", { role: "cell", class: "gd-word", "data-head": head[index] }, cell)));
 }
 
 /**

@@ -82,7 +82,8 @@ class Amp(Knob):
         """See `Knob`."""
         # With no setup yet, `off` may be asked of a loop that has an autocast of its own.
         # A GradScaler without an autocast is switched off by `off` too, which is what it is found to be.
-        return setup != Setup() and super().is_noop(value, setup) and not setup.grad_scaler
+        scales = value == OFF and setup.grad_scaler
+        return setup != Setup() and super().is_noop(value, setup) and not scales
 
     def loss_reason(self, value: SettingValue | None, setup: Setup) -> str:
         """See `Knob`."""

@@ -1,48 +1,18 @@
-"""Sweeps: every combination of a grid is tried, the clearly worse are given up early, bad grids are answered."""
+"""What a sweep found, told: what is best, what ties, what is said while it goes on; bad grids are answered."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, Final
+from typing import Any
 
 import pytest
-import torch
 
 import gpu_doctor
-from gpu_doctor.report.searches import places
-from gpu_doctor.trials import race
-from gpu_doctor.trials.compare.effect import Effect, compare
-from gpu_doctor.trials.results import Sweep
+from gpu_doctor.report.searches import rows
+from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.results import RUNNING, WAITING, Sweep
 from gpu_doctor.trials.searches import combinations
-from tests.support.recordings import Loop
-from tests.support.small_loop import LOOP, Rows, namespace
-
-CELL = LOOP + "    seen.append(len(x))\n"
-
-
-def slow() -> dict[str, Any]:
-    return namespace(Rows(4000, sleep_s=5e-3), batch=8, seen=[])
-
-
-FASTER: Final = 2.0
-"""The middle, as a factor, between four workers that sleep at the same time and none that does."""
-
-
-@pytest.mark.alone
-def test_a_sweep_finds_the_best_and_spends_less_on_the_worse() -> None:
-    space = slow()
-    case = gpu_doctor.case(CELL, space)
-    before = space["model"].weight.clone()
-    found = case.sweep({"num_workers": [0, 4]}, steps=12, seconds=8)
-    assert [effect.settings["num_workers"] for effect in found.effects] == [0, 4]
-    assert case.effects == [*found.effects, found.again] and found.again is not None
-    assert len(case.trials) == 3, "the fastest was measured once more, afresh"
-    assert torch.equal(before, space["model"].weight) and space["seen"] == []
-    assert space["loader"].num_workers == 0
-    assert found.best == {"num_workers": 4}
-    assert found.speedup > FASTER
-    assert found.effects[0].pairs <= found.effects[1].pairs
 
 
 def effect(workers: int, speedup: float, low: float, high: float, verdict: str = "faster") -> Effect:
@@ -88,7 +58,7 @@ def test_only_what_was_measured_again_is_best() -> None:
     assert (found.best, found.speedup, found.ties) == ({}, 1.0, ())
     assert "again did not confirm" in found.headline
     assert any(one.startswith("Measured again: num_workers=4, batch_size=64") for one in found.notes)
-    assert not any(one.best for one in places(found))
+    assert not any(one.best for one in rows(found))
 
 
 BROKEN: dict[str, Any] = {"loss_drift": float("inf"), "loss_verdict": "not-finite", "loss_first_step": 3}
@@ -103,9 +73,9 @@ def test_settings_whose_losses_break_are_never_the_best_and_differing_losses_are
     lines = str(found).splitlines()
     assert lines[2].endswith("loss becomes NaN or infinite from step 3 on")
     assert lines[3].endswith("best") and "loss differs from step 7 on, by up to 20 %" in lines[3]
-    first, second = places(found)[1:]
-    assert "loss becomes NaN or infinite" in first.said and not first.faster and not first.best
-    assert "loss differs from step 7 on" in second.said and second.faster and second.best
+    first, second = rows(found)[1:]
+    assert "loss becomes NaN or infinite" in first.losses and not first.faster and not first.best
+    assert "loss differs from step 7 on" in second.losses and second.faster and second.best
     assert (Sweep((broken,)).best, Sweep((broken,)).speedup) == ({}, 1.0)
 
 
@@ -120,45 +90,6 @@ def test_where_nothing_is_faster_the_code_as_written_is_best() -> None:
     found = Sweep((effect(2, 1.04, 0.98, 1.1, "inconclusive"), effect(4, 0.8, 0.7, 0.9, "slower")))
     assert (found.best, found.speedup, found.ties) == ({}, 1.0, ())
     assert "none is clearly faster" in str(found)
-
-
-def entry(workers: int, step_s: float) -> race.Entry:
-    base = Loop(steps=60, wait=30.0).recording()
-    return race.Entry(
-        {"num_workers": workers},
-        [base],
-        [Loop(steps=60, wait=1e3 * step_s, settings={"num_workers": workers}).recording()],
-    )
-
-
-def test_only_what_is_clearly_worse_is_dropped() -> None:
-    entries = [entry(0, 0.030), entry(2, 0.0100), entry(4, 0.0101)]
-    race.drop_the_worse(entries)
-    assert [one.going for one in entries] == [False, True, True]
-    assert entries[0].dropped.startswith("stopped after 1 pair of runs: num_workers=2")
-
-
-def test_settings_whose_losses_break_drop_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = [entry(0, 0.030), entry(2, 0.0150), entry(4, 0.0100)]
-
-    def breaking(bases: Any, candidates: Any) -> Effect:
-        found = compare(bases, candidates)
-        return dataclasses.replace(found, **BROKEN) if found.settings["num_workers"] == 4 else found
-
-    monkeypatch.setattr(race, "compare", breaking)
-    race.drop_the_worse(entries)
-    assert [one.going for one in entries] == [False, True, True]
-    assert "num_workers=2 is clearly faster" in entries[0].dropped
-
-
-def test_a_lone_candidate_and_one_without_an_interval_are_not_dropped() -> None:
-    lone = [entry(0, 0.03)]
-    race.drop_the_worse(lone)
-    assert lone[0].going
-    short = entry(0, 0.03)
-    short.bases, short.candidates = [Loop(steps=4).recording()], [Loop(steps=4).recording()]
-    race.drop_the_worse([short, entry(4, 0.001)])
-    assert short.going
 
 
 @pytest.mark.parametrize(
@@ -185,42 +116,16 @@ def test_a_value_given_twice_counts_once() -> None:
     ]
 
 
-def test_a_stop_ends_the_sweep_and_keeps_what_it_has() -> None:
-    space = slow()
-    case = gpu_doctor.case(CELL, space)
-    rounds: list[str] = []
-    say = case.say
-
-    def saying(progress: str) -> None:
-        rounds.append(progress)
-        if progress.startswith("num_workers=2: round 1") and progress.endswith("candidate"):
-            case.stop()
-        say(progress)
-
-    case.say = saying  # type: ignore[method-assign]
-    found = case.sweep({"num_workers": [0, 2, 4]}, steps=5, seconds=10)
-    assert case.sweeps == [found]
-    assert found.stopped and "stopped early" in str(found)
-    assert [one.outcome for one in found.effects][1:] == ["stopped", "stopped"]
-    assert found.effects[0].speedup is not None
-    assert not any(progress.startswith("num_workers=4") for progress in rounds)
-
-
-def test_an_interrupt_passes_on_and_leaves_the_sweep_so_far() -> None:
-    space = slow()
-    case = gpu_doctor.case(CELL, space)
-    say = case.say
-
-    def interrupting(progress: str) -> None:
-        if progress.startswith("num_workers=2: round 1") and progress.endswith("candidate"):
-            raise KeyboardInterrupt
-        say(progress)
-
-    case.say = interrupting  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        case.sweep({"num_workers": [0, 2, 4]}, steps=5, seconds=10)
-    (found,) = case.sweeps
-    assert found.stopped and [one.settings["num_workers"] for one in found.effects] == [0, 2]
-    assert found.effects[0].speedup is not None and found.effects[1].speedup is None
-    assert case.effects == list(found.effects)
-    assert space["seen"] == []
+def test_while_it_goes_on_each_row_says_how_far_it_is_in_the_order_of_the_grid() -> None:
+    early = dataclasses.replace(effect(2, 1.3, 1.2, 1.4), reason="stopped early after 2 pairs of runs")
+    there = dataclasses.replace(effect(4, 2.0, 1.9, 2.1), device="CPU, 4 cores on node-7", elsewhere=True)
+    waiting = Effect({"num_workers": 8}, outcome=WAITING)
+    running = dataclasses.replace(effect(1, 1.1, 1.0, 1.2), outcome=RUNNING)
+    found = Sweep((waiting, running, early, there))
+    assert found.running and found.headline.endswith("2 decided so far")
+    told = rows(found)[1:]
+    assert [one.state for one in told] == ["waiting", "running", "stopped early", "measured"]
+    assert told[0].rate == told[0].gain == "" and told[1].rate == "110 samples/s"
+    assert told[3].gain == "2.00x (1.9-2.1) faster"
+    assert "node-7" in told[3].note and told[3].note.endswith("not on this machine")
+    assert not Sweep((early, there)).running
