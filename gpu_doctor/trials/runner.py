@@ -159,17 +159,17 @@ class Runner:
             execute: Callable[[], Any] = functools.partial(self._of(written.text), self.namespace)
             how: dict[str, Any] = {"settings": settings, "found": self.found, "met": self._met}
             how |= {"reasons": written.reasons, "borrowed": borrowed, "budget": budget, "allowed": self.allowed}
-            result = trial.run(execute, recorder, self.namespace, **how)
-            return self._judged(result) if borrowed else result
+            # In no variable: the traceback of its error knows this frame.
+            return self._permitted(trial.run(execute, recorder, self.namespace, **how), borrowed)
         finally:
             if not borrowed:
                 self.reached = {}
                 self.made = {name: id(one) for name, one in self.namespace.items() if before.get(name) != id(one)}
             self._current, self._budget, self._met = None, None, recorder.met or self._met
 
-    def _judged(self, result: trial.Result) -> trial.Result:
-        """A side's result, a refusal where it did what nobody allows; the case remembers that."""
-        snapshot = None if self._snapshot is None else self._snapshot()
+    def _permitted(self, result: trial.Result, borrowed: bool) -> trial.Result:
+        """The result; of a side a refusal where it did what nobody allows, which the case remembers."""
+        snapshot = self._snapshot() if borrowed and self._snapshot is not None else None
         if result.reached is not None:
             self.reached[result.reached[0]] = result.reached[1]
         elif snapshot is not None and allowing.LARGE_DATA not in self.allowed and (data := snapshot.changed_data()):

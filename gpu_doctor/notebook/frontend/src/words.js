@@ -50,7 +50,7 @@ export const words = {
   lengthBefore: "trial of",
   lengthSteps: "steps,",
   lengthSeconds: "s",
-  budgetTip: "Steps of each side, and seconds of the trial. Two pairs of runs are always made; none begins after these seconds.",
+  budgetTip: "Steps of each side, and seconds of the trial. Two pairs of runs are always made, further ones if they end within these seconds.",
   before: "A trial restores model, optimizer, loaders, random generators, your variables and the files that your cell writes. It does not undo data that it sends.",
 
   sweep: "Sweep",
