@@ -169,17 +169,17 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
     settings, bases, candidates, aside = entry.settings, entry.bases, entry.candidates, entry.aside
     if entry.refusal:
         return _kept(case, Effect(settings, against, outcome="refused", reason=entry.refusal))
-    notes, left = (aside.notes, aside.lost) if aside is not None else ((), ())
+    notes, lost = (aside.notes, aside.lost) if aside is not None else ((), ())
     if entry.failure:
         failed = Effect(settings, against, outcome=entry.failed_as, reason=entry.failure, seconds=entry.seconds)
-        return _kept(case, replace(failed, not_restored=left))
+        return _kept(case, replace(failed, not_restored=lost))
     measured = entry.effect
     if measured is None:
         outcome, reason = "stopped", ""
         if bases and not case.stopped:
             outcome, reason = bases[-1].outcome, run.baseline_ended(bases[-1])
         none = Effect(settings, against, outcome=outcome, reason=reason, seconds=entry.seconds)
-        return _kept(case, replace(none, not_restored=left))
+        return _kept(case, replace(none, not_restored=lost))
     case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
     if case.diagnosis is None or "num_workers" in settings:  # another number of workers tells what one cannot
         newest = next((one for one in reversed(case.recordings) if len(one.steps)), bases[-1])
@@ -187,7 +187,7 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
     effect = _beside(measured, _predicted(case, entry, against))
     outcome = "stopped" if entry.stopped else effect.outcome
     reason = effect.reason or entry.dropped
-    return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=left))
+    return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=lost))
 
 
 def _kept(case: Runner, effect: Effect) -> Effect:

@@ -44,8 +44,8 @@ MOST_DOUBLED: Final = 2
 """Times."""
 
 FINISHED: Final = (
-    "Running this again trains nothing: what it calls has finished its run. Create the trainer in this cell, or try "
-    "the settings before the run."
+    "A second run trains nothing: the trainer has already reached its last epoch. Create the trainer in this cell, or "
+    "try the settings before the run."
 )
 FEWEST_PAIRS: Final = 2
 """One whole A B B A: what drifts evenly while it lasts (clocks, temperature) is on both sides alike."""

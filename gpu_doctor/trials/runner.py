@@ -18,7 +18,7 @@ from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.trials import allowing, cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.printed_aside import unwritten
+from gpu_doctor.trials.printed_aside import mute_streams
 from gpu_doctor.trials.results import Plan, Sweep
 from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
@@ -132,7 +132,7 @@ class Runner:
     @contextmanager
     def quietly(self) -> Iterator[None]:
         """Around the sides of a trial: what they print is nobody's, what they handle of signals ends with them."""
-        with interrupts.handlers_put_back(), unwritten(), self._silence():
+        with interrupts.handlers_put_back(), mute_streams(), self._silence():
             yield
 
     def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> trial.Result:
