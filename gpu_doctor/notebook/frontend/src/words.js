@@ -50,7 +50,7 @@ export const words = {
   lengthBefore: "trial of",
   lengthSteps: "steps,",
   lengthSeconds: "s",
-  budgetTip: "Steps of each side, and seconds of the trial. Two pairs of runs are always made; none begins after these seconds.",
+  budgetTip: "Steps of each side, and seconds of the trial. Two pairs of runs are always made, further ones if they end within these seconds.",
   before: "A trial restores model, optimizer, loaders, random generators and your variables, and only reads your files. One that would start processes or send data is refused until you allow it.",
 
   sweep: "Sweep",
