@@ -1,11 +1,12 @@
-"""The machine before any run: driver, torch build, GPUs, link and clocks, /dev/shm, cores, start method, threads, RAM.
+"""The machine before any run: driver, torch build, GPUs and who else uses them, /dev/shm, cores, start method.
+
+What a loop shows of its machine (clocks, link, power, threads, memory) the rules say, priced, when it has run.
 
 `check()` gathers facts and judges them; every judgement is a pure function over `facts.Facts`.
 """
 
 from __future__ import annotations
 
-from gpu_doctor.machine.checkup.environment import environment_lines
 from gpu_doctor.machine.checkup.facts import Facts
 from gpu_doctor.machine.checkup.gather import gathered
 from gpu_doctor.machine.checkup.gpu import gpu_lines
@@ -28,4 +29,4 @@ def check() -> Checkup:
 
 def judged(facts: Facts) -> Checkup:
     """The check-up of a machine with these facts."""
-    return Checkup((*gpu_lines(facts), *host_lines(facts), *environment_lines(facts)))
+    return Checkup((*gpu_lines(facts), *host_lines(facts)))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -23,24 +22,6 @@ class CardFacts:
     """NVML's utilization at the moment of the check-up."""
     other_processes: int | None = None
     other_bytes: int | None = None
-    ecc_errors: int | None = None
-    """Uncorrected memory errors since the driver was loaded."""
-    pcie_gen: int | None = None
-    pcie_gen_max: int | None = None
-    """Highest generation of card and slot together."""
-    pcie_gen_card: int | None = None
-    """Highest generation of the card alone."""
-    pcie_width: int | None = None
-    pcie_width_max: int | None = None
-    power_limit_w: float | None = None
-    power_default_w: float | None = None
-    sm_clock_mhz: int | None = None
-    sm_clock_max_mhz: int | None = None
-    limit_bits: int | None = None
-    """NVML's clock-limit reasons."""
-    temperature_c: int | None = None
-    persistence: bool | None = None
-    """The driver keeps the card initialised while nobody uses it."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +40,6 @@ class TorchFacts:
     mps: bool = False
     arches: tuple[str, ...] = ()
     """torch.cuda.get_arch_list(), such as `sm_90`, `compute_90`."""
-    threads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -93,10 +73,6 @@ class Facts:
     affinity_cores: int = 1
     shm: tuple[int, int] | None = None
     """/dev/shm: free and total bytes."""
-    ram: tuple[int, int] = field(kw_only=True)
-    """Available and total bytes, within the container's limit."""
     start_method: str = "fork"
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Of the variables that are looked at (environment_lines.READ), those that are set."""
     order_note: str = ""
     """Why NVML's readings may stand under another number than torch's."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from gpu_doctor.machine import host
 from gpu_doctor.machine.cards import served_cuda
-from gpu_doctor.machine.checkup.environment import READ
 from gpu_doctor.machine.checkup.facts import CardFacts, Facts, TorchFacts
 from gpu_doctor.machine.cuda import cuda_available
 from gpu_doctor.machine.nvml import probe
@@ -17,7 +16,6 @@ from gpu_doctor.machine.nvml.neighbours import others
 from gpu_doctor.machine.nvml.visible import Gpu, ask, device_setup, look, text
 from gpu_doctor.machine.torch_memory import cuda_in_use, device_uuids
 
-_UNCORRECTED, _VOLATILE = 1, 0
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 
 
@@ -37,8 +35,6 @@ def gathered() -> Facts:
         physical_cores=host.physical_cores(),
         affinity_cores=host.affinity_cores(),
         shm=host.shm_bytes(),
-        ram=host.memory(),
-        environment={name: os.environ[name] for name in READ if name in os.environ},
         start_method=host.start_method(),
     )
 
@@ -60,7 +56,7 @@ def _nvml_facts(vendor: Any) -> dict[str, Any]:
 
 
 def _card(vendor: Any, gpu: Gpu, other_processes: int | None, other_bytes: int | None) -> CardFacts:
-    read, persistence = probe.readings(vendor, gpu), ask(vendor, "nvmlDeviceGetPersistenceMode", gpu.card)
+    read = probe.readings(vendor, gpu)
     return CardFacts(
         index=gpu.index,
         name=gpu.name,
@@ -72,19 +68,6 @@ def _card(vendor: Any, gpu: Gpu, other_processes: int | None, other_bytes: int |
         busy_pct=read.get("gpu_util_pct"),
         other_processes=other_processes,
         other_bytes=other_bytes,
-        ecc_errors=ask(vendor, "nvmlDeviceGetTotalEccErrors", gpu.card, _UNCORRECTED, _VOLATILE),
-        pcie_gen=_whole(read.get("pcie_gen")),
-        pcie_gen_max=_whole(read.get("pcie_gen_max")),
-        pcie_gen_card=_whole(read.get("pcie_gen_card")),
-        pcie_width=_whole(read.get("pcie_width")),
-        pcie_width_max=_whole(read.get("pcie_width_max")),
-        power_limit_w=read.get("gpu_power_limit_w"),
-        power_default_w=read.get("gpu_power_default_w"),
-        sm_clock_mhz=_whole(read.get("sm_clock_mhz")),
-        sm_clock_max_mhz=_whole(read.get("sm_clock_max_mhz")),
-        limit_bits=_whole(read.get("clock_limit_bits")),
-        temperature_c=_whole(read.get("gpu_temperature_c")),
-        persistence=None if persistence is None else bool(persistence),
     )
 
 
@@ -108,7 +91,6 @@ def torch_facts() -> TorchFacts | None:
         devices=int(torch.cuda.device_count()) if available else 0,
         mps=mps is not None and bool(mps.is_available()),
         arches=tuple(torch.cuda.get_arch_list()),
-        threads=int(torch.get_num_threads()),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a check-up says of the host: cores, threads, /dev/shm, start method, RAM."""
+"""What a check-up says of the host: cores, /dev/shm, start method."""
 
 from __future__ import annotations
 
@@ -15,20 +15,13 @@ SHM_WRONG_BYTES: Final = BATCH_BYTES
 """Below it not one such batch fits (Docker's default is 64 MiB)."""
 SHM_LOOK_BYTES: Final = 8 * BATCH_BYTES
 """4 workers with 2 batches each, DataLoader's default prefetch_factor."""
-THREADS_PER_CORE: Final = 1.25
-RAM_LOOK_SHARE: Final = 0.10
-RAM_WRONG_BYTES: Final = 1 << 30
 
 
 def host_lines(facts: Facts) -> Iterator[CheckLine]:
     """All lines on the host."""
     yield cores(facts)
-    threads = torch_threads(facts)
-    if threads is not None:
-        yield threads
     yield shared_memory(facts)
     yield start_method(facts)
-    yield ram(facts)
 
 
 def cores(facts: Facts) -> CheckLine:
@@ -51,23 +44,6 @@ def cores(facts: Facts) -> CheckLine:
         to_do = "Two threads of one core do about 1.25 times the work of one: loader workers gain no more."
         return CheckLine("CPU cores", LOOK, found, to_do)
     return CheckLine("CPU cores", OK, f"All {formatting.average(usable)} cores of the machine are usable.")
-
-
-def torch_threads(facts: Facts) -> CheckLine | None:
-    """Threads of torch's CPU operations against usable cores; None without torch."""
-    if facts.torch is None or facts.torch.threads is None:
-        return None
-    threads, usable = facts.torch.threads, facts.usable_cores
-    found = f"torch computes on {threads} thread{'s' * (threads != 1)}; {formatting.average(usable)} cores are usable."
-    if threads > max(usable, 1) * THREADS_PER_CORE:
-        to_do = f"Use torch.set_num_threads({max(int(usable), 1)}): more threads than cores take turns and wait."
-        return CheckLine("torch threads", LOOK, found, to_do)
-    if not facts.cards and threads == 1 and usable >= 2:
-        said = facts.environment.get("OMP_NUM_THREADS")
-        found += f" OMP_NUM_THREADS={said:.40} is set." if said is not None else ""
-        to_do = f"If nothing else needs them, use torch.set_num_threads({int(usable)}); see OMP_NUM_THREADS."
-        return CheckLine("torch threads", LOOK, found, to_do)
-    return CheckLine("torch threads", OK, found)
 
 
 def shared_memory(facts: Facts) -> CheckLine:
@@ -97,15 +73,3 @@ def start_method(facts: Facts) -> CheckLine:
         "sent to them.",
         "Put the Dataset and the collate_fn into a .py file and import them, before you set num_workers above 0.",
     )
-
-
-def ram(facts: Facts) -> CheckLine:
-    """Host memory, within the container's limit."""
-    available, total = facts.ram
-    found = f"{formatting.size(available)} of {formatting.size(total)} available."
-    to_do = "Free memory first (shut down other kernels): every worker needs its own."
-    if available < RAM_WRONG_BYTES:
-        return CheckLine("RAM", WRONG, found, to_do)
-    if available < RAM_LOOK_SHARE * total:
-        return CheckLine("RAM", LOOK, found, to_do)
-    return CheckLine("RAM", OK, found)
