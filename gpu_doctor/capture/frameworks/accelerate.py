@@ -12,7 +12,6 @@ _ACCELERATOR: Final = Class(
 
 FRAMEWORK: Final = Framework(
     name="accelerate",
-    keeps_state=True,
     packages=("accelerate",),
     classes=(_ACCELERATOR,),
 )

@@ -55,8 +55,6 @@ class Framework:
     """or its method that does."""
     makes_training_loader: tuple[str, ...] = ()
     """Methods in which a user makes the training loader."""
-    keeps_state: bool = False
-    """Its objects' state belongs to the training: a trial keeps it and puts it back as the user's own."""
 
 
 def named(argument: str) -> Given:

@@ -6,4 +6,4 @@ from typing import Final
 
 from gpu_doctor.capture.frameworks.framework import Framework
 
-FRAMEWORK: Final = Framework(name="Ignite", packages=("ignite",), keeps_state=True)
+FRAMEWORK: Final = Framework(name="Ignite", packages=("ignite",))

@@ -12,7 +12,6 @@ _TRAINER: Final = Class("Trainer", _PACKAGES, {"amp": _PRECISION})
 
 FRAMEWORK: Final = Framework(
     name="Lightning",
-    keeps_state=True,
     packages=(*_PACKAGES, "lightning_fabric"),
     classes=(_TRAINER, Class("Fabric", ("lightning", "lightning_fabric"), {"amp": _PRECISION})),
     boxes=("LightningModule",),

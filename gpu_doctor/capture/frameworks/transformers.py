@@ -37,7 +37,6 @@ _ARGUMENTS: Final = Class(
 
 FRAMEWORK: Final = Framework(
     name="transformers",
-    keeps_state=True,
     packages=_PACKAGES,
     classes=(_ARGUMENTS,),
     trainer=Class("Trainer", _PACKAGES),

@@ -103,13 +103,8 @@ def number_formats() -> tuple[Switch, ...]:
     return tuple(one for one in SWITCHES if one.numeric)
 
 
-def process_undos(reporting: bool = False) -> list[tuple[str, Undo]]:
-    """What puts back the random number generators and switches, each with what a person calls it.
-
-    Args:
-        reporting: stands for nothing any more.
-    """
-    del reporting
+def process_undos() -> list[tuple[str, Undo]]:
+    """What puts back the random number generators and switches, each with what a person calls it."""
     return [
         *((one.label, one.undo()) for one in SWITCHES),
         *((one.label, functools.partial(one.write, one.read())) for one in _RANDOM),
