@@ -595,6 +595,5 @@ class StepClock(PhaseClock):
         if self.open.stepped:
             self._close(self.open.end_ns, self.open.end)
         self._phases[:] = [OTHER]
-        self._asking.clear()
-        self._stepping.clear()
+        self._asking, self._stepping = [], []
         self._start(now)

@@ -210,7 +210,10 @@ class Steps:
                 return original(optimizer, *args, **kwargs)
             finally:
                 if begun:
-                    note((DONE, clock(), None))
+                    try:
+                        note((DONE, clock(), None))
+                    except BaseException as error:
+                        broke(error)
 
         return zero_grad
 

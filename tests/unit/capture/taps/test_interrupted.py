@@ -14,7 +14,7 @@ from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import backward, dataloader, listening, optimizer
 from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.steps import OTHER
-from tests.support.one_tap import batches, model, on
+from tests.support.one_tap import Ticking, batches, model, on
 from tests.support.told_loop import phase_now
 
 
@@ -83,3 +83,21 @@ def test_a_fetch_gives_its_collate_function_back(monkeypatch: pytest.MonkeyPatch
         assert iterator._dataset_fetcher.collate_fn is before
         assert phase_now(recorder) == OTHER
     assert patching.active() == ()
+
+
+def test_the_end_of_zero_grad(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticking, interrupts = Ticking(), Interrupts()
+    armed: list[bool] = []
+
+    def clock() -> int:
+        if armed:
+            interrupts()
+        return ticking()
+
+    recorder = Recorder(clock=clock)
+    monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", lambda *_: armed.append(True))
+    with on(optimizer.tap, recorder):
+        sgd = torch.optim.SGD(model().parameters(), lr=0.1)
+        with pytest.raises(KeyboardInterrupt):
+            sgd.zero_grad()
+        assert interrupts.times == 2 and phase_now(recorder) == OTHER
