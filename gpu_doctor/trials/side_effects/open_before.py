@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from gpu_doctor.cell import CellSource, full_names_called
+from gpu_doctor.cell import full_names_called
+from gpu_doctor.trials.reaching_out import sources
+from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.said_before import Beforehand
 from gpu_doctor.trials.side_effects.open_files import is_written_map
 from gpu_doctor.trials.side_effects.opened_in_c import WRITERS, why_refused
 from gpu_doctor.trials.side_effects.trackers import reporter_of
-from gpu_doctor.trials.used_names import Coded, Reached
+from gpu_doctor.trials.used_names import Reached
 
 
-def open_before(case: Coded) -> Beforehand:
+def open_before(case: Runner) -> Beforehand:
     """Refuses where the cell can reach something open that it could write to, or calls what writes files in C."""
     said = [
         f'`{name}` is mapped so that the cell could change its file: map it with mode="c".'
@@ -19,7 +21,8 @@ def open_before(case: Coded) -> Beforehand:
         for value, name in Reached.of(case).writable
         if not reporter_of(value)  # an experiment tracker is mute
     ]
-    called = [_ends(name) for name in full_names_called(CellSource(case.source), case.namespace)]
+    texts = [(source, namespace) for _, source, namespace in sources(case)]
+    called = {_ends(name) for source, namespace in texts for name in full_names_called(source, namespace)}
     in_c = [full for full in WRITERS if _ends(full) in called]
     return Beforehand((*dict.fromkeys(said), *([why_refused(in_c)] if in_c else [])))
 

@@ -270,7 +270,12 @@ class Overlay:
             else:
                 copy.touch()
             copy.chmod(stat.S_IMODE(found.st_mode))
-            os.link(copy, there)
+            try:
+                os.link(copy, there)
+            except FileExistsError:
+                raise
+            except OSError:  # a disk without hard links
+                copy.rename(there)
         finally:
             copy.unlink(missing_ok=True)
 

@@ -207,6 +207,7 @@ def test_handlers_of_logging_are_mute_in_a_side(folder: Path, make: Callable[[],
     [
         ("import cv2\ncv2.imwrite('a.png', x)", "cv2.imwrite"),
         ("from torchvision.io import write_png as save\nsave(x, 'a.png')", "torchvision.io.write_png"),
+        ("def draw(x):\n    import cv2\n    cv2.imwrite('a.png', x)\ndraw(x)", "cv2.imwrite"),
         ("image = cv2.imread('a.png')", ""),
         ("imwrite('a.png', x)", ""),
     ],

@@ -267,6 +267,17 @@ def test_what_is_overwritten_as_a_whole_is_not_copied(untouched: Path, monkeypat
     assert side.refusal == ""
 
 
+def test_on_a_disk_without_links_files_are_copied_too(untouched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: Any, **named: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refused)
+    with Redirection():
+        with Path("old.txt").open("a") as file:
+            file.write("er")
+        assert Path("old.txt").read_text() == "older"
+
+
 def test_without_a_folder_for_temporary_files_no_side_begins(untouched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch, "made", lambda: None)
     effect = gpu_doctor.case("open('old.txt', 'w')", space()).trial({"threads": 1}, steps=2, seconds=2)
