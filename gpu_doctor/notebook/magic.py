@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 
-from gpu_doctor.notebook import completion, representations
+from gpu_doctor.notebook import completion, early_imports, representations
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -52,6 +52,7 @@ class GpuDoctorMagics(Magics):
         options = parsed_cell_line(shell.var_expand(line, 2))
         if not cell.strip():
             raise UsageError("The cell is empty: put the training loop below %%gpudoctor.")
+        early_imports.finish()
         from gpu_doctor.notebook.controller import Controller
         from gpu_doctor.notebook.syntax_errors import as_in_any_cell
 
@@ -98,6 +99,7 @@ def register(shell: Any) -> None:
     shell.register_magics(GpuDoctorMagics)
     representations.teach(shell)
     completion.teach(shell)
+    early_imports.begin(shell)
 
 
 def unregister(shell: Any) -> None:
