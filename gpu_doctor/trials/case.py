@@ -221,7 +221,8 @@ class Case(Runner):
         See `largest_batch.largest_batch`; `allow` is each trial's, as of `trial`.
         """
         with self.requested(allow):
-            return largest_batch.largest_batch(self, memory=memory, seconds=seconds)
+            self.largest = largest_batch.largest_batch(self, memory=memory, seconds=seconds)
+            return self.largest
 
     def flops(self, *, steps: int = flops.STEPS, seconds: float = flops.SECONDS, allow: Collection[str] = ()) -> Flops:
         """Counts what a step computes, on a trial of a few steps; see `flops.counted`, and `trial` for `allow`.

@@ -19,7 +19,7 @@ from gpu_doctor.trials import allowing, cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.printed_aside import mute_streams
-from gpu_doctor.trials.results import Plan, Sweep
+from gpu_doctor.trials.results import Largest, Plan, Sweep
 from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
@@ -98,6 +98,8 @@ class Runner:
         """What treatments arrived at, oldest first; of one that was interrupted, what was kept until then."""
         self.sweeps: list[Sweep] = []
         """What sweeps found, oldest first, interrupted ones among them."""
+        self.largest: Largest | None = None
+        """What the newest search for the largest batch found."""
         self.sweeping: Sweep | None = None
         """What there is so far of a sweep that goes on."""
         self.diagnosis: Diagnosis | None = None
