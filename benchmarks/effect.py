@@ -25,7 +25,6 @@ from benchmarks.recorded import SECONDS, Turns, recorded
 from gpu_doctor.recording import Recording, Steps
 from gpu_doctor.trials.compare.effect import Effect, compare, verdict_of
 from gpu_doctor.trials.compare.ratio import PairLog, ratio
-from gpu_doctor.trials.race import clearly_worse
 from gpu_doctor.trials.rounds import MOST_PAIRS, goes_on, needs_more
 
 STEPS = 50
@@ -187,7 +186,6 @@ def swept(turns: Turns, begin: int, settings: int) -> tuple[bool, bool]:
             effects[at] = effect = judged(logs[at])
             if not goes_on(effect, len(logs[at])):
                 going.discard(at)
-            going -= set(clearly_worse(effects)[1])
     fastest = [one for one in effects if one is not None and one.verdict == "faster"]
     if not fastest:
         return False, False

@@ -32,6 +32,8 @@ A_PAIR: Final = 0.015
 was found in 84 % of the replayed trials instead of 78 %, and 1.1x as often."""
 NARROWED: Final = 6
 """Pairs after which the nearer end of an interval is the answer (`at least 1.3x`), however wide it is."""
+CLEAR: Final = 1.5
+"""A gain whose nearer end is this or more is an answer at once, however wide the interval is."""
 MEASURED_S: Final = 0.05
 """Seconds that a side must measure before a difference is claimed. Equal stretches of 1 to 18 ms on two shared cores
 were called faster or slower in 3 to 8 % of tries, up to 5.3x; from 33 ms on in 0 to 2.5 %, and never beyond 1.3x."""
@@ -188,15 +190,16 @@ class Effect:
     def settled(self) -> bool:
         """Whether the interval gives an answer that further pairs would only sharpen; it may be asked after any pair.
 
-        It does where faster or slower is proved and the figure is narrow enough to be told, and where the upper end is
-        too low for the settings to be worth more pairs. That bar begins at FASTER and rises with the pairs.
+        It does where faster or slower is proved and the figure is narrow enough to be told, or CLEAR, and where the
+        upper end is too low for the settings to be worth more pairs. This bar begins at FASTER and rises pair by pair.
         """
         if self.high is None or (self.verdict == "inconclusive" and self.reason):
             return False
         if self.high < max(FASTER, min(1.0 + A_PAIR * self.pairs, FAR)):
             return True
         narrow = self.pairs >= NARROWED or not formatting.is_wide(self.speedup, self.low, self.high)
-        return self.verdict in ("faster", "slower") and narrow
+        clear = self.low is not None and (self.low >= CLEAR or self.high <= 1.0 / CLEAR)
+        return self.verdict in ("faster", "slower") and (narrow or clear)
 
     def _judgement(self) -> str:
         why = f": {formatting.clean(self.reason)}" if self.reason else ""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpu_doctor.formatting import is_wide
 from gpu_doctor.recording import Losses, Recording, Steps
 from gpu_doctor.trials.compare.effect import NARROWED, Effect, compare, verdict_of
 from gpu_doctor.trials.compare.ratio import (
@@ -192,13 +193,16 @@ def test_a_whole_turn_is_made_and_no_more_where_it_is_clear() -> None:
 
 
 def test_a_claim_with_a_wide_interval_is_tried_again() -> None:
-    bases, candidates = sides(4.0, pairs=2, jitter=0.5)
+    bases, candidates = sides(1.9, pairs=2, jitter=0.5)
     found = compare(bases, candidates)
     assert found.verdict == "faster" and found.low is not None and found.low < found.speedup / 1.2  # type: ignore[operator]
     assert needs_more(bases, candidates)
-    assert not needs_more(*sides(4.0, pairs=NARROWED, jitter=0.5)), "its nearer end is the answer"
+    assert not needs_more(*sides(1.9, pairs=NARROWED, jitter=0.5)), "its nearer end is the answer"
     assert str(found).startswith(f"second run against the first: at least {found.low:.2f}x (")
     assert not needs_more(*sides(4.0, pairs=2, jitter=0.1))
+    for speedup in (4.0, 0.25):
+        wide = compare(*sides(speedup, pairs=2, jitter=0.5))
+        assert is_wide(wide.speedup, wide.low, wide.high) and wide.settled, "2x and more is proved"
 
 
 def test_what_stays_unclear_is_tried_again_but_not_for_ever() -> None:
