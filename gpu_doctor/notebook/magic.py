@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 
-from gpu_doctor.notebook import completion, representations
+from gpu_doctor.notebook import completion, early_imports, representations
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -32,7 +32,7 @@ class GpuDoctorMagics(Magics):
         --seconds S         leave the loop after S seconds
         --set KNOB=VALUE    turn a knob for this run, such as --set num_workers=4 (%gpudoctor knobs lists them)
         --trial-steps N     steps of each side of a trial of this cell (50), warm-up included
-        --trial-seconds S   seconds after which such a trial begins no further pair of runs (20)
+        --trial-seconds S   seconds of such a trial, in which its pairs of runs must end (20)
         --name NAME         what the run is called, in the panel and in the report
         --save PATH         save the recording to PATH (.npz), to be read with gpu_doctor.load
         --no-view           no live panel, only the result (nbconvert, papermill, scripts)
@@ -52,6 +52,7 @@ class GpuDoctorMagics(Magics):
         options = parsed_cell_line(shell.var_expand(line, 2))
         if not cell.strip():
             raise UsageError("The cell is empty: put the training loop below %%gpudoctor.")
+        early_imports.finish()
         from gpu_doctor.notebook.controller import Controller
         from gpu_doctor.notebook.syntax_errors import as_in_any_cell
 
@@ -98,6 +99,7 @@ def register(shell: Any) -> None:
     shell.register_magics(GpuDoctorMagics)
     representations.teach(shell)
     completion.teach(shell)
+    early_imports.begin(shell)
 
 
 def unregister(shell: Any) -> None:

@@ -21,16 +21,20 @@ class Deterministic(OnOffKnob):
     name = "deterministic"
     label = "deterministic"
     changes = "Sums are added up in another order, so the last digits of the losses differ."
+    is_switch = True
 
     def found(self, setup: Setup) -> bool | None:
         written = setup.flags.get("deterministic")
         return None if written is None else bool(written)
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
-        def write(on: bool) -> None:
-            torch.use_deterministic_algorithms(on, warn_only=True)
+        def read() -> tuple[bool, bool]:
+            return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
-        return switched_to(bool(value), torch.are_deterministic_algorithms_enabled, write, self.name, scope)
+        def write(wanted: tuple[bool, bool]) -> None:
+            torch.use_deterministic_algorithms(wanted[0], warn_only=wanted[1])
+
+        return switched_to((bool(value), False), read, write, self.name, scope)
 
     def code(self, value: SettingValue, setup: Setup) -> str:
         return f"torch.use_deterministic_algorithms({bool(value)})  # once, before training"
