@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ CPU's memory by a checksum over a million bytes of it: a few single numbers coul
 _SPARSE_USE: Final = 4
 """A storage of which less than one in so many bytes is used by the tensors at hand is kept tensor by tensor."""
 _PROBE_BYTES: Final = 2**20
+_SPARSE: Final = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 _OF_SIZE: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 _ROOM: Final = 4
 """A copy stays on its device where so many times its bytes are free there: the training needs the rest."""
@@ -73,8 +74,11 @@ class TensorStore:
         """Storages, and tensors that are kept one by one."""
         self._watched: list[tuple[torch.Tensor, tuple[int, int]]] = []
         """What is not copied, with what would tell of a change."""
-        self._counted: list[tuple[tuple[str, int], torch.Tensor]] = []
-        """What autograd counts the changes of, with the place of its storage."""
+        self._sparse: dict[int, torch.Tensor] = {}
+        """id of a part of `_planned` -> the tensor, of which an in-place change makes new parts."""
+        self._counted: list[tuple[tuple[str, int], _unsafe_preserve_version_counter]] = []
+        """Place of a storage, and what lets autograd forget the changes since: once the bytes are back, what autograd
+        saved of them is right again."""
         self._data = data
         self._saved: list[tuple[Any, Any]] = []
         """Each of them with its copy."""
@@ -89,9 +93,7 @@ class TensorStore:
             sparse = sum(map(_size, aliases)) * _SPARSE_USE < storage.nbytes()
             self._planned += aliases if sparse else [storage]
         uncopied = {_place_of(tensor) for tensor, _ in self._watched}
-        counted = (tensor for place, tensor in self._counted if place not in uncopied)
-        self._versions = [_unsafe_preserve_version_counter(tensor) for tensor in counted]
-        """Let autograd forget the changes since: where the bytes are back, what it saved of them is right again."""
+        self._counted = [one for one in self._counted if one[0] not in uncopied]
         by_device = self._by_device()
         self.bytes = sum(by_device.values())
         """What the copies take,"""
@@ -122,9 +124,11 @@ class TensorStore:
         )
         if alias.is_meta or alias.numel() == 0:
             return
+        if alias.layout in _SPARSE:
+            self._sparse[id(alias)] = tensor
         if alias.layout is not torch.strided or alias.is_quantized:
             self._planned.append(alias)
-            self._counted.append((("", id(alias)), tensor))
+            self._count(("", id(alias)), tensor)
             return
         size = _size(alias)
         parameter = issubclass(type(tensor), torch.nn.Parameter) or tensor.requires_grad
@@ -134,8 +138,12 @@ class TensorStore:
             return
         place = _place_of(alias)
         users.setdefault(place, (alias.untyped_storage(), []))[1].append(alias)
-        if not alias.is_inference():
-            self._counted.append((place, tensor))
+        self._count(place, tensor)
+
+    def _count(self, place: tuple[str, int], tensor: torch.Tensor) -> None:
+        """Keeps how often autograd saw a tensor change, which it does not count of those of inference mode."""
+        if not tensor.is_inference():
+            self._counted.append((place, _unsafe_preserve_version_counter(tensor)))
 
     def copy(self) -> None:
         """Copies what was planned to where it was planned."""
@@ -153,6 +161,9 @@ class TensorStore:
         notes: list[str] = []
         with torch._C.DisableTorchFunctionSubclass(), torch.no_grad(), _settled(self._by_device()):
             for one, saved in self._saved:
+                if id(one) in self._sparse:
+                    _fill_sparse(self._sparse[id(one)], saved)
+                    continue
                 if not isinstance(one, torch.Tensor) and one.nbytes() != saved.nbytes():
                     one.resize_(saved.nbytes())
                 one.copy_(saved)
@@ -160,7 +171,7 @@ class TensorStore:
             placed = [entry for entry in self._entries if _done(_place, entry, notes)]
             for entry in placed:
                 _done(_flag, entry, notes)
-            for version in self._versions:
+            for _, version in self._counted:
                 version.__exit__(None, None, None)
         return notes + [_stays(one) for one in self.changed()]
 
@@ -258,6 +269,15 @@ def _flag(entry: _Tensor) -> None:
         tensor.grad = entry.grad
     if tensor._backward_hooks is not entry.hooks:
         tensor._backward_hooks = entry.hooks
+
+
+def _fill_sparse(tensor: torch.Tensor, saved: torch.Tensor) -> None:
+    """Gives a sparse tensor a copy of the parts that it had."""
+    with torch.inference_mode() if tensor.is_inference() else nullcontext():
+        if tensor.layout is torch.sparse_coo:
+            tensor.data = saved.to(tensor.device, copy=True)
+        else:  # whose `.data` cannot be assigned
+            tensor.resize_as_sparse_(saved).copy_(saved)
 
 
 def _same_place(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -348,6 +348,28 @@ def test_a_backward_pass_that_waits_since_an_earlier_cell_finds_what_autograd_sa
     assert w.grad is not None and w.grad.tolist() == [54.0, 56.0, 58.0]
 
 
+LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("change", ["x.mul_(3)", "x.zero_()", "x.add_(x.clone())"])
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tensors_of_other_layouts_and_of_inference_mode_come_back(
+    layout: torch.layout, inference: bool, change: str
+) -> None:
+    with torch.inference_mode(inference):
+        dense = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
+        x = dense if layout is torch.strided else dense.to_sparse(layout=layout)
+    snapshot = Snapshot.take({"x": x})
+    for _ in range(2):
+        with torch.inference_mode(inference):
+            run(change, {"x": x})
+        assert snapshot.unrestorable == snapshot.restore() == ()
+        with torch.inference_mode(inference):
+            assert x.layout is layout and x.to_dense().tolist() == [[0.0, 1.0], [2.0, 0.0]]
+
+
 def test_a_lazy_layer_is_lazy_again() -> None:
     lazy = nn.LazyLinear(3)
     snapshot = Snapshot.take({"lazy": lazy})
