@@ -98,11 +98,9 @@ main()
 @pytest.mark.parametrize(
     ("made", "line"),
     [
-        (
-            "nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 3))",
-            "net.forward = torch.compile(net.forward)",
-        ),
-        ("Own()", "net.compile()"),
+        ("nn.Sequential(*Own())", "net.forward = torch.compile(net.forward)"),
+        ("Own()", "net.forward = torch.compile(net.forward)"),
+        ("Other()", "net.compile()"),
     ],
 )
 def test_the_model_that_the_function_of_the_loop_makes(made: str, line: str) -> None:
