@@ -176,7 +176,7 @@ class LoopLines:
         for _, call in self.model_calls():
             model = self.model(call.func)
             kind = type(model) if model is not None else self._class_made(call.func)
-            of_torch = getattr(getattr(kind, "forward", None), "__module__", "").startswith("torch.")
+            of_torch = str(getattr(getattr(kind, "forward", None), "__module__", "")).startswith("torch.")
             line = f"{{0}}.forward = {torch}.compile({{0}}.forward)" if of_torch else "{0}.compile()"
             edits.append(self.before_training(call.func, line + said))
         return edits
