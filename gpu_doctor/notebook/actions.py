@@ -18,7 +18,7 @@ from gpu_doctor import formatting
 from gpu_doctor.capture import running
 from gpu_doctor.notebook.details import Details
 from gpu_doctor.report.panel import Status
-from gpu_doctor.trials import Case, Largest, Plan, Sweep
+from gpu_doctor.trials import Case
 
 
 class Panel(Protocol):
@@ -29,9 +29,6 @@ class Panel(Protocol):
     stopping: bool
     status: Status
     message: str
-    plan: Plan | None
-    sweep: Sweep | None
-    largest: Largest | None
 
     def busy(self, status: Status) -> None:
         """Shows that something runs."""
@@ -152,27 +149,15 @@ class Actions:
 
     def _treat(self, request: dict[str, Any]) -> None:
         self._panel.busy("treating")
-        plans = self._panel.case.plans
-        before = len(plans)
-        try:
-            self._panel.case.treat(changes_training=bool(request.get("changes_training")), **_budget(request))
-        finally:
-            if len(plans) > before:  # an interrupt leaves one too
-                self._panel.plan = plans[-1]
+        self._panel.case.treat(changes_training=bool(request.get("changes_training")), **_budget(request))
 
     def _sweep(self, request: dict[str, Any]) -> None:
         self._panel.busy("sweeping")
-        sweeps = self._panel.case.sweeps
-        before = len(sweeps)
-        try:
-            self._panel.case.sweep(request["grid"], **_budget(request))
-        finally:
-            if len(sweeps) > before:  # an interrupt leaves one too
-                self._panel.sweep = sweeps[-1]
+        self._panel.case.sweep(request["grid"], **_budget(request))
 
     def _largest(self, request: dict[str, Any]) -> None:
         self._panel.busy("searching")
-        self._panel.largest = self._panel.case.largest_batch(allow=request.get("allow", ()))
+        self._panel.case.largest_batch(allow=request.get("allow", ()))
 
 
 def _budget(request: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from gpu_doctor.notebook.actions import Actions
     from gpu_doctor.notebook.live_view import Dashboard
-    from gpu_doctor.trials import Largest, Plan, Sweep
 
 STARTS_RAY = "Ray is starting"
 """Before a sweep's first process."""
@@ -61,11 +60,6 @@ class Controller:
         self._screen = Screen(shell, self._withdraw)
         self._actions: Actions | None = None
         self.details = Details(self.case.fix, lambda: sentences(self.case))
-        self.plan: Plan | None = None
-        """What the last treatment arrived at."""
-        self.sweep: Sweep | None = None
-        self.largest: Largest | None = None
-        """What the last sweep, and the last search for the largest batch, found."""
 
     # ---- the run of the cell ------------------------------------------------------------------------------------
 
@@ -210,9 +204,9 @@ class Controller:
             notes=tuple(recorder.notes) if recorder is not None else newest.notes if newest is not None else (),
             message=self.message,
             trials=tuple(case.trials),
-            plan=self.plan,
-            sweep=self.case.sweeping or self.sweep,
-            largest=self.largest,
+            plan=case.plans[-1] if case.plans else None,
+            sweep=case.sweeping or (case.sweeps[-1] if case.sweeps else None),
+            largest=case.largest,
             fixes=self.details.fixes,
             asked=self.details.asked,
             before=self.details.before,
@@ -245,18 +239,8 @@ class Controller:
     def _reported(self, newest: Recording, diagnosis: Diagnosis | None) -> Answer:
         if diagnosis is None:  # it failed: why is the run's last note
             return plainly(newest.notes[-1] if newest.notes else "There is no diagnosis of this run.")
-        case = self.case
-        told = report.Reported(
-            diagnosis,
-            tuple(case.recordings) or (newest,),
-            tuple(case.effects),
-            tuple(case.trials),
-            title=case.name,
-            notes=tuple(note for note in (self.message, self._screen.lost) if note),
-            plan=self.plan,
-            sweep=self.sweep,
-            largest=self.largest,
-        )
+        notes = tuple(note for note in (self.message, self._screen.lost) if note)
+        told = report.Reported.of(self.case, diagnosis, notes)
         return Answer(report.text(told), report.html(told))
 
 

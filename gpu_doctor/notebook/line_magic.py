@@ -84,15 +84,7 @@ def _of_the_last_case() -> report.Reported:
     case = _case()
     if case.diagnosis is None:
         raise UsageError("The last cell has no result yet: run a cell with %%gpudoctor first.")
-    return report.Reported(
-        case.diagnosis,
-        tuple(case.recordings) or ((case.baseline,) if case.baseline is not None else ()),
-        tuple(case.effects),
-        tuple(case.trials),
-        title=case.name,
-        plan=case.plans[-1] if case.plans else None,
-        sweep=case.sweeps[-1] if case.sweeps else None,
-    )
+    return report.Reported.of(case, case.diagnosis)
 
 
 def _history(arguments: list[str]) -> Any:

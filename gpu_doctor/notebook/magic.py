@@ -32,7 +32,7 @@ class GpuDoctorMagics(Magics):
         --seconds S         leave the loop after S seconds
         --set KNOB=VALUE    turn a knob for this run, such as --set num_workers=4 (%gpudoctor knobs lists them)
         --trial-steps N     steps of each side of a trial of this cell (50), warm-up included
-        --trial-seconds S   seconds after which such a trial begins no further pair of runs (20)
+        --trial-seconds S   seconds of such a trial, in which its pairs of runs must end (20)
         --name NAME         what the run is called, in the panel and in the report
         --save PATH         save the recording to PATH (.npz), to be read with gpu_doctor.load
         --no-view           no live panel, only the result (nbconvert, papermill, scripts)

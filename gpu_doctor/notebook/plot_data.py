@@ -201,9 +201,8 @@ class Layer:
 
     def _add_steps(self, steps: Steps) -> None:
         """Milliseconds per batch: the step without its evaluation, the wait, and the part of it hidden on a GPU."""
-        batches = np.where(steps.batches > 0, steps.batches, steps.count)
         end = steps.start_s + steps.wall_s
-        values = {STEP: steps.wall_s - np.nan_to_num(steps.evaluation_s), WAIT: steps.data_wait_s}
+        values = {STEP: steps.training_s, WAIT: steps.data_wait_s}
         if self._clocked:
             read = np.where(steps.device_steps > 0, steps.device_steps, np.nan)
             values[HIDDEN] = steps.data_wait_s - steps.exposed_wait_s * steps.count / read
@@ -211,7 +210,7 @@ class Layer:
             # A loop without a loader waits for none: that is no line at zero.
             if line.key in self.lines or (np.nansum(seconds) > 0 if line is WAIT else not np.isnan(seconds).all()):
                 self.lines[line.key] = line
-                self._tail(line.key).add(end, 1e3 * seconds / batches)
+                self._tail(line.key).add(end, 1e3 * steps.per_batch(seconds))
 
     def _add_marks(self, steps: Steps) -> None:
         epochs = np.concatenate([[self._last_epoch], steps.epoch])

@@ -149,6 +149,21 @@ class Steps:
             measured = measured + np.nan_to_num(getattr(self, f"{phase}_s"))
         return np.maximum(self.wall_s - measured, 0.0)
 
+    @property
+    def training_s(self) -> Column:
+        """Host seconds of each row without its evaluations."""
+        return self.wall_s - np.nan_to_num(self.evaluation_s)
+
+    @property
+    def batches_or_steps(self) -> Column:
+        """Batches of each row; its steps where no batch was counted."""
+        return np.where(self.batches > 0, self.batches, self.count)
+
+    def per_batch(self, seconds: Column) -> Column:
+        """Seconds of one batch out of those of each row; of one step where no batch was counted."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return seconds / self.batches_or_steps
+
     def rows(self, start: int = 0, stop: int | None = None) -> Steps:
         """The rows `start:stop` as a view (no copy)."""
         return Steps(*(getattr(self, name)[start:stop] for name in STEP_COLUMNS))

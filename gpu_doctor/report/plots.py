@@ -11,7 +11,7 @@ import numpy as np
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import warmup_rows
 from gpu_doctor.formatting import clean
-from gpu_doctor.recording import Column, Recording, Series
+from gpu_doctor.recording import Column, Recording, Series, Steps
 from gpu_doctor.report.chart import Line, chart, line_swatch, usual_stroke
 from gpu_doctor.report.elements import MUTED, section
 from gpu_doctor.report.svg import METRIC_COLOURS, PHASE_COLOURS, as_image
@@ -51,16 +51,14 @@ def _latency(recording: Recording, marks: Sequence[float]) -> str:
     if not np.isfinite(steps.wall_s).any():
         return ""
     at: Column = steps.start_s + steps.wall_s
-    with np.errstate(divide="ignore", invalid="ignore"):
-        per_batch = steps.data_wait_s / np.where(steps.batches > 0, steps.batches, steps.count)
-        step_s = steps.wall_s / steps.count
+    step_s, wait_s = steps.per_batch(steps.training_s), steps.per_batch(steps.data_wait_s)
     lines = [Line("step", at, step_s * 1e3, usual_stroke(0, PHASE_COLOURS["backward"]))]
     # From the first to the last measured step, as every share in the report.
-    warm = warmup_rows(steps)
-    figures = [f"mean {formatting.seconds(float(steps.wall_s[warm:].sum() / steps.count[warm:].sum()))}"]
-    if np.nansum(per_batch) > 0:  # a loop without a loader waits for none: that is no line at zero
-        lines.append(Line("wait for a batch", at, per_batch * 1e3, usual_stroke(1, PHASE_COLOURS["data_wait"])))
-        figures.append(f"mean {formatting.seconds(_mean(per_batch[warm:]))}")
+    warm = steps.rows(warmup_rows(steps))
+    figures = [f"mean {formatting.seconds(_mean_per_batch(warm, warm.training_s))}"]
+    if np.nansum(wait_s) > 0:  # a loop without a loader waits for none: that is no line at zero
+        lines.append(Line("wait for a batch", at, wait_s * 1e3, usual_stroke(1, PHASE_COLOURS["data_wait"])))
+        figures.append(f"mean {formatting.seconds(_mean_per_batch(warm, warm.data_wait_s))}")
     hidden = next((one for one in recording.fetches if one.workers > 0 and one.batches), None)
     if hidden is not None:
         fetch_s = hidden.wall_s / hidden.batches
@@ -73,7 +71,7 @@ def _latency(recording: Recording, marks: Sequence[float]) -> str:
     usual = max(shown, default=0.0)
     top = CUT_ABOVE / 2 * usual if highest > CUT_ABOVE * usual > 0 else None
     cut = f"highest: {formatting.seconds(highest / 1e3)}, cut off" if top is not None else ""
-    return _plot("loader latency and step time, ms", lines, figures, marks, top=top, remark=cut)
+    return _plot("loader latency, ms per batch", lines, figures, marks, top=top, remark=cut)
 
 
 def _plot(
@@ -126,6 +124,12 @@ def _colour(one: Series, among: Sequence[Series]) -> str:
 def _mean(values: Column) -> float:
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else float("nan")
+
+
+def _mean_per_batch(steps: Steps, seconds: Column) -> float:
+    """A row that stands for several steps counts as many times."""
+    known = np.isfinite(seconds)
+    return float(seconds[known].sum() / steps.batches_or_steps[known].sum()) if known.any() else float("nan")
 
 
 def _most(values: Column) -> float:

@@ -23,7 +23,7 @@ from gpu_doctor.report.runs import Row, rows
 from gpu_doctor.report.searches import largest_html, largest_shown, sweep_html, sweep_shown
 from gpu_doctor.report.trials import Sides, sides_html, sides_of, sides_text
 from gpu_doctor.report.words import footer, machine_facts, run_facts, silences, unjudged, verdict_words
-from gpu_doctor.trials import Largest, Plan, Sweep
+from gpu_doctor.trials import Case, Largest, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
 
 
@@ -46,6 +46,28 @@ class Reported:
     """Of a treatment."""
     sweep: Sweep | None = None
     largest: Largest | None = None
+
+    @classmethod
+    def of(cls, case: Case, diagnosis: Diagnosis, notes: Sequence[str] = ()) -> Reported:
+        """What a case has left.
+
+        Args:
+            case: was run, or tried.
+            diagnosis: of its newest run.
+            notes: see the field.
+        """
+        written = (case.baseline,) if case.baseline is not None else ()
+        return cls(
+            diagnosis,
+            tuple(case.recordings) or written,
+            tuple(case.effects),
+            tuple(case.trials),
+            title=case.name,
+            notes=notes,
+            plan=case.plans[-1] if case.plans else None,
+            sweep=case.sweeps[-1] if case.sweeps else None,
+            largest=case.largest,
+        )
 
     @property
     def run(self) -> Recording | None:

@@ -107,7 +107,7 @@ class Case(Runner):
             settings: knob values to try.
             steps: steps of one side of one round; more in the next where they last too short a time to be judged, fewer
                 where they last long.
-            seconds: of the trial, after which no further pair of runs begins. Two pairs are always made, however long
+            seconds: of the trial, within which a pair of runs must end. Two pairs are made all the same, however long
                 the code takes to set up. None = `trial_steps` and `trial_seconds` of the case.
             pairs: of runs, at most; fewer where it is clear.
             against: knob values of the baseline side; None = as written.
@@ -221,7 +221,8 @@ class Case(Runner):
         See `largest_batch.largest_batch`; `allow` is each trial's, as of `trial`.
         """
         with self.requested(allow):
-            return largest_batch.largest_batch(self, memory=memory, seconds=seconds)
+            self.largest = largest_batch.largest_batch(self, memory=memory, seconds=seconds)
+            return self.largest
 
     def flops(self, *, steps: int = flops.STEPS, seconds: float = flops.SECONDS, allow: Collection[str] = ()) -> Flops:
         """Counts what a step computes, on a trial of a few steps; see `flops.counted`, and `trial` for `allow`.

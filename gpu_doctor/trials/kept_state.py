@@ -11,7 +11,6 @@ from gpu_doctor.trials.snapshot.snapshot import no_room, room_bytes
 from gpu_doctor.trials.snapshot.walk import Walk, uncollected
 
 KEPT: Final = "restores model, optimizer, loaders, random generators and your variables"
-NOT_UNDONE: Final = "What programs write that the cell starts, and data that it sends, is not undone."
 
 
 def kept_state(case: Runner) -> Beforehand:
@@ -27,7 +26,7 @@ def kept_state(case: Runner) -> Beforehand:
     limit = room_bytes()
     if needed > limit:
         return Beforehand((no_room(needed, limit),))
-    kept = f"A trial {KEPT} (a copy of {formatting.size(whole)}) and only reads your files. {NOT_UNDONE}"
+    kept = f"A trial {KEPT} (a copy of {formatting.size(whole)}) and only reads your files."
     lost = (*walk.unrestorable, *tensors.unrestorable)
     large = (*tensors.uncopied.values(), *arrays.uncopied.values())
     return Beforehand(

@@ -16,7 +16,7 @@ from gpu_doctor.trials.interrupts import uninterrupted
 
 
 @contextmanager
-def unwritten() -> Iterator[None]:
+def mute_streams() -> Iterator[None]:
     """Both streams of this process, and those that stand in their place now, take what is written and show nothing."""
     streams = {id(one): one for one in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__) if one is not None}
     patches = Patches()

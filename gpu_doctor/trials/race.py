@@ -72,7 +72,6 @@ def tried(
     seconds: float,
     pairs: int = MOST_PAIRS,
     against: Settings | None = None,
-    label: str = "",
 ) -> Effect:
     """Tries settings against one baseline, in turns, and puts everything back.
 
@@ -83,7 +82,6 @@ def tried(
         steps: of one side of one round.
         seconds: of the trial.
         pairs: at most.
-        label: stands before what people are told of its progress.
 
     Returns:
         The effect, kept in `case.effects` too.
@@ -100,7 +98,7 @@ def tried(
         entry.refusal, entry.going = said, False
     try:
         if entry.going and not case.stopped:
-            _raced(case, entry, against, label, steps, seconds, pairs)
+            _raced(case, entry, against, steps, seconds, pairs)
     except SnapshotTooLarge as too_large:
         entry.refusal = str(too_large)
     except BaseException:  # an interrupt, or an error of ours
@@ -147,7 +145,7 @@ def entered(case: Runner, settings: Settings, found: Setup | None = None, refuse
     return entry
 
 
-def _raced(case: Runner, entry: Entry, against: Settings, label: str, steps: int, seconds: float, pairs: int) -> None:
+def _raced(case: Runner, entry: Entry, against: Settings, steps: int, seconds: float, pairs: int) -> None:
     """Gives the candidate its pairs, and puts everything back."""
     with case.aside() as aside:
         entry.aside = aside
@@ -155,7 +153,7 @@ def _raced(case: Runner, entry: Entry, against: Settings, label: str, steps: int
         for number in range(1, pairs + 1):
             if case.stopped or not entry.going:
                 break
-            what = f"{label}round {number}, {_so_far(rounds.effect)}"
+            what = f"round {number}, {_so_far(rounds.effect)}"
             entry.going = rounds.pair(what, against, entry.settings, steps, seconds)
 
 
@@ -171,17 +169,17 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
     settings, bases, candidates, aside = entry.settings, entry.bases, entry.candidates, entry.aside
     if entry.refusal:
         return _kept(case, Effect(settings, against, outcome="refused", reason=entry.refusal))
-    notes, left = (aside.notes, aside.lost) if aside is not None else ((), ())
+    notes, lost = (aside.notes, aside.lost) if aside is not None else ((), ())
     if entry.failure:
         failed = Effect(settings, against, outcome=entry.failed_as, reason=entry.failure, seconds=entry.seconds)
-        return _kept(case, replace(failed, not_restored=left))
+        return _kept(case, replace(failed, not_restored=lost))
     measured = entry.effect
     if measured is None:
         outcome, reason = "stopped", ""
         if bases and not case.stopped:
             outcome, reason = bases[-1].outcome, run.baseline_ended(bases[-1])
         none = Effect(settings, against, outcome=outcome, reason=reason, seconds=entry.seconds)
-        return _kept(case, replace(none, not_restored=left))
+        return _kept(case, replace(none, not_restored=lost))
     case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
     if case.diagnosis is None or "num_workers" in settings:  # another number of workers tells what one cannot
         newest = next((one for one in reversed(case.recordings) if len(one.steps)), bases[-1])
@@ -189,7 +187,7 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
     effect = _beside(measured, _predicted(case, entry, against))
     outcome = "stopped" if entry.stopped else effect.outcome
     reason = effect.reason or entry.dropped
-    return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=left))
+    return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=lost))
 
 
 def _kept(case: Runner, effect: Effect) -> Effect:

@@ -44,8 +44,8 @@ MOST_DOUBLED: Final = 2
 """Times."""
 
 FINISHED: Final = (
-    "Running this again trains nothing: what it calls has finished its run. Create the trainer in this cell, or try "
-    "the settings before the run."
+    "A second run trains nothing: the trainer has already reached its last epoch. Create the trainer in this cell, or "
+    "try the settings before the run."
 )
 FEWEST_PAIRS: Final = 2
 """One whole A B B A: what drifts evenly while it lasts (clocks, temperature) is on both sides alike."""
@@ -71,8 +71,6 @@ class Rounds:
     """The runs before the trial: where they trained, a side that does not is no baseline."""
     bases: list[Recording] = field(default_factory=list)
     candidates: list[Recording] = field(default_factory=list)
-    elsewhere: int = 0
-    """Pairs of the same trial that ran elsewhere before these."""
     spent_s: float = 0.0
     """Seconds that the sides so far measured: what comes before, and putting the state back, is none of them."""
     took_s: float = 0.0
@@ -91,7 +89,7 @@ class Rounds:
             settings: knob values of the candidate side.
             steps: of one side; more where those of the pairs before were measured for too short a time, fewer where
                 they last long (see `side_budget`).
-            seconds: of the trial, after which no further pair begins once a whole A B B A was made.
+            seconds: of the trial, in which a further pair must find room once a whole A B B A was made.
 
         Raises:
             KeyboardInterrupt: if a side was interrupted, after the state was restored.
@@ -100,7 +98,7 @@ class Rounds:
         waves = WAVES * max(int(one.get("num_workers", 0)) for one in (against, settings))
         steps = max(self._lasting(steps), waves)
         sides = [("baseline", against, self.bases), ("candidate", settings, self.candidates)]
-        if (self.elsewhere + len(self.bases)) % 2:
+        if len(self.bases) % 2:
             sides.reverse()
         for role, side, into in sides:
             self.say(f"{what}: {role}")
@@ -111,7 +109,8 @@ class Rounds:
             if into[-1].outcome == "budget-reached":
                 steps = min(steps, int(into[-1].steps.count.sum()) + waves)  # as many on the other side
         made = min(len(self.bases), len(self.candidates))
-        room = self.took_s < (seconds if self.elsewhere + made >= FEWEST_PAIRS else max(seconds, FIRST_S))
+        lasted_s = self.took_s - earlier_s  # as long as another pair takes
+        room = self.took_s + lasted_s <= seconds if made >= FEWEST_PAIRS else self.took_s < FIRST_S
         self.effect = compare(self.bases, self.candidates)
         return not self.stopped() and room and goes_on(self.effect, made)
 
@@ -122,7 +121,7 @@ class Rounds:
         answer are followed by longer ones.
         """
         pairs = len(self.bases)
-        longer: int = 2 ** min((self.elsewhere + pairs) // LONGER_AFTER, MOST_DOUBLED)
+        longer: int = 2 ** min(pairs // LONGER_AFTER, MOST_DOUBLED)
         ended = [one for one in (*self.bases[-1:], *self.candidates[-1:]) if one.outcome == "budget-reached"]
         usual = [float(np.median(paced_s(one, one.steps) / one.steps.count)) for one in ended if len(one.steps)]
         wanted = float(steps)

@@ -18,8 +18,8 @@ from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.trials import allowing, cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.compare.effect import Effect
-from gpu_doctor.trials.printed_aside import unwritten
-from gpu_doctor.trials.results import Plan, Sweep
+from gpu_doctor.trials.printed_aside import mute_streams
+from gpu_doctor.trials.results import Largest, Plan, Sweep
 from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
@@ -98,6 +98,8 @@ class Runner:
         """What treatments arrived at, oldest first; of one that was interrupted, what was kept until then."""
         self.sweeps: list[Sweep] = []
         """What sweeps found, oldest first, interrupted ones among them."""
+        self.largest: Largest | None = None
+        """What the newest search for the largest batch found."""
         self.sweeping: Sweep | None = None
         """What there is so far of a sweep that goes on."""
         self.diagnosis: Diagnosis | None = None
@@ -132,7 +134,7 @@ class Runner:
     @contextmanager
     def quietly(self) -> Iterator[None]:
         """Around the sides of a trial: what they print is nobody's, what they handle of signals ends with them."""
-        with interrupts.handlers_put_back(), unwritten(), self._silence():
+        with interrupts.handlers_put_back(), mute_streams(), self._silence():
             yield
 
     def once(self, settings: Settings, role: str, max_steps: int | None, max_s: float | None) -> trial.Result:
@@ -159,17 +161,17 @@ class Runner:
             execute: Callable[[], Any] = functools.partial(self._of(written.text), self.namespace)
             how: dict[str, Any] = {"settings": settings, "found": self.found, "met": self._met}
             how |= {"reasons": written.reasons, "borrowed": borrowed, "budget": budget, "allowed": self.allowed}
-            result = trial.run(execute, recorder, self.namespace, **how)
-            return self._judged(result) if borrowed else result
+            # In no variable: the traceback of its error knows this frame.
+            return self._permitted(trial.run(execute, recorder, self.namespace, **how), borrowed)
         finally:
             if not borrowed:
                 self.reached = {}
                 self.made = {name: id(one) for name, one in self.namespace.items() if before.get(name) != id(one)}
             self._current, self._budget, self._met = None, None, recorder.met or self._met
 
-    def _judged(self, result: trial.Result) -> trial.Result:
-        """A side's result, a refusal where it did what nobody allows; the case remembers that."""
-        snapshot = None if self._snapshot is None else self._snapshot()
+    def _permitted(self, result: trial.Result, borrowed: bool) -> trial.Result:
+        """The result; of a side a refusal where it did what nobody allows, which the case remembers."""
+        snapshot = self._snapshot() if borrowed and self._snapshot is not None else None
         if result.reached is not None:
             self.reached[result.reached[0]] = result.reached[1]
         elif snapshot is not None and allowing.LARGE_DATA not in self.allowed and (data := snapshot.changed_data()):

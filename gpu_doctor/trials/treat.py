@@ -141,14 +141,14 @@ class _Climb:
     """Why it did not run the changed cell."""
 
     @property
-    def left(self) -> int:
-        """Trials left for moves: one is put by for what will be kept."""
+    def trials_remaining(self) -> int:
+        """Trials for moves: one is put by for what will be kept."""
         return max(self.max_trials - 1, 1) - len(self.effects)
 
     def goes_on(self) -> bool:
         """Whether another move may be tried."""
         barred = self.case.reached.keys() - self.case.allowed
-        return self.left > 0 and not self.case.stopped and not barred
+        return self.trials_remaining > 0 and not self.case.stopped and not barred
 
     def next_move(self) -> Move | None:
         """What to try next; None where nothing is worth a trial any more."""

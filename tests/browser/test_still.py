@@ -128,10 +128,10 @@ def test_a_box_allows_what_a_trial_would_be_refused_for(blank: Page) -> None:
     said = "[{ text: 'Refused.', tone: 'bad', allow: 'processes', tick: 'Allow it' }]"
     blank.evaluate(f"window.tell({{ before: {said} }})")
     blank.locator("[data-ask=treat]").click()
-    assert asked(blank)[-1]["allow"] == []
+    assert asked(blank)[-1]["allow"] == [] and "Refused." in blank.locator(".gd-before").inner_text()
     box.focus()
     blank.keyboard.press("Space")
-    assert box.is_checked()
+    assert box.is_checked() and "Refused." not in blank.locator(".gd-before").inner_text()
     for what in ("treat", "trial"):
         if what == "trial":
             blank.locator("[data-knob=num_workers]").select_option(label="2")

@@ -296,6 +296,15 @@ def test_the_line_magic_answers(shell: InteractiveShell, line: str, says: str) -
     assert says in " ".join(repr(answer).split())  # long lines are wrapped
 
 
+def test_a_report_asked_for_again_has_the_search_for_the_largest_batch(shell: InteractiveShell) -> None:
+    ran(shell, f"%%gpudoctor --no-view\n{LOOP}")
+    case = gpu_doctor.last_case()
+    assert case is not None
+    found = case.largest_batch()
+    told = " ".join(repr(shell.run_line_magic("gpudoctor", "report")).split())
+    assert " ".join(str(found).split()) in told
+
+
 def test_compare_and_report_of_saved_recordings(shell: InteractiveShell, tmp_path: Path) -> None:
     for name in "ab":
         ran(shell, f"%%gpudoctor --no-view --save {tmp_path / name}.npz\n{LOOP}")

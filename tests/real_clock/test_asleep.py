@@ -39,3 +39,24 @@ def test_who_sleeps_is_told_and_who_waits_for_a_thread_is_not(
         over.set()
         thread.join()
         kernel.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nothing is known of threads elsewhere")
+def test_a_thread_that_has_the_id_of_one_that_ended_is_found() -> None:
+    kernel = Kernel()
+    try:
+        for _ in range(3):
+            over = threading.Event()
+            thread = threading.Thread(target=naps, args=(over,))
+            thread.start()
+            try:
+                until, seen = time.monotonic() + 2.0, False
+                while time.monotonic() < until and not seen:
+                    time.sleep(0.05)
+                    seen = kernel.sleeps(thread.ident or 0)
+                assert seen
+            finally:
+                over.set()
+                thread.join()
+    finally:
+        kernel.close()

@@ -130,7 +130,7 @@ def test_a_trial_of_code_that_has_finished_is_refused_in_a_sentence() -> None:
     ns["done"].append(True)
     effect = case.trial({"num_workers": 2}, steps=5, seconds=10)
     assert effect.outcome == "refused"
-    assert effect.reason.startswith("Running this again trains nothing")
+    assert effect.reason.startswith("A second run trains nothing")
 
 
 def test_amp_is_tried_with_the_losses_of_both_sides() -> None:

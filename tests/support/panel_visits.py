@@ -29,7 +29,7 @@ class Visited:
     """A panel of which only what a request touches is there; it writes down what the page was shown."""
 
     def __init__(self, trial: Callable[..., Any] = lambda settings, **budget: None) -> None:
-        self.status, self.message, self.plan = "idle", "", None
+        self.status, self.message = "idle", ""
         self.case: Any = types.SimpleNamespace(
             plans=[], trial=trial, reached={}, stop=lambda: self.seen.append("stopped")
         )

@@ -41,6 +41,7 @@ class Kernel:
             text = self._read(f"/proc/self/task/{self._native[thread]}/stat")
             asleep = text[text.rfind(b")") + 2 :][:1] in (b"S", b"D")
             return asleep and self._call(self._native[thread]) not in FUTEX
+        del self._native[thread]  # it has ended: another thread may have its id by now
         return False
 
     def _call(self, native: int | None) -> bytes:

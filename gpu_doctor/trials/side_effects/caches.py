@@ -11,6 +11,7 @@ from typing import Final
 _FOLDERS: Final = (
     ("XDG_CACHE_HOME", ".cache"),
     ("TORCH_HOME", ".cache/torch"),
+    ("HF_HOME", ".cache/huggingface"),
     ("TRITON_CACHE_DIR", ".triton"),
     ("CUDA_CACHE_PATH", ".nv"),
     ("IPYTHONDIR", ".ipython"),

@@ -30,17 +30,17 @@ _os_open: Final = os.open
 
 
 class Side(Protocol):
-    """What leads files elsewhere."""
+    """A side, as the functions here need it."""
 
     @property
     def files(self) -> Files:
-        """Where paths lead."""
+        """Where paths are redirected to."""
 
     def busy(self) -> AbstractContextManager[None]:
         """Around what we do to files ourselves."""
 
-    def led(self, path: Any, use: Use) -> Any:
-        """Where a path leads; the path itself where it is left as it is."""
+    def redirected(self, path: Any, use: Use) -> Any:
+        """Where a path is redirected to; the path itself where it is left as it is."""
 
     def refuse(self, why: str) -> None:
         """Ends the side."""
@@ -50,10 +50,10 @@ Make: TypeAlias = Callable[[Callable[..., Any], Side], Callable[..., Any]]
 
 
 class Files:
-    """Where the paths of a side lead."""
+    """Where the paths of a side are redirected to."""
 
     def __init__(self, overlay: Overlay, left_alone: tuple[str, ...], temporary: str) -> None:
-        """Args: overlay: has the changes. left_alone: nothing in them is led elsewhere. temporary: for such files."""
+        """Args: overlay: has the changes. left_alone: nothing in them is redirected. temporary: for such files."""
         self.overlay, self.temporary, self._left_alone = overlay, temporary, left_alone
         self._scratch = (_IN_MEMORY, os.path.join(tempfile.gettempdir(), ""))  # noqa: PTH118
 
@@ -110,7 +110,7 @@ class Files:
             place = self.overlay.changed(key, use != REPLACE, opens)
         return None if place == text else place
 
-    def led(self, path: Any, use: Use) -> str | bytes | None:
+    def opened(self, path: Any, use: Use) -> str | bytes | None:
         """Where what is opened lies; None = as it was given."""
         place = self.looked(path) if use == READ else self.changed(path, use, opens=True)
         return os.fsencode(place) if place is not None and isinstance(path, bytes) else place
@@ -160,7 +160,7 @@ def _opening(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
     """`open`: what it gives has the name that the user knows."""
 
     def call(file: Any, mode: Any = "r", *args: Any, **named: Any) -> Any:
-        place: Any = file if isinstance(file, int) else side.led(file, use_of(mode))
+        place: Any = file if isinstance(file, int) else side.redirected(file, use_of(mode))
         if place is file:
             return original(file, mode, *args, **named)
         with _errors_of(file):

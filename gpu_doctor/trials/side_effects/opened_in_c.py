@@ -1,4 +1,4 @@
-"""Functions that open a file past Python's own: those whose argument can lead elsewhere, and those that refuse a trial.
+"""Functions that open a file past Python's own: those whose path a trial redirects, and those that refuse it.
 
 Nothing is imported for it.
 """
@@ -25,6 +25,7 @@ MAKE: Final = "make"
 """It is made, and there must be none."""
 Use: TypeAlias = str
 Chooser: TypeAlias = Callable[[dict[str, Any], tuple[Any, ...]], Use]
+Call: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 Place: TypeAlias = Callable[[Any, Use], Any]
 """A path as it was given, and how it is used -> the path to use instead."""
 
@@ -42,26 +43,18 @@ class Opener:
     beside: tuple[str, ...] = ()
     """Ends of the names of further files that belong to it."""
 
-    def led(self, args: tuple[Any, ...], named: dict[str, Any], place: Place) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def redirected(self, args: tuple[Any, ...], named: dict[str, Any], place: Place) -> Call:
         """The arguments with the path that `place` gives; as they are where the path is missing or no path."""
         given = args[self.at] if self.at < len(args) else named.get(self.argument)
         if not isinstance(given, (str, bytes, os.PathLike)):
             return args, named
         use = self.use if isinstance(self.use, str) else self.use(named, args)
-        led = _database(given, place) if self.module == "sqlite3" else place(given, use)
+        there = _database(given, place) if self.module == "sqlite3" else place(given, use)
         for end in self.beside if use == CHANGE else ():
-            place(os.fsdecode(_plain(given)) + end, CHANGE)
+            place(os.fsdecode(given) + end, CHANGE)
         if self.at < len(args):
-            return (*args[: self.at], led, *args[self.at + 1 :]), named
-        return args, {**named, self.argument: led}
-
-
-def _plain(database: Any) -> Any:
-    return _parts(database)[0] if _is_uri(database) else database
-
-
-def _is_uri(database: Any) -> bool:
-    return isinstance(database, str) and database.startswith("file:")
+            return (*args[: self.at], there, *args[self.at + 1 :]), named
+        return args, {**named, self.argument: there}
 
 
 def _parts(uri: str) -> tuple[str, str]:
@@ -71,24 +64,21 @@ def _parts(uri: str) -> tuple[str, str]:
 
 
 def _database(given: Any, place: Place) -> Any:
-    """SQLite's, which may be a URI; one in memory is left alone."""
-    if given in ("", b"", ":memory:", b":memory:"):
+    """SQLite's, which may be a URI, with the files that it keeps beside it; one in memory is left alone."""
+    is_uri = isinstance(given, str) and given.startswith("file:")
+    path, query = _parts(given) if is_uri else (os.fsdecode(given), "")
+    if path in ("", ":memory:") or "mode=memory" in query:
         return given
-    if not _is_uri(given):
-        return place(given, CHANGE)
-    path, query = _parts(given)
-    if not path or path == ":memory:" or "mode=memory" in query:
-        return given
-    only_read = not {"mode=ro", "immutable=1"}.isdisjoint(query.split("&"))
-    led = os.fsdecode(place(path, READ if only_read else CHANGE))
-    led = re.sub("[%?#]", lambda sign: f"%{ord(sign[0]):02X}", led)
-    return f"file:{led}{f'?{query}' if query else ''}"
-
-
-def _sqlite_use(named: dict[str, Any], args: tuple[Any, ...]) -> Use:
-    database = named.get("database", args[0] if args else "")
-    memory = database in ("", b"", ":memory:", b":memory:") or (_is_uri(database) and "mode=" in database)
-    return READ if memory else CHANGE
+    if not {"mode=ro", "immutable=1"}.isdisjoint(query.split("&")):
+        there = place(path, READ)
+    else:
+        for end in ("-journal", "-wal"):
+            place(path + end, CHANGE)
+        there = place(path, CHANGE)
+    if not is_uri:
+        return there
+    there = re.sub("[%?#]", lambda sign: f"%{ord(sign[0]):02X}", there)
+    return f"file:{there}{f'?{query}' if query else ''}"
 
 
 def _mapped_use(named: dict[str, Any], args: tuple[Any, ...]) -> Use:
@@ -109,14 +99,14 @@ def _by_mode(named: dict[str, Any], args: tuple[Any, ...]) -> Use:
 
 
 def without_attaching(database: Any, refuse: Callable[[str], None]) -> Any:
-    """A connection to SQLite that opens no further files by SQL, whose paths nothing could lead elsewhere."""
+    """A connection to SQLite that opens no further files by SQL, whose paths cannot be redirected."""
     import sqlite3
 
     def allows(action: int, name: str | None, *_: Any) -> int:
         if action != sqlite3.SQLITE_ATTACH or name in ("", None, ":memory:"):
             return sqlite3.SQLITE_OK
         with suppress(BaseException):  # SQLite would swallow it; the side is refused when it has ended
-            refuse(f"Your cell opens {formatting.clean(name, 120)} by SQL, which a trial cannot lead to another file.")
+            refuse(f"Your cell opens {formatting.clean(name, 120)} by SQL, which a trial cannot redirect.")
         return sqlite3.SQLITE_DENY
 
     if isinstance(database, sqlite3.Connection):
@@ -144,7 +134,7 @@ OPENERS: Final = (
     Opener("numpy.lib._datasource", "open", 0, "path", _by_mode),
     Opener("safetensors", "serialize_file", 1, "filename", REPLACE),
     Opener("safetensors", "safe_open", 0, "filename", READ),
-    Opener("sqlite3", "connect", 0, "database", _sqlite_use, ("-journal", "-wal")),
+    Opener("sqlite3", "connect", 0, "database", CHANGE),
     Opener("_gdbm", "open", 0, "filename", CHANGE),
     Opener("_dbm", "open", 0, "filename", CHANGE, (".db", ".dir", ".pag")),
     Opener("h5py.h5f", "open", 0, "name", _hdf5_use),
@@ -160,7 +150,7 @@ OPENERS: Final = (
     Opener("pyarrow.feather", "read_table", 0, "source", READ),
     Opener("transformers.tokenization_utils_base", "PreTrainedTokenizerBase.save_pretrained", 1, "", CHANGE),
 )
-"""Those whose path is led elsewhere."""
+"""Those whose path is redirected."""
 WRITERS: Final = (
     *("cv2.imwrite", "cv2.imwritemulti", "cv2.VideoWriter", "soundfile.write", "torchaudio.save", "faiss.write_index"),
     *(

@@ -40,7 +40,7 @@ class Overlay:
         self.files = os.path.join(root, "files")  # noqa: PTH118
         self._gone = os.path.join(root, "gone")  # noqa: PTH118
         self._hidden: set[str] = set()
-        self._heard = 0
+        self._bytes_read = 0
         """Bytes of `gone` that were read."""
         self._folders: dict[str, str] = {}
         """Folder, as it was written -> its key."""
@@ -74,7 +74,7 @@ class Overlay:
             path: as the cell wrote it.
             follows: whether a symbolic link at its end is followed.
         """
-        self._hear()
+        self._refresh()
         folder, name = os.path.split(path)
         if name in ("", ".", ".."):
             return self._walked(path)
@@ -113,7 +113,7 @@ class Overlay:
 
     def is_touched(self, key: str) -> bool:
         """Whether a folder's names may differ from those that the user has there."""
-        hidden = self.is_hidden(key) or any(os.path.dirname(one) == key for one in self._hidden)  # noqa: PTH120
+        hidden = self.is_hidden(key) or any(os.path.dirname(one) == key for one in list(self._hidden))  # noqa: PTH120
         return hidden or os.path.lexists(self._inside(key))
 
     def _walked(self, path: str, links: int = 0) -> str:
@@ -284,20 +284,22 @@ class Overlay:
             os.write(place, line)  # whole, whoever else adds one meanwhile
         finally:
             os.close(place)
-        self._hear()
+        self._refresh()
 
-    def _hear(self) -> None:
+    def _refresh(self) -> None:
         """Takes in what this or another process has removed since the last time."""
+        begin = self._bytes_read  # of two threads both may read the same: that is harmless, and none is left out
         try:
-            if os.stat(self._gone).st_size == self._heard:  # noqa: PTH116
+            if os.stat(self._gone).st_size == begin:  # noqa: PTH116
                 return
             with Path(self._gone).open("rb") as file:
-                file.seek(self._heard)
+                file.seek(begin)
                 lines = file.read()
         except OSError:  # nothing was removed yet
             return
-        self._heard += len(lines)
-        self._hidden.update(json.loads(line) for line in lines.splitlines())
+        whole = lines[: lines.rfind(b"\n") + 1]
+        self._hidden.update(json.loads(line) for line in whole.splitlines())
+        self._bytes_read = begin + len(whole)
         self._folders.clear()
 
 

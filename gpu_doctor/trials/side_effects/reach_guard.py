@@ -145,12 +145,12 @@ class ReachGuard:
         Raises:
             RunEnded: leaves the user's code. Refused: leaves that of a worker, which hands it to the process above.
         """
-        if threading.current_thread() in self._foreign:
-            return
-        frames = [*_outward(sys._getframe(2))]
-        if _passes(kind, frames, host):
-            return
-        what = _named(frames, label) + (f", to {host}" if host else "")
+        what = label
+        with suppress(Exception):  # a question of ours that fails lets nothing pass
+            frames = [*_outward(sys._getframe(2))]
+            if threading.current_thread() in self._foreign or _passes(kind, frames, host):
+                return
+            what = _named(frames, label) + (f", to {host}" if host else "")
         if os.getpid() != self._process:
             told = f"{kind}\0{what}".encode()[:_SLOT_BYTES]
             with suppress(ValueError):  # it is closed: the side is over

@@ -1,9 +1,9 @@
-"""What a side does to files is done in a scratch folder: the user's own are read, and never written to.
+"""Redirects what a side does to files into a scratch folder: the user's own files are read, and never written to.
 
-Python's own ways to files lead there (`open`, `os`, and all that stands on them: pathlib, shutil, numpy, pandas, PIL),
-wherever a module or the notebook has such a function by another name, and the openers of torch, safetensors, SQLite,
-HDF5 and others, which go past Python. Threads that were there before the side go where they always went; processes
-that are forked or spawned in it follow it. Left alone are caches of libraries and what `tempfile` names.
+Python's functions of files (`open`, `os`, and all that calls them: pathlib, shutil, numpy, pandas, PIL) are patched,
+wherever a module or the notebook has one by another name, and so are the functions of torch, safetensors, SQLite, HDF5
+and others that open a file in C. Threads that were there before the side are not redirected; processes that it forks
+or spawns are. Left alone are the caches of libraries and the files of `tempfile`, which get a folder of the side's.
 
 Not seen is what other libraries open in C, and what programs do that a cell starts.
 """
@@ -44,10 +44,10 @@ _SUPPORTED: Final = ("supports_dir_fd", "supports_fd", "supports_follow_symlinks
 
 
 class Redirection:
-    """Context manager around one side; in it, what the side's threads and processes do to files is done elsewhere."""
+    """Context manager around one side: its threads and processes write to a scratch folder, which goes at the end."""
 
     def __init__(self, namespace: dict[str, Any] | None = None, root: str | None = None) -> None:
-        """Nothing is led elsewhere yet.
+        """Nothing is redirected yet.
 
         Args:
             namespace: of the code, where it may have functions of files by name.
@@ -87,7 +87,7 @@ class Redirection:
             others = (one for one in threading.enumerate() if not isinstance(one, threading._DummyThread))
             self._others.update(one for one in others if one is not threading.current_thread())
         try:
-            self._lead()
+            self._patch_all()
         except RunEnded:  # it is refused
             self._patches.restore()
         except BaseException:  # an interrupt: nobody calls `__exit__` then
@@ -140,7 +140,7 @@ class Redirection:
 
     # ---- patches --------------------------------------------------------------------------------------------------
 
-    def _lead(self) -> None:
+    def _patch_all(self) -> None:
         for owner, name, make in file_functions.of_python():
             self._wrap(owner, name, make)
         for name in self._of_accessor():  # Python 3.10's pathlib keeps functions of its own
@@ -194,15 +194,15 @@ class Redirection:
 
         return call
 
-    def led(self, path: Any, use: str) -> Any:
-        """Where a path leads; bytes for bytes."""
+    def redirected(self, path: Any, use: str) -> Any:
+        """Where a path is redirected to; bytes for bytes."""
         with self.busy():
-            place = self._files.led(path, use)
+            place = self._files.opened(path, use)
         return path if place is None else place
 
     @property
     def files(self) -> file_functions.Files:
-        """Where paths lead."""
+        """Where paths are redirected to."""
         return self._files
 
     def _libraries(self) -> None:
@@ -365,7 +365,7 @@ def _joined(root: str, target: Callable[..., Any]) -> Callable[..., Any]:
 
 def _opening(opener: opened_in_c.Opener, original: Callable[..., Any], side: Redirection) -> Callable[..., Any]:
     def call(*args: Any, **named: Any) -> Any:
-        args, named = opener.led(args, named, side.led)
+        args, named = opener.redirected(args, named, side.redirected)
         given = original(*args, **named)
         return opened_in_c.without_attaching(given, side.refuse) if opener.module == "sqlite3" else given
 

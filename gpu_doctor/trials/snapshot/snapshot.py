@@ -46,7 +46,7 @@ def no_room(needed: int, limit: int) -> str:
 
 
 class Snapshot:
-    """The state of everything reachable from a namespace, and of the process' random number generators."""
+    """The state of everything reachable from a namespace, of the random number generators, and of ten switches."""
 
     def __init__(self) -> None:
         self._undos: list[tuple[str, Undo]] = []
@@ -58,8 +58,6 @@ class Snapshot:
         """What the snapshot holds of tensors, arrays, and what is open in memory."""
         self.unrestorable: tuple[str, ...] = ()
         """What would not be put back, by variable name, such as `it (generator)`; to be said before a trial."""
-        self.large: tuple[str, ...] = ()
-        """Data that is not copied, as training reads it: a change of it is named by `restore`, and not undone."""
 
     @classmethod
     @uncollected()
@@ -90,7 +88,6 @@ class Snapshot:
         self._stores = [tensors, arrays]
         self.bytes = tensors.bytes + arrays.bytes
         self.unrestorable = (*walk.unrestorable, *tensors.unrestorable)
-        self.large = (*tensors.uncopied.values(), *arrays.uncopied.values())
         for kind, make in UNDOS.items():
             self._undos += [(_called(one, kind), make(one)) for one in walk.kept[kind]]
         loaders = (one for one in walk.kept["instance"] if issubclass(type(one), DataLoader))

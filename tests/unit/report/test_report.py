@@ -98,7 +98,7 @@ def test_the_verdict_comes_first_and_everything_is_said() -> None:
     assert "Wrote runs/x.pt." in page.text
     assert "utilization %" in page.text
     assert "memory GiB" in page.text
-    assert any(alt.startswith("loader latency and step time, ms: step mean 39.3 ms") for alt in page.alts)
+    assert any(alt.startswith("loader latency, ms per batch: step mean 39.3 ms") for alt in page.alts)
 
 
 def test_it_is_found_by_its_class_and_holds_nothing_a_sanitizer_strips() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.notebook.plot_data import line_of
+from gpu_doctor.diagnosis import diagnose, warmup_rows
+from gpu_doctor.notebook.plot_data import Layer, line_of
+from gpu_doctor.recording import Replay
 from gpu_doctor.report import as_text
 from gpu_doctor.report.panel import state
 from gpu_doctor.report.plots import plots
@@ -50,3 +52,19 @@ def test_a_run_without_steps_is_no_factor_of_itself() -> None:
     empty = replace(one, steps=one.steps.rows(0, 0), fetches=())
     row = state(shown(empty, diagnosis=diagnose(empty)), knobs.KNOBS)["table"]["rows"][0]
     assert [cell["text"] for cell in row[2:4]] == ["-", "-"]
+
+
+def test_the_latency_is_per_batch_and_without_evaluation_in_both() -> None:
+    one = starved()
+    accumulated = replaced(
+        one.steps,
+        batches=np.full(len(one.steps), 4.0),
+        evaluation_s=np.where(np.arange(len(one.steps)) % 10, 0.0, 1e-3),
+    )
+    run = replace(one, steps=accumulated)
+    layer = Layer(Replay(run))
+    layer.read()
+    live = layer.tails["step"].y
+    warm = warmup_rows(accumulated)
+    assert live[warm:] == pytest.approx(1e3 * accumulated.training_s[warm:] / 4.0)
+    assert f"step mean {live[warm:].mean():.2f} ms" in plots(run)

@@ -79,7 +79,7 @@ def test_a_sweep_waits_for_the_loop_and_shows_what_it_found(loop: Loop) -> None:
     assert seen == [] and visit.status == "waiting"
     loop.is_free()
     assert seen == [("sweeping", {"num_workers": [1, 2]}, 25)]
-    assert (visit.sweep, visit.status, visit.seen[-1]) == ("found", "idle", "settled")
+    assert (visit.case.sweeps[-1], visit.status, visit.seen[-1]) == ("found", "idle", "settled")
 
 
 def test_an_interrupted_sweep_shows_what_was_tried(loop: Loop) -> None:
@@ -93,16 +93,17 @@ def test_an_interrupted_sweep_shows_what_was_tried(loop: Loop) -> None:
     visit.case.sweep = sweep
     Actions(visit).take({"ask": "sweep", "grid": {"num_workers": [1]}})
     loop.is_free()
-    assert visit.sweep == "so far" and visit.message.startswith("Interrupted: the state before")
+    assert visit.case.sweeps == ["so far"] and visit.message.startswith("Interrupted: the state before")
 
 
 def test_the_largest_batch_is_looked_for_between_cells(loop: Loop) -> None:
     visit: Any = Visited()
-    visit.case.largest_batch = lambda allow: visit.status
+    seen: list[str] = []
+    visit.case.largest_batch = lambda allow: seen.append(visit.status)
     Actions(visit).take({"ask": "largest"})
     assert visit.status == "waiting"
     loop.is_free()
-    assert visit.largest == "searching" and visit.status == "idle"
+    assert seen == ["searching"] and visit.status == "idle"
 
 
 # ---- what is shown --------------------------------------------------------------------------------------------------

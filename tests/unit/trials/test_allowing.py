@@ -198,6 +198,16 @@ def test_what_is_nobody_elses_business_passes() -> None:
     assert guard.reached is None
 
 
+def test_a_question_of_the_guards_own_that_fails_lets_nothing_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> bool:
+        raise AttributeError
+
+    monkeypatch.setattr("gpu_doctor.trials.side_effects.reach_guard._passes", fails)
+    with ReachGuard(()) as guard, pytest.raises(BaseException, match="refused"):
+        os.system("true")
+    assert guard.reached == ("processes", "os.system")
+
+
 def test_an_interrupt_while_it_begins_leaves_nothing_patched(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(self: object, original: object) -> None:
         raise KeyboardInterrupt

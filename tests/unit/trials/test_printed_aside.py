@@ -11,7 +11,7 @@ import pytest
 
 import gpu_doctor
 from gpu_doctor.capture.patching import active
-from gpu_doctor.trials.printed_aside import unwritten
+from gpu_doctor.trials.printed_aside import mute_streams
 
 CELL = "for _ in range(3):\n    log.info('a step'); show('a step'); err.write('a step'); out.writelines(['a step'])"
 
@@ -34,7 +34,7 @@ def test_other_streams_are_left_alone_and_none_is_changed_for_good(monkeypatch: 
     stream, other = io.StringIO(), io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(sys, "stdout", None)
-    with unwritten():
+    with mute_streams():
         assert (stream.write("abc"), other.write("abc")) == (3, 3)
     stream.write("later")
     assert (stream.getvalue(), other.getvalue()) == ("later", "abc")
@@ -49,6 +49,6 @@ def test_a_stream_that_takes_no_attribute_is_left_as_it_is(monkeypatch: pytest.M
             return len(text)
 
     monkeypatch.setattr(sys, "stderr", Fixed())
-    with unwritten():
+    with mute_streams():
         assert sys.stderr.write("abc") == 3
     assert active() == ()

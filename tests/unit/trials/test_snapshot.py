@@ -25,6 +25,7 @@ from gpu_doctor.machine import torch_memory
 from gpu_doctor.machine.torch_memory import held_bytes
 from gpu_doctor.trials.snapshot.snapshot import Snapshot, room_bytes
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge, TensorStore, on_host
+from gpu_doctor.trials.snapshot.walk import Walk
 from tests.support.simulated_cuda import SimulatedCuda
 
 
@@ -469,6 +470,13 @@ def test_a_copy_that_runs_out_of_memory_is_a_refusal(monkeypatch: pytest.MonkeyP
         Snapshot.take(values)
 
 
+def uncopied(space: dict[str, Any]) -> list[str]:
+    """What a snapshot of some names would not copy."""
+    walk = Walk()
+    walk.over([space], ())
+    return [one for store in walk.stores() for one in store.uncopied.values()]
+
+
 def test_big_data_of_a_dataset_is_watched_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
     data = TensorDataset(torch.zeros(10_000))
@@ -519,7 +527,7 @@ def test_big_data_in_a_scripted_part_of_a_dataset_is_named(monkeypatch: pytest.M
     table.register_buffer("rows", torch.zeros(512))
     data = TensorDataset(torch.zeros(2))
     data.table = torch.jit.script(table)  # type: ignore[attr-defined]
-    assert Snapshot.take({"train": data}).large == ("train (a tensor of 2 KiB)",)
+    assert uncopied({"train": data}) == ["train (a tensor of 2 KiB)"]
 
 
 def test_what_a_librarys_function_remembers_is_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -536,7 +544,7 @@ def test_big_data_is_named_before_the_trial(monkeypatch: pytest.MonkeyPatch) -> 
     data.table = np.zeros(512)  # type: ignore[attr-defined]
     space = {"train": data, "model": nn.Linear(40, 40)}
     snapshot = Snapshot.take(space)
-    assert snapshot.large == ("train (a tensor of 2 KiB)", "train (an array of 4 KiB)")
+    assert uncopied(space) == ["train (a tensor of 2 KiB)", "train (an array of 4 KiB)"]
     assert snapshot.unrestorable == ()
     data.table[3:20] = 1  # type: ignore[attr-defined]
     assert "(an array of 4 KiB) was changed in place" in snapshot.restore()[0]

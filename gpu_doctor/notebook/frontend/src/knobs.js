@@ -111,7 +111,7 @@ export function knobsPart(state, panel) {
     open ? h("div", { class: "gd-row gd-actions", key: "further" }, noTrials ? null : budgetPart(state, panel)) : null,
     open && !unknown ? furtherPart(state, act, panel) : null,
     moved && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
-    unknown || noTrials ? null : beforePart(before ?? [{ text: words.before, tone: "", allow: "", tick: "" }]));
+    unknown || noTrials ? null : beforePart(before ?? [{ text: words.before, tone: "", allow: "", tick: "" }], panel));
 }
 
 /**
@@ -129,11 +129,12 @@ function budgetPart({ trial, labels }, panel) {
 }
 
 /**
- * What a trial keeps and what it cannot put back, said before the click.
+ * What a trial keeps and what it cannot put back, said before the click; no refusal whose box is ticked.
  * @param {NonNullable<State["before"]>} said
+ * @param {Panel} panel
  */
-function beforePart(said) {
-  return h("ul", { class: "gd-said gd-before" }, said.map((one) => h("li", { key: one.text, class: one.tone ? "gd-changes" : "" }, one.text)));
+function beforePart(said, panel) {
+  return h("ul", { class: "gd-said gd-before" }, said.filter((one) => !panel.allowed.has(one.allow)).map((one) => h("li", { key: one.text, class: one.tone ? "gd-changes" : "" }, one.text)));
 }
 
 /**

@@ -50,8 +50,8 @@ export const words = {
   lengthBefore: "trial of",
   lengthSteps: "steps,",
   lengthSeconds: "s",
-  budgetTip: "Steps of each side, and seconds of the trial. Two pairs of runs are always made; none begins after these seconds.",
-  before: "A trial restores model, optimizer, loaders, random generators, your variables and the files that your cell writes. It does not undo data that it sends.",
+  budgetTip: "Steps of each side, and seconds of the trial. Two pairs of runs are always made, further ones if they end within these seconds.",
+  before: "A trial restores model, optimizer, loaders, random generators and your variables, and only reads your files. One that would start processes or send data is refused until you allow it.",
 
   sweep: "Sweep",
   largest: "Find the largest batch",
