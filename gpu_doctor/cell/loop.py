@@ -6,17 +6,20 @@ GPU: not yet run on one; the changed loops were run on the CPU.
 from __future__ import annotations
 
 import ast
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gpu_doctor.cell.calls import Cells, Site, function_around, is_of, parameters_of
 from gpu_doctor.cell.constructors import training_loops
 from gpu_doctor.cell.dataflow import batch_names, graphless, trained
 from gpu_doctor.cell.source import CellSource, Edit
-from gpu_doctor.cell.syntax import LOOPS, Loop, blocks, dotted
+from gpu_doctor.cell.syntax import LOOPS, Loop, blocks, dotted, name_of
 
 __all__ = ["Edits", "LoopLines", "NotPlaced", "block_of", "names_in", "statement_of"]
 
 Edits: TypeAlias = "list[tuple[CellSource, Edit]]"
+_SAME: Final = ("to", "cuda", "cpu", "train")
+"""Methods of a module that give the module."""
+_LOSSES: Final = "torch.nn.modules.loss"
 
 
 class NotPlaced(Exception):
@@ -91,9 +94,31 @@ class LoopLines:
                 models[id(model)] = model
                 first.setdefault(id(model), call)
         wanted = trained(models, self.cells.namespace)
-        if not wanted:
+        found = [call for key, call in first.items() if key in wanted] or self._calls_of_a_local()
+        if not found:
             raise NotPlaced(f"No call of the model was found in the loop of {cell.label}.")
-        return [(statement_of(cell, call), call) for key, call in first.items() if key in wanted]
+        return [(statement_of(cell, call), call) for call in found]
+
+    def _calls_of_a_local(self) -> list[ast.Call]:
+        """The first call of the one model that the function of the loop makes; empty where there are several."""
+        cell, loop = self.loop()
+        calls = sorted((one for one in ast.walk(loop) if isinstance(one, ast.Call)), key=cell.begin)
+        calls = [one for one in calls if self._class_made(one.func) is not None and not graphless(cell, one)]
+        return calls[:1] if len({cell.of(one.func) for one in calls}) == 1 else []
+
+    def _class_made(self, func: ast.expr) -> type | None:
+        """The class of the module that the function of the loop makes for a name; None if it makes none."""
+        cell, loop = self.loop()
+        for one in cell.walk(ast.Assign) if isinstance(func, ast.Name) else ():
+            value, target = one.value, one.targets[0]
+            while isinstance(value, ast.Call) and name_of(value) in _SAME and isinstance(value.func, ast.Attribute):
+                value = value.func.value
+            kind = self.cells.meant(value.func) if isinstance(value, ast.Call) else None
+            known = is_of(kind, ("Module",), "torch.nn") and isinstance(kind, type) and kind.__module__ != _LOSSES
+            bound = isinstance(target, ast.Name) and isinstance(func, ast.Name) and target.id == func.id
+            if known and bound and function_around(cell, one) is function_around(cell, loop):
+                return kind
+        return None
 
     def model(self, func: ast.expr) -> Any:
         """The module with parameters that an expression names; None if it names none."""
@@ -141,15 +166,17 @@ class LoopLines:
     def compiled(self, torch: str) -> Edits:
         """The trained models are compiled before the loop.
 
-        `compile()` of torch's own containers, such as nn.Sequential, compiles nothing (torch 2.13): their code is among
-        the files that the compiler passes over.
+        `compile()` of a module whose forward is torch's own, such as that of nn.Sequential, compiles nothing (torch
+        2.13): it is in the files that the compiler passes over.
 
         Raises:
             NotPlaced: if loop or model are not found.
         """
         said, edits = "  # the first steps are slow", list[tuple[CellSource, Edit]]()
         for _, call in self.model_calls():
-            of_torch = type(self.model(call.func)).__module__.startswith("torch.")
+            model = self.model(call.func)
+            kind = type(model) if model is not None else self._class_made(call.func)
+            of_torch = str(getattr(getattr(kind, "forward", None), "__module__", "")).startswith("torch.")
             line = f"{{0}}.forward = {torch}.compile({{0}}.forward)" if of_torch else "{0}.compile()"
             edits.append(self.before_training(call.func, line + said))
         return edits

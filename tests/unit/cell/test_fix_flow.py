@@ -79,3 +79,38 @@ def test_only_what_comes_from_the_loader_is_laid_out() -> None:
     )
     fix, after, _ = fixed_loop(drawn.replace("model(z)", "model(x)"), {"channels_last": True})
     assert fix.complete and "x = x.to(memory_format=torch.channels_last)" in after
+
+
+IN_A_FUNCTION = """def main():
+    lossf = nn.CrossEntropyLoss()
+    net = {made}.to(device)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for epoch in range(2):
+        for x, y in loader:
+            opt.zero_grad()
+            loss = lossf(net(x), y)
+            loss.backward()
+            opt.step()
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "line"),
+    [
+        ("nn.Sequential(*Own())", "net.forward = torch.compile(net.forward)"),
+        ("Own()", "net.forward = torch.compile(net.forward)"),
+        ("Other()", "net.compile()"),
+    ],
+)
+def test_the_model_that_the_function_of_the_loop_makes(made: str, line: str) -> None:
+    own = "class Own(nn.Sequential):\n    def __init__(self):\n"
+    own += "        super().__init__(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 3))\n"
+    own += "class Other(Own):\n    def forward(self, x): return super().forward(x)\n"
+    cell = IN_A_FUNCTION.format(made=made)
+    fix, after, setup = fixed_loop(cell, {"channels_last": True}, IMAGES + own)
+    assert fix.complete and setup.model is not None and setup.model.channels_last == 1
+    namespace: dict[str, Any] = {}
+    exec(IMAGES + own + cell, namespace)
+    after = gpu_doctor.case(cell, namespace).fix({"compile": True}, [IMAGES + own]).copied
+    assert f"    {line}  # the first steps are slow\n    for epoch" in after
