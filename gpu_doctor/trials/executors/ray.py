@@ -39,6 +39,8 @@ TUNE: Final = {
     "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints, also where it is told to be silent
 }
 """Tune's own switches, for the time of a sweep: it writes no logs and prints nothing."""
+REACHABLE: Final = "ENABLE_RAY_CLUSTER"
+"""The switch of `ray._private.ray_constants` by which a Ray listens for other machines; its variable is read once."""
 BY_CLIENT: Final = (
     "A sweep cannot run through Ray's client (ray://): start the kernel on a machine of the cluster, and give the "
     "cluster's own address, such as RayExecutor('auto')."
@@ -140,7 +142,7 @@ class RayExecutor:
         if self.address == LOCAL:
             how |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}  # nobody else can reach it
         try:
-            with _environment(RAY_USAGE_STATS_ENABLED="0"):
+            with _environment(RAY_USAGE_STATS_ENABLED="0"), _on_this_machine_alone(self.address == LOCAL):
                 ray.init(address=self.address, **how)
         except BaseException as error:  # Ray's own failures to start are plain ones too
             with uninterrupted():
@@ -270,6 +272,21 @@ def _environment(**values: str) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _on_this_machine_alone(asked: bool) -> Iterator[None]:
+    """Has a Ray that starts listen on this machine alone, as it does on macOS and Windows by itself."""
+    constants = importlib.import_module("ray._private.ray_constants") if asked else None
+    before = getattr(constants, REACHABLE, None)
+    if before:
+        setattr(constants, REACHABLE, False)
+    try:
+        with _environment(**({"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"} if asked else {})):
+            yield
+    finally:
+        if before:
+            setattr(constants, REACHABLE, before)
 
 
 @contextmanager
