@@ -105,7 +105,7 @@ class _Going:
             return
         undos = process_undos()  # what is packed may draw random numbers
         try:
-            with self.executor.connected() as ray:
+            with self.executor.connected(lambda: self.case.stopped) as ray:
                 self.sent = pack(self.case, ray.cloudpickle.CloudPickler, self.executor.num_cpus)
                 self._tune(ray, self.entries, self.tell)
                 fastest = self.concluded().fastest
@@ -116,6 +116,9 @@ class _Going:
                     finally:
                         if entry.candidates:
                             self.again = race.concluded(self.case, entry, {})
+        except KeyboardInterrupt:
+            if not self.case.stopped:
+                raise
         except (Unpackable, Unreachable) as said:
             self._end(str(said))
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -44,6 +45,24 @@ def once_running(case: Any, act: Callable[[], object], after_s: float = 0.0) -> 
     thread = threading.Thread(target=waiting, daemon=True)
     thread.start()
     return thread
+
+
+def test_a_ray_of_ones_own_listens_on_this_machine_alone_and_ends_with_the_sweep() -> None:
+    assert not ray.is_initialized()
+    case, heard = gpu_doctor.case(CELL, namespace()), set[str]()
+
+    def listen() -> None:
+        for one in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                ports = [at for at in one.net_connections("inet") if at.status == psutil.CONN_LISTEN]
+                heard.update(f"{one.name()} {at.laddr.ip}" for at in ports if not at.laddr.ip.endswith("127.0.0.1"))
+
+    thread = once_running(case, listen)
+    (effect,) = case.sweep({"num_workers": [0]}, **BUDGET).effects
+    thread.join()
+    assert effect.speedup is not None, effect
+    assert heard == set() and not ray.is_initialized()
+    assert not [one for one in psutil.Process().children(recursive=True) if "ray" in one.name()]
 
 
 def test_every_combination_of_the_grid_comes_back_and_the_kernel_is_left_alone(nodes: Nodes) -> None:

@@ -11,20 +11,26 @@ import importlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import torch
 
 from gpu_doctor import formatting
 from gpu_doctor.recording import Settings, Setup
+from gpu_doctor.trials.interrupts import interrupt_main, uninterrupted
 from gpu_doctor.trials.knobs.found_loaders import meant
 from gpu_doctor.trials.searches import no_ray
 from gpu_doctor.trials.snapshot.process import process_undos
 
 LOCAL: Final = "local"
 """The address that has Ray start on this machine."""
+STOP_LOOK_S: Final = 0.1
+"""While Ray starts, which takes seconds, a Stop is looked for so often."""
 PRINTS: Final = "_worker_logs_enabled"
 """The switch of `ray._private.worker` that its debugger turns off too; a Ray without it prints."""
 TUNE: Final = {
@@ -33,6 +39,8 @@ TUNE: Final = {
     "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints, also where it is told to be silent
 }
 """Tune's own switches, for the time of a sweep: it writes no logs and prints nothing."""
+REACHABLE: Final = "ENABLE_RAY_CLUSTER"
+"""The switch of `ray._private.ray_constants` by which a Ray listens for other machines; its variable is read once."""
 BY_CLIENT: Final = (
     "A sweep cannot run through Ray's client (ray://): start the kernel on a machine of the cluster, and give the "
     "cluster's own address, such as RayExecutor('auto')."
@@ -52,7 +60,8 @@ class RayExecutor:
     Example:
         >>> import gpu_doctor
         >>> cell = '''
-        ... import torch
+        ... import psutil
+    import torch
         ... model = torch.nn.Linear(8, 1)
         ... optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         ... for inputs in torch.utils.data.DataLoader(torch.rand(640, 8), batch_size=16):
@@ -102,17 +111,22 @@ class RayExecutor:
         self.resources = dict(resources or {})
 
     @contextmanager
-    def connected(self) -> Iterator[Any]:
+    def connected(self, stopped: Callable[[], bool]) -> Iterator[Any]:
         """Around a sweep: gives the module `ray`, connected; what was started for it is shut down at the end.
+
+        Args:
+            stopped: whether a Stop has come, which interrupts Ray's start.
 
         Raises:
             Unreachable: if Ray does not start, or does not let this process in.
+            KeyboardInterrupt: if its start is interrupted, or stopped.
         """
         ray = importlib.import_module("ray")  # its types are its own: taken as Any
         ours = not ray.is_initialized()
         with _quiet_ray():
             if ours:
-                self._start(ray)
+                with _interrupted_by(stopped):
+                    self._start(ray)
             elif ray.util.client.ray.is_connected():
                 raise Unreachable(BY_CLIENT)
             try:
@@ -123,14 +137,21 @@ class RayExecutor:
 
     def _start(self, ray: Any) -> None:
         undos = process_undos()  # a start may draw random numbers; Ray sets up its own logger
+        before = _processes()
         how: dict[str, Any] = {"log_to_driver": False, "logging_level": "CRITICAL"}
         if self.address == LOCAL:
             how |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}  # nobody else can reach it
         try:
-            with _environment(RAY_USAGE_STATS_ENABLED="0"):
+            with _environment(RAY_USAGE_STATS_ENABLED="0"), _on_this_machine_alone(self.address == LOCAL):
                 ray.init(address=self.address, **how)
-        except Exception as error:  # Ray's own failures to start are plain ones too
-            ray.shutdown()
+        except BaseException as error:  # Ray's own failures to start are plain ones too
+            with uninterrupted():
+                ray.shutdown()
+                for one in _processes() - before:  # it leaves those of a start that failed
+                    with suppress(psutil.Error):
+                        one.kill()
+            if not isinstance(error, Exception):
+                raise
             raise Unreachable(_why_unreachable(error)) from error
         finally:
             for _, undo in undos:
@@ -206,6 +227,38 @@ def _why_unreachable(error: Exception) -> str:
     return f"The cluster could not be used ({type(error).__name__}: {formatting.first_line(error)})."
 
 
+def _processes() -> set[psutil.Process]:
+    """Ray's processes below this one."""
+    found = set()
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if any("/ray/" in Path(word).as_posix() for word in one.cmdline()):
+                found.add(one)
+    return found
+
+
+@contextmanager
+def _interrupted_by(stopped: Callable[[], bool]) -> Iterator[None]:
+    """Lets a Stop interrupt the main thread, once; on another one nothing can."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(STOP_LOOK_S):
+            if stopped():
+                interrupt_main()
+                return
+
+    looking = threading.Thread(target=look, name="gpu_doctor-stop", daemon=True)
+    if threading.current_thread() is threading.main_thread():
+        looking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if looking.ident is not None:
+            looking.join()
+
+
 @contextmanager
 def _environment(**values: str) -> Iterator[None]:
     """Sets variables of the environment for a while."""
@@ -219,6 +272,21 @@ def _environment(**values: str) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _on_this_machine_alone(asked: bool) -> Iterator[None]:
+    """Has a Ray that starts listen on this machine alone, as it does on macOS and Windows by itself."""
+    constants = importlib.import_module("ray._private.ray_constants") if asked else None
+    before = getattr(constants, REACHABLE, None)
+    if before:
+        setattr(constants, REACHABLE, False)
+    try:
+        with _environment(**({"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"} if asked else {})):
+            yield
+    finally:
+        if before:
+            setattr(constants, REACHABLE, before)
 
 
 @contextmanager

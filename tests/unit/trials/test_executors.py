@@ -7,6 +7,7 @@ import importlib.util
 import random
 import sqlite3
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -348,10 +349,31 @@ def test_other_versions_of_the_cluster_are_named_in_a_sentence() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "ray", Ray())  # type: ignore[arg-type]
-        with pytest.raises(Unreachable) as refused, RayExecutor("auto").connected():
+        with pytest.raises(Unreachable) as refused, RayExecutor("auto").connected(lambda: False):
             pass
     told = str(refused.value)
     assert "Ray 2.50.0 and Python 3.10.1" in told and "Ray 2.60.0 and Python 3.11.7" in told and "\n" not in told
+
+
+def test_a_stop_interrupts_rays_start() -> None:
+    asked: list[str] = []
+
+    class Ray:
+        def init(self, **given: Any) -> None:
+            asked.append("started")
+            threading.Event().wait(60)
+
+        def is_initialized(self) -> bool:
+            return False
+
+        def shutdown(self) -> None:
+            asked.append("shut down")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "ray", Ray())  # type: ignore[arg-type]
+        with pytest.raises(KeyboardInterrupt), RayExecutor().connected(lambda: bool(asked)):
+            pass
+    assert asked == ["started", "shut down"]
 
 
 def test_rays_client_is_refused() -> None:
