@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.formatting import clean
@@ -23,8 +23,11 @@ from gpu_doctor.report.runs import Row, rows
 from gpu_doctor.report.searches import largest_html, largest_shown, sweep_html, sweep_shown
 from gpu_doctor.report.trials import Sides, sides_html, sides_of, sides_text
 from gpu_doctor.report.words import footer, machine_facts, run_facts, silences, unjudged, verdict_words
-from gpu_doctor.trials import Case, Largest, Plan, Sweep
+from gpu_doctor.trials import Largest, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
+
+if TYPE_CHECKING:
+    from gpu_doctor.trials import Case
 
 
 @dataclass(frozen=True)
