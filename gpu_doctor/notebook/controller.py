@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from gpu_doctor.notebook.actions import Actions
     from gpu_doctor.notebook.live_view import Dashboard
 
-STARTS_RAY = "Ray is starting"
-"""Before a sweep's first process."""
-
 
 class Controller:
     """A cell, its case, and what is on the screen of it."""
@@ -217,8 +214,9 @@ class Controller:
 
     def _progress(self, recorder: Recorder | None) -> Progress | None:
         if self.case.sweeping is not None:
-            effects = self.case.sweeping.effects
-            return Progress(self.case.sweeping.decided, len(effects), None, self.case.progress or STARTS_RAY, what="")
+            decided, every = self.case.sweeping.decided, len(self.case.sweeping.effects)
+            text = self.case.progress or ("Ray is ending" if decided == every else "Ray is starting")
+            return Progress(decided, every, None, text, what="")
         if recorder is None or not self.case.progress:
             return None
         left_s = None if recorder.deadline_ns is None else max(recorder.deadline_ns - recorder.clock(), 0) * 1e-9
