@@ -9,7 +9,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import psutil
@@ -25,8 +24,6 @@ from tests.support.ray_parts import nodes as nodes
 ON_ONE = gpu_doctor.RayExecutor(num_cpus=1)
 LONG: Final[dict[str, Any]] = {"steps": 500, "seconds": 300.0}
 STOPPED_IN_S: Final = 5.0
-MARKING = "import os, pathlib\npathlib.Path(FOLDER, str(os.getpid())).touch()\n"
-"""Tells a test which process runs the cell."""
 
 
 def once_running(case: Any, act: Callable[[], object], after_s: float = 0.0) -> threading.Thread:
@@ -108,12 +105,13 @@ def test_an_exception_in_the_cell_and_a_process_that_ends_are_failures(
     assert "".join(capsys.readouterr()) == "", "Ray's own words on it are not printed"
 
 
-def test_a_stop_ends_everything_within_five_seconds(nodes: Nodes, tmp_path: Path) -> None:
-    space = {**namespace(0.05), "FOLDER": str(tmp_path)}
-    case = gpu_doctor.case(MARKING + CELL, space)
+def test_a_stop_ends_everything_within_five_seconds(nodes: Nodes) -> None:
+    case = gpu_doctor.case(CELL, namespace(0.05))
     at: list[float] = []
+    began: list[psutil.Process] = []
 
     def stop() -> None:
+        began.extend(one for one in psutil.Process().children(recursive=True) if "Trainable" in one.name())
         at.append(time.monotonic())
         case.stop()
 
@@ -124,12 +122,9 @@ def test_a_stop_ends_everything_within_five_seconds(nodes: Nodes, tmp_path: Path
     assert found.stopped and "stopped early" in str(found)
     assert {one.outcome for one in found.effects} == {"stopped"}
     assert took_s < STOPPED_IN_S
-    began = [int(one.name) for one in tmp_path.iterdir()]
     assert began, "the cell ran"
-    gone = time.monotonic() + 10
-    while any(map(psutil.pid_exists, began)) and time.monotonic() < gone:
-        time.sleep(0.1)
-    assert not any(map(psutil.pid_exists, began))
+    _, left = psutil.wait_procs(began, timeout=10)
+    assert not left
     (effect,) = gpu_doctor.case(CELL, namespace()).sweep({"num_workers": [0]}, executor=ON_ONE, **BUDGET).effects
     assert effect.speedup is not None, "Ray can be used again"
 
