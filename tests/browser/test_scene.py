@@ -104,23 +104,6 @@ def test_the_scene(lab: Lab, page: Page) -> None:
     notebook.screenshot("scene-reopened", of=shown)
 
 
-def test_run_for_real_runs_the_whole_cell_in_the_namespace(lab: Lab, page: Page) -> None:
-    notebook = opened(lab, page, "real.ipynb", epochs=1, steps=60)
-    notebook.run_cell(3, wait_s=120)
-    wait_until(lambda: finished(page), 20, "The panel did not settle")
-    before = notebook.kernel_value("float(model.weight.sum())")
-    pick(page, "num_workers", "2")
-    page.locator("[data-ask=real]").first.click()
-    wait_until(lambda: state(page)["status"] == "recording", 30, "The run did not begin")
-    wait_until(lambda: finished(page), 120, "The run did not end")
-    assert notebook.kernel_value("float(model.weight.sum())") != before
-    assert notebook.kernel_value("loader.num_workers") == "0"
-    recordings = "__import__('gpu_doctor').last_case().recordings"
-    assert notebook.kernel_value(f"[dict(one.settings) for one in {recordings}]") == "[{}, {'num_workers': 2}]"
-    assert "epoch 0, step 100" in page.locator(".gd-output pre").inner_text(), "no cell shows what it printed"
-    assert "epoch 0, step 100" in json.dumps(notebook.outputs(3)), "nor after the kernel is gone"
-
-
 def test_the_kernels_interrupt_ends_like_the_users_own(lab: Lab, page: Page) -> None:
     """The diagnosis is shown, KeyboardInterrupt passes, and 'run all' goes no further."""
     cells = [*quickstart_cells(epochs=30), "after = 'reached'"]

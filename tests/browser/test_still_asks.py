@@ -13,8 +13,7 @@ from tests.support.trial_parts import effects, treated, trials
 
 def test_a_click_that_the_kernel_does_not_hear_is_said_so(blank: Page) -> None:
     errors = show(blank, shown(starved()))
-    unfold(blank)
-    blank.locator("[data-ask=trial]").click()
+    blank.locator("[data-ask=treat]").click()
     hint = blank.locator(".gd-hint")
     hint.wait_for(timeout=6000)
     assert "the kernel is busy" in hint.inner_text()
