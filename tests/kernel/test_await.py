@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.support.real_kernel import Kernel
@@ -68,6 +70,7 @@ def test_an_interrupt_ends_a_cell_that_waits_and_the_loop_goes_on(kernel: Kernel
     kernel.run(ON_ERROR)
     begun = kernel.client.execute(WAITS)
     kernel.listen(lambda: "waits" in kernel.printed.get(begun, ""), "It did not begin to wait")
+    time.sleep(1.0)  # it has said so before it waits
     kernel.manager.interrupt_kernel()
     kernel.listen(lambda: begun in kernel.done, "It was not interrupted")
     assert "KeyboardInterrupt" in kernel.printed[begun] and "await asyncio.Event().wait()" in kernel.printed[begun]
