@@ -26,7 +26,7 @@ class Labels:
     hints: str = "without a price: risks, and what is worth a trial"
     not_judged: str = "not judged"
     steps: str = "steps of each side of a trial"
-    seconds: str = "seconds that a trial measures"
+    seconds: str = "seconds of a trial"
     use_it: str = "use it"
     asking: str = "asking for a forecast …"
     none_together: str = "no forecast for these together: try it"

@@ -42,11 +42,11 @@ def test_the_steps_that_a_trial_takes_are_those_that_stand_there(blank: Page, ty
     assert steps.input_value() == str(asked)
 
 
-@pytest.mark.parametrize(("typed", "asked"), [("", 60), ("0", 60), ("7.5", 7.5), ("120", 120), ("99999", 3600)])
+@pytest.mark.parametrize(("typed", "asked"), [("", 20), ("0", 20), ("7.5", 7.5), ("120", 120), ("99999", 3600)])
 def test_the_seconds_that_a_trial_measures_are_those_that_stand_there(blank: Page, typed: str, asked: float) -> None:
     show(blank, shown(starved()), plots=False)
     unfold(blank)
-    seconds = blank.get_by_label("seconds that a trial measures")
+    seconds = blank.get_by_label("seconds of a trial")
     seconds.fill(typed)
     blank.locator("[data-ask=treat]").click()
     assert blank.evaluate("window.asked.at(-1).seconds") == asked
@@ -65,7 +65,7 @@ def test_the_budget_of_the_cells_line_stands_there_and_is_reached_by_the_keyboar
     blank.keyboard.type("45")
     blank.evaluate("window.tell({ status: 'idle' })")  # a redraw leaves what is typed
     assert seconds.input_value() == "45"
-    assert "from the end of the warm-up" in (seconds.get_attribute("aria-description") or "")
+    assert "seconds of the trial" in (seconds.get_attribute("aria-description") or "")
 
 
 def test_nothing_moves_for_a_person_who_asked_for_that(blank: Page) -> None:

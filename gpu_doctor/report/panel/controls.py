@@ -143,7 +143,7 @@ def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
         raise ValueError(f"A trial takes a whole number of steps from 1 to {formatting.grouped(MOST_STEPS)}.")
     odd = isinstance(seconds, bool) or not isinstance(seconds, (int, float))
     if seconds is not None and (odd or not 0 < seconds <= MOST_SECONDS):
-        raise ValueError(f"A trial measures for more than 0 and at most {formatting.grouped(MOST_SECONDS)} seconds.")
+        raise ValueError(f"A trial takes more than 0 and at most {formatting.grouped(MOST_SECONDS)} seconds.")
     allow = content.get("allow") or []
     if not isinstance(allow, list) or not all(isinstance(one, str) and one in PERMISSIONS for one in allow):
         raise ValueError("The panel has no such permission: reload the page.")
