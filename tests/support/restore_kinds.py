@@ -201,8 +201,13 @@ data = DataLoader(TensorDataset(xs), 4, shuffle=True)
 for i, (real,) in enumerate(data):
     fake = G(torch.randn(len(real), 4))
     optD.zero_grad()
-    lossD = F.softplus(-D(real)).mean() + F.softplus(D(fake.detach())).mean(); lossD.backward(); optD.step()
-    optG.zero_grad(); lossG = F.softplus(-D(fake)).mean(); lossG.backward(); optG.step()
+    lossD = F.softplus(-D(real)).mean() + F.softplus(D(fake.detach())).mean()
+    lossD.backward()
+    optD.step()
+    optG.zero_grad()
+    lossG = F.softplus(-D(fake)).mean()
+    lossG.backward()
+    optG.step()
     with torch.no_grad(): images.append(G(fixed))
 """,
     ),
@@ -579,7 +584,9 @@ loader = DataLoader(TensorDataset(torch.randn(96, 3, 8, 8), ys), 4, shuffle=True
 """,
     """
 for x, y in loader:
-    opt.zero_grad(); F.cross_entropy(conv(x), y).backward(); opt.step()
+    opt.zero_grad()
+    F.cross_entropy(conv(x), y).backward()
+    opt.step()
 """,
 )
 """Convolutions, for the one knob that is about them; the other kinds have none."""

@@ -54,7 +54,7 @@ TURNED: list[tuple[Settings, str]] = [
     ({"num_workers": 1}, "plain SGD"),
     ({"batch_size": 8}, "metrics: own class, list, deque, defaultdict, Counter"),
     ({"batch_size": 8}, "samplers and seeds of many makes"),
-    ({"amp": "bf16"}, "a trainer class that holds everything"),
+    ({"amp": "bf16"}, "AdamW, cosine restarts, a scaler that is on"),
     ({"amp": "bf16"}, "GAN with two optimizers"),
     ({"fused_optimizer": True}, "AdamW, cosine restarts, a scaler that is on"),
     ({"fused_optimizer": True}, "EMA by deepcopy and AveragedModel"),
