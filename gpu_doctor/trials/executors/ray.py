@@ -60,8 +60,7 @@ class RayExecutor:
     Example:
         >>> import gpu_doctor
         >>> cell = '''
-        ... import psutil
-    import torch
+        ... import torch
         ... model = torch.nn.Linear(8, 1)
         ... optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         ... for inputs in torch.utils.data.DataLoader(torch.rand(640, 8), batch_size=16):
