@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -152,3 +154,21 @@ def state(space: dict[str, Any]) -> list[Any]:
 
 def same(before: list[Any], after: list[Any]) -> bool:
     return len(before) == len(after) and all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def once_running(case: Any, act: Callable[[], object], after_s: float = 0.0) -> threading.Thread:
+    """Does something once a combination of the case's sweep has run for so long, on a thread of its own."""
+
+    def waiting() -> None:
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            so_far = case.sweeping
+            if so_far is not None and any(one.outcome == "running" for one in so_far.effects):
+                time.sleep(after_s)
+                act()
+                return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=waiting, daemon=True)
+    thread.start()
+    return thread
