@@ -110,7 +110,8 @@ def test_a_garbage_collection_between_two_looks_makes_no_look_dear() -> None:
         clock.now_s += max(poller.tick(), 1e-4)
         if turns % 50 == 10:
             clock.work(0.02)
-    assert max(later - earlier for earlier, later in pairwise(looks)) < 0.05
+    # Looks come at random; one that was charged 20 ms would put the next off by seconds.
+    assert max(later - earlier for earlier, later in pairwise(looks)) < 0.5
 
 
 def test_a_probe_that_fails_half_way_takes_itself_off_and_the_others_go_on() -> None:
