@@ -87,7 +87,8 @@ def test_knobs_are_turned_and_asked_for(lab: Lab, page: Page) -> None:
     unfold(page)
     panel.locator("[data-budget=steps]").fill("30")
     panel.locator("[data-ask=trial]").click()
-    expected = {"ask": "trial", "settings": {"batch_size": 256}, "steps": 30, "seconds": 20, "changes_training": False}
+    budget = {"steps": 30, "seconds": 20, "changes_training": False, "allow": ()}
+    expected = {"ask": "trial", "settings": {"batch_size": 256}, **budget}
     wait_until(lambda: notebook.kernel_value(f"asked[-1] == {expected!r}") == "True", 10, "The trial was not asked for")
     panel.locator("[data-fold=code]").first.click()
     assert "num_workers=" in panel.locator(".gd-code pre").first.inner_text()
