@@ -74,6 +74,13 @@ display("shown")
     assert shell.user_ns["text"] == "first\n    second"
 
 
+def test_a_cell_begins_when_the_imports_are_done(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.user_ns["seen"] = seen = []
+    monkeypatch.setattr("gpu_doctor.notebook.early_imports.finish", lambda: seen.append("imports"))
+    ran(shell, "%%gpudoctor --no-view\nseen.append('cell')")
+    assert seen == ["imports", "cell"]
+
+
 def test_the_line_is_expanded_when_the_cell_runs_and_stands_as_it_was_written(shell: InteractiveShell) -> None:
     shell.user_ns["tag"] = "night 3"
     ran(shell, "%%gpudoctor --no-view --name '{tag}'\n" + LOOP)

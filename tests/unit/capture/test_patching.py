@@ -189,8 +189,9 @@ def test_a_patch_that_another_thread_puts_on_while_all_come_off_comes_off_too() 
     assert Owner.name == "own" and not patching.active() and not patching._standing
 
 
-def test_what_an_interrupt_left_on_comes_off_when_asked_again() -> None:
-    original, asked = Base.__dict__["act"], []
+def interrupted_once() -> Patches:
+    """Two changes, the removal of which is interrupted the first time."""
+    asked: list[int] = []
 
     def remove() -> None:
         asked.append(1)
@@ -200,23 +201,19 @@ def test_what_an_interrupt_left_on_comes_off_when_asked_again() -> None:
     patches = Patches()
     patches.wrap(Base, "act", louder)
     patches.hook("a hook", remove)
+    return patches
+
+
+def test_what_an_interrupt_left_on_comes_off_when_asked_again() -> None:
+    original, patches = Base.__dict__["act"], interrupted_once()
     with pytest.raises(KeyboardInterrupt):
         patches.restore()
     patches.restore()
-    assert len(asked) == 2 and Base.__dict__["act"] is original and patching.active() == ()
+    assert Base.__dict__["act"] is original and patching.active() == ()
 
 
 def test_the_end_of_a_context_is_not_interrupted_halfway() -> None:
-    original, asked = Base.__dict__["act"], []
-
-    def remove() -> None:
-        asked.append(1)
-        if len(asked) == 1:
-            raise KeyboardInterrupt
-
-    patches = Patches()
-    patches.wrap(Base, "act", louder)
-    patches.hook("a hook", remove)
+    original, patches = Base.__dict__["act"], interrupted_once()
     with pytest.raises(KeyboardInterrupt):
         patches.__exit__()
     assert Base.__dict__["act"] is original and patching.active() == ()
