@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.searches import no_largest as no_largest
     from gpu_doctor.trials.searches import no_ray as no_ray
     from gpu_doctor.trials.side_effects.scratch import remove_scratch_folders as remove_scratch_folders
+    from gpu_doctor.trials.watch import Watch as Watch
 
 __all__ = [
     "PERMISSIONS",
@@ -33,6 +34,7 @@ __all__ = [
     "Plan",
     "Rung",
     "Sweep",
+    "Watch",
     "combinations",
     "last_case",
     "no_largest",
@@ -51,6 +53,7 @@ _FACE: Final = {
     "Rung": "results",
     "SWEEP_TRIALS": "searches",
     "Sweep": "results",
+    "Watch": "watch",
     "combinations": "searches",
     "last_case": "case",
     "no_largest": "searches",

@@ -22,10 +22,12 @@ class Watch:
     """A block under observation; `recording` and `diagnosis` are there after it."""
 
     def __init__(self, name: str = "", namespace: MutableMapping[str, Any] | None = None, source: str = "") -> None:
-        """Args:
-        name: see `watch`.
-        namespace: where models are looked for first.
-        source: text of the code that runs.
+        """Nothing is recorded before the block is entered.
+
+        Args:
+            name: see `watch`.
+            namespace: where models are looked for first.
+            source: text of the code that runs.
         """
         self.recording: Recording | None = None
         self._recorder = Recorder(name=name or f"watch {next(_numbers)}", source=source)
