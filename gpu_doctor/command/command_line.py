@@ -15,8 +15,6 @@ from gpu_doctor.command.other_package import other_package
 BAD_INPUT: Final = 2
 """Exit code where the line cannot be answered."""
 _INTERRUPTED: Final = 130
-_JSON: Final = {"metavar": "FILE", "help": "write the diagnosis as JSON to FILE, - for the standard output"}
-_HTML: Final = {"metavar": "FILE", "help": "write the report to FILE as one self-contained page"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -38,8 +36,7 @@ def parser() -> argparse.ArgumentParser:
     _add_run(kinds)
     report = kinds.add_parser("report", help="the diagnosis of a saved recording", allow_abbrev=False)
     report.add_argument("path", metavar="PATH", help="a file that --save wrote")
-    report.add_argument("--json", **_JSON)
-    report.add_argument("--html", **_HTML)
+    _add_forms(report)
     report.set_defaults(answer=_report)
     _add_compare(kinds)
     check = kinds.add_parser("check", help="judge this machine before any run", allow_abbrev=False)
@@ -49,6 +46,11 @@ def parser() -> argparse.ArgumentParser:
     explain.add_argument("cause", metavar="CAUSE", help="such as loader-without-workers")
     explain.set_defaults(answer=_explain)
     return whole
+
+
+def _add_forms(kind: argparse.ArgumentParser) -> None:
+    kind.add_argument("--json", metavar="FILE", help="write the diagnosis as JSON to FILE, - for the standard output")
+    kind.add_argument("--html", metavar="FILE", help="write the report to FILE as one self-contained page")
 
 
 def _add_run(kinds: Any) -> None:
@@ -61,8 +63,7 @@ def _add_run(kinds: Any) -> None:
         allow_abbrev=False,
     )
     run.add_argument("--save", metavar="FILE", help="save the recording to FILE (.npz), for report and compare")
-    run.add_argument("--json", **_JSON)
-    run.add_argument("--html", **_HTML)
+    _add_forms(run)
     run.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as python -m does")
     run.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the script, and its own arguments")
     run.set_defaults(answer=_run)

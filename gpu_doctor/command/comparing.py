@@ -15,7 +15,9 @@ from gpu_doctor import formatting
 if TYPE_CHECKING:
     from gpu_doctor.trials.compare import Effect
 
-ONE_PAIR: Final = "One pair of runs leaves a wide interval: name further pairs (A B A B), measured in turns on one machine, to narrow it."
+ONE_PAIR: Final = (
+    "One pair of runs leaves a wide interval: further pairs (A B A B), measured in turns on one machine, narrow it."
+)
 
 
 @dataclass(frozen=True)

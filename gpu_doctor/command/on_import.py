@@ -1,7 +1,7 @@
 """Calls a function once, right after a program has imported a module.
 
 A program may set variables of the environment before it imports torch (`OMP_NUM_THREADS`,
-`PYTORCH_ENABLE_MPS_FALLBACK`): torch reads them as it is loaded, so it must not be loaded earlier than the program does.
+`PYTORCH_ENABLE_MPS_FALLBACK`). torch reads them as it is loaded, so nobody may load it before the program does.
 """
 
 from __future__ import annotations

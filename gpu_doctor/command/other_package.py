@@ -1,4 +1,4 @@
-"""Another project on PyPI, gpu-doctor, installs a module of the same name: whichever came last has overwritten the other.
+"""Another project on PyPI, gpu-doctor, installs a module of the same name; of two installed, the last one is imported.
 
 Its files `__init__.py` and `__main__.py` lie where ours do, and uninstalling it removes ours with them.
 """

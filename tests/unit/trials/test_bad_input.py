@@ -11,7 +11,7 @@ import pytest
 import torch
 from IPython.core.error import UsageError
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
 from gpu_doctor.capture import patching
@@ -261,7 +261,7 @@ def test_a_watch_leaves_the_traceback_of_an_error_as_it_was() -> None:
     torch.optim.SGD(model.parameters(), lr=0.1)
     model.register_forward_pre_hook(broken)
     with pytest.raises(ValueError, match="bad batch") as caught, gpu_doctor.watch():
-        model(next(iter(DataLoader(torch.rand(4, 2)))))
+        model(next(iter(DataLoader(TensorDataset(torch.rand(4, 2)))))[0])
     files = [str(one.path) for one in caught.traceback]
     assert not [one for one in files if "gpu_doctor/capture" in one]
     assert any("torch" in one for one in files)
