@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final
@@ -15,6 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from docs._ext import markdown, pairs, rule_pages
+from gpu_doctor.command.command_line import parser
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.diagnosis.rules import CAUSES
 from gpu_doctor.notebook import options
@@ -75,6 +77,14 @@ def magics() -> str:
     )
 
 
+def command() -> str:
+    """The command's help, and that of each subcommand."""
+    whole = parser()
+    kinds = next(one.choices for one in whole._actions if isinstance(one, argparse._SubParsersAction))
+    helped = [f"## `{name}`\n\n{markdown.code(kind.format_help(), 'text')}" for name, kind in kinds.items()]
+    return "\n\n".join([markdown.code(whole.format_help(), "text"), *helped])
+
+
 def clinic() -> str:
     """The totals of the last examination that was kept."""
     import json
@@ -112,7 +122,7 @@ def cards() -> str:
 
 
 MAKERS: Final[Mapping[str, Callable[[], str]]] = {
-    one.__name__: one for one in (rules, knobs, magics, clinic, gains, cards)
+    one.__name__: one for one in (rules, knobs, magics, command, clinic, gains, cards)
 }
 
 
