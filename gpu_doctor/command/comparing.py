@@ -7,17 +7,22 @@ can be compared. Everything else passes, with the bound that was measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor import formatting
 
 if TYPE_CHECKING:
+    from gpu_doctor.recording import Recording
     from gpu_doctor.trials.compare import Effect
 
 ONE_PAIR: Final = (
     "One pair of runs leaves a wide interval: further pairs (A B A B), measured in turns on one machine, narrow it."
 )
+
+OTHER_START: Final = "Losses are not compared: the runs did not begin with the same weights and data, as with one seed."
+ALIKE: Final = 1e-3
+"""First losses that differ by no more, relatively, are of one start: kernels and half precision round otherwise."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class Comparison:
     effect: Effect
     fail_below: float | None
     """The smallest speed-up that is no regression; None = no gate."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what is left out."""
 
     @property
     def comparable(self) -> bool:
@@ -46,7 +53,7 @@ class Comparison:
         return {**self.effect.to_dict(), **gate}
 
     def __str__(self) -> str:
-        return "\n".join([self._rates(), formatting.sentence(str(self.effect)), *self._gate()])
+        return "\n".join([self._rates(), formatting.sentence(str(self.effect)), *self.notes, *self._gate()])
 
     def _rates(self) -> str:
         effect = self.effect
@@ -86,4 +93,14 @@ def compared(paths: Sequence[str], fail_below: float | None) -> Comparison:
     if fail_below is not None and not 0 < fail_below <= 1:
         raise ValueError("--fail-below takes a ratio above 0 and up to 1, such as 0.95.")
     recordings = [load(path) for path in paths]
-    return Comparison(compare(recordings[0::2], recordings[1::2]), fail_below)
+    effect = compare(recordings[0::2], recordings[1::2])
+    if effect.loss_drift is None or _began_alike(recordings):
+        return Comparison(effect, fail_below)
+    blind = replace(effect, loss_drift=None, loss_verdict=None, loss_first_step=None, loss_alone=None)
+    return Comparison(blind, fail_below, (OTHER_START,))
+
+
+def _began_alike(recordings: Sequence[Recording]) -> bool:
+    """Whether the first losses of all runs are the same: those of equal weights on equal data, before any step."""
+    firsts = [float(one.losses.value[0]) for one in recordings if len(one.losses.value)]
+    return bool(firsts) and max(firsts) - min(firsts) <= ALIKE * abs(max(firsts, key=abs))

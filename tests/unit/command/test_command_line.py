@@ -7,11 +7,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpu_doctor.command import main, outputs
 from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.recording import Recording
+from gpu_doctor.recording import Losses, Recording
 from tests.support.recordings import starved
 from tests.support.runs_compared import run
 
@@ -64,6 +65,18 @@ def test_the_gate_passes_where_one_pair_proves_nothing_and_two_do(
     assert main(["compare", first, second, "--fail-below", "0.95"]) == 0
     assert "A B A B" in capsys.readouterr().out
     assert main(["compare", first, second, third, fourth, "--fail-below", "0.95"]) == 1
+
+
+@pytest.mark.parametrize(("first", "compared"), [(2.0, True), (2.1, False)])
+def test_losses_are_compared_only_of_runs_that_began_alike(
+    first: float, compared: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = [
+        replace(run(0.01), losses=Losses(np.arange(3.0), np.arange(3) * 32.0, np.array([begin, 1.5, end])))
+        for begin, end in ((2.0, 1.0), (first, 1.4))
+    ]
+    main(["compare", *paths(tmp_path, *sides), "--json", "-"])
+    assert (json.loads(capsys.readouterr().out)["loss_verdict"] is not None) is compared
 
 
 def test_without_a_bound_nothing_fails(tmp_path: Path) -> None:
