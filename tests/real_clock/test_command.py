@@ -63,6 +63,7 @@ SEES = """
     me = os.getpid()
     sys.stdout.flush()
     if os.fork() == 0:
+        print(signal.getsignal(signal.SIGTERM))
         sys.exit("from the child")
     os.wait()
     def inner():
