@@ -59,6 +59,11 @@ def _what(name: str) -> str:
     return said[:1].upper() + said[1:]
 
 
+def answer() -> str:
+    """What `%gpudoctor` answers; without a heading, so it is made apart: Sphinx puts such parts behind the others."""
+    return markdown.code(options.HELP, "text")
+
+
 def magics() -> str:
     """The forms of both magics, and the options of the cell's."""
     rows = [
@@ -67,7 +72,6 @@ def magics() -> str:
     ]
     return "\n\n".join(
         [
-            markdown.code(options.HELP, "text"),
             "## `%%gpudoctor`",
             markdown.code(options.CELL_FORM, "text"),
             markdown.table(("option", "what it does"), rows),
@@ -81,8 +85,8 @@ def command() -> str:
     """The command's help, and that of each subcommand."""
     whole = parser()
     kinds = next(one.choices for one in whole._actions if isinstance(one, argparse._SubParsersAction))
-    helped = [f"## `{name}`\n\n{markdown.code(kind.format_help(), 'text')}" for name, kind in kinds.items()]
-    return "\n\n".join([markdown.code(whole.format_help(), "text"), *helped])
+    helped = {"gpudoctor": whole, **kinds}
+    return "\n\n".join(f"## `{name}`\n\n{markdown.code(one.format_help(), 'text')}" for name, one in helped.items())
 
 
 def clinic() -> str:
@@ -122,7 +126,7 @@ def cards() -> str:
 
 
 MAKERS: Final[Mapping[str, Callable[[], str]]] = {
-    one.__name__: one for one in (rules, knobs, magics, command, clinic, gains, cards)
+    one.__name__: one for one in (rules, knobs, answer, magics, command, clinic, gains, cards)
 }
 
 
