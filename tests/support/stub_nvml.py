@@ -30,7 +30,6 @@ class Card:
     used: int = 1 * GIB
     capability: tuple[int, int] = (9, 0)
     util: tuple[int, int] | None = (71, 33)
-    power_mw: int | None = 402_500
     power_limit_mw: int | None = 700_000
     power_default_mw: int | None = 700_000
     temperature: int | None = 54
@@ -40,7 +39,6 @@ class Card:
     reasons: int | None = 0
     gen: int | None = 5
     gen_max: int | None = 5
-    gen_card: int | None = 5
     width: int | None = 16
     width_max: int | None = 16
     c2c: tuple[int, int] | None = None
@@ -93,7 +91,6 @@ class StubNvml:
             "nvmlDeviceGetName": "name",
             "nvmlDeviceGetUUID": "uuid",
             "nvmlDeviceGetCudaComputeCapability": "capability",
-            "nvmlDeviceGetPowerUsage": "power_mw",
             "nvmlDeviceGetEnforcedPowerLimit": "power_limit_mw",
             "nvmlDeviceGetPowerManagementDefaultLimit": "power_default_mw",
             "nvmlDeviceGetTemperature": "temperature",
@@ -104,7 +101,6 @@ class StubNvml:
             "nvmlDeviceGetCurrentClocksThrottleReasons": "reasons",
             "nvmlDeviceGetCurrPcieLinkGeneration": "gen",
             "nvmlDeviceGetMaxPcieLinkGeneration": "gen_max",
-            "nvmlDeviceGetGpuMaxPcieLinkGeneration": "gen_card",
             "nvmlDeviceGetCurrPcieLinkWidth": "width",
             "nvmlDeviceGetMaxPcieLinkWidth": "width_max",
             "nvmlDeviceGetTotalEccErrors": "ecc",

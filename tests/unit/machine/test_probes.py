@@ -69,7 +69,7 @@ def test_a_gpu_that_shares_a_module_with_its_cpu(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    gpm = {1: 88.0, 2: 64.0, 3: 31.0, 5: 12.5, 10: 40.0, 20: 100.0, 21: float("nan")}
+    gpm = {1: float("nan"), 2: 64.0, 5: 12.5}
     card = Card(gpm=gpm, reasons=4, processes=[(1, 9 * GIB)])
     vendor = stubbed(monkeypatch, card)
     with probe.opened(desk.scope) as read:
@@ -78,17 +78,16 @@ def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
         desk.now_s += 0.5
         again = values(read())
     assert first["gpu_util_pct"] == 71 and first["gpu_memory_used_bytes"] == GIB
-    assert first["gpu_power_w"] == pytest.approx(402.5) and first["gpu_temperature_c"] == 54
+    assert first["gpu_power_limit_w"] == 700 and first["gpu_temperature_c"] == 54
     assert first["sm_clock_mhz"] == 1755 and first["sm_clock_max_mhz"] == 1980 and first["clock_limit_bits"] == 4
     assert (first["pcie_gen"], first["pcie_width"], first["pcie_width_max"]) == (5, 16, 16)
     assert (first["other_processes"], first["other_processes_bytes"]) == (1, 9 * GIB)
     assert first["gpu_energy_j"] == again["gpu_energy_j"] == 1000 and first["gpu_power_default_w"] == 700
-    assert (first["pcie_gen_card"], first["driver_cuda"], first["mig"]) == (5, 13000, 0)
+    assert (first["pcie_gen_max"], first["driver_cuda"]) == (5, 13000)
     assert "c2c_bytes_per_s" not in first, "no link to a CPU on the same module"
     assert "tensor_active_pct" not in first, "two samples less than 100 ms apart"
-    assert (again["tensor_active_pct"], again["sm_active_pct"], again["dram_active_pct"]) == (12.5, 64, 40)
-    assert again["gr_engine_active_pct"] == 88 and again["pcie_tx_bytes_per_s"] == 100 * MIB
-    assert "pcie_rx_bytes_per_s" not in again, "not a number is not a reading"
+    assert (again["tensor_active_pct"], again["sm_active_pct"]) == (12.5, 64)
+    assert "gr_engine_active_pct" not in again, "not a number is not a reading"
     assert "sm_clock_max_mhz" not in again, "what hardly changes is read rarely"
     assert (vendor.open, vendor.samples, desk.notes) == (0, 0, [])
     assert "nvmlDeviceGetPcieThroughput" not in vendor.calls
@@ -101,21 +100,21 @@ def test_groups_and_units_are_what_the_view_draws_by(monkeypatch: pytest.MonkeyP
         desk.now_s += 0.2
         metrics = {metric.name: metric for metric, _ in read()}
     assert metrics["gpu_util_pct"].group == metrics["sm_active_pct"].group == "utilization"
-    assert metrics["gpu_memory_used_bytes"].group == "memory" and metrics["gpu_power_w"].group == "detail"
+    assert metrics["gpu_memory_used_bytes"].group == "memory" and metrics["sm_clock_mhz"].group == "detail"
     for metric in metrics.values():
         unit = {"pct": "%", "bytes": "bytes", "w": "W", "c": "C", "mhz": "MHz"}.get(metric.name.rpartition("_")[2])
         assert unit is None or metric.unit == unit
 
 
 def test_what_is_not_supported_is_absent_never_zero_and_asked_once(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    vendor = stubbed(monkeypatch, Card(util=None, power_mw=None, gen=None, temperature=None))
+    vendor = stubbed(monkeypatch, Card(util=None, energy_mj=None, gen=None, temperature=None))
     with probe.opened(desk.scope) as read:
         assert read is not None
         for _ in range(3):
             found = values(read())
-            assert not {"gpu_util_pct", "gpu_power_w", "pcie_gen", "gpu_temperature_c"} & found.keys()
+            assert not {"gpu_util_pct", "gpu_energy_j", "pcie_gen", "gpu_temperature_c"} & found.keys()
             assert found["sm_clock_mhz"] == 1755
-    assert vendor.calls["nvmlDeviceGetUtilizationRates"] == vendor.calls["nvmlDeviceGetPowerUsage"] == 1
+    assert vendor.calls["nvmlDeviceGetUtilizationRates"] == vendor.calls["nvmlDeviceGetTotalEnergyConsumption"] == 1
     assert desk.notes == []
 
 
@@ -153,7 +152,7 @@ def test_one_failing_reading_does_not_take_the_card_off(monkeypatch: pytest.Monk
         read()
         monkeypatch.setattr(vendor, "nvmlDeviceGetUtilizationRates", lambda card: (_ for _ in ()).throw(NVMLError(999)))
         found = values(read())
-        assert "gpu_util_pct" not in found and found["gpu_power_w"] > 0
+        assert "gpu_util_pct" not in found and found["gpu_energy_j"] > 0
         monkeypatch.undo()
         assert "gpu_util_pct" in values(read()), "an odd error is tried again"
 
@@ -337,8 +336,8 @@ def test_a_mig_slice(monkeypatch: pytest.MonkeyPatch, desk: Desk, allowed: str |
         found = values(read())
     assert found["gpu_memory_total_bytes"] == 20 * GIB and "gpu_util_pct" not in found
     assert found["tensor_active_pct"] == (44.0 if allowed == "MIG-two" else 11.0), "its own slice's, not the card's"
-    assert found["gpu_power_w"] == pytest.approx(402.5), "the card's: a slice has none"
-    assert found["mig"] == 1 and len(desk.notes) == 1 and "MIG slice" in desk.notes[0]
+    assert found["gpu_energy_j"] == 1000, "the card's: a slice has none"
+    assert len(desk.notes) == 1 and "MIG slice" in desk.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -758,10 +757,11 @@ def test_the_real_pynvml_has_what_is_asked_of_it(monkeypatch: pytest.MonkeyPatch
     } == gauges.UNSUPPORTED
     assert {pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND} == probe._NO_DRIVER
     assert (gauges.CLOCK_SM, gauges.TEMPERATURE_GPU) == (pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU)
-    spelled = {"sm_active_pct": "SM_UTIL", "sm_occupancy_pct": "SM_OCCUPANCY", "tensor_active_pct": "ANY_TENSOR_UTIL"}
-    spelled |= {"dram_active_pct": "DRAM_BW_UTIL", "pcie_tx_bytes_per_s": "PCIE_TX_PER_SEC"}
-    spelled |= {"pcie_rx_bytes_per_s": "PCIE_RX_PER_SEC"}
-    spelled |= {"gr_engine_active_pct": "GRAPHICS_UTIL"}
+    spelled = {
+        "sm_active_pct": "SM_UTIL",
+        "tensor_active_pct": "ANY_TENSOR_UTIL",
+        "gr_engine_active_pct": "GRAPHICS_UTIL",
+    }
     for number, form in activity.METRICS.items():
         assert number == getattr(pynvml, f"NVML_GPM_METRIC_{spelled[form[0]]}")
 
@@ -774,15 +774,15 @@ def test_gpm_fills_the_vendors_own_structure(monkeypatch: pytest.MonkeyPatch, de
 
     def answer(get: Any) -> None:
         assert (get.version, get.numMetrics) == (1, len(activity.METRICS))
-        get.metrics[3].value, get.metrics[4].nvmlReturn = 55.5, NOT_SUPPORTED
-        assert get.metrics[3].metricId == pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL
+        get.metrics[2].value, get.metrics[1].nvmlReturn = 55.5, NOT_SUPPORTED
+        assert get.metrics[2].metricId == pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL
 
     monkeypatch.setattr(vendor, "nvmlGpmMetricsGet", answer, raising=False)
     with probe.opened(desk.scope) as read:
         assert read is not None
         desk.now_s += 0.5
         found = values(read())
-    assert found["tensor_active_pct"] == 55.5 and "dram_active_pct" not in found
+    assert found["tensor_active_pct"] == 55.5 and "sm_active_pct" not in found
 
 
 def test_the_stub_is_as_strict_as_the_vendor() -> None:
@@ -791,5 +791,5 @@ def test_the_stub_is_as_strict_as_the_vendor() -> None:
     vendor = StubNvml(Card())
     vendor.open = 1
     with pytest.raises(NVMLError) as error:
-        vendor.nvmlDeviceGetPowerUsage(Card(power_mw=None))
+        vendor.nvmlDeviceGetTemperature(Card(temperature=None))
     assert error.value.value == NOT_SUPPORTED
