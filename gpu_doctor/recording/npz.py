@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -59,8 +60,11 @@ def write(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], header: Mapp
         OSError: if it is a directory or cannot be written; what lay there before is then still there.
     """
     target = _target(path)
-    packed = json.dumps({**header, "schema": SCHEMA}, default=_plain)
-    _replaced(target, {**arrays, "header": np.frombuffer(packed.encode(), dtype=np.uint8)})
+    text = json.dumps({**header, "schema": SCHEMA}, default=_plain)
+    everything = {**arrays, "header": np.frombuffer(text.encode(), dtype=np.uint8)}
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **everything)  # type: ignore[arg-type]  # its own options have other names
+    _replaced(target, packed.getvalue())
     return target
 
 
@@ -106,17 +110,15 @@ def _plain(one: Any) -> Any:
     raise TypeError(f"A recording holds plain values only, not a {type(one).__name__}.")
 
 
-def _replaced(target: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+def _replaced(target: Path, packed: bytes) -> None:
     """Writes beside the target and puts it in its place when it is whole: a run that is cut off leaves no half file."""
     target = target.resolve()  # a link stays a link
     if target.exists() and not target.is_file():  # a device or a pipe cannot be replaced
-        with target.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # its own options have other names
+        target.write_bytes(packed)
         return
     beside = _beside(target)
     try:
-        with beside.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # its own options have other names
+        beside.write_bytes(packed)
         if target.exists():
             shutil.copymode(target, beside)
         beside.replace(target)

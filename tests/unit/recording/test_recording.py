@@ -106,12 +106,13 @@ def test_a_save_that_breaks_off_leaves_the_file_that_was_there(tmp_path: Path, m
     path.chmod(0o640)
     before = path.read_bytes()
 
-    def breaks(file: Any, **arrays: Any) -> None:
-        file.write(b"half")
+    def breaks(path: Path, packed: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(packed[:100])
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(np, "savez_compressed", breaks)
+        broken.setattr(Path, "write_bytes", breaks)
         with pytest.raises(OSError, match="No space left"):
             full().save(path)
     assert path.read_bytes() == before
