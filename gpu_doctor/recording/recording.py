@@ -316,7 +316,7 @@ def _checked(recording: Recording) -> Recording:
     """
     steps, losses = recording.steps, recording.losses
     _alike("steps", *(getattr(steps, name) for name in STEP_COLUMNS))
-    if not np.all(steps.count >= 0):  # NaN is no count
+    if not np.all(steps.count > 0):  # NaN is no count
         raise ValueError("steps.count")
     if not all(one.share >= 0.0 for one in (*recording.lines, *recording.around)):
         raise ValueError("lines.share")
