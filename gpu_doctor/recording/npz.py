@@ -24,7 +24,7 @@ T = TypeVar("T")
 SCHEMA: Final = 1
 """Number of the file format; a file with a higher one was written by a newer gpu_doctor and is refused."""
 MOST_ARRAYS: Final = 1 << 13
-"""Two of each of some forty metrics a GPU, and about forty columns of steps."""
+"""A run has about forty columns of steps, and two for each of some thirty metrics of each GPU."""
 MOST_BYTES: Final = 1 << 29
 """No recording is larger when it is unpacked: a step table has 2^17 rows at most (40 MB), a series 2^14 readings."""
 MOST_HEADER_BYTES: Final = 1 << 24
@@ -175,7 +175,7 @@ def _check_sizes(where: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
     Raises:
         RecordingError: if it does not.
     """
-    header = sum(one.file_size for one in entries if one.filename == "header.npy")
+    header = sum(one.file_size for one in entries if one.filename.removesuffix(".npy") == "header")
     if len(entries) > MOST_ARRAYS or header > MOST_HEADER_BYTES or sum(one.file_size for one in entries) > MOST_BYTES:
         raise RecordingError(
             f"{where} would unpack to more than any recording of gpu_doctor: open only what recording.save() wrote."
@@ -185,9 +185,9 @@ def _check_sizes(where: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
 def _check_claim(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
     """Returns if an entry is as long as the array that its header describes.
 
-    numpy takes the memory that the header asks for before it reads, and zipfile compares the checksum of an entry that
-    is read to its end. Both unpack only as much at a time as is read: of the other methods than these two zipfile
-    unpacks whole blocks, whatever size the entry claims.
+    numpy takes the memory that the header asks for before it reads, and zipfile compares the checksum only of an entry
+    that is read to its end. zipfile unpacks no more of an entry than is read of it where it is stored or deflated; by
+    the other methods it unpacks whole blocks, whatever size the entry claims.
 
     Raises:
         ValueError: if it is not, or is no array of the first version of numpy's format, which a recording's all are.

@@ -186,3 +186,13 @@ def test_a_column_where_none_belongs_is_refused(folder: Path) -> None:
     np.save(column, np.zeros(3))
     for place in ("settings.batch_size", "setup.flags.cudnn_benchmark", "steps", "name", "series.0", "series.9.values"):
         assert read(folder, packed({**entries(folder), f"{place}.npy": column.getvalue()})) is None, place
+
+
+def test_a_header_by_another_name_is_bounded_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = entries(folder)
+    text = held.pop(HEADER)
+    (folder / "named.npz").write_bytes(packed({**held, "header": text}))
+    same(load(folder / "named.npz"), full())
+    monkeypatch.setattr(npz, "MOST_HEADER_BYTES", len(text) - 1)
+    with pytest.raises(RecordingError, match="more than any recording"):
+        load(folder / "named.npz")
