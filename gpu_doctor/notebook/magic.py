@@ -65,6 +65,7 @@ class GpuDoctorMagics(Magics):
     @argument("--trial-seconds", type=options.seconds, metavar="S", help="seconds that a trial may take (20)")
     @argument("--name", default="", help="what the run is called, in the panel and in the report")
     @argument("--save", type=options.place, metavar="PATH", help="save the recording to PATH (.npz)")
+    @argument("--price", type=options.dollars, metavar="DOLLARS", help="of an hour: adds what is lost, and saved")
     @argument("--no-view", action="store_true", help="no live panel, only the result (nbconvert, papermill)")
     def run_cell(self, line: str, cell: str) -> None:
         """Runs this cell's training loop and tells why the GPU idles: live, with a price and a cure."""

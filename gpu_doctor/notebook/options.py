@@ -43,12 +43,21 @@ def count(text: str) -> int:
 
 def seconds(text: str) -> float:
     """A finite span of time."""
+    return _above_zero(text, "a number of seconds above 0, such as 30")
+
+
+def dollars(text: str) -> float:
+    """What an hour of a machine costs."""
+    return _above_zero(text, "dollars an hour above 0, such as 2.5")
+
+
+def _above_zero(text: str, what: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"takes a number of seconds above 0, such as 30, not {text!r}")
+        raise argparse.ArgumentTypeError(f"takes {what}, not {text!r}")
     return value
 
 

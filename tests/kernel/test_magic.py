@@ -231,6 +231,13 @@ def test_the_budget_of_its_trials_stands_in_a_cells_line(shell: InteractiveShell
     assert (last_case().trial_steps, last_case().trial_seconds) == (50, 20.0)
 
 
+def test_a_price_in_the_cells_line_stands_in_the_result(shell: InteractiveShell) -> None:
+    slow = LOOP.replace("losses.append", "time.sleep(0.01)\n    losses.append")
+    _, _, _, outputs = ran(shell, f"%%gpudoctor --no-view --price 2.5\nimport time\n{slow}")
+    assert last_case().price == 2.5
+    assert "of $2.50 an hour: " in " ".join(outputs[-1].data["text/plain"].split())
+
+
 @pytest.mark.parametrize(
     ("end", "outcome"),
     [

@@ -16,7 +16,17 @@ from gpu_doctor.notebook.line_magic import ANSWERS
 from gpu_doctor.notebook.magic import WORDS, parsed_cell_line
 from gpu_doctor.trials import knobs
 
-OPTIONS = ["--steps", "--seconds", "--set", "--trial-steps", "--trial-seconds", "--name", "--save", "--no-view"]
+OPTIONS = [
+    "--steps",
+    "--seconds",
+    "--set",
+    "--trial-steps",
+    "--trial-seconds",
+    "--name",
+    "--save",
+    "--price",
+    "--no-view",
+]
 
 
 @pytest.fixture(autouse=True)

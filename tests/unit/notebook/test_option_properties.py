@@ -38,6 +38,7 @@ EXAMPLES: Final = {
     "--trial-seconds": "20",
     "--name": "tuned",
     "--save": "run.npz",
+    "--price": "2.5",
 }
 """An option that takes a value -> such a value."""
 
@@ -115,6 +116,7 @@ GIVEN: Final = st.fixed_dictionaries(
         "seconds": SECONDS,
         "trial_steps": WHOLE,
         "trial_seconds": SECONDS,
+        "price": SECONDS,
         "name": ANY,
         "save": st.just("run of today.npz"),
         "no_view": st.just(True),
@@ -124,7 +126,7 @@ GIVEN: Final = st.fixed_dictionaries(
     },
 )
 NOT_GIVEN: Final[dict[str, Any]] = {
-    **dict.fromkeys(("steps", "seconds", "trial_steps", "trial_seconds", "save")),
+    **dict.fromkeys(("steps", "seconds", "trial_steps", "trial_seconds", "save", "price")),
     "name": "",
     "no_view": False,
     "settings": {},

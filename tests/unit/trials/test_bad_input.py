@@ -282,6 +282,7 @@ def test_a_save_that_fails_loses_neither_the_recording_nor_the_cells_own_error(
     [
         ("--steps 0", "--steps: takes a whole number .* not '0'"),
         ("--steps 3 --seconds 0", "--seconds: takes a number of seconds above 0.* not '0'"),
+        ("--price free", "--price: takes dollars an hour above 0, .* not 'free'"),
         ("--seconds nan", "--seconds: takes a number of seconds above 0.* not 'nan'"),
     ],
 )
