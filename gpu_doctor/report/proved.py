@@ -53,8 +53,8 @@ def _told(effect: Effect, sure: bool, tried: int, price: float | None) -> Result
     of = f"the fastest of {formatting.grouped(tried)} tried, " if tried > 1 else ""
     how = "verified" if sure else f"{of}not measured again"
     text = f"{gain} faster with {clean(describe(effect.settings), 200)}, {how} ({ends})"
-    if price is not None and sure and effect.speedup and not effect.elsewhere:
-        saved = formatting.dollars(price * (1.0 - 1.0 / effect.speedup))
+    if price is not None and sure and effect.low and effect.high and not effect.elsewhere:
+        saved = " to ".join(formatting.dollars(price * (1.0 - 1.0 / end)) for end in (effect.low, effect.high))
         text += f": saves {saved} of every {formatting.dollars(price)}"
     parts = [sentence(clean(one)) for one in (effect.loss_words, effect.way) if one]
     where = [f"Measured on {clean(effect.device)}."] if effect.elsewhere else []
