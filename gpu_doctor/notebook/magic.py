@@ -65,7 +65,9 @@ class GpuDoctorMagics(Magics):
     @argument("--trial-seconds", type=options.seconds, metavar="S", help="seconds that a trial may take (20)")
     @argument("--name", default="", help="what the run is called, in the panel and in the report")
     @argument("--save", type=options.place, metavar="PATH", help="save the recording to PATH (.npz)")
-    @argument("--price", type=options.dollars, metavar="DOLLARS", help="of an hour: adds what is lost, and saved")
+    @argument(
+        "--price", type=options.dollars, metavar="DOLLARS", help="what an hour costs: the result says what is lost"
+    )
     @argument("--no-view", action="store_true", help="no live panel, only the result (nbconvert, papermill)")
     def run_cell(self, line: str, cell: str) -> None:
         """Runs this cell's training loop and tells why the GPU idles: live, with a price and a cure."""
@@ -90,7 +92,7 @@ class GpuDoctorMagics(Magics):
     @line_magic(_MAGIC)
     @magic_arguments(_MAGIC)
     @kwds(usage=argparse.SUPPRESS, epilog=_ANSWERS)
-    @argument("word", nargs="?", type=str.lower, choices=WORDS, help=argparse.SUPPRESS)
+    @argument("word", metavar="WORD", nargs="?", type=str.lower, choices=WORDS, help=argparse.SUPPRESS)
     @argument("details", nargs="*", help=argparse.SUPPRESS)
     def ask(self, line: str) -> Any:
         """Tells why a training loop is slow, shows it live, and tries what makes it faster: %gpudoctor WORD."""
