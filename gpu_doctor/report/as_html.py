@@ -79,7 +79,7 @@ def result(found: Result | None) -> str:
     return f'<div style="{style}"><div style="font-size:16px"><b>{safe(found.text)}</b></div>{more}</div>'
 
 
-def verdict(diagnosis: Diagnosis) -> str:
+def verdict(diagnosis: Diagnosis, price: float | None = None) -> str:
     """The verdict, and under it what to do first."""
     kind = BOTTLENECK_LABELS.get(diagnosis.bottleneck, safe(diagnosis.bottleneck))
     leading = leading_risk(diagnosis)
@@ -88,7 +88,7 @@ def verdict(diagnosis: Diagnosis) -> str:
     todo = f'<div style="margin-top:6px">{_prescription(first, "Try: ")}</div>' if first is not None else ""
     return (
         f'<div style="padding:10px 14px 12px 10px;border-top:{LINE};border-left:4px solid {accent(diagnosis)}">'
-        f'<div style="font-size:16px"><b>{escape(verdict_words(diagnosis))}</b></div>'
+        f'<div style="font-size:16px"><b>{escape(verdict_words(diagnosis, price))}</b></div>'
         f'<div style="{MUTED}">{kind}</div>{risk}{todo}</div>'
     )
 

@@ -42,6 +42,7 @@ from gpu_doctor.report.words import (
     accent,
     anatomy_rows,
     first_cure,
+    hourly_loss,
     leading_risk,
     machine_facts,
     overhead,
@@ -149,7 +150,7 @@ def _progress(progress: Progress) -> ProgressShown:
 
 def result(shown: PanelInput) -> Result | None:
     """What the trials proved."""
-    return proved(shown.effects, shown.plan, picking=shown.status in ("treating", "sweeping"))
+    return proved(shown.effects, shown.plan, picking=shown.status in ("treating", "sweeping"), price=shown.price)
 
 
 def verdict(shown: PanelInput) -> Verdict:
@@ -163,7 +164,7 @@ def verdict(shown: PanelInput) -> Verdict:
     risk, first = leading_risk(diagnosis), first_cure(diagnosis)
     early = diagnosis.early and not few
     return Verdict(
-        text=formatting.clean(diagnosis.verdict),
+        text=" ".join(filter(None, (formatting.clean(diagnosis.verdict), hourly_loss(diagnosis, shown.price)))),
         kind="" if few else formatting.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
         accent=accent(diagnosis),
         early=f"early: {formatting.count(diagnosis.vitals.measured_steps, 'measured step')}" if early else "",

@@ -68,6 +68,7 @@ class Runner:
         changed: Callable[[str], Callable[..., Any]] | None = None,
         trial_steps: int = TRIAL_STEPS,
         trial_seconds: float = TRIAL_SECONDS,
+        price: float | None = None,
     ) -> None:
         """Nothing is run yet.
 
@@ -80,6 +81,7 @@ class Runner:
             changed: makes what runs another text of the cell; None = plain Python, where `execute` is not given.
             trial_steps: budget of a trial that is given none of its own, in steps of a side.
             trial_seconds: the same in seconds.
+            price: dollars that an hour of this machine costs; None where nobody said.
         """
         self.name = name or f"run {next(_numbers)}"
         self.source = code if isinstance(code, str) else ""
@@ -88,6 +90,8 @@ class Runner:
         self.namespace = namespace
         self.trial_steps, self.trial_seconds = trial_steps, trial_seconds
         """Budget of a trial that is given none of its own: steps of a side, seconds in all."""
+        self.price = price
+        """Dollars that an hour of this machine costs: reports say with it what a loss costs and what a cure saves."""
         self.recordings: list[Recording] = []
         """The runs, oldest first (trials are in `trials`)."""
         self.trials: list[tuple[Recording, Recording]] = []
