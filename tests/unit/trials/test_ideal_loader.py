@@ -96,7 +96,8 @@ class Pair(NamedTuple):
     ],
 )
 def test_batches_keep_their_form(batch: Any) -> None:
-    loader: Any = DataLoader([batch] * 20, batch_size=None, collate_fn=lambda one: one)
+    batches: Any = [batch] * 20
+    loader: Any = DataLoader(batches, batch_size=None, collate_fn=lambda one: one)
     with turned(loader):
         found = list(loader)
     assert len(found) == 20 and {type(one) for one in found} == {type(batch)}
@@ -111,7 +112,8 @@ def test_a_loop_that_changes_its_batches_in_place_is_refused() -> None:
 
 
 def test_a_batch_that_may_carry_state_is_refused_by_its_type() -> None:
-    loader: Any = DataLoader([{"x": iter([1])}] * 4, batch_size=None)
+    batches: Any = [{"x": iter([1])}] * 4
+    loader: Any = DataLoader(batches, batch_size=None)
     with turned(loader), pytest.raises(Refused, match="list_iterator"):
         next(iter(loader))
 
