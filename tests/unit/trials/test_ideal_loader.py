@@ -106,9 +106,13 @@ def test_batches_keep_their_form(batch: Any) -> None:
 
 def test_a_loop_that_changes_its_batches_in_place_is_refused() -> None:
     loader: Any = DataLoader(Counted(), batch_size=4)
-    with turned(loader), pytest.raises(Refused, match="in place"):
+
+    def train() -> None:
         for batch in loader:
             batch["x"] /= 255
+
+    with turned(loader), pytest.raises(Refused, match="in place"):
+        train()
 
 
 def test_a_batch_that_may_carry_state_is_refused_by_its_type() -> None:
