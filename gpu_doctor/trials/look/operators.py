@@ -67,9 +67,9 @@ def dearest(
 def on_tensor_cores(events: Iterable[Any]) -> float | None:
     """Share of the kernels' time in kernels whose names say that they use tensor cores; None without kernels."""
     every = [kernel for event in events for kernel in event.kernels]
-    total = sum(one.duration for one in every)
-    used = sum(one.duration for one in every if _TENSOR_CORES.search(one.name))
-    return float(used / total) if total > 0 else None
+    total = float(sum(one.duration for one in every))
+    used = float(sum(one.duration for one in every if _TENSOR_CORES.search(one.name)))
+    return used / total if total > 0 else None
 
 
 def _sums(events: Iterable[Any], known: Mapping[str, Any]) -> dict[str, _Sum]:

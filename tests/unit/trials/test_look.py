@@ -69,7 +69,7 @@ def test_all_is_put_back_and_nothing_stays_on(looked: tuple[gpu_doctor.Case, Loo
     case.look(1)
     assert torch.equal(case.namespace["model"].wide.weight, weights)
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert not torch.autograd._profiler_enabled() and case.on_begin is None
+    assert not torch._C._autograd._profiler_enabled() and case.on_begin is None
     assert len(case.effects) == len(case.trials) == 0
 
 
@@ -94,14 +94,14 @@ def test_a_loop_that_is_too_short_is_said() -> None:
     case.run()
     with pytest.raises(NotLooked, match="4 steps"):
         case.look(5)
-    assert not torch.autograd._profiler_enabled()
+    assert not torch._C._autograd._profiler_enabled()
 
 
 def test_a_loop_that_fails_in_a_profiled_step_leaves_no_profiler_on() -> None:
     broken = gpu_doctor.case(CELL + "    number = number + 1\n    assert number < 5\n", {"number": 0})
     with pytest.raises(NotLooked, match="5 steps"):
         broken.look(5)
-    assert not torch.autograd._profiler_enabled()
+    assert not torch._C._autograd._profiler_enabled()
 
 
 def event(name: str, us: float = 0.0, parent: Any = None, kernels: Any = (), device_us: float = 0.0) -> Any:
