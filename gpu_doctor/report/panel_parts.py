@@ -10,6 +10,7 @@ from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription,
 from gpu_doctor.formatting import PHASE_LABELS
 from gpu_doctor.recording import Setup, describe
 from gpu_doctor.report import before_after
+from gpu_doctor.report.ceiling import ceiling_of
 from gpu_doctor.report.contract import (
     Advice,
     Anatomy,
@@ -65,7 +66,8 @@ def anatomy(shown: PanelInput) -> Anatomy:
     of = f"mean of {formatting.count(vitals.measured_steps, 'step')}"
     if vitals.warmup_steps:
         of += f", {formatting.grouped(vitals.warmup_steps)} of warm-up left out"
-    return Anatomy(formatting.seconds(vitals.host_step_s), of, segments, _compared(shown))
+    bound = ceiling_of(shown.effects, vitals)
+    return Anatomy(formatting.seconds(vitals.host_step_s), of, segments, _compared(shown), bound)
 
 
 def _segment(phase: str, part: float, took: float, share: float) -> Segment:

@@ -14,7 +14,7 @@ from gpu_doctor.recording import describe
 from gpu_doctor.report.contract import Result
 from gpu_doctor.report.labels import heading
 from gpu_doctor.report.words import CLEAN
-from gpu_doctor.trials import Plan
+from gpu_doctor.trials import Plan, is_bound
 from gpu_doctor.trials.compare import BREAKS, Effect
 
 
@@ -29,7 +29,8 @@ def proved(
         picking: a treatment or a sweep goes on, which will pick from its trials.
         price: dollars that an hour of the machine costs; what a verified result saves is told with it.
     """
-    against = [one for one in effects if not one.baseline_settings and one.speedup is not None and one.outcome in CLEAN]
+    tried = [one for one in effects if not is_bound(one)]
+    against = [one for one in tried if not one.baseline_settings and one.speedup is not None and one.outcome in CLEAN]
     newest = {describe(one.settings): one for one in against}
     kept = dict(plan.settings) if plan is not None and plan.verified else None
     faster = [one for one in newest.values() if _faster(one) and (not one.loss_changed or one.settings == kept)]

@@ -15,6 +15,7 @@ from gpu_doctor.report import as_html as sheet
 from gpu_doctor.report import panel_parts as parts
 from gpu_doctor.report import text_parts as lines
 from gpu_doctor.report.before_after import newest
+from gpu_doctor.report.ceiling import ceiling_of
 from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
@@ -212,8 +213,11 @@ SECTIONS: Final = (
     ),
     Section(
         "anatomy",
-        lambda r: lines.anatomy(r.diagnosis, newest(r.effects, r.sides)),
-        lambda r: sheet.anatomy(r.diagnosis.vitals) + sheet.compared(newest(r.effects, r.sides)),
+        lambda r: lines.anatomy(r.diagnosis, newest(r.effects, r.sides), ceiling_of(r.effects, r.diagnosis.vitals)),
+        lambda r: (
+            sheet.anatomy(r.diagnosis.vitals, ceiling_of(r.effects, r.diagnosis.vitals))
+            + sheet.compared(newest(r.effects, r.sides))
+        ),
         lambda p: {"anatomy": parts.anatomy(p)},
     ),
     Section("plots", _pictures_only, lambda r: sheet.plots(r.run) if r.run is not None else "", _elsewhere),

@@ -23,6 +23,7 @@ from gpu_doctor.trials.executors import RayExecutor
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.largest_batch import SECONDS as SEARCH_SECONDS
 from gpu_doctor.trials.largest_batch import Memory
+from gpu_doctor.trials.look.looked import Look
 from gpu_doctor.trials.results import Largest, Plan, Sweep
 from gpu_doctor.trials.rounds import MOST_PAIRS
 from gpu_doctor.trials.runner import TRIAL_SECONDS, TRIAL_STEPS, Runner
@@ -240,6 +241,16 @@ class Case(Runner):
             if at == len(runs) - 1:
                 self.diagnosis, runs[at] = judged(runs[at])
         return found
+
+    def look(self, steps: int = 5, *, seconds: float = 60.0, allow: Collection[str] = ()) -> Look:
+        """Looks into a few steps with torch.profiler, on a trial: the operators that matter, and who calls them.
+
+        See `look.deep_look.look`; `allow` is as of `trial`.
+        """
+        from gpu_doctor.trials.look import deep_look  # imports the profiler
+
+        with self.requested(allow):
+            return deep_look.look(self, steps, seconds)
 
 
 def case(
