@@ -66,7 +66,7 @@ def test_hopper_tells_what_its_tensor_cores_do() -> None:
     found, _, notes = readings_during(4.0)
     assert notes == []
     assert max(found["tensor_active_pct"]) > 20 and max(found["sm_active_pct"]) > 50
-    for name in ("sm_active_pct", "tensor_active_pct"):
+    for name in ("sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct"):
         assert all(0 <= value <= 100 for value in found[name])
 
 

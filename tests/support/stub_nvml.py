@@ -30,6 +30,7 @@ class Card:
     used: int = 1 * GIB
     capability: tuple[int, int] = (9, 0)
     util: tuple[int, int] | None = (71, 33)
+    power_mw: int | None = 402_500
     power_limit_mw: int | None = 700_000
     power_default_mw: int | None = 700_000
     temperature: int | None = 54
@@ -91,6 +92,7 @@ class StubNvml:
             "nvmlDeviceGetName": "name",
             "nvmlDeviceGetUUID": "uuid",
             "nvmlDeviceGetCudaComputeCapability": "capability",
+            "nvmlDeviceGetPowerUsage": "power_mw",
             "nvmlDeviceGetEnforcedPowerLimit": "power_limit_mw",
             "nvmlDeviceGetPowerManagementDefaultLimit": "power_default_mw",
             "nvmlDeviceGetTemperature": "temperature",

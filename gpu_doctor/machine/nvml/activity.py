@@ -1,4 +1,4 @@
-"""How busy a GPU is inside, on Hopper and later: any engine, SMs, tensor cores.
+"""How busy a GPU is inside, on Hopper and later: any engine, SMs, occupancy, tensor cores, memory.
 
 NVML's GPM needs no root: the driver subtracts two samples that are more than 100 ms apart. Earlier cards do not have
 it, and then nothing is read. The vendor module is handed in, so that a stub can stand for it.
@@ -22,7 +22,9 @@ _SUCCESS: Final = 0
 METRICS: Final = {
     1: ("gr_engine_active_pct", "%", "graphics and compute engine active", "detail"),
     2: ("sm_active_pct", "%", "SMs active", "utilization"),
+    3: ("sm_occupancy_pct", "%", "SM occupancy", "detail"),
     5: ("tensor_active_pct", "%", "tensor cores active", "detail"),
+    10: ("dram_active_pct", "%", "GPU memory bandwidth used", "detail"),
 }
 """GPM's number -> name, unit, label and group (nvml.h, nvmlGpmMetricId_t)."""
 

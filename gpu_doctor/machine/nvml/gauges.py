@@ -100,6 +100,7 @@ _DRIVER_CUDA: Final = "highest CUDA version that the driver serves, 12040 = 12.4
 GAUGES: Final = (
     Gauge("gpu_util_pct", "%", "GPU (NVML utilization)", _UTILIZATION, group="utilization"),
     Gauge("gpu_memory_used_bytes", "bytes", "used on the GPU, all processes", _USED, group="memory"),
+    Gauge("gpu_power_w", "W", "power", _of_card("nvmlDeviceGetPowerUsage", per=1000)),
     Gauge("gpu_temperature_c", "C", "temperature", _temperature_c),
     Gauge("gpu_energy_j", "J", "energy since the driver was loaded", _ENERGY),
     Gauge("sm_clock_mhz", "MHz", "SM clock", _of_card("nvmlDeviceGetClockInfo", CLOCK_SM)),

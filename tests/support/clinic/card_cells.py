@@ -72,6 +72,7 @@ CELLS: tuple[Patient, ...] = (
             BUSY,
             **{**CLOCKS, "sm_clock_mhz": 1500.0, "clock_limit_bits": float(POWER_CAP_BIT), "gpu_temperature_c": 84.0},
             gpu_power_limit_w=700.0,
+            gpu_power_w=698.0,
             gpu_power_default_w=700.0,
         ),
     ),

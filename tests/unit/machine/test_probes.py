@@ -69,7 +69,7 @@ def test_a_gpu_that_shares_a_module_with_its_cpu(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
-    gpm = {1: float("nan"), 2: 64.0, 5: 12.5}
+    gpm = {1: float("nan"), 2: 64.0, 3: 31.0, 5: 12.5, 10: 40.0}
     card = Card(gpm=gpm, reasons=4, processes=[(1, 9 * GIB)])
     vendor = stubbed(monkeypatch, card)
     with probe.opened(desk.scope) as read:
@@ -78,7 +78,7 @@ def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
         desk.now_s += 0.5
         again = values(read())
     assert first["gpu_util_pct"] == 71 and first["gpu_memory_used_bytes"] == GIB
-    assert first["gpu_power_limit_w"] == 700 and first["gpu_temperature_c"] == 54
+    assert first["gpu_power_w"] == pytest.approx(402.5) and first["gpu_temperature_c"] == 54
     assert first["sm_clock_mhz"] == 1755 and first["sm_clock_max_mhz"] == 1980 and first["clock_limit_bits"] == 4
     assert (first["pcie_gen"], first["pcie_width"], first["pcie_width_max"]) == (5, 16, 16)
     assert (first["other_processes"], first["other_processes_bytes"]) == (1, 9 * GIB)
@@ -86,7 +86,7 @@ def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     assert (first["pcie_gen_max"], first["driver_cuda"]) == (5, 13000)
     assert "c2c_bytes_per_s" not in first, "no link to a CPU on the same module"
     assert "tensor_active_pct" not in first, "two samples less than 100 ms apart"
-    assert (again["tensor_active_pct"], again["sm_active_pct"]) == (12.5, 64)
+    assert (again["tensor_active_pct"], again["sm_active_pct"], again["dram_active_pct"]) == (12.5, 64, 40)
     assert "gr_engine_active_pct" not in again, "not a number is not a reading"
     assert "sm_clock_max_mhz" not in again, "what hardly changes is read rarely"
     assert (vendor.open, vendor.samples, desk.notes) == (0, 0, [])
@@ -757,11 +757,8 @@ def test_the_real_pynvml_has_what_is_asked_of_it(monkeypatch: pytest.MonkeyPatch
     } == gauges.UNSUPPORTED
     assert {pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND} == probe._NO_DRIVER
     assert (gauges.CLOCK_SM, gauges.TEMPERATURE_GPU) == (pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU)
-    spelled = {
-        "sm_active_pct": "SM_UTIL",
-        "tensor_active_pct": "ANY_TENSOR_UTIL",
-        "gr_engine_active_pct": "GRAPHICS_UTIL",
-    }
+    spelled = {"sm_active_pct": "SM_UTIL", "sm_occupancy_pct": "SM_OCCUPANCY", "tensor_active_pct": "ANY_TENSOR_UTIL"}
+    spelled |= {"dram_active_pct": "DRAM_BW_UTIL", "gr_engine_active_pct": "GRAPHICS_UTIL"}
     for number, form in activity.METRICS.items():
         assert number == getattr(pynvml, f"NVML_GPM_METRIC_{spelled[form[0]]}")
 
@@ -774,15 +771,15 @@ def test_gpm_fills_the_vendors_own_structure(monkeypatch: pytest.MonkeyPatch, de
 
     def answer(get: Any) -> None:
         assert (get.version, get.numMetrics) == (1, len(activity.METRICS))
-        get.metrics[2].value, get.metrics[1].nvmlReturn = 55.5, NOT_SUPPORTED
-        assert get.metrics[2].metricId == pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL
+        get.metrics[3].value, get.metrics[4].nvmlReturn = 55.5, NOT_SUPPORTED
+        assert get.metrics[3].metricId == pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL
 
     monkeypatch.setattr(vendor, "nvmlGpmMetricsGet", answer, raising=False)
     with probe.opened(desk.scope) as read:
         assert read is not None
         desk.now_s += 0.5
         found = values(read())
-    assert found["tensor_active_pct"] == 55.5 and "sm_active_pct" not in found
+    assert found["tensor_active_pct"] == 55.5 and "dram_active_pct" not in found
 
 
 def test_the_stub_is_as_strict_as_the_vendor() -> None:
