@@ -19,7 +19,7 @@ from docs._ext import markdown, pairs, rule_pages
 from gpu_doctor.command.command_line import parser
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.diagnosis.rules import CAUSES
-from gpu_doctor.notebook import options
+from gpu_doctor.notebook.magic import GpuDoctorMagics
 from gpu_doctor.trials.knobs import KNOBS
 
 SAFETY: Final = {Safety.SAFE: "safe", Safety.CHANGES_TRAINING: "changes the training"}
@@ -59,26 +59,10 @@ def _what(name: str) -> str:
     return said[:1].upper() + said[1:]
 
 
-def answer() -> str:
-    """What `%gpudoctor` answers; without a heading, so it is made apart: Sphinx puts such parts behind the others."""
-    return markdown.code(options.HELP, "text")
-
-
 def magics() -> str:
-    """The forms of both magics, and the options of the cell's."""
-    rows = [
-        (f"`{'/'.join(one.option_strings)}{f' {one.metavar}' if one.metavar else ''}`", markdown.prose(one.help or ""))
-        for one in options.cell_parser()._actions
-    ]
-    return "\n\n".join(
-        [
-            "## `%%gpudoctor`",
-            markdown.code(options.CELL_FORM, "text"),
-            markdown.table(("option", "what it does"), rows),
-            "## `%gpudoctor`",
-            markdown.code(options.LINE_FORM, "text"),
-        ]
-    )
+    """The help of both magics."""
+    forms = {"`%%gpudoctor`": GpuDoctorMagics.run_cell, "`%gpudoctor`": GpuDoctorMagics.ask}
+    return "\n\n".join(f"## {form}\n\n{markdown.code(str(one.__doc__), 'text')}" for form, one in forms.items())
 
 
 def command() -> str:
@@ -126,7 +110,7 @@ def cards() -> str:
 
 
 MAKERS: Final[Mapping[str, Callable[[], str]]] = {
-    one.__name__: one for one in (rules, knobs, answer, magics, command, clinic, gains, cards)
+    one.__name__: one for one in (rules, knobs, magics, command, clinic, gains, cards)
 }
 
 
