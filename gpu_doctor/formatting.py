@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 NOT_MEASURED: Final = "not measured"
 DASH: Final = "-"
@@ -77,6 +77,14 @@ def clean(text: object, most: int = 400) -> str:
         raw = f"<{type(text).__name__}>"
     shown = _UNSHOWABLE.sub("", raw[: most + 1].replace("\r\n", "\n"))
     return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def pretty(shown: object, printer: Any, cycle: bool) -> None:
+    """As `_repr_pretty_` of a class: IPython prints what `str` says; `repr` is for programs."""
+    for number, line in enumerate(str(shown).splitlines()):
+        if number:
+            printer.break_()
+        printer.text(line)
 
 
 def measured(value: float | None) -> bool:

@@ -26,6 +26,8 @@ Settings: TypeAlias = Mapping[str, SettingValue]
 """Knob name -> value; empty means 'as written'."""
 
 OUTCOMES: Final = ("completed", "budget-reached", "interrupted", "stopped", "out-of-memory", "failed", "refused")
+CLEAN: Final = OUTCOMES[:2]
+"""Outcomes of a run that ended as it should."""
 _LATER: Final = (
     *("syncs", "exposed_wait_s", "exposed_transfer_s", "no_grad_s", "closures", "ours_s"),
     *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s", "gpu_caught_up_s", "gpu_since_s", "gpu_since_steps"),
@@ -227,6 +229,15 @@ class Recording:
         of = f" of {self.name!r}" if self.name else ""
         told = formatting.count(len(self.steps), "step"), formatting.seconds(self.duration_s)
         return f"<Recording{of}: {self.outcome}, {' in '.join(told)}>"
+
+    def __str__(self) -> str:
+        """How long, how many steps, under what, how it ended."""
+        head = f"{formatting.clean(self.name, 80) or 'recording'}, {formatting.clean(describe(self.settings), 200)}"
+        steps = formatting.count(int(self.steps.count.sum()), "step")
+        ended = formatting.OUTCOME_LABELS.get(self.outcome, formatting.clean(self.outcome, 80))
+        return f"{head}: {steps} in {formatting.seconds(self.duration_s)}, {ended}"
+
+    _repr_pretty_ = formatting.pretty
 
     @property
     def overhead_share(self) -> float | None:

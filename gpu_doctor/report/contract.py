@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, NewType, TypeAlias, TypedDict
 
+from gpu_doctor.labels import Labels
 from gpu_doctor.recording import SettingValue
-from gpu_doctor.report.labels import Labels
+from gpu_doctor.trials import Dropped, Step
 
 Asked: TypeAlias = Literal["stop", "trial", "treat", "sweep", "largest", "fix", "forecast", "before", "state"]
 Changed = NewType("Changed", dict[str, Any])
@@ -264,33 +265,6 @@ class FixShown:
     error: str
     """Why there is none."""
     settings: Mapping[str, SettingValue]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One bar of the waterfall, in words and in parts (0..1) of the longest bar."""
-
-    label: str
-    total: str
-    """How fast the loop is with all that is kept so far: `2.31x`."""
-    gain: str
-    """What this step gave, with its interval: `x2.31 (2.1-2.5)`; empty for the first."""
-    before: float
-    """Part of the longest bar that was there before this step (for a step that lost, what is left after it)."""
-    added: float
-    """Part that this step added; negative for a step that lost."""
-    whole: bool = False
-    """Not a further step: all that is kept, measured once more against the code as written."""
-    losses: str = ""
-    """What became of the losses: `loss the same in every step`."""
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """One trial whose settings were not kept."""
-
-    label: str
-    why: str
 
 
 @dataclass(frozen=True)

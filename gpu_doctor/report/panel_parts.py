@@ -7,7 +7,22 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription, Vitals, every_cause, paragraphs
+from gpu_doctor.diagnosis.words import (
+    FEW_NAMES,
+    RISK_MARK,
+    SAFETY_WORDS,
+    accent,
+    anatomy_rows,
+    first_cure,
+    leading_risk,
+    machine_facts,
+    overhead,
+    predicted_words,
+    price,
+    silences,
+)
 from gpu_doctor.formatting import PHASE_LABELS
+from gpu_doctor.labels import LABELS
 from gpu_doctor.recording import Setup, describe
 from gpu_doctor.report import before_after
 from gpu_doctor.report.contract import (
@@ -29,26 +44,11 @@ from gpu_doctor.report.contract import (
     Table,
     Verdict,
 )
-from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel_input import BUSY, SETTLED, STATUS, PanelInput, Progress, awaited, ended, failed
 from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import columns, rows
-from gpu_doctor.report.svg import PHASE_COLOURS, ink
 from gpu_doctor.report.trials import sides_of
-from gpu_doctor.report.words import (
-    FEW_NAMES,
-    RISK_MARK,
-    SAFETY_WORDS,
-    accent,
-    anatomy_rows,
-    first_cure,
-    leading_risk,
-    machine_facts,
-    overhead,
-    predicted_words,
-    price,
-    silences,
-)
+from gpu_doctor.svg import PHASE_COLOURS, ink
 
 MOST_NOTES: Final = 12
 _NEUTRAL: Final = PHASE_COLOURS["other"]

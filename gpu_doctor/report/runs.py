@@ -9,13 +9,13 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.recording import Recording, describe
+from gpu_doctor.diagnosis.words import RISK_MARK, forecast_words
+from gpu_doctor.recording import CLEAN, Recording, describe
 from gpu_doctor.report.contract import Cell, Tone, Unfolded
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.remembered import Remembered
-from gpu_doctor.report.svg import address
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, Sides, loss_story, notes_of
-from gpu_doctor.report.words import CLEAN, RISK_MARK, forecast_words
+from gpu_doctor.svg import address
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 
 MARKS: Final = {"faster": "▲", "slower": "▼", "no": "=", "at": "≤"}

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.allowing import PERMISSIONS as PERMISSIONS
     from gpu_doctor.trials.case import Case as Case
     from gpu_doctor.trials.case import last_case as last_case
+    from gpu_doctor.trials.plan import Dropped as Dropped
+    from gpu_doctor.trials.plan import Plan as Plan
+    from gpu_doctor.trials.plan import Step as Step
     from gpu_doctor.trials.results import Largest as Largest
-    from gpu_doctor.trials.results import Plan as Plan
-    from gpu_doctor.trials.results import Rung as Rung
     from gpu_doctor.trials.results import Sweep as Sweep
     from gpu_doctor.trials.results import sweep_state as sweep_state
     from gpu_doctor.trials.run import AlreadyShown as AlreadyShown
@@ -29,9 +30,10 @@ __all__ = [
     "SWEEP_TRIALS",
     "AlreadyShown",
     "Case",
+    "Dropped",
     "Largest",
     "Plan",
-    "Rung",
+    "Step",
     "Sweep",
     "combinations",
     "last_case",
@@ -47,8 +49,9 @@ _FACE: Final = {
     "Case": "case",
     "Largest": "results",
     "PERMISSIONS": "allowing",
-    "Plan": "results",
-    "Rung": "results",
+    "Dropped": "plan",
+    "Plan": "plan",
+    "Step": "plan",
     "SWEEP_TRIALS": "searches",
     "Sweep": "results",
     "combinations": "searches",

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.diagnosis.vitals.memory_fit import memory_fit
-from gpu_doctor.recording import Recording
+from gpu_doctor.recording import CLEAN, Recording
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.knobs.found_loaders import trained_from
@@ -157,7 +157,7 @@ class _Search:
         if one.outcome == "out-of-memory":
             self._tried.append((size, None))
             return True
-        if one.outcome not in ("completed", "budget-reached") or not len(one.steps):
+        if one.outcome not in CLEAN or not len(one.steps):
             self._reason = one.reason or f"A trial with a batch of {size} ended: {one.outcome}."
             return False
         peak = self._memory.peak_bytes()

@@ -7,8 +7,8 @@ from playwright.sync_api import Page
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.diagnosis.words import forecast_words
 from gpu_doctor.report.panel import state
-from gpu_doctor.report.words import forecast_words
 from gpu_doctor.trials import knobs
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved

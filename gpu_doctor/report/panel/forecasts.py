@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Vitals
 from gpu_doctor.diagnosis.forecast.forecast import forecast
-from gpu_doctor.recording import Settings, SettingValue, describe
+from gpu_doctor.diagnosis.words import NO_FORECAST, forecast_words, predicted_words
+from gpu_doctor.labels import LABELS
+from gpu_doctor.recording import CLEAN, Settings, SettingValue, describe
 from gpu_doctor.report.contract import Choice, ForecastShown, KnobShown
-from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel.recent import Recent
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.runs import vitals_of
-from gpu_doctor.report.words import CLEAN, NO_FORECAST, forecast_words, predicted_words
 
 
 def forecasts(

@@ -131,6 +131,8 @@ class Effect:
         said = [", ".join(parts), *asks, *self.notes, *took]
         return f"{self._candidate()}{against}: " + "; ".join(said)
 
+    _repr_pretty_ = formatting.pretty
+
     def _candidate(self) -> str:
         """The candidate's settings; those of two runs under the same tell the runs apart by their order alone."""
         name = formatting.clean(describe(self.settings))

@@ -10,15 +10,15 @@ import pytest
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.diagnosis.words import NO_FORECAST, forecast_words
+from gpu_doctor.labels import LABELS
 from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.notebook.details import MOST_FIXES, Details
 from gpu_doctor.recording import Settings
 from gpu_doctor.report.contract import ForecastShown
-from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel import Memory, PanelInput, state
 from gpu_doctor.report.panel import forecasts as told
 from gpu_doctor.report.panel.controls import checked_request, controls
-from gpu_doctor.report.words import NO_FORECAST, forecast_words
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
 from tests.support.panel_parts import shown

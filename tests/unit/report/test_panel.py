@@ -15,7 +15,7 @@ from gpu_doctor.recording import Setup
 from gpu_doctor.recording.setup import InputFacts
 from gpu_doctor.report.panel import Memory, PanelInput, Progress, state
 from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, checked_request, controls
-from gpu_doctor.report.svg import PHASE_COLOURS
+from gpu_doctor.svg import PHASE_COLOURS
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
 from tests.support.panel_parts import shown

@@ -16,12 +16,12 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
 from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.diagnosis.words import efficiency
 from gpu_doctor.machine.cards import CARDS, peak_flops_per_s, peaks_of
 from gpu_doctor.recording import DeviceSetup
 from gpu_doctor.recording.setup import Flops
 from gpu_doctor.report import as_text
 from gpu_doctor.report.sections import Reported
-from gpu_doctor.report.words import efficiency
 from gpu_doctor.trials.flops import NotCounted, counted, flops_of
 from tests.support.recordings import Loop, on_gpu
 
