@@ -29,7 +29,6 @@ class Labels:
     seconds: str = "seconds of a trial"
     use_it: str = "use it"
     asking: str = "asking for a forecast …"
-    none_together: str = "no forecast for these together: try it"
     no_answer: str = "no forecast yet: the kernel is busy"
     interrupt: str = "interrupt the kernel (Kernel menu, or the stop button)"
 

@@ -228,8 +228,6 @@ class ForecastShown:
     """`predicted 1.9x (1.5-2.4)`, `measured 1.8x (1.7-1.9) in trial 2`, or that there is no forecast."""
     known: bool
     """There is a forecast, or a measurement."""
-    alone: str
-    """What is said of it beside others: `num_workers=2 alone predicted 1.9x (1.5-2.4)`, `amp=bf16 has none`."""
 
 
 @dataclass(frozen=True)
@@ -453,7 +451,7 @@ class PanelState:
     footer: Footer
     knobs: tuple[KnobShown, ...]
     forecasts: tuple[ForecastShown, ...]
-    """Of every single value that can be chosen, of what was tried, and of the settings that were asked for last; empty
+    """Of every single value that can be chosen, and of the settings that were asked for last; empty
     while the loop as written was not measured."""
     trial: Budget
     sweep_most: int

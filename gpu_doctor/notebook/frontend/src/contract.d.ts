@@ -42,8 +42,8 @@ export interface PanelState {
   footer: Footer;
   knobs: Knob[];
   /**
-   * Of every single value that can be chosen, of what was tried, and of the settings that were asked for last;
-   * empty while the loop as written was not measured.
+   * Of every single value that can be chosen, and of the settings that were asked for last; empty while the loop
+   * as written was not measured.
    */
   forecasts: Forecast[];
   trial: Budget;
@@ -82,7 +82,6 @@ export interface Labels {
   seconds: string;
   useIt: string;
   asking: string;
-  noneTogether: string;
   noAnswer: string;
   interrupt: string;
 }
@@ -442,8 +441,6 @@ export interface Forecast {
   text: string;
   /** There is a forecast, or a measurement. */
   known: boolean;
-  /** What is said of it beside others: `num_workers=2 alone predicted 1.9x (1.5-2.4)`, `amp=bf16 has none`. */
-  alone: string;
 }
 
 /** How long a trial is at first, and at most. */
