@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription
 from gpu_doctor.diagnosis.silent_rules import Silence
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.formatting import PHASE_LABELS
+from gpu_doctor.labels import PHASE_LABELS
 
 VERSION: Final = 1
 """It rises when a key goes or means something else; keys that are added do not change it."""

@@ -34,8 +34,8 @@ from gpu_doctor.diagnosis.words import (
 )
 from gpu_doctor.diagnosis.words import footer as footer_words
 from gpu_doctor.elements import LINE, MONO, MUTED, TOGETHER, details, folded, listed, safe, section
-from gpu_doctor.formatting import BOTTLENECK_LABELS, PHASE_LABELS, clean
-from gpu_doctor.labels import LABELS, heading
+from gpu_doctor.formatting import clean
+from gpu_doctor.labels import BOTTLENECK_LABELS, LABELS, PHASE_LABELS, heading
 from gpu_doctor.recording import LineCost, Recording
 from gpu_doctor.svg import anatomy as anatomy_bar
 from gpu_doctor.svg import as_image, swatch

@@ -24,8 +24,8 @@ from gpu_doctor.diagnosis.words import (
     verdict_words,
 )
 from gpu_doctor.diagnosis.words import footer as footer_words
-from gpu_doctor.formatting import PHASE_LABELS, clean
-from gpu_doctor.labels import LABELS, heading
+from gpu_doctor.formatting import clean
+from gpu_doctor.labels import LABELS, PHASE_LABELS, heading
 from gpu_doctor.recording import Recording
 
 __all__ = ["BAR", "WIDTH", "anatomy", "findings", "footer", "header", "hints", "silent", "text", "verdict", "wrapped"]

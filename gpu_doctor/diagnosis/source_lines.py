@@ -14,7 +14,8 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.elements import MONO, MUTED, TABLE
-from gpu_doctor.formatting import PHASE_LABELS, clean
+from gpu_doctor.formatting import clean
+from gpu_doctor.labels import PHASE_LABELS
 from gpu_doctor.recording import LineCost
 from gpu_doctor.svg import PHASE_COLOURS
 

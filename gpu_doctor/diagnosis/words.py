@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,7 +15,7 @@ from gpu_doctor.diagnosis.verdict import ended_the_run
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.formatting import clean
-from gpu_doctor.labels import LABELS
+from gpu_doctor.labels import LABELS, OUTCOME_LABELS
 from gpu_doctor.recording import Recording, Setup, is_elsewhere
 from gpu_doctor.svg import PHASE_COLOURS
 
@@ -112,7 +113,7 @@ def run_facts(vitals: Vitals, recording: Recording | None) -> list[str]:
     facts = []
     if recording is not None:
         why = f": {clean(recording.reason)}" if recording.reason else ""
-        facts.append(formatting.OUTCOME_LABELS.get(recording.outcome, clean(recording.outcome)) + why)
+        facts.append(OUTCOME_LABELS.get(recording.outcome, clean(recording.outcome)) + why)
         facts.append(formatting.clock(recording.duration_s))
     facts.append(formatting.count(vitals.steps, "step"))
     if vitals.steps:
@@ -213,14 +214,20 @@ def _of_peak(vitals: Vitals) -> str:
     return f", HFU {formatting.share(hfu)} of the card's dense {kind} peak"
 
 
+def flops(per_s: float) -> str:
+    """Arithmetic, in the prefix that leaves one to three digits before the point: `412 TFLOP/s`."""
+    step = min(max(int(math.log10(per_s) // 3), 2), 5)
+    return f"{per_s / 10 ** (3 * step):.3g} {'MGTP'[step - 2]}FLOP/s"
+
+
 def efficiency(vitals: Vitals) -> list[str]:
     """`412 TFLOP/s, HFU 42 % of the card's dense bfloat16 peak`, `0.31 J/sample`, and where the card's time goes.
 
     The last by the card's own clock; empty where nothing was measured.
     """
     said = []
-    if vitals.flops_per_s is not None:
-        said.append(formatting.flops(vitals.flops_per_s) + _of_peak(vitals))
+    if vitals.flops_per_s and math.isfinite(vitals.flops_per_s):
+        said.append(flops(vitals.flops_per_s) + _of_peak(vitals))
     if vitals.energy_per_sample_j is not None:
         said.append(f"{formatting.number(vitals.energy_per_sample_j)} J/sample")
     if vitals.gpu_gap_share is not None and vitals.gpu_forward_share is not None:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpu_doctor import formatting
+from gpu_doctor.labels import OUTCOME_LABELS
 from gpu_doctor.recording import form, npz
 from gpu_doctor.recording.place import UNKNOWN
 from gpu_doctor.recording.setup import Chore, Flops, Setup, Traffic
@@ -234,7 +235,7 @@ class Recording:
         """How long, how many steps, under what, how it ended."""
         head = f"{formatting.clean(self.name, 80) or 'recording'}, {formatting.clean(describe(self.settings), 200)}"
         steps = formatting.count(int(self.steps.count.sum()), "step")
-        ended = formatting.OUTCOME_LABELS.get(self.outcome, formatting.clean(self.outcome, 80))
+        ended = OUTCOME_LABELS.get(self.outcome, formatting.clean(self.outcome, 80))
         return f"{head}: {steps} in {formatting.seconds(self.duration_s)}, {ended}"
 
     _repr_pretty_ = formatting.pretty

@@ -12,7 +12,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.words import RISK_MARK
 from gpu_doctor.elements import FIGURES, LINE, MUTED, TABLE, TOGETHER, safe, section
-from gpu_doctor.formatting import PHASE_LABELS
+from gpu_doctor.labels import PHASE_LABELS
 from gpu_doctor.report.before_after import BeforeAfter, OneSide
 from gpu_doctor.report.contract import Result
 from gpu_doctor.report.plan import GAIN

@@ -21,8 +21,7 @@ from gpu_doctor.diagnosis.words import (
     price,
     silences,
 )
-from gpu_doctor.formatting import PHASE_LABELS
-from gpu_doctor.labels import LABELS
+from gpu_doctor.labels import BOTTLENECK_LABELS, LABELS, PHASE_LABELS
 from gpu_doctor.recording import Setup, describe
 from gpu_doctor.report import before_after
 from gpu_doctor.report.contract import (
@@ -119,7 +118,7 @@ def header(shown: PanelInput) -> Header:
     heard = shown.stop_live or shown.status == "waiting"
     return Header(
         machine=" · ".join(machine_facts(setup, bool(shown.step_count))) if setup != Setup() else "",
-        replay="" if shown.replay_speed is None else f"replay at {formatting.times(shown.replay_speed)}",
+        replay="" if shown.replay_speed is None else f"replay at {shown.replay_speed:g}x",
         status=ended(shown) or STATUS.get(shown.status, shown.status),
         failed=failed(shown),
         name=formatting.clean(shown.name, 80),
@@ -164,7 +163,7 @@ def verdict(shown: PanelInput) -> Verdict:
     early = diagnosis.early and not few
     return Verdict(
         text=formatting.clean(diagnosis.verdict),
-        kind="" if few else formatting.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
+        kind="" if few else BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
         accent=accent(diagnosis),
         early=f"early: {formatting.count(diagnosis.vitals.measured_steps, 'measured step')}" if early else "",
         risk=f"{RISK_MARK} {formatting.clean(risk)}" if risk else "",

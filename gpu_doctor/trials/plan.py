@@ -11,6 +11,7 @@ from typing import Any, Final
 from gpu_doctor import formatting
 from gpu_doctor.cell import Fix
 from gpu_doctor.formatting import clean
+from gpu_doctor.labels import OUTCOME_LABELS
 from gpu_doctor.recording import CLEAN, SettingValue, describe
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
 
@@ -199,7 +200,7 @@ class Plan:
 
 def _why(effect: Effect) -> str:
     if effect.outcome not in CLEAN or effect.speedup is None:
-        outcome = formatting.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
+        outcome = OUTCOME_LABELS.get(effect.outcome, effect.outcome)
         ended = outcome if effect.outcome not in CLEAN else "nothing was measured"
         return f"{ended}: {clean(effect.reason, 300)}" if effect.reason else ended
     measured = formatting.speedup(effect.speedup, effect.low, effect.high) + f" {effect.verdict_words}"

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import MemoryFit, Safety
+from gpu_doctor.labels import OUTCOME_LABELS
 from gpu_doctor.recording import CLEAN, SettingValue, describe
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
@@ -36,7 +37,8 @@ def training_changes(names: Iterable[str]) -> tuple[str, ...]:
 
 def left_behind(effects: Sequence[Effect], clauses: Sequence[str] = ()) -> tuple[str, ...]:
     """Sentences on what trials, and what was measured before them, could not put back."""
-    return formatting.left_behind((*clauses, *(clause for one in effects for clause in one.not_restored)))
+    every = (*clauses, *(clause for one in effects for clause in one.not_restored))
+    return tuple(dict.fromkeys(map(formatting.sentence, every)))
 
 
 def _is_faster(effect: Effect) -> bool:
@@ -48,7 +50,7 @@ def sweep_state(effect: Effect) -> str:
     """How far a combination of a sweep came, in a word or two."""
     if effect.outcome in CLEAN:
         return "stopped early" if effect.reason.startswith(EARLY) else "measured"
-    return formatting.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
+    return OUTCOME_LABELS.get(effect.outcome, effect.outcome)
 
 
 @dataclass(frozen=True)

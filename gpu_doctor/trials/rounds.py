@@ -17,7 +17,6 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor import formatting
 from gpu_doctor.diagnosis import paced_s
 from gpu_doctor.machine import torch_memory
 from gpu_doctor.recording import CLEAN, Recording, Settings
@@ -25,6 +24,7 @@ from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.trials.compare.effect import BROKEN, MEASURED_S, Effect, compare
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.run import Result
+from gpu_doctor.trials.said_before import unrestorable
 from gpu_doctor.trials.side_budget import WAVES, before_s
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
@@ -190,7 +190,7 @@ def not_restored(lost: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
         lost: `Snapshot.unrestorable`.
         notes: what `Snapshot.restore` returned.
     """
-    return tuple(dict.fromkeys((*([formatting.unrestorable(lost)] if lost else []), *notes)))
+    return tuple(dict.fromkeys((*([unrestorable(lost)] if lost else []), *notes)))
 
 
 @contextmanager

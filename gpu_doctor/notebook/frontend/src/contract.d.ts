@@ -61,7 +61,7 @@ export interface PanelState {
   before: Said[] | null;
 }
 
-/** Headings and labels, as they stand within a line but where they never do. */
+/** Headings and labels, as they stand within a line but where they never do; sent with the panel's state. */
 export interface Labels {
   product: string;
   asWritten: string;
