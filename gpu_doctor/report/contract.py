@@ -214,9 +214,8 @@ class KnobShown(Offer):
     turned: str
     """What turning it does to the training, in words that follow its label."""
     written: SettingValue | None
-    otherwise: Offer | None
-    """What is offered once num_workers is turned from none to some, or from some to none; None where that is the same.
-    """
+    needs_workers: str
+    """Why it cannot be turned where no workers are chosen; empty where it can."""
 
 
 @dataclass(frozen=True)

@@ -409,11 +409,8 @@ export interface Knob {
   /** What turning it does to the training, in words that follow its label. */
   turned: string;
   written: Value;
-  /**
-   * What is offered once num_workers is turned from none to some, or from some to none; null where that is the
-   * same.
-   */
-  otherwise: Offer | null;
+  /** Why it cannot be turned where no workers are chosen; empty where it can. */
+  needsWorkers: string;
 }
 
 /** A value of a knob. */
@@ -423,15 +420,6 @@ export interface Choice {
   label: string;
   /** Why it cannot be chosen; empty if it can. */
   refusal: string;
-}
-
-/** The values of a knob, and which of them cannot be had. */
-export interface Offer {
-  choices: Choice[];
-  /** Why the knob cannot be turned at all; empty if it can. */
-  refusal: string;
-  /** Where only some values cannot be had: which, and why, in words that follow its label. */
-  partly: string[];
 }
 
 /** What settings should give, against the code as written. */
