@@ -72,8 +72,8 @@ def header(vitals: Vitals, recording: Recording | None = None, title: str = LABE
     return f'<div style="{style}"><div style="margin-right:16px">{left}</div><div>{right}</div></div>'
 
 
-def verdict(found: DiagnosisData) -> str:
-    """The verdict, and under it what to do first."""
+def verdict(found: DiagnosisData, price: float | None = None) -> str:
+    """The verdict, and under it what to do first; with the price of an hour, what the loss costs."""
     kind = BOTTLENECK_LABELS.get(found.bottleneck, safe(found.bottleneck))
     leading = leading_risk(found)
     risk = f'<div style="margin-top:4px">{RISK_MARK} {safe(leading)}</div>' if leading else ""
@@ -81,7 +81,7 @@ def verdict(found: DiagnosisData) -> str:
     todo = f'<div style="margin-top:6px">{_prescription(first, "Try: ")}</div>' if first is not None else ""
     return (
         f'<div style="padding:10px 14px 12px 10px;border-top:{LINE};border-left:4px solid {accent(found)}">'
-        f'<div style="font-size:16px"><b>{escape(verdict_words(found))}</b></div>'
+        f'<div style="font-size:16px"><b>{escape(verdict_words(found, price))}</b></div>'
         f'<div style="{MUTED}">{kind}</div>{risk}{todo}</div>'
     )
 
@@ -94,22 +94,28 @@ def _prescription(one: Prescription, lead: str = "") -> str:
     return f"{lead}<b>{safe(one.text)}</b> <span>{said}</span>{changes}{code}"
 
 
-def anatomy(vitals: Vitals) -> str:
-    """The bar of a step, with every figure as text under it."""
+def anatomy(vitals: Vitals, mark: float | None = None, limit: str = "") -> str:
+    """The bar of a step, with every figure as text under it.
+
+    Args:
+        vitals: of the run.
+        mark: where a line stands across the bar, 0..1; None = no line.
+        limit: what is said of that line.
+    """
     phases = anatomy_rows(vitals)
     if not phases:
         return ""
     said = [f"{PHASE_LABELS[p]} {formatting.seconds(s)} ({formatting.share(part)})" for p, part, s in phases]
-    bar = as_image(
-        anatomy_bar({phase: part for phase, part, _ in phases}), "Anatomy of a step: " + ", ".join(said), "100%"
-    )
+    drawn = anatomy_bar({phase: part for phase, part, _ in phases}, mark=mark)
+    bar = as_image(drawn, "Anatomy of a step: " + ", ".join(said), "100%")
     legend = "".join(
         f'<span style="display:inline-block;white-space:nowrap;margin-right:18px">{as_image(swatch(phase), "")} '
         f"{PHASE_LABELS[phase]} <b>{formatting.seconds(seconds)}</b> {formatting.share(part)}</span> "
         for phase, part, seconds in phases
     )
     head = f"{heading(LABELS.anatomy)}, <b>{formatting.seconds(vitals.host_step_s)}</b>"
-    return section(f'<div>{head}</div><div style="margin:4px 0">{bar}</div><div>{legend}</div>')
+    below = f"<div>{safe(limit)}</div>" if limit else ""
+    return section(f'<div>{head}</div><div style="margin:4px 0">{bar}</div><div>{legend}</div>{below}')
 
 
 def findings(found: DiagnosisData) -> str:

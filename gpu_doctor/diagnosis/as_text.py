@@ -62,11 +62,11 @@ def header(vitals: Vitals, recording: Recording | None = None) -> str:
     return machine + "\n" + " · ".join(run_facts(vitals, recording))
 
 
-def verdict(found: DiagnosisData) -> str:
-    """The verdict, and under it what to do first."""
+def verdict(found: DiagnosisData, price: float | None = None) -> str:
+    """The verdict, and under it what to do first; with the price of an hour, what the loss costs."""
     first = first_step(found)
     todo = _prescription(first, "  Try: ", "       ") if first is not None else []
-    return "\n".join([wrapped(verdict_words(found)), *todo])
+    return "\n".join([wrapped(verdict_words(found, price)), *todo])
 
 
 def _prescription(one: Prescription, mark: str, indent: str) -> list[str]:

@@ -17,6 +17,7 @@ from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_html, text_parts
 from gpu_doctor.report import panel_parts as parts
 from gpu_doctor.report.before_after import newest
+from gpu_doctor.report.ceiling import ceiling_of
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.plan import plan_html, plan_shown
 from gpu_doctor.report.plots import plots
@@ -50,6 +51,8 @@ class Reported:
     """Of a treatment."""
     sweep: Sweep | None = None
     largest: Largest | None = None
+    price: float | None = None
+    """Dollars that an hour of the machine costs."""
 
     @classmethod
     def of(cls, case: Case, diagnosis: Diagnosis, notes: Sequence[str] = ()) -> Reported:
@@ -71,6 +74,7 @@ class Reported:
             plan=case.plans[-1] if case.plans else None,
             sweep=case.sweeps[-1] if case.sweeps else None,
             largest=case.largest,
+            price=case.price,
         )
 
     @property
@@ -105,13 +109,23 @@ class Section:
 
 
 def _result(shown: Reported) -> str:
-    found = proved(shown.effects, shown.plan)
+    found = proved(shown.effects, shown.plan, price=shown.price)
     return f"{found.text}. {found.more}" if found is not None else ""
 
 
 def _anatomy_text(shown: Reported) -> str:
-    parts = (lines.anatomy(shown.diagnosis.vitals), text_parts.compared(newest(shown.effects, shown.sides)))
+    vitals = shown.diagnosis.vitals
+    bound = ceiling_of(shown.effects, vitals)
+    limit = lines.wrapped(bound.text, "  ") if bound is not None else ""
+    parts = (lines.anatomy(vitals), limit, text_parts.compared(newest(shown.effects, shown.sides)))
     return "\n".join(part for part in parts if part)
+
+
+def _anatomy_html(shown: Reported) -> str:
+    vitals = shown.diagnosis.vitals
+    bound = ceiling_of(shown.effects, vitals)
+    mark, limit = (bound.share, bound.text) if bound is not None else (None, "")
+    return sheet.anatomy(vitals, mark, limit) + as_html.compared(newest(shown.effects, shown.sides))
 
 
 def _runs_text(shown: Reported) -> str:
@@ -169,19 +183,19 @@ SECTIONS: Final = (
     Section(
         "result",
         lambda r: lines.wrapped(_result(r)),
-        lambda r: as_html.result(proved(r.effects, r.plan)),
+        lambda r: as_html.result(proved(r.effects, r.plan, price=r.price)),
         lambda p: {"result": parts.result(p)},
     ),
     Section(
         "verdict",
-        lambda r: lines.verdict(r.diagnosis),
-        lambda r: sheet.verdict(r.diagnosis),
+        lambda r: lines.verdict(r.diagnosis, r.price),
+        lambda r: sheet.verdict(r.diagnosis, r.price),
         lambda p: {"verdict": parts.verdict(p)},
     ),
     Section(
         "anatomy",
         _anatomy_text,
-        lambda r: sheet.anatomy(r.diagnosis.vitals) + as_html.compared(newest(r.effects, r.sides)),
+        _anatomy_html,
         lambda p: {"anatomy": parts.anatomy(p)},
     ),
     Section("plots", _pictures_only, lambda r: plots(r.run) if r.run is not None else "", _elsewhere),

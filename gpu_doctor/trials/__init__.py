@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.allowing import PERMISSIONS as PERMISSIONS
     from gpu_doctor.trials.case import Case as Case
     from gpu_doctor.trials.case import last_case as last_case
+    from gpu_doctor.trials.ideal_loader import ceiling as ceiling
+    from gpu_doctor.trials.ideal_loader import is_bound as is_bound
+    from gpu_doctor.trials.ideal_loader import reached as reached
     from gpu_doctor.trials.plan import Dropped as Dropped
     from gpu_doctor.trials.plan import Plan as Plan
     from gpu_doctor.trials.plan import Step as Step
@@ -35,10 +38,13 @@ __all__ = [
     "Plan",
     "Step",
     "Sweep",
+    "ceiling",
     "combinations",
+    "is_bound",
     "last_case",
     "no_largest",
     "no_ray",
+    "reached",
     "remove_scratch_folders",
     "sweep_state",
 ]
@@ -54,10 +60,13 @@ _FACE: Final = {
     "Step": "plan",
     "SWEEP_TRIALS": "searches",
     "Sweep": "results",
+    "ceiling": "ideal_loader",
     "combinations": "searches",
+    "is_bound": "ideal_loader",
     "last_case": "case",
     "no_largest": "searches",
     "no_ray": "searches",
+    "reached": "ideal_loader",
     "sweep_state": "results",
     "remove_scratch_folders": "side_effects.scratch",
 }
