@@ -47,7 +47,7 @@ class Controller:
         how: dict[str, Any] = {"execute": self._cell.run, "quietly": Cell.quietly, **_budget(options)}
         how["changed"] = lambda text: Cell.of(shell, text).run
         self.case = Case(self._cell.source, shell.user_ns, name=options.name, **how)
-        self.case.on_begin = self._began
+        self.case.on_begin, self.case.nvtx = self._began, options.nvtx
         self.message = ""
         self.stopping = False
         """Stop was asked for: of a request that had not yet forgotten the Stop of the one before, too."""

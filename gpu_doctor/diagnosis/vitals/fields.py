@@ -135,8 +135,6 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     # machine readings (means over the run after warm-up unless said otherwise)
     gpu_util_pct: float | None = None
     tensor_active_pct: float | None = None
-    load_average: float | None = None
-    """Threads of all programs that run or wait for a core, mean of the last minute."""
     cpu_util_pct: float | None = None
     """Of all usable cores, machine-wide."""
     peak_bytes: float | None = None
