@@ -14,7 +14,7 @@ PREFIX: Final = "gpu_doctor: "
 NO_NVTX: Final = "NVTX ranges need a torch that is built with CUDA, and this one is not: leave --nvtx out."
 
 
-def unavailable() -> str:
+def no_nvtx() -> str:
     """Why no ranges can be written, in one sentence; empty where they can. CUDA is not initialised."""
     return "" if torch.version.cuda else NO_NVTX
 

@@ -79,11 +79,11 @@ class GpuDoctorMagics(Magics):
         if not cell.strip():
             raise UsageError("The cell is empty: put the training loop below %%gpudoctor.")
         early_imports.finish()
-        from gpu_doctor.capture.nvtx import unavailable
+        from gpu_doctor.capture import no_nvtx
         from gpu_doctor.notebook.controller import Controller
         from gpu_doctor.notebook.syntax_errors import as_in_any_cell
 
-        if given.nvtx and (said := unavailable()):
+        if given.nvtx and (said := no_nvtx()):
             raise UsageError(said)
         try:
             controller = Controller(shell, line, cell, given)

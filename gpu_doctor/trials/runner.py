@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpu_doctor.capture import Recorder
-from gpu_doctor.capture.nvtx import NvtxRanges
+from gpu_doctor.capture import NvtxRanges, Recorder
 from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import Diagnosis, judged
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup

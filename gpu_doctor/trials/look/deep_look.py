@@ -17,8 +17,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from gpu_doctor import formatting
-from gpu_doctor.capture import Recorder
-from gpu_doctor.capture.ranges import follow
+from gpu_doctor.capture import Recorder, follow
 from gpu_doctor.labels import PHASE_LABELS
 from gpu_doctor.machine import torch_memory
 from gpu_doctor.recording import Recording
