@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, kwds, magic_arguments
 
-from gpu_doctor.notebook import completion, early_imports, options, representations
+from gpu_doctor.notebook import completion, early_imports, options
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -134,16 +134,14 @@ def _shell(magics: Magics) -> InteractiveShell:
 
 
 def register(shell: Any) -> None:
-    """Adds the magics to a shell, their tab completion, and the words in which it shows our objects."""
+    """Adds the magics to a shell, with their tab completion."""
     shell.register_magics(GpuDoctorMagics)
-    representations.teach(shell)
     completion.teach(shell)
     early_imports.begin(shell)
 
 
 def unregister(shell: Any) -> None:
     """Takes them away."""
-    representations.forget(shell)
     completion.forget(shell)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(_MAGIC, None)
