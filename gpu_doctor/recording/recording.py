@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpu_doctor import formatting
+from gpu_doctor.labels import OUTCOME_LABELS
 from gpu_doctor.recording import exports, form, npz
 from gpu_doctor.recording.place import UNKNOWN
 from gpu_doctor.recording.setup import Chore, Flops, Setup, Traffic
@@ -29,6 +30,8 @@ Settings: TypeAlias = Mapping[str, SettingValue]
 """Knob name -> value; empty means 'as written'."""
 
 OUTCOMES: Final = ("completed", "budget-reached", "interrupted", "stopped", "out-of-memory", "failed", "refused")
+CLEAN: Final = OUTCOMES[:2]
+"""Outcomes of a run that ended as it should."""
 _LATER: Final = ("ours_s", "closures", "gpu_caught_up_s", "gpu_since_s", "gpu_since_steps")
 """Columns of the steps that the first files of version 0.1.0 lack: they were not measured then."""
 
@@ -227,6 +230,15 @@ class Recording:
         of = f" of {self.name!r}" if self.name else ""
         told = formatting.count(len(self.steps), "step"), formatting.seconds(self.duration_s)
         return f"<Recording{of}: {self.outcome}, {' in '.join(told)}>"
+
+    def __str__(self) -> str:
+        """How long, how many steps, under what, how it ended."""
+        head = f"{formatting.clean(self.name, 80) or 'recording'}, {formatting.clean(describe(self.settings), 200)}"
+        steps = formatting.count(int(self.steps.count.sum()), "step")
+        ended = OUTCOME_LABELS.get(self.outcome, formatting.clean(self.outcome, 80))
+        return f"{head}: {steps} in {formatting.seconds(self.duration_s)}, {ended}"
+
+    _repr_pretty_ = formatting.pretty
 
     @property
     def overhead_share(self) -> float | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.arithmetic import ArithmeticVitals
 from gpu_doctor.diagnosis.vitals.compiling import Recompiled
 from gpu_doctor.diagnosis.vitals.device import DeviceVitals
@@ -315,3 +316,12 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     def could_compile(self) -> bool:
         """True if torch.compile is possible here and not in use: static shapes, and a card that Triton supports."""
         return self.static_shapes and not self.compiled and (self.capability is None or self.at_least(TENSOR_CORES))
+
+    def __str__(self) -> str:
+        """The numbers that were measured, one a line, by their names."""
+        found = ((one.name, getattr(self, one.name)) for one in fields(self))
+        numbers = {name: one for name, one in found if isinstance(one, (int, float)) and not isinstance(one, bool)}
+        wide = max(map(len, numbers), default=0)
+        return "\n".join(f"{name:<{wide}}  {one:.6g}" for name, one in numbers.items())
+
+    _repr_pretty_ = formatting.pretty
