@@ -48,7 +48,6 @@ class Dashboard:
         request: Callable[[dict[str, Any]], None],
         knobs: KnobTable,
         *,
-        note: Callable[[str], None] | None = None,
         gpus: Sequence[int] | None = None,
     ) -> None:
         """Makes the widget; nothing is displayed yet.
@@ -58,9 +57,8 @@ class Dashboard:
             request: takes a checked request of the page; may be called on any thread, must only post.
             knobs: what the panel lets a person turn.
             gpus: indices of the GPUs to draw lines for at once; None = those that NVML sees.
-            note: told in one sentence if the view fails; None = the notes of the run that is followed.
         """
-        self._look, self._request, self._knobs, self._note = look, request, knobs, note
+        self._look, self._request, self._knobs = look, request, knobs
         self._lines: tuple[Line, ...] = expected(_seen() if gpus is None else gpus)
         self.view = DoctorView(self._asked, document(self._lines))
         self._drawing_s = 0.0  # drawing the figures anew is rare and dear: it must not slow the refresher down
@@ -69,7 +67,8 @@ class Dashboard:
         self.cpu_s = 0.0
         """CPU seconds that refreshing has cost, on whatever thread."""
         self._layers: dict[str, Layer] = {}
-        self._feed: Feed | None = None
+        self._note: Callable[[str], None] | None = None
+        """Adds a note to the run that is followed, while it goes on."""
         self._cleared: set[str] = set()
         self._asked_for_all = False
         self._said = ""
@@ -104,7 +103,7 @@ class Dashboard:
                 self._cleared.add("trial")
             self._layers[layer] = Layer(feed, formatting.clean(name, 60))
             self._cleared.add(layer)
-            self._feed = feed
+            self._note = getattr(feed, "note", None)
 
     def begin(self) -> None:
         """Something begins to run; a view that failed before gets another chance."""
@@ -137,7 +136,7 @@ class Dashboard:
         self.stop()
         with self._pushing:
             self.view.close()
-            self._layers, self._feed = {}, None
+            self._layers, self._note = {}, None
 
     def push(self, wait: bool = False) -> None:
         """One refresh now, on any thread. Never raises.
@@ -174,6 +173,7 @@ class Dashboard:
         with self._pushing:
             try:
                 self._push(shown)
+                self._note = None  # it holds the recorder, and with it the memory of all rows
                 head, data = self._rows(everything=True)
                 with self.view.hold_sync():
                     self.view.state = dict(self._sent)
@@ -266,9 +266,8 @@ class Dashboard:
 
     def _fail(self, error: Exception) -> None:
         self.failure = f"The live view stopped ({formatting.raised(error)}); the run is not affected."
-        note = self._note or getattr(self._feed, "note", None)
-        if note is not None:
-            note(self.failure)
+        if self._note is not None:
+            self._note(self.failure)
         self._tell_failure(self._sent.get("status", ""))
 
     def _tell_failure(self, status: str) -> None:

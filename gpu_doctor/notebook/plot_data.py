@@ -148,14 +148,19 @@ class Layer:
         self.tails: dict[str, Tail] = {}
         self.marks = Marks()
         self.elapsed_s = 0.0
-        self._feed = feed
+        self._feed: Feed | None = feed
+        """None once all of it is taken in: a recorder holds far more memory than its lines."""
         self._cursor = Cursor()
         self._metrics: dict[str, Metric] = {}
         self._last_epoch, self._evaluating, self._clocked = 0.0, False, False
 
     def read(self) -> None:
         """Takes in what is new."""
+        if self._feed is None:
+            return
         news = self._feed.news(self._cursor)
+        if news.done:
+            self._feed = None
         steps = self._settled(news)
         self._cursor = replace(news.cursor, rows=news.cursor.rows - (len(news.steps) - len(steps)))
         self.elapsed_s = news.elapsed_s
