@@ -15,7 +15,7 @@ import numpy as np
 from gpu_doctor.recording import Column, Cursor, Feed, Metric, News, Series, Steps, series_key
 from gpu_doctor.report import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS, thin
 
-MOST_POINTS: Final = 2000
+MOST_POINTS: Final = 1000
 """Points of a line in the page."""
 MOST_MARKS: Final = 120
 LATEST: Final = 256
@@ -245,7 +245,7 @@ class Layer:
 
 def _few(before: tuple[float, ...], now: Column) -> tuple[float, ...]:
     """Moments so far, every second one where there are too many."""
-    moments = (*before, *now.tolist())
+    moments = (*before, *now.round(3).tolist())
     while len(moments) > MOST_MARKS:
         moments = moments[::2]
     return moments
