@@ -96,7 +96,7 @@ def test_a_page_that_missed_the_begin_gets_everything(bench: Bench) -> None:
     bench.dashboard.follow(bench.replay)
     bench.dashboard.push()
     bench.page.clear()
-    bench.dashboard._asked({"ask": "state", "have": 0})
+    bench.dashboard._asked({"ask": "state"})
     assert len(bench.page["base:step"]) >= 20
     assert "verdict" in bench.messages[-1]["state"]
 
@@ -122,7 +122,7 @@ def test_a_panel_keeps_the_lines_of_a_run_that_is_over_and_not_its_recorder(benc
     gc.collect()
     assert known() is None
     bench.page.clear()
-    bench.dashboard._asked({"ask": "state", "have": 0})
+    bench.dashboard._asked({"ask": "state"})
     assert len(bench.page["base:step"]) == 100
 
 
@@ -152,7 +152,7 @@ def test_a_message_says_its_number_and_whether_it_holds_all(bench: Bench) -> Non
     bench.dashboard.follow(bench.replay)
     for _ in range(2):
         bench.dashboard.push()
-    bench.dashboard._asked({"ask": "state", "have": 1})
+    bench.dashboard._asked({"ask": "state"})
     bench.dashboard.push()
     assert [(one["seq"], one["kind"]) for one in bench.messages] == [
         (1, "news"),
