@@ -1,5 +1,5 @@
-"""A page without a browser: it takes a panel's messages by the rules of `frontend/src/live.js` and asks for all where it
-misses one; and a line to it that loses, repeats and swaps messages."""
+"""A page without a browser: it takes a panel's messages by the rules of `frontend/src/live.js`, and asks for all where
+it misses one; and a line to it that loses, repeats and swaps messages."""
 
 from __future__ import annotations
 
