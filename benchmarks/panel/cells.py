@@ -101,7 +101,3 @@ get_ipython().events.register("pre_run_cell", begins)
 get_ipython().events.register("post_run_cell", ends)
 """
 """Notes wall and CPU seconds of each later cell, the newest last; that of a cell that runs has its begin."""
-PANELS: Final = """
-from gpu_doctor.notebook import open_panels
-print(len(open_panels._open))
-"""
