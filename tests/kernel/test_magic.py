@@ -174,7 +174,7 @@ def test_a_syntax_error_shows_the_users_lines_alone(shell: InteractiveShell, kin
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("--step 3", "--steps N"),
+        ("--stpes 3", "--stpes 3"),
         ("--set batch_size=none", "batch_size"),
         ("--name 'open", "close the quotation"),
     ],
@@ -219,7 +219,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_run(shell: Interactiv
     ):
         result, out, err, _ = ran(shell, f"%%gpudoctor --no-view --save {path}\nran = True")
         said = str(result.error_in_exec)
-        assert said.startswith("--save: ") and why in said and "\n" not in said
+        assert said.startswith("Argument --save: ") and why in said and "\n" not in said
         assert "ran" not in shell.user_ns and "Traceback" not in out + err
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
@@ -229,6 +229,13 @@ def test_the_budget_of_its_trials_stands_in_a_cells_line(shell: InteractiveShell
     assert (last_case().trial_steps, last_case().trial_seconds) == (12, 7.5)
     ran(shell, "%%gpudoctor --no-view\nx = 1")
     assert (last_case().trial_steps, last_case().trial_seconds) == (50, 20.0)
+
+
+def test_a_price_in_the_cells_line_stands_in_the_result(shell: InteractiveShell) -> None:
+    slow = LOOP.replace("losses.append", "time.sleep(0.01)\n    losses.append")
+    _, _, _, outputs = ran(shell, f"%%gpudoctor --no-view --price 2.5\nimport time\n{slow}")
+    assert last_case().price == 2.5
+    assert "of $2.50 an hour: " in " ".join(outputs[-1].data["text/plain"].split())
 
 
 @pytest.mark.parametrize(
@@ -324,9 +331,9 @@ def test_compare_and_report_of_saved_recordings(shell: InteractiveShell, tmp_pat
     ("line", "says"),
     [
         ("--steps 5", "two percent signs"),
-        ("dance", "explain RULE"),
+        ("dance", "'explain'"),
         ("explain slow-gtitem", "slow-getitem"),
-        ("compare a", "2 arguments"),
+        ("compare a", "missing a required argument"),
     ],
 )
 def test_a_wrong_word_is_answered_in_one_sentence(shell: InteractiveShell, line: str, says: str) -> None:
