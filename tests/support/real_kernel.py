@@ -12,7 +12,8 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from tests.support.jupyter_home import environment
+from tests.support.jupyter_home import jupyter_environment
+from tests.support.repository import ROOT
 
 VIEW: Final = "gpu_doctor.notebook.widget.DoctorView"
 
@@ -27,7 +28,7 @@ class Kernel:
             manager: of a kernel of another kind; None = this Python's.
         """
         self.manager = manager or KernelManager(kernel_name="python3")
-        self.manager.start_kernel(env=environment(home), cwd=str(home))
+        self.manager.start_kernel(env={**jupyter_environment(home), "PYTHONPATH": str(ROOT)}, cwd=str(home))
         self.client: BlockingKernelClient = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=90)
