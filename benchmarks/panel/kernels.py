@@ -28,6 +28,9 @@ SOCKETS_S: Final = 11.0
 WARM: Final = 20
 """Runs before memory is compared: by then as many panels are open as may be."""
 
+LIVE: Final = "print(tracemalloc.get_traced_memory()[0])"
+"""Says the bytes of Python's objects and of arrays."""
+
 
 @contextmanager
 def a_kernel() -> Iterator[Kernel]:
@@ -79,14 +82,14 @@ def kept(lab: Lab, page: Page, options: argparse.Namespace) -> list[Row]:
     """Memory that runs leave in the kernel, and what one cell after the other that is deleted leaves."""
     few, many = (4, 8) if options.quick else (WARM, 3 * WARM)
     looks = (4, 14, few, many)
-    live, written = _runs(looks, gone=False)
-    live_gone, written_gone = _runs(looks, gone=True)
+    live, live_gone = (_runs(looks, gone, LIVE) for gone in (False, True))
+    written, written_gone = (_runs(looks, gone, "") for gone in (False, True))
     runs = f"a run, {few} to {many} runs of"
     return [
         Row("kept", f"live objects {runs} as many cells", _slope(live, few, many), "kB", 100),
         Row("kept", "live objects of a panel that stays open, with its recording", _slope(live, 4, 14), "kB"),
         Row("kept", f"live objects {runs} cells that are gone", _slope(live_gone, few, many), "kB", 10),
-        Row("kept", f"kernel memory {runs} as many cells", _slope(written, few, many), "kB"),
+        Row("kept", f"kernel memory {runs} as many cells", _slope(written, few, many), "kB", 100),
         Row("kept", f"kernel memory {runs} cells that are gone", _slope(written_gone, few, many), "kB"),
     ]
 
@@ -96,23 +99,24 @@ def _slope(sizes: dict[int, float], begin: int, end: int) -> float:
     return (sizes[end] - sizes[begin]) / (end - begin) if {begin, end} <= sizes.keys() else float("nan")
 
 
-def _runs(looks: tuple[int, ...], gone: bool) -> tuple[dict[int, float], dict[int, float]]:
-    """kB of Python's objects and arrays, and of all that the kernel has written, by the number of runs.
-
-    What C libraries and the allocator keep for a later run is in the second alone; it differs with the machine's load.
+def _runs(looks: tuple[int, ...], gone: bool, traced: str) -> dict[int, float]:
+    """kB of memory by the number of runs.
 
     Args:
         looks: after how many runs.
         gone: each cell is deleted before the next one runs.
+        traced: says in the kernel how much its objects are; empty = all that the kernel has written, where the
+            allocator's stock is in, which differs with the machine's load.
     """
-    live, written = {}, {}
+    sizes = {}
     with a_kernel() as kernel:
         kernel.run(cells.SETUP)
-        pid = int(kernel.run("import gc, os, tracemalloc; tracemalloc.start(); print(os.getpid())"))
+        pid = int(kernel.run("import gc, os, tracemalloc; print(os.getpid())"))
+        kernel.run("tracemalloc.start()" if traced else "")
         for number in range(1, max(looks) + 1):
             kernel.run(cells.some_steps(150), cell=f"c{number}", deleted=[f"c{number - 1}"] if gone else [])
             if number in looks:
                 time.sleep(SOCKETS_S)
-                traced = kernel.run("gc.collect(); print(tracemalloc.get_traced_memory()[0])", cell="memory")
-                live[number], written[number] = int(traced) / 1e3, 1e3 * written_mb(pid)
-    return live, written
+                said = kernel.run(f"gc.collect(); {traced}", cell="memory")
+                sizes[number] = int(said) / 1e3 if traced else 1e3 * written_mb(pid)
+    return sizes

@@ -17,7 +17,7 @@ from gpu_doctor.report import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS, thin
 
 MOST_POINTS: Final = 1000
 """Points of a line in the page."""
-MOST_MARKS: Final = 120
+MOST_MARKS: Final = 40
 LATEST: Final = 256
 """Rows at most that wait for the GPU's clock, whose readings arrive some steps after the step has ended."""
 PLOTS: Final = ("utilization", "memory", "latency")
