@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
+import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.error import UsageError
@@ -13,8 +16,8 @@ from IPython.core.error import UsageError
 from gpu_doctor import formatting, report
 from gpu_doctor.diagnosis import Safety, diagnose, explain
 from gpu_doctor.machine.checkup.check import check
+from gpu_doctor.notebook.answer import Answer
 from gpu_doctor.notebook.options import path
-from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.recording import Setup, load
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare import compare
@@ -74,6 +77,21 @@ def _report(saved: str = "") -> Answer:
     return Answer(report.text(shown), report.html(shown))
 
 
+def _nsys() -> Answer:
+    """The notebook's own name is known where Jupyter's server tells it to its kernels."""
+    notebook = PurePath(os.environ.get("JPY_SESSION_NAME", "")).name
+    named = shlex.quote(notebook if notebook.endswith(".ipynb") else "notebook.ipynb")
+    command = (
+        "nsys profile --trace=cuda,nvtx,osrt --output=loop "
+        f"jupyter nbconvert --to notebook --execute --output=profiled {named}"
+    )
+    return Answer(
+        "Begin the training cell with %%gpudoctor --nvtx --no-view --steps 50, save the notebook, and run in a "
+        f"terminal:\n\n    {formatting.clean(command)}\n\nThen open loop.nsys-rep in Nsight Systems: the row NVTX has "
+        "the steps and phases."
+    )
+
+
 def _history() -> Answer:
     case = _case()
     runs = [f"{one.name}: {diagnose(one).verdict} ({one.outcome})" for one in case.recordings]
@@ -100,6 +118,7 @@ ANSWERS: Final[dict[str, Callable[..., Any]]] = {
     "report": _report,
     "history": _history,
     "compare": _compare,
+    "nsys": _nsys,
 }
 
 

@@ -10,13 +10,13 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, kwds, magic_arguments
 
-from gpu_doctor.notebook import completion, early_imports, options, representations
+from gpu_doctor.notebook import completion, early_imports, options
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 _MAGIC: Final = "gpudoctor"
-WORDS: Final = ("check", "knobs", "explain", "report", "history", "compare")
+WORDS: Final = ("check", "knobs", "explain", "report", "history", "compare", "nsys")
 _CELL_HELP: Final = "%%gpudoctor? shows all options, with examples."
 _LINE_HELP: Final = "%gpudoctor? shows what can be asked; %%gpudoctor, with two percent signs, diagnoses a cell."
 _EXAMPLES: Final = """
@@ -37,6 +37,7 @@ words:
   report PATH   the result of a saved recording
   history       all runs and trials of the last cell
   compare A B   two saved recordings side by side
+  nsys          the command that runs this notebook under Nsight Systems
 
 The first line of a training cell is %%gpudoctor, with two percent signs: it runs the cell and diagnoses its loop.
 %%gpudoctor? shows its options; the Tab key completes options, knobs and rules. In a script: gpu_doctor.watch().
@@ -68,6 +69,7 @@ class GpuDoctorMagics(Magics):
     @argument(
         "--price", type=options.dollars, metavar="DOLLARS", help="what an hour costs: the result says what is lost"
     )
+    @argument("--nvtx", action="store_true", help="write steps and phases as NVTX ranges, for Nsight Systems")
     @argument("--no-view", action="store_true", help="no live panel, only the result (nbconvert, papermill)")
     def run_cell(self, line: str, cell: str) -> None:
         """Runs this cell's training loop and tells why the GPU idles: live, with a price and a cure."""
@@ -77,9 +79,12 @@ class GpuDoctorMagics(Magics):
         if not cell.strip():
             raise UsageError("The cell is empty: put the training loop below %%gpudoctor.")
         early_imports.finish()
+        from gpu_doctor.capture import no_nvtx
         from gpu_doctor.notebook.controller import Controller
         from gpu_doctor.notebook.syntax_errors import as_in_any_cell
 
+        if given.nvtx and (said := no_nvtx()):
+            raise UsageError(said)
         try:
             controller = Controller(shell, line, cell, given)
         except SyntaxError as error:
@@ -129,16 +134,14 @@ def _shell(magics: Magics) -> InteractiveShell:
 
 
 def register(shell: Any) -> None:
-    """Adds the magics to a shell, their tab completion, and the words in which it shows our objects."""
+    """Adds the magics to a shell, with their tab completion."""
     shell.register_magics(GpuDoctorMagics)
-    representations.teach(shell)
     completion.teach(shell)
     early_imports.begin(shell)
 
 
 def unregister(shell: Any) -> None:
     """Takes them away."""
-    representations.forget(shell)
     completion.forget(shell)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(_MAGIC, None)

@@ -302,6 +302,7 @@ def test_a_second_run_answers_with_its_own_figures(shell: InteractiveShell) -> N
         ("knobs", "random augmentation draw other numbers"),
         ("report", "steps"),
         ("history", "completed"),
+        ("nsys", "nsys profile"),
     ],
 )
 def test_the_line_magic_answers(shell: InteractiveShell, line: str, says: str) -> None:
@@ -369,3 +370,14 @@ def test_in_a_notebook_the_earlier_cells_are_those_that_ipython_remembers(shell:
     assert [cell.label for cell in fix.cells] == ["cell [2]", "this cell"]
     assert fix.cells[0].after == "%matplotlib?\nloader = DataLoader(ds, batch_size=16, num_workers=2)"
     assert fix.cells[1].after.startswith("%%gpudoctor --no-view\ntorch.set_num_threads(1)\nfor x in loader")
+
+
+def test_nvtx_without_cuda_runs_nothing_and_says_so(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.version.cuda", None)
+    result, *_ = ran(shell, "%%gpudoctor --no-view --nvtx\nreached = 1")
+    assert type(result.error_in_exec).__name__ == "UsageError" and "reached" not in shell.user_ns
+
+
+def test_the_command_for_nsight_names_the_notebook(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", "/home/me/my notes.ipynb")
+    assert repr(shell.run_line_magic("gpudoctor", "nsys")).count("'my notes.ipynb'") == 1

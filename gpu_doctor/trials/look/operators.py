@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import place
+from gpu_doctor.diagnosis import place
 from gpu_doctor.trials.look.callers import Caller
 from gpu_doctor.trials.look.looked import Operator
 
@@ -123,4 +123,4 @@ def marked(events: Sequence[Any], begins: str) -> float:
     """Seconds of the outermost events whose names begin so, such as `Optimizer.step`."""
     found = [one for one in events if one.name.startswith(begins) and one.device_type.name == "CPU"]
     inner = {id(one) for one in found if one.cpu_parent is not None and one.cpu_parent.name.startswith(begins)}
-    return 1e-6 * sum(one.time_range.elapsed_us() for one in found if id(one) not in inner)
+    return 1e-6 * float(sum(one.time_range.elapsed_us() for one in found if id(one) not in inner))

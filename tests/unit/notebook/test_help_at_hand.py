@@ -25,6 +25,7 @@ OPTIONS = [
     "--name",
     "--save",
     "--price",
+    "--nvtx",
     "--no-view",
 ]
 

@@ -120,6 +120,7 @@ GIVEN: Final = st.fixed_dictionaries(
         "name": ANY,
         "save": st.just("run of today.npz"),
         "no_view": st.just(True),
+        "nvtx": st.just(True),
         "settings": st.fixed_dictionaries(
             {}, optional={"num_workers": st.integers(0, 64), "pin_memory": st.booleans(), "batch_size": WHOLE}
         ),
@@ -129,6 +130,7 @@ NOT_GIVEN: Final[dict[str, Any]] = {
     **dict.fromkeys(("steps", "seconds", "trial_steps", "trial_seconds", "save", "price")),
     "name": "",
     "no_view": False,
+    "nvtx": False,
     "settings": {},
 }
 
