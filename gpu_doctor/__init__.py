@@ -1,6 +1,7 @@
 """gpu_doctor: why your GPU idles, live in the notebook, and the cure proved by rerunning.
 
-`%load_ext gpu_doctor`, then `%%gpudoctor` on a training cell. Without IPython: `case`, `watch`, `diagnose`.
+`%load_ext gpu_doctor`, then `%%gpudoctor` on a training cell. Without IPython: `case`, `watch`, `diagnose`, and the
+command `gpudoctor run script.py`.
 Importing this package imports neither torch nor bokeh: every public name is loaded when it is first used.
 """
 
@@ -60,11 +61,16 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """Registers `%%gpudoctor` and `%gpudoctor`, and clears up after killed kernels (for `%load_ext gpu_doctor`)."""
+    import sys
+
+    from gpu_doctor.command import other_package
     from gpu_doctor.notebook import magic
     from gpu_doctor.trials import remove_scratch_folders
 
     magic.register(shell)
     remove_scratch_folders()
+    if advice := other_package():
+        sys.stderr.write(f"{advice}\n")
 
 
 def unload_ipython_extension(shell: Any) -> None:

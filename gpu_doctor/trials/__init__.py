@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.searches import no_largest as no_largest
     from gpu_doctor.trials.searches import no_ray as no_ray
     from gpu_doctor.trials.side_effects.scratch import remove_scratch_folders as remove_scratch_folders
+    from gpu_doctor.trials.watch import Watch as Watch
 
 __all__ = [
     "PERMISSIONS",
@@ -38,6 +39,7 @@ __all__ = [
     "Plan",
     "Step",
     "Sweep",
+    "Watch",
     "ceiling",
     "combinations",
     "is_bound",
@@ -60,6 +62,7 @@ _FACE: Final = {
     "Step": "plan",
     "SWEEP_TRIALS": "searches",
     "Sweep": "results",
+    "Watch": "watch",
     "ceiling": "ideal_loader",
     "combinations": "searches",
     "is_bound": "ideal_loader",

@@ -21,10 +21,16 @@ _numbers = itertools.count(1)
 class Watch:
     """A block under observation; `recording` and `diagnosis` are there after it."""
 
-    def __init__(self, name: str = "", namespace: MutableMapping[str, Any] | None = None) -> None:
-        """See `watch`; `namespace`: where models are looked for first."""
+    def __init__(self, name: str = "", namespace: MutableMapping[str, Any] | None = None, source: str = "") -> None:
+        """Nothing is recorded before the block is entered.
+
+        Args:
+            name: see `watch`.
+            namespace: where models are looked for first.
+            source: text of the code that runs.
+        """
         self.recording: Recording | None = None
-        self._recorder = Recorder(name=name or f"watch {next(_numbers)}")
+        self._recorder = Recorder(name=name or f"watch {next(_numbers)}", source=source)
         self._open: AbstractContextManager[None] = recorded(self._recorder, namespace)
 
     @property
@@ -39,11 +45,8 @@ class Watch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._open.__exit__(None, None, None)
-        outcome = "completed" if error is None else "interrupted" if kind is KeyboardInterrupt else "failed"
-        if error is not None and run.is_out_of_memory(error):
-            outcome = "out-of-memory"
-        self.recording = self._recorder.close(outcome, "" if error is None else run.reason_of(error))
+        self._open.__exit__(kind, error, tb)  # with the error, so that our frames leave its traceback
+        self.recording = self._recorder.close(*(run.outcome_of(error) if error is not None else ()))
 
 
 def watch(name: str = "") -> Watch:
