@@ -57,6 +57,7 @@ class Labels:
     paste: str = "To paste by hand:"
     sweep: str = "sweep"
     largest: str = "largest batch"
+    look: str = "deep look"
     hints: str = "without a price: risks, and what is worth a trial"
     not_judged: str = "not judged"
     steps: str = "steps of each side of a trial"

@@ -17,12 +17,14 @@ from gpu_doctor.labels import Labels
 from gpu_doctor.recording import SettingValue
 from gpu_doctor.trials import Dropped, Step
 
-Asked: TypeAlias = Literal["stop", "trial", "treat", "sweep", "largest", "fix", "forecast", "before", "state"]
+Asked: TypeAlias = Literal[
+    "stop", "trial", "treat", "sweep", "largest", "ideal", "look", "fix", "forecast", "before", "state"
+]  # fmt: skip
 Changed = NewType("Changed", dict[str, Any])
 """Some sections of a PanelState."""
 Tone: TypeAlias = Literal["", "good", "bad"]
 Status: TypeAlias = Literal[
-    "starting", "waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching", "idle"
+    "starting", "waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching", "looking", "idle"
 ]  # fmt: skip
 
 
@@ -350,6 +352,15 @@ class LargestShown:
 
 
 @dataclass(frozen=True)
+class LookShown:
+    """What a deep look found: operators in the form of `Size`, with their share of the step in the place of memory."""
+
+    sentence: str
+    operators: tuple[Size, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Cell:
     """A cell of the table."""
 
@@ -451,6 +462,7 @@ class PanelState:
     plan: PlanShown | None
     sweep: SweepShown | None
     largest: LargestShown | None
+    look: LookShown | None
     table: Table
     findings: tuple[FindingShown, ...]
     hints: tuple[FindingShown, ...]
@@ -472,6 +484,8 @@ class PanelState:
     """Why nothing can be run again here; empty if it can."""
     no_largest: str
     """Why the largest batch cannot be looked for; empty if it can."""
+    no_ideal: str
+    """Why no ideal loader can be tried; empty if it can."""
     fixes: Mapping[str, FixShown]
     """Changes that were unfolded, to be found by their settings."""
     before: tuple[Said, ...] | None

@@ -18,6 +18,7 @@ from gpu_doctor.report import as_html, text_parts
 from gpu_doctor.report import panel_parts as parts
 from gpu_doctor.report.before_after import newest
 from gpu_doctor.report.ceiling import ceiling_of
+from gpu_doctor.report.looked import look_html, look_shown
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.plan import plan_html, plan_shown
 from gpu_doctor.report.plots import plots
@@ -25,7 +26,7 @@ from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import Row, rows
 from gpu_doctor.report.searches import largest_html, largest_shown, sweep_html, sweep_shown
 from gpu_doctor.report.trials import Sides, sides_html, sides_of, sides_text
-from gpu_doctor.trials import Largest, Plan, Sweep
+from gpu_doctor.trials import Largest, Look, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
 
 if TYPE_CHECKING:  # a case brings torch, which a report can do without
@@ -51,6 +52,7 @@ class Reported:
     """Of a treatment."""
     sweep: Sweep | None = None
     largest: Largest | None = None
+    look: Look | None = None
     price: float | None = None
     """Dollars that an hour of the machine costs."""
 
@@ -74,6 +76,7 @@ class Reported:
             plan=case.plans[-1] if case.plans else None,
             sweep=case.sweeps[-1] if case.sweeps else None,
             largest=case.largest,
+            look=case.looked,
             price=case.price,
         )
 
@@ -216,6 +219,12 @@ SECTIONS: Final = (
         lambda r: lines.wrapped(str(r.largest)) if r.largest is not None else "",
         lambda r: largest_html(r.largest) if r.largest is not None else "",
         lambda p: {"largest": largest_shown(p.largest) if p.largest is not None else None},
+    ),
+    Section(
+        "look",
+        lambda r: str(r.look) if r.look is not None else "",
+        lambda r: look_html(r.look) if r.look is not None else "",
+        lambda p: {"look": look_shown(p.look) if p.look is not None else None},
     ),
     Section("runs", _runs_text, _runs_html, lambda p: {"table": parts.table(p)}),
     Section(

@@ -12,7 +12,7 @@ import { numbered } from "./page.js";
 import { Plots } from "./plots.js";
 import { resultPart } from "./result.js";
 import { tablePart } from "./runs_table.js";
-import { largestPart, sweepPart } from "./searches.js";
+import { largestPart, lookPart, sweepPart } from "./searches.js";
 import { allowedOf, keyOf, ticked, within } from "./settings.js";
 import { planPart } from "./treatment.js";
 import { showTips } from "./tips.js";
@@ -162,7 +162,7 @@ export class Panel {
     ]);
     this.drawLegends();
     patch(this.bottom, [
-      knobsPart(state, this), planPart(state, this), sweepPart(state, this), largestPart(state, this),
+      knobsPart(state, this), planPart(state, this), sweepPart(state, this), largestPart(state, this), lookPart(state),
       tablePart(state, this), findingsPart(state, this), footerPart(state),
     ]);
     this.showNewRow(state.table.rows.length);

@@ -7,6 +7,8 @@ export const words = {
     trial: "Runs the code as written and with these settings in turn, from the same state, then restores everything",
     treat: "Tries each recommendation, and keeps what is confirmed when it is measured again",
     largest: "Finds the largest batch that fits and the best one for samples/s, in at most three short trials",
+    ideal: "Measures the loop with batches from memory: no change of the input can make it faster than that",
+    look: "Runs a few steps under torch.profiler, and names the operators on which most time goes",
     sweep: "Compares every combination of the values that you tick with the code as written",
   },
 
@@ -64,6 +66,9 @@ export const words = {
   sweepRows: "combinations of the sweep",
   sweepHead: ["setting", "state", "samples/s", "vs the code as written", "loss", ""],
   sweepLater: "the other combinations",
+  ideal: "How fast with an ideal loader?",
+  look: "Look deeper",
+  lookBars: "share of the step by operator",
   largestBars: "memory of each batch size",
   setKnobs: "set the knobs to this",
   setKnob: "set the knob to {value}",
