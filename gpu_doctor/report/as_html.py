@@ -33,13 +33,14 @@ from gpu_doctor.report.words import (
     SAFETY_WORDS,
     accent,
     anatomy_rows,
+    first_cure,
     first_step,
+    first_words,
     leading_risk,
     machine_facts,
     predicted_words,
     price,
     run_facts,
-    unjudged,
     verdict_words,
 )
 from gpu_doctor.report.words import footer as footer_words
@@ -84,8 +85,9 @@ def verdict(diagnosis: Diagnosis) -> str:
     kind = BOTTLENECK_LABELS.get(diagnosis.bottleneck, safe(diagnosis.bottleneck))
     leading = leading_risk(diagnosis)
     risk = f'<div style="margin-top:4px">{RISK_MARK} {safe(leading)}</div>' if leading else ""
-    first = first_step(diagnosis)
-    todo = f'<div style="margin-top:6px">{_prescription(first, "Try: ")}</div>' if first is not None else ""
+    found = first_cure(diagnosis)
+    first = "" if found is None else _prescription(found[1], f"{first_words(found[0])}: ")
+    todo = f'<div style="margin-top:6px">{first}</div>' if first else ""
     return (
         f'<div style="padding:10px 14px 12px 10px;border-top:{LINE};border-left:4px solid {accent(diagnosis)}">'
         f'<div style="font-size:16px"><b>{escape(verdict_words(diagnosis))}</b></div>'
@@ -189,8 +191,7 @@ def silent(grouped: Mapping[str, Sequence[str]]) -> str:
     if not grouped:
         return ""
     items = "".join(_silence(why, names) for why, names in grouped.items())
-    title = heading(unjudged(sum(len(names) for names in grouped.values())))
-    return folded(title, f'<div style="margin:4px 0 0 14px">{items}</div>')
+    return folded(heading(LABELS.not_judged), f'<div style="margin:4px 0 0 14px">{items}</div>')
 
 
 def _silence(why: str, names: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ class Labels:
     sweep: str = "sweep"
     largest: str = "largest batch"
     hints: str = "without a price: risks, and what is worth a trial"
-    not_judged: str = "not judged"
+    not_judged: str = "not judged on this machine"
     steps: str = "steps of each side of a trial"
     seconds: str = "seconds of a trial"
     use_it: str = "use it"

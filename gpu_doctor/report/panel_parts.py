@@ -173,7 +173,7 @@ def verdict(shown: PanelInput) -> Verdict:
 
 
 def _advice(finding: Finding, first: Prescription) -> Advice:
-    return Advice(**vars(prescription(first)), page=_page(finding.rule))
+    return Advice(**vars(prescription(first)), page=_page(finding.rule), hint=finding.kind == "hint")
 
 
 def prescription(one: Prescription) -> PrescriptionShown:

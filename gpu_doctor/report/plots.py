@@ -23,10 +23,15 @@ CUT_ABOVE: Final = 3.0
 """Single steps slower than this many times the 98th percentile (worker start, compile) are cut off at the top."""
 
 
-def plots(recording: Recording) -> str:
-    """Three plots side by side, each with a legend whose figures say the same in text; '' for a run without any."""
+def plots(recording: Recording, filling: str = "") -> str:
+    """Three plots side by side, each with a legend whose figures say the same in text; '' for a run without any.
+
+    Args:
+        recording: the run.
+        filling: what is known to fill the memory.
+    """
     marks = _epochs(recording)
-    drawn = (_utilization(recording, marks), _memory(recording, marks), _latency(recording, marks))
+    drawn = (_utilization(recording, marks), _memory(recording, marks, filling), _latency(recording, marks))
     return section("".join(drawn), ";display:flex;flex-wrap:wrap")
 
 
@@ -38,12 +43,13 @@ def _utilization(recording: Recording, marks: Sequence[float]) -> str:
     return _plot(f"{of}utilization %", lines, figures, marks, top=100.0, remark=_more(found))
 
 
-def _memory(recording: Recording, marks: Sequence[float]) -> str:
+def _memory(recording: Recording, marks: Sequence[float], filling: str) -> str:
     # A memory that nothing was ever in (no workers, say) gets no line, as in the live view.
     found = [one for one in recording.series if one.metric.group == "memory" and (one.values > 0).any()]
     lines = _lines(found, 1.0 / GIB)
     figures = [f"peak {formatting.size(_most(line.y) * GIB)}" for line in lines]
-    return _plot("memory GiB", lines, figures, marks, remark=_more(found))
+    remark = "; ".join(one for one in (filling, _more(found)) if one)
+    return _plot("memory GiB", lines, figures, marks, remark=remark)
 
 
 def _latency(recording: Recording, marks: Sequence[float]) -> str:

@@ -22,7 +22,7 @@ from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import Row, rows
 from gpu_doctor.report.searches import largest_html, largest_shown, sweep_html, sweep_shown
 from gpu_doctor.report.trials import Sides, sides_html, sides_of, sides_text
-from gpu_doctor.report.words import footer, machine_facts, run_facts, silences, unjudged, verdict_words
+from gpu_doctor.report.words import filling, footer, machine_facts, run_facts, silences, verdict_words
 from gpu_doctor.trials import Largest, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
 
@@ -169,7 +169,7 @@ def _pictures_only(_: Reported) -> str:
 
 
 def _elsewhere(_: PanelInput) -> dict[str, Any]:
-    """The panel's plots are drawn from readings as they come, and a trial unfolds in its row."""
+    """A trial unfolds in its row, and a line of the cell in a finding's evidence."""
     return {}
 
 
@@ -185,10 +185,7 @@ def _hints_panel(shown: PanelInput) -> dict[str, Any]:
 
 def _silent_panel(shown: PanelInput) -> dict[str, Any]:
     found = shown.diagnosis
-    return {
-        "silent": () if found is None else parts.silent(found),
-        "unjudged": "" if found is None else unjudged(len(found.silent)),
-    }
+    return {"silent": () if found is None else parts.silent(found)}
 
 
 SECTIONS: Final = (
@@ -211,7 +208,12 @@ SECTIONS: Final = (
         lambda r: sheet.anatomy(r.diagnosis.vitals) + sheet.compared(newest(r.effects, r.sides)),
         lambda p: {"anatomy": parts.anatomy(p)},
     ),
-    Section("plots", _pictures_only, lambda r: sheet.plots(r.run) if r.run is not None else "", _elsewhere),
+    Section(
+        "plots",
+        _pictures_only,
+        lambda r: sheet.plots(r.run, filling(r.diagnosis.vitals)) if r.run is not None else "",
+        lambda p: {"filling": filling(p.diagnosis.vitals) if p.diagnosis is not None else ""},
+    ),
     Section(
         "plan",
         lambda r: plan_text(r.plan) if r.plan is not None else "",

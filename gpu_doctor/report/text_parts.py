@@ -17,11 +17,12 @@ from gpu_doctor.report.words import (
     RISK_MARK,
     SAFETY_WORDS,
     anatomy_rows,
+    first_cure,
     first_step,
+    first_words,
     predicted_words,
     price,
     silences,
-    unjudged,
 )
 from gpu_doctor.trials.compare import Effect
 
@@ -38,8 +39,8 @@ def wrapped(line: str, indent: str = "") -> str:
 
 def first_lines(diagnosis: Diagnosis) -> list[str]:
     """What to do first, under the verdict."""
-    first = first_step(diagnosis)
-    return _prescription(first, "  Try: ", "       ") if first is not None else []
+    found = first_cure(diagnosis)
+    return [] if found is None else _prescription(found[1], f"  {first_words(found[0])}: ", "       ")
 
 
 def _prescription(one: Prescription, mark: str, indent: str) -> list[str]:
@@ -102,7 +103,7 @@ def silent(diagnosis: Diagnosis) -> str:
     grouped = silences(diagnosis)
     if not grouped:
         return ""
-    lines = [heading(unjudged(len(diagnosis.silent)))]
+    lines = [heading(LABELS.not_judged)]
     return "\n".join([*lines, *(_silence(why, names) for why, names in grouped.items())])
 
 

@@ -20,7 +20,7 @@ from gpu_doctor.diagnosis import (
 )
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import Recording, Setup, is_elsewhere
-from gpu_doctor.report.labels import LABELS
+from gpu_doctor.report.labels import heading
 from gpu_doctor.report.svg import PHASE_COLOURS
 
 NO_GPU: Final = "no GPU: judging the CPU as the device"
@@ -32,6 +32,8 @@ RISK_MARK: Final = "\u26a0"
 """Stands before the word that says it."""
 SHOWN_SHARE: Final = 0.0005
 """Of a step: less is not told, and may be what rounding left of a difference."""
+SHOWN_OURS: Final = 0.02
+"""From this share of a step on, gpu_doctor's own time is a piece of the anatomy; the footer states it always."""
 FEW_NAMES: Final = 3
 """So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
 CLEAN: Final = ("completed", "budget-reached")
@@ -118,7 +120,7 @@ def verdict_words(diagnosis: Diagnosis) -> str:
 
 def anatomy_rows(vitals: Vitals) -> list[tuple[str, float, float]]:
     """Phase, share of the wall-clock (0..1) and seconds per step of every phase that shows, in the usual order."""
-    return [row for row in anatomy(vitals) if row[1] >= SHOWN_SHARE]
+    return [row for row in anatomy(vitals) if row[1] >= (SHOWN_OURS if row[0] == "ours" else SHOWN_SHARE)]
 
 
 def predicted_words(prescription: Prescription) -> str:
@@ -150,6 +152,11 @@ def first_cure(diagnosis: Diagnosis) -> tuple[Finding, Prescription] | None:
     return next(((one, one.prescriptions[0]) for one in told if one.prescriptions), None)
 
 
+def first_words(finding: Finding) -> str:
+    """What stands before the cure of the finding that leads: a hint promises nothing."""
+    return heading(WORTH_A_TRIAL) if finding.kind == "hint" else "Try"
+
+
 def leading_risk(diagnosis: Diagnosis) -> str:
     """The risk that stands under the verdict: that of what leads; empty where it is none."""
     return next((one.risk for one in (*diagnosis.findings, *diagnosis.hints)), "")
@@ -166,11 +173,6 @@ def silences(diagnosis: Diagnosis) -> dict[str, list[str]]:
     return {clean(why): [clean(name) for name in names] for why, names in by_reason(diagnosis.silent).items()}
 
 
-def unjudged(number: int) -> str:
-    """`not judged: 9 causes`."""
-    return f"{LABELS.not_judged}: {formatting.count(number, 'cause')}"
-
-
 def footer(vitals: Vitals) -> str:
     """What the figures are made of, and what measuring cost."""
     said = f"Measured on {formatting.count(vitals.measured_steps, 'step')}"
@@ -182,8 +184,25 @@ def footer(vitals: Vitals) -> str:
 
 
 def overhead(vitals: Vitals) -> str:
-    """What measuring cost; empty for a run without a loop, where it would be the share of starting and ending alone."""
-    return f"overhead at least {formatting.share(vitals.overhead_share)}" if vitals.steps else ""
+    """What measuring cost; empty for a run without a loop, where it would be the share of starting and ending alone.
+
+    A share that the anatomy shows is explained.
+    """
+    if not vitals.steps:
+        return ""
+    said = f"overhead at least {formatting.share(vitals.overhead_share)}"
+    hooks = vitals.ours_share or 0.0
+    if hooks < SHOWN_OURS:
+        return said
+    return f"{said} of the run: gpu_doctor's hooks in the loop ({formatting.share(hooks)} of a step) and its threads"
+
+
+def filling(vitals: Vitals) -> str:
+    """What is known to fill the memory: `model 98 MiB, gradients at most 98 MiB, one batch 19 MiB`; else less."""
+    facts, model = vitals.setup.model, vitals.setup.parameter_bytes
+    trained = None if facts is None or facts.frozen_bytes is None or not model else model - facts.frozen_bytes
+    known = {"model": model, "gradients at most": trained, "one batch": vitals.batch_bytes}
+    return ", ".join(f"{name} {formatting.size(size)}" for name, size in known.items() if size)
 
 
 def _of_peak(vitals: Vitals) -> str:

@@ -14,6 +14,12 @@ export function keyOf(settings) {
 }
 
 /**
+ * Settings as a person reads them: `amp=bf16`; empty for none.
+ * @param {Settings} settings
+ */
+export function described(settings) { return Object.entries(settings).map(([name, value]) => `${name}=${value}`).join(", "); }
+
+/**
  * The knobs as they would be offered with a number of workers that was chosen and not run yet.
  * @param {Knob[]} knobs
  * @param {Value | undefined} chosen

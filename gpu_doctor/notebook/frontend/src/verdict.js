@@ -44,8 +44,8 @@ export function advicePart(advice, held, panel, where) {
     : advice.code ? fold(words.code, "code") : null;
   return h("div", { class: "gd-advice" },
     h("div", { class: "gd-row" },
-      h("span", { class: "gd-try" }, worded(advice.text.replace(/\.$/, ""))),
-      advice.predicted ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
+      h("span", { class: "gd-try" }, advice.hint && where === "top" ? h("span", { class: "gd-soft" }, `${words.worthATrial} `) : null, worded(advice.text.replace(/\.$/, ""))),
+      advice.predicted && !advice.hint ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
       h("span", { class: "gd-soft" }, advice.safety),
       canTry ? button(words.tryIt, () => panel.tryIt(advice.settings), {
         class: where === "top" && panel.next === "try" ? "gd-primary" : "", "data-ask": "try", off: held, onpointerenter: () => panel.near(), onfocus: () => panel.near(),
