@@ -184,15 +184,15 @@ def footer(vitals: Vitals) -> str:
 
 
 def overhead(vitals: Vitals) -> str:
-    """What measuring cost; empty for a run without a loop, where it would be the share of starting and ending alone.
+    """What measuring cost, and of how much what it is made of.
 
-    A share that the anatomy shows is explained.
+    Empty for a run without a loop, where it would be the share of starting and ending alone.
     """
     if not vitals.steps:
         return ""
     said = f"overhead at least {formatting.share(vitals.overhead_share)}"
-    hooks = vitals.ours_share or 0.0
-    if hooks < SHOWN_OURS:
+    hooks = vitals.ours_share
+    if hooks is None or max(hooks, vitals.overhead_share or 0.0) < SHOWN_OURS:
         return said
     return f"{said} of the run: gpu_doctor's hooks in the loop ({formatting.share(hooks)} of a step) and its threads"
 
