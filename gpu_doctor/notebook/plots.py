@@ -1,6 +1,6 @@
 """The three Bokeh figures of the panel: utilization, memory, loader latency; x axes linked, all data empty.
 
-The page fills them: points come as increments (`report.Layer`), colours come from the page's theme, the legend is HTML. Two
+The page fills them: points come as increments (`report.Layer`), colours from the page's theme, the legend is HTML. Two
 sets of glyphs are made for every line: `base`, and `trial`, broad and pale, for a candidate laid over its baseline.
 """
 

@@ -20,7 +20,7 @@ from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.words import anatomy_rows
 from gpu_doctor.trials.compare.effect import Effect, compare
 from tests.support.html_page import HOSTILE, Page
-from tests.support.recordings import CPU, starved
+from tests.support.recordings import CPU, on_gpu, starved
 
 SOURCE = """\
 loader = DataLoader(dataset, batch_size=128, shuffle=True)
@@ -237,6 +237,14 @@ def test_lines_inside_workers_are_shares_of_the_fetch_and_other_cells_are_told_a
     assert other[0].startswith("another cell")
     assert "62 %" in other[0] and "in worker, share of the fetch" in other[0] and "in __getitem__" in other[0]
     assert "in worker" not in other[1]
+
+
+def test_a_hint_that_leads_promises_nothing() -> None:
+    one = on_gpu(tensor_active=0.0).recording()
+    reported = Reported(diagnose(one), (one,))
+    for said in (as_text.text(reported), Page(as_text.html(reported)).text):
+        assert "Worth a trial: Train with bfloat16" in said and "Try: " not in said
+    assert "Try: Load with" in as_text.text(Reported(diagnose(starved()), (starved(),)))
 
 
 def test_many_silent_rules_are_one_line_a_reason() -> None:

@@ -99,11 +99,11 @@ export function findingsPart(state, panel) {
 /**
  * @param {State} state
  */
-export function footerPart({ footer, silent }) {
+export function footerPart({ footer, silent, labels }) {
   return h("footer", { class: "gd-footer" },
     footer.notes.length ? h("details", { key: "notes" }, h("summary", {}, footer.title),
       h("ul", {}, footer.notes.map((text) => h("li", {}, text)))) : null,
-    silent.length ? h("details", { key: "silent" }, h("summary", {}, words.notJudged),
+    silent.length ? h("details", { key: "silent" }, h("summary", {}, labels.notJudged),
       silent.map((one) => silencePart(one))) : null,
     footer.overhead ? h("span", { class: "gd-own" }, footer.overhead) : null);
 }

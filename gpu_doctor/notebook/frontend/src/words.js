@@ -92,6 +92,5 @@ export const words = {
   worthATrial: "Worth a trial:",
   hints: "worth a trial:",
   tryHint: "Try {hint}",
-  notJudged: "not judged on this machine",
   findingsOf: "lost: measured, would be gone. At most: a bound. Shares of the wall-clock; they overlap",
 };
