@@ -153,6 +153,11 @@ def share(value: float | None, missing: str = NOT_MEASURED) -> str:
     return missing if value is None else percent(100.0 * value, missing)
 
 
+def dollars(value: float) -> str:
+    """An amount of money: `$1.78`, `$0.042`."""
+    return f"${value:,.2f}" if value >= 0.1 else f"${value:.2g}"
+
+
 def seconds(value: float | None, missing: str = NOT_MEASURED) -> str:
     """How long something takes, in the unit that suits it: `820 µs`, `41.3 ms`, `1.24 s`, `2 min 5 s`, `1 h 3 min`."""
     if value is None or math.isnan(value):

@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from gpu_doctor import formatting
-from gpu_doctor.recording import form, npz
+from gpu_doctor.recording import exports, form, npz
 from gpu_doctor.recording.place import UNKNOWN
 from gpu_doctor.recording.setup import Chore, Flops, Setup, Traffic
 from gpu_doctor.recording.steps import STEP_COLUMNS, Column, Steps
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SettingValue: TypeAlias = str | int | float | bool
 Settings: TypeAlias = Mapping[str, SettingValue]
@@ -251,6 +254,35 @@ class Recording:
         """
         return npz.write(path, *_packed(self))
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Returns the steps as a pandas table: a column for each of `Steps`, in its units, NaN = not measured.
+
+        The index is the number of the row's last step; `count` says for how many steps a row of a long run stands.
+
+        Raises:
+            ImportError: if pandas is not installed; the message says how to install it.
+        """
+        return exports.table(self.steps)
+
+    def to_tensorboard(self, logdir: str | Path, diagnosis: object = None) -> Path:
+        """Writes the run for TensorBoard: milliseconds a step and by phase, samples a second, machine and loss.
+
+        Args:
+            logdir: the run's folder, such as `runs/as-written`; it is created where it is missing.
+            diagnosis: what stands under *Text*: `gpu_doctor.diagnose(recording)`, or any other text.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ImportError: if tensorboard is not installed; the message says how to install it.
+            OSError: if the folder cannot be written to.
+        """
+        readings = ((_gauge(one.metric), one.times_s, one.values) for one in self.series)
+        losses = self.losses.step, self.losses.value
+        text = None if diagnosis is None else str(diagnosis)
+        return exports.write_events(logdir, self.steps, readings, losses, self.started_at, text)
+
 
 def load(path: str | Path) -> Recording:
     """Reads a recording that `Recording.save` wrote.
@@ -271,6 +303,11 @@ def load(path: str | Path) -> Recording:
 def describe(settings: Settings) -> str:
     """Settings in a person's words: `num_workers=4, amp=bf16`, or `as written`."""
     return ", ".join(f"{name}={value}" for name, value in settings.items()) or "as written"
+
+
+def _gauge(metric: Metric) -> str:
+    """The name of a metric, with the number of its GPU."""
+    return metric.name if metric.device is None else f"{metric.name}/gpu{metric.device}"
 
 
 def _packed(recording: Recording) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:

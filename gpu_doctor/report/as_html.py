@@ -17,7 +17,7 @@ from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription, Vitals
 from gpu_doctor.formatting import BOTTLENECK_LABELS, PHASE_LABELS, clean
 from gpu_doctor.recording import LineCost, Recording
 from gpu_doctor.report.before_after import BeforeAfter, OneSide
-from gpu_doctor.report.contract import Result
+from gpu_doctor.report.contract import Ceiling, Result
 from gpu_doctor.report.elements import FIGURES, LINE, MONO, MUTED, TABLE, TOGETHER, details, folded, listed, section
 from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.plan import GAIN
@@ -80,7 +80,7 @@ def result(found: Result | None) -> str:
     return f'<div style="{style}"><div style="font-size:16px"><b>{safe(found.text)}</b></div>{more}</div>'
 
 
-def verdict(diagnosis: Diagnosis) -> str:
+def verdict(diagnosis: Diagnosis, price: float | None = None) -> str:
     """The verdict, and under it what to do first."""
     kind = BOTTLENECK_LABELS.get(diagnosis.bottleneck, safe(diagnosis.bottleneck))
     leading = leading_risk(diagnosis)
@@ -90,7 +90,7 @@ def verdict(diagnosis: Diagnosis) -> str:
     todo = f'<div style="margin-top:6px">{first}</div>' if first else ""
     return (
         f'<div style="padding:10px 14px 12px 10px;border-top:{LINE};border-left:4px solid {accent(diagnosis)}">'
-        f'<div style="font-size:16px"><b>{escape(verdict_words(diagnosis))}</b></div>'
+        f'<div style="font-size:16px"><b>{escape(verdict_words(diagnosis, price))}</b></div>'
         f'<div style="{MUTED}">{kind}</div>{risk}{todo}</div>'
     )
 
@@ -103,22 +103,22 @@ def _prescription(one: Prescription, lead: str = "") -> str:
     return f"{lead}<b>{safe(one.text)}</b> <span>{said}</span>{changes}{code}"
 
 
-def anatomy(vitals: Vitals) -> str:
-    """The bar of a step, with every figure as text under it."""
+def anatomy(vitals: Vitals, bound: Ceiling | None = None) -> str:
+    """The bar of a step, with every figure as text under it, and a mark at the measured ceiling."""
     phases = anatomy_rows(vitals)
     if not phases:
         return ""
     said = [f"{PHASE_LABELS[p]} {formatting.seconds(s)} ({formatting.share(part)})" for p, part, s in phases]
-    bar = as_image(
-        anatomy_bar({phase: part for phase, part, _ in phases}), "Anatomy of a step: " + ", ".join(said), "100%"
-    )
+    drawn = anatomy_bar({phase: part for phase, part, _ in phases}, mark=None if bound is None else bound.share)
+    bar = as_image(drawn, "Anatomy of a step: " + ", ".join(said), "100%")
     legend = "".join(
         f'<span style="display:inline-block;white-space:nowrap;margin-right:18px">{as_image(swatch(phase), "")} '
         f"{PHASE_LABELS[phase]} <b>{formatting.seconds(seconds)}</b> {formatting.share(part)}</span> "
         for phase, part, seconds in phases
     )
     head = f"{heading(LABELS.anatomy)}, <b>{formatting.seconds(vitals.host_step_s)}</b>"
-    return section(f'<div>{head}</div><div style="margin:4px 0">{bar}</div><div>{legend}</div>')
+    limit = "" if bound is None else f"<div>{safe(bound.text)}</div>"
+    return section(f'<div>{head}</div><div style="margin:4px 0">{bar}</div><div>{legend}</div>{limit}')
 
 
 def compared(found: BeforeAfter | None) -> str:

@@ -170,6 +170,15 @@ class Compared:
 
 
 @dataclass(frozen=True)
+class Ceiling:
+    """How long a step is with an ideal loader, as a trial measured it."""
+
+    share: float
+    """Of the mean step, 0 to 1."""
+    text: str
+
+
+@dataclass(frozen=True)
 class Anatomy:
     """Where a mean step goes."""
 
@@ -179,6 +188,8 @@ class Anatomy:
     segments: tuple[Segment, ...]
     compared: Compared | None
     """None before any trial."""
+    ceiling: Ceiling | None = None
+    """None where it was not measured."""
 
 
 @dataclass(frozen=True)

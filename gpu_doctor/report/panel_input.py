@@ -83,6 +83,8 @@ class PanelInput:
     trial_steps: int = 50
     trial_seconds: float = 20.0
     """Budget that the page offers for a trial at first."""
+    price: float | None = None
+    """Dollars that an hour of the machine costs; None where nobody said."""
     replay_speed: float | None = None
     """How many times as fast as it was a recording is played; None of a run."""
     no_trials: str = ""

@@ -10,6 +10,7 @@ from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription,
 from gpu_doctor.formatting import PHASE_LABELS
 from gpu_doctor.recording import Setup, describe
 from gpu_doctor.report import before_after
+from gpu_doctor.report.ceiling import ceiling_of
 from gpu_doctor.report.contract import (
     Advice,
     Anatomy,
@@ -42,6 +43,7 @@ from gpu_doctor.report.words import (
     accent,
     anatomy_rows,
     first_cure,
+    hourly_loss,
     leading_risk,
     machine_facts,
     overhead,
@@ -66,7 +68,8 @@ def anatomy(shown: PanelInput) -> Anatomy:
     of = f"mean of {formatting.count(vitals.measured_steps, 'step')}"
     if vitals.warmup_steps:
         of += f", {formatting.grouped(vitals.warmup_steps)} of warm-up left out"
-    return Anatomy(formatting.seconds(vitals.host_step_s), of, segments, _compared(shown))
+    bound = ceiling_of(shown.effects, vitals)
+    return Anatomy(formatting.seconds(vitals.host_step_s), of, segments, _compared(shown), bound)
 
 
 def _segment(phase: str, part: float, took: float, share: float) -> Segment:
@@ -151,7 +154,7 @@ def _progress(progress: Progress) -> ProgressShown:
 
 def result(shown: PanelInput) -> Result | None:
     """What the trials proved."""
-    return proved(shown.effects, shown.plan, picking=shown.status in ("treating", "sweeping"))
+    return proved(shown.effects, shown.plan, picking=shown.status in ("treating", "sweeping"), price=shown.price)
 
 
 def verdict(shown: PanelInput) -> Verdict:
@@ -165,7 +168,7 @@ def verdict(shown: PanelInput) -> Verdict:
     risk, first = leading_risk(diagnosis), first_cure(diagnosis)
     early = diagnosis.early and not few
     return Verdict(
-        text=formatting.clean(diagnosis.verdict),
+        text=" ".join(filter(None, (formatting.clean(diagnosis.verdict), hourly_loss(diagnosis, shown.price)))),
         kind="" if few else formatting.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
         accent=accent(diagnosis),
         early=f"early: {formatting.count(diagnosis.vitals.measured_steps, 'measured step')}" if early else "",

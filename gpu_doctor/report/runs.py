@@ -36,10 +36,12 @@ class Row:
     effect: Effect | None = None
     """Of a trial."""
     sides: Sides | None = None
+    among: Sequence[Effect] = ()
+    """All trials of the case."""
 
     def unfolded(self) -> Unfolded | None:
         """None for a run: it has nothing more to say."""
-        return None if self.effect is None else _unfolded(self.effect, self.sides)
+        return None if self.effect is None else _unfolded(self.effect, self.sides, self.among)
 
 
 def columns(on_gpu: bool, effects: Sequence[Effect] = ()) -> tuple[str, ...]:
@@ -74,10 +76,7 @@ def rows(
     numbered = [one for one in recordings if one is not base]
     table += [_run(f"run {number}", one, base_rate, on_gpu) for number, one in enumerate(numbered, 1)]
     found = [*sides, *[None] * len(effects)]
-    return table + [
-        _trial(number, one, found[number - 1], on_gpu, _over_written(one, effects[: number - 1]))
-        for number, one in enumerate(effects, 1)
-    ]
+    return table + [_trial(number, effects, found[number - 1], on_gpu) for number in range(1, len(effects) + 1)]
 
 
 def _over_written(effect: Effect, before: Sequence[Effect]) -> float | None:
@@ -127,13 +126,13 @@ def _per_s(vitals: Vitals) -> str:
     return formatting.rate(vitals.steps_per_s, "steps/s", formatting.DASH)
 
 
-def _unfolded(effect: Effect, sides: Sides | None) -> Unfolded:
+def _unfolded(effect: Effect, sides: Sides | None, among: Sequence[Effect]) -> Unfolded:
     story = loss_story(effect, sides)
     return Unfolded(
         losses=_picture(sides, effect.loss_first_step) if sides is not None and story.judgement else "",
         warns=story.warns,
         judged=tuple(one for one in (story.judgement, story.scaling) if one),
-        notes=tuple(notes_of(effect, sides)),
+        notes=notes_of(effect, sides, among),
         settings=dict(effect.settings),
         measured=", ".join(_measurement(effect)),
     )
@@ -174,7 +173,9 @@ def _device(sides: Sides | None, on_gpu: bool) -> Cell:
     return Cell(formatting.percent(busy), title=f"baseline in this trial: {formatting.percent(getattr(base, name))}")
 
 
-def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool, over_written: float | None) -> Row:
+def _trial(number: int, effects: Sequence[Effect], sides: Sides | None, on_gpu: bool) -> Row:
+    effect = effects[number - 1]
+    over_written = _over_written(effect, effects[: number - 1])
     settings = formatting.clean(describe(effect.settings), 120)
     if effect.elsewhere:
         settings += f" on {effect.device}"
@@ -193,7 +194,7 @@ def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool, over_
         Cell(formatting.size(effect.peak_bytes, formatting.DASH)),
         _loss(effect),
     )
-    return Row(cells, effect, sides)
+    return Row(cells, effect, sides, effects)
 
 
 def _loss(effect: Effect) -> Cell:

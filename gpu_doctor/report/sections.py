@@ -15,6 +15,7 @@ from gpu_doctor.report import as_html as sheet
 from gpu_doctor.report import panel_parts as parts
 from gpu_doctor.report import text_parts as lines
 from gpu_doctor.report.before_after import newest
+from gpu_doctor.report.ceiling import ceiling_of
 from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
@@ -49,6 +50,8 @@ class Reported:
     """Of a treatment."""
     sweep: Sweep | None = None
     largest: Largest | None = None
+    price: float | None = None
+    """Dollars that an hour of the machine costs."""
 
     @classmethod
     def of(cls, case: Case, diagnosis: Diagnosis, notes: Sequence[str] = ()) -> Reported:
@@ -70,6 +73,7 @@ class Reported:
             plan=case.plans[-1] if case.plans else None,
             sweep=case.sweeps[-1] if case.sweeps else None,
             largest=case.largest,
+            price=case.price,
         )
 
     @property
@@ -110,12 +114,12 @@ def _header_text(shown: Reported) -> str:
 
 
 def _result(shown: Reported) -> str:
-    found = proved(shown.effects, shown.plan)
+    found = proved(shown.effects, shown.plan, price=shown.price)
     return f"{found.text}. {found.more}" if found is not None else ""
 
 
 def _verdict_text(shown: Reported) -> str:
-    return "\n".join([lines.wrapped(verdict_words(shown.diagnosis)), *lines.first_lines(shown.diagnosis)])
+    return "\n".join([lines.wrapped(verdict_words(shown.diagnosis, shown.price)), *lines.first_lines(shown.diagnosis)])
 
 
 def _runs_text(shown: Reported) -> str:
@@ -198,14 +202,19 @@ SECTIONS: Final = (
     Section(
         "result",
         lambda r: lines.wrapped(_result(r)),
-        lambda r: sheet.result(proved(r.effects, r.plan)),
+        lambda r: sheet.result(proved(r.effects, r.plan, price=r.price)),
         lambda p: {"result": parts.result(p)},
     ),
-    Section("verdict", _verdict_text, lambda r: sheet.verdict(r.diagnosis), lambda p: {"verdict": parts.verdict(p)}),
+    Section(
+        "verdict", _verdict_text, lambda r: sheet.verdict(r.diagnosis, r.price), lambda p: {"verdict": parts.verdict(p)}
+    ),
     Section(
         "anatomy",
-        lambda r: lines.anatomy(r.diagnosis, newest(r.effects, r.sides)),
-        lambda r: sheet.anatomy(r.diagnosis.vitals) + sheet.compared(newest(r.effects, r.sides)),
+        lambda r: lines.anatomy(r.diagnosis, newest(r.effects, r.sides), ceiling_of(r.effects, r.diagnosis.vitals)),
+        lambda r: (
+            sheet.anatomy(r.diagnosis.vitals, ceiling_of(r.effects, r.diagnosis.vitals))
+            + sheet.compared(newest(r.effects, r.sides))
+        ),
         lambda p: {"anatomy": parts.anatomy(p)},
     ),
     Section(

@@ -10,7 +10,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Diagnosis, Finding, Prescription
 from gpu_doctor.formatting import PHASE_LABELS, clean
 from gpu_doctor.report.before_after import BeforeAfter
-from gpu_doctor.report.contract import Cell
+from gpu_doctor.report.contract import Ceiling, Cell
 from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.runs import Row, columns
 from gpu_doctor.report.words import (
@@ -65,13 +65,14 @@ def finding(mark: str, finding: Finding, diagnosis: Diagnosis) -> str:
     return "\n".join(lines)
 
 
-def anatomy(diagnosis: Diagnosis, compared: BeforeAfter | None = None) -> str:
+def anatomy(diagnosis: Diagnosis, compared: BeforeAfter | None = None, bound: Ceiling | None = None) -> str:
     """Where the time of a step goes, as a row a phase."""
     phases = anatomy_rows(diagnosis.vitals)
     lines = [f"{heading(LABELS.anatomy)}, {formatting.seconds(diagnosis.vitals.host_step_s)}"] if phases else []
     for phase, share, seconds in phases:
         bar = "█" * round(_BAR * min(share, 1.0)) or "▏"
         lines.append(f"  {PHASE_LABELS[phase]:<11}{formatting.seconds(seconds):>9}{formatting.share(share):>13}  {bar}")
+    lines += [wrapped(bound.text, "  ")] if bound is not None else []
     return "\n".join([*lines, *(_before_after(compared) if compared is not None else [])])
 
 

@@ -111,11 +111,22 @@ def speed(vitals: Vitals) -> str:
     return formatting.rate(vitals.steps_per_s, "steps/s")
 
 
-def verdict_words(diagnosis: Diagnosis) -> str:
-    """The verdict, marked where it is an early one."""
+def verdict_words(diagnosis: Diagnosis, price: float | None = None) -> str:
+    """The verdict, marked where it is an early one, and what its loss costs at dollars an hour."""
     early = diagnosis.early and diagnosis.vitals.measured_steps > 0
     steps = formatting.count(diagnosis.vitals.measured_steps, "measured step")
-    return clean(diagnosis.verdict, 1000) + (f" (early: {steps})" if early else "")
+    said = clean(diagnosis.verdict, 1000) + (f" (early: {steps})" if early else "")
+    return " ".join(filter(None, (said, hourly_loss(diagnosis, price))))
+
+
+def hourly_loss(diagnosis: Diagnosis, price: float | None) -> str:
+    """What the share that the first finding measured costs an hour; empty without a price or a measured share."""
+    first = next(iter(diagnosis.findings), None)
+    if price is None or first is None or first.cost_share is None:
+        return ""
+    bound = "at most " if first.kind == "at-most" else ""
+    lost = formatting.dollars(price * first.cost_share)
+    return f"{formatting.share(first.cost_share)} of {formatting.dollars(price)} an hour: {bound}{lost} an hour lost."
 
 
 def anatomy_rows(vitals: Vitals) -> list[tuple[str, float, float]]:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.allowing import PERMISSIONS as PERMISSIONS
     from gpu_doctor.trials.case import Case as Case
     from gpu_doctor.trials.case import last_case as last_case
+    from gpu_doctor.trials.ideal_loader import ceiling as ceiling
+    from gpu_doctor.trials.ideal_loader import is_bound as is_bound
+    from gpu_doctor.trials.ideal_loader import reached as reached
     from gpu_doctor.trials.results import Largest as Largest
     from gpu_doctor.trials.results import Plan as Plan
     from gpu_doctor.trials.results import Rung as Rung
@@ -33,10 +36,13 @@ __all__ = [
     "Plan",
     "Rung",
     "Sweep",
+    "ceiling",
     "combinations",
+    "is_bound",
     "last_case",
     "no_largest",
     "no_ray",
+    "reached",
     "remove_scratch_folders",
     "sweep_state",
 ]
@@ -51,10 +57,13 @@ _FACE: Final = {
     "Rung": "results",
     "SWEEP_TRIALS": "searches",
     "Sweep": "results",
+    "ceiling": "ideal_loader",
     "combinations": "searches",
+    "is_bound": "ideal_loader",
     "last_case": "case",
     "no_largest": "searches",
     "no_ray": "searches",
+    "reached": "ideal_loader",
     "sweep_state": "results",
     "remove_scratch_folders": "side_effects.scratch",
 }

@@ -295,6 +295,12 @@ def compare(
     return effect if any(warm) else dataclasses.replace(effect, verdict="inconclusive", reason=reason or ALL_COLD)
 
 
+def without_losses(effect: Effect) -> Effect:
+    """An effect whose sides were not to learn the same."""
+    nothing = {one.name: None for one in dataclasses.fields(Effect) if "loss" in one.name}
+    return dataclasses.replace(effect, **nothing)  # type: ignore[arg-type]
+
+
 def _side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
     """The recordings of one side.
 

@@ -177,9 +177,9 @@ def test_notes_of_both_sides_are_said_once() -> None:
     base, candidate = trials()[0]
     effect = Effect(WORKERS)
     lost = replace(effect, not_restored=("it is lost",))
-    assert notes_of(lost, (base, candidate)) == ("It is lost.", WROTE)
-    assert notes_of(effect, (replace(base, notes=(WROTE, "b")), candidate)) == (WROTE, "b")
-    assert notes_of(effect, None) == ()
+    assert notes_of(lost, (base, candidate), ()) == ("It is lost.", WROTE)
+    assert notes_of(effect, (replace(base, notes=(WROTE, "b")), candidate), ()) == (WROTE, "b")
+    assert notes_of(effect, None, ()) == ()
 
 
 # ---- the treatment --------------------------------------------------------------------------------------------------

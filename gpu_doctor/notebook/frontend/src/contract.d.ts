@@ -174,6 +174,8 @@ export interface Anatomy {
   segments: Segment[];
   /** null before any trial. */
   compared: Compared | null;
+  /** null where it was not measured. */
+  ceiling: Ceiling | null;
 }
 
 /** One phase of a step. */
@@ -212,6 +214,13 @@ export interface Side {
 export interface Spread {
   /** Its quantiles 5, 25, 50, 75 and 95 %, as parts (0..1) of the time scale of both sides' bars. */
   at: number[];
+  text: string;
+}
+
+/** How long a step is with an ideal loader, as a trial measured it. */
+export interface Ceiling {
+  /** Of the mean step, 0 to 1. */
+  share: number;
   text: string;
 }
 
