@@ -1,5 +1,7 @@
 """Findings of three kinds, our own share, what fills the memory, what a trial restores: in a bare page."""
 
+# ruff: noqa: E501 (scripts of the page)
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -10,10 +12,13 @@ from playwright.sync_api import Page
 
 from gpu_doctor.recording.setup import ModelFacts
 from gpu_doctor.report.panel import PanelInput
+from gpu_doctor.trials import knobs
+from gpu_doctor.trials.compare import Effect
 from tests.support.panel_parts import shown
 from tests.support.recordings import Loop, on_gpu, starved
 from tests.support.seen_by_all import pale, serious
 from tests.support.still import asked, show
+from tests.support.trial_parts import verified
 
 MODEL: Final = {"parameter_bytes": 100 << 20, "model": ModelFacts(frozen_bytes=60 << 20)}
 FLOAT32: Final = on_gpu(tensor_active=0.0, setup=MODEL, batch_bytes=float(19 << 20), told={"duration_s": 1.0})
@@ -89,4 +94,23 @@ def test_what_a_trial_restores_and_what_was_not_judged_are_a_line_each(blank: Pa
     assert blank.locator(".gd-why").first.is_hidden()
     silent.press("Enter")
     assert blank.locator(".gd-why").first.is_visible()
+    assert serious(blank) == [] and pale(blank) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_thin_line_marks_the_ceiling_in_the_bar_of_the_code_as_written(blank: Page, theme: str) -> None:
+    given = shown(starved(), effects=(Effect(settings=knobs.IDEAL_LOADER, speedup=2.0, low=1.9, high=2.1),))
+    show(blank, given, theme, plots=False)
+    at = "(one) => (one.getBoundingClientRect().left + 1 - one.parentNode.getBoundingClientRect().left) / one.parentNode.clientWidth"
+    assert blank.locator(".gd-bar > .gd-ceiling").evaluate(at) == pytest.approx(0.5, abs=0.01)
+    assert "ideal loader" in blank.locator(".gd-bound").inner_text()
+    tried = verified()
+    show(blank, replace(tried, effects=(*given.effects, *tried.effects), trials=tried.trials), theme, plots=False)
+    written, _ = blank.locator(".gd-sides .gd-bar").all()
+    assert blank.locator(".gd-bar > .gd-ceiling").count() == written.locator(".gd-ceiling").count() == 1
+    drawn = written.evaluate(
+        "(bar) => [...bar.querySelectorAll('span')].at(-1).getBoundingClientRect().right - bar.getBoundingClientRect().left"
+    )
+    width = written.evaluate("(bar) => bar.clientWidth")
+    assert written.locator(".gd-ceiling").evaluate(at) == pytest.approx(drawn / width / 2, abs=0.01)
     assert serious(blank) == [] and pale(blank) == []

@@ -71,15 +71,16 @@ function pagePart(page) {
  * @param {State} state
  */
 export function anatomyPart({ anatomy, status, labels }) {
-  const { segments } = anatomy;
+  const { segments, ceiling } = anatomy;
+  const mark = ceiling ? ceiling.share : null;
   const compared = status === "recording" ? null : anatomy.compared;
   const said = segments.map((one) => `${one.label} ${one.percent}`).join(", ");
   return h("section", { class: "gd-anatomy" },
     h("div", { class: "gd-title" }, h("b", {}, labels.anatomy), h("span", { class: "gd-soft" }, compared ? compared.of : anatomy.of),
       compared ? null : h("b", { class: "gd-total" }, anatomy.total)),
-    compared ? comparedPart(compared) : [
-      barPart(segments, said || words.unmeasured),
+    compared ? comparedPart(compared, mark, labels.asWritten) : [
+      barPart(segments, said || words.unmeasured, mark),
       h("div", { class: "gd-chips" }, segments.map((one) => h("span", { key: one.phase },
         h("i", { style: `background: ${one.colour}` }), one.label, h("b", {}, one.percent), h("span", { class: "gd-soft" }, one.time)))),
-    ]);
+    ], ceiling ? h("div", { class: "gd-bound" }, h("i", { class: "gd-ceiling", "aria-hidden": "true" }), ceiling.text) : null);
 }
