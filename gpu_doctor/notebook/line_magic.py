@@ -16,8 +16,8 @@ from IPython.core.error import UsageError
 from gpu_doctor import formatting, report
 from gpu_doctor.diagnosis import Safety, diagnose, explain
 from gpu_doctor.machine.checkup.check import check
+from gpu_doctor.notebook.answer import Answer
 from gpu_doctor.notebook.options import path
-from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.recording import Setup, load
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare import compare

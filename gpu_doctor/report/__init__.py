@@ -4,8 +4,8 @@ Knows diagnoses and trials by what they say of themselves; knows no Jupyter, no 
 measures nothing and judges nothing: what it shows was worked out below.
 """
 
+from gpu_doctor.labels import LABELS, heading
 from gpu_doctor.report.as_text import html, text
-from gpu_doctor.report.labels import LABELS, heading
 from gpu_doctor.report.plot_data import INK, PLOTS, UNITS, Layer, Line, Marks, expected, in_order, title
 from gpu_doctor.report.sections import Reported
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import warmup_rows
+from gpu_doctor.elements import MUTED, section
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import Column, Recording, Replay, series_key
 from gpu_doctor.report.chart import Drawn, Stroke, chart, line_swatch
-from gpu_doctor.report.elements import MUTED, section
 from gpu_doctor.report.plot_data import INK, PLOTS, UNITS, Layer, Line, in_order, seconds_of, title
-from gpu_doctor.report.svg import GREY, as_image
+from gpu_doctor.svg import GREY, as_image
 
 MOST_LINES: Final = 6
 """Lines a plot shows; a machine with eight GPUs has more, the first are drawn and the rest counted."""

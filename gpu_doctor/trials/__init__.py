@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.ideal_loader import ceiling as ceiling
     from gpu_doctor.trials.ideal_loader import is_bound as is_bound
     from gpu_doctor.trials.ideal_loader import reached as reached
+    from gpu_doctor.trials.plan import Dropped as Dropped
+    from gpu_doctor.trials.plan import Plan as Plan
+    from gpu_doctor.trials.plan import Step as Step
     from gpu_doctor.trials.results import Largest as Largest
-    from gpu_doctor.trials.results import Plan as Plan
-    from gpu_doctor.trials.results import Rung as Rung
     from gpu_doctor.trials.results import Sweep as Sweep
     from gpu_doctor.trials.results import sweep_state as sweep_state
     from gpu_doctor.trials.run import AlreadyShown as AlreadyShown
@@ -32,9 +33,10 @@ __all__ = [
     "SWEEP_TRIALS",
     "AlreadyShown",
     "Case",
+    "Dropped",
     "Largest",
     "Plan",
-    "Rung",
+    "Step",
     "Sweep",
     "ceiling",
     "combinations",
@@ -53,8 +55,9 @@ _FACE: Final = {
     "Case": "case",
     "Largest": "results",
     "PERMISSIONS": "allowing",
-    "Plan": "results",
-    "Rung": "results",
+    "Dropped": "plan",
+    "Plan": "plan",
+    "Step": "plan",
     "SWEEP_TRIALS": "searches",
     "Sweep": "results",
     "ceiling": "ideal_loader",

@@ -10,7 +10,6 @@ from typing import Final
 import pytest
 from playwright.sync_api import Page
 
-from gpu_doctor.recording.setup import ModelFacts
 from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare import Effect
@@ -20,7 +19,7 @@ from tests.support.seen_by_all import pale, serious
 from tests.support.still import asked, show
 from tests.support.trial_parts import verified
 
-MODEL: Final = {"parameter_bytes": 100 << 20, "model": ModelFacts(frozen_bytes=60 << 20)}
+MODEL: Final = {"parameter_bytes": 100 << 20}
 FLOAT32: Final = on_gpu(tensor_active=0.0, setup=MODEL, batch_bytes=float(19 << 20), told={"duration_s": 1.0})
 
 
@@ -75,7 +74,7 @@ def test_our_own_share_is_a_piece_from_two_per_cent_on(blank: Page) -> None:
 def test_under_the_plots_stands_what_is_known_to_fill_the_memory(blank: Page) -> None:
     show(blank, panel(FLOAT32), plots=False)
     said = blank.locator(".gd-filling").inner_text().replace("\u202f", " ")
-    assert said == "in memory: model 100 MiB, gradients at most 40 MiB, one batch 19 MiB"
+    assert said == "in memory: model 100 MiB, gradients at most 100 MiB, one batch 19 MiB"
     show(blank, panel(FLOAT32.but(setup={}, has_loader=False)), plots=False)
     assert blank.locator(".gd-filling").inner_text() == ""
 

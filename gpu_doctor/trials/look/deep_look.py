@@ -17,8 +17,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from gpu_doctor import formatting
-from gpu_doctor.capture import Recorder
-from gpu_doctor.capture.ranges import follow
+from gpu_doctor.capture import Recorder, follow
+from gpu_doctor.labels import PHASE_LABELS
 from gpu_doctor.machine import torch_memory
 from gpu_doctor.recording import Recording
 from gpu_doctor.recording.steps import Steps
@@ -27,6 +27,7 @@ from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.look.callers import Callers
 from gpu_doctor.trials.look.looked import APART, Look, PhaseShare
 from gpu_doctor.trials.look.operators import dearest, marked, on_tensor_cores
+from gpu_doctor.trials.results import left_behind
 from gpu_doctor.trials.runner import Runner
 
 STEPS: Final = 5
@@ -172,7 +173,7 @@ class _Profiled:
             phases=tuple(_shares(rows, events, wall_s)),
             on_gpu=cores is not None,
             tensor_cores=cores,
-            notes=formatting.left_behind(lost),
+            notes=left_behind((), lost),
             packed=self._packed(),
         )
 
@@ -192,7 +193,7 @@ class _Ranges:
 
     def begin(self, name: str) -> None:
         """A phase begins."""
-        one = record_function(f"gpu_doctor: {formatting.PHASE_LABELS.get(name, name)}")
+        one = record_function(f"gpu_doctor: {PHASE_LABELS.get(name, name)}")
         one.__enter__()
         self._open.append(one)
 

@@ -15,7 +15,7 @@ from gpu_doctor.report.panel import state
 from gpu_doctor.report.plot_data import INK, PLOTS, Layer, in_order
 from gpu_doctor.report.plots import plots
 from gpu_doctor.report.sections import Reported
-from gpu_doctor.report.svg import GREY
+from gpu_doctor.svg import GREY
 from gpu_doctor.trials import knobs
 from tests.support.html_page import pictures
 from tests.support.panel_parts import replaced, shown

@@ -265,11 +265,11 @@ export class Panel {
     this.draw();
   }
 
-  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is. */
+  /** Asks for the forecast of what is turned now, unless it was told: that of a single value is sent along. */
   foretell() {
     const { state, chosen } = this;
     const key = forecastKey(chosen);
-    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state, chosen) !== null) return;
+    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state.forecasts, chosen)) return;
     this.asked.set(key, Date.now());
     this.live.ask({ ask: "forecast", settings: { ...chosen } });
     this.later(() => this.draw(), UNHEARD_MS);
@@ -360,7 +360,7 @@ export class Panel {
     const { state, live, budget } = this;
     if (!state || !budget) return;
     const { trial } = state;
-    const heard = live.messages.last;
+    const heard = live.last;
     const steps = within(Number.parseInt(budget.steps, 10), trial.mostSteps, trial.steps);
     const seconds = within(Number.parseFloat(budget.seconds), trial.mostSeconds, trial.seconds);
     this.budget = { steps: String(steps), seconds: String(seconds) }; // what is done is what stands there
@@ -369,7 +369,7 @@ export class Panel {
       changes_training: this.changesTraining, allow: allowedOf(state, this.allowed), ...(what === "sweep" ? { grid: this.grid } : {}),
     });
     if (what === "sweep") this.unfolded.delete("sweep");
-    this.later(() => { this.unanswered = live.messages.last === heard && !live.state.busy; this.draw(); }, UNHEARD_MS);
+    this.later(() => { this.unanswered = live.last === heard && !live.state.busy; this.draw(); }, UNHEARD_MS);
     this.draw();
   }
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-from gpu_doctor.formatting import PHASE_LABELS, clean, share
+from gpu_doctor.formatting import clean, share
+from gpu_doctor.labels import PHASE_LABELS
 
 PHASE_COLOURS: Final[Mapping[str, str]] = {
     "data_wait": "#D55E00",
