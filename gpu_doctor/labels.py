@@ -59,7 +59,7 @@ class Labels:
     largest: str = "largest batch"
     look: str = "deep look"
     hints: str = "without a price: risks, and what is worth a trial"
-    not_judged: str = "not judged"
+    not_judged: str = "not judged on this machine"
     steps: str = "steps of each side of a trial"
     seconds: str = "seconds of a trial"
     use_it: str = "use it"

@@ -94,6 +94,8 @@ class Advice(PrescriptionShown):
     """What to try first, with the page of the rule that found it."""
 
     page: tuple[Paragraph, ...]
+    hint: bool
+    """It is that of a hint: worth a trial, and nothing measured says what it gives."""
 
 
 @dataclass(frozen=True)
@@ -459,6 +461,8 @@ class PanelState:
     """None while no trial was clearly faster than the code as written."""
     verdict: Verdict
     anatomy: Anatomy
+    filling: str
+    """What is known to fill the memory: `model 98 MiB, one batch 19 MiB`; empty where nothing is."""
     plan: PlanShown | None
     sweep: SweepShown | None
     largest: LargestShown | None
@@ -468,8 +472,6 @@ class PanelState:
     hints: tuple[FindingShown, ...]
     """What nothing measured prices: risks first, then what is worth a trial."""
     silent: tuple[Silence, ...]
-    unjudged: str
-    """`not judged: 9 causes`."""
     footer: Footer
     knobs: tuple[KnobShown, ...]
     forecasts: tuple[ForecastShown, ...]

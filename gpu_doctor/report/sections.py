@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.diagnosis import as_html as sheet
 from gpu_doctor.diagnosis import as_text as lines
-from gpu_doctor.diagnosis.words import unjudged
+from gpu_doctor.diagnosis.words import filling
 from gpu_doctor.labels import LABELS
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_html, text_parts
@@ -154,7 +154,7 @@ def _pictures_only(_: Reported) -> str:
 
 
 def _elsewhere(_: PanelInput) -> dict[str, Any]:
-    """The panel's plots are drawn from readings as they come, and a trial unfolds in its row."""
+    """A trial unfolds in its row, and a line of the cell in a finding's evidence."""
     return {}
 
 
@@ -170,10 +170,7 @@ def _hints_panel(shown: PanelInput) -> dict[str, Any]:
 
 def _silent_panel(shown: PanelInput) -> dict[str, Any]:
     found = shown.diagnosis
-    return {
-        "silent": () if found is None else parts.silent(found),
-        "unjudged": "" if found is None else unjudged(len(found.silent)),
-    }
+    return {"silent": () if found is None else parts.silent(found)}
 
 
 SECTIONS: Final = (
@@ -201,7 +198,12 @@ SECTIONS: Final = (
         _anatomy_html,
         lambda p: {"anatomy": parts.anatomy(p)},
     ),
-    Section("plots", _pictures_only, lambda r: plots(r.run) if r.run is not None else "", _elsewhere),
+    Section(
+        "plots",
+        _pictures_only,
+        lambda r: plots(r.run, filling(r.diagnosis.vitals)) if r.run is not None else "",
+        lambda p: {"filling": filling(p.diagnosis.vitals) if p.diagnosis is not None else ""},
+    ),
     Section(
         "plan",
         lambda r: str(r.plan) if r.plan is not None else "",

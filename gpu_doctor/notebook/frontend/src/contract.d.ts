@@ -29,6 +29,8 @@ export interface PanelState {
   result: Result | null;
   verdict: Verdict;
   anatomy: Anatomy;
+  /** What is known to fill the memory: `model 98 MiB, one batch 19 MiB`; empty where nothing is. */
+  filling: string;
   plan: Plan | null;
   sweep: Sweep | null;
   largest: Largest | null;
@@ -38,8 +40,6 @@ export interface PanelState {
   /** What nothing measured prices: risks first, then what is worth a trial. */
   hints: Finding[];
   silent: Silence[];
-  /** `not judged: 9 causes`. */
-  unjudged: string;
   footer: Footer;
   knobs: Knob[];
   /**
@@ -155,6 +155,8 @@ export interface Advice {
   safety: string;
   changes: string;
   page: Paragraph[];
+  /** It is that of a hint: worth a trial, and nothing measured says what it gives. */
+  hint: boolean;
 }
 
 /** A part of the page of a cause. */

@@ -31,6 +31,7 @@ export const words = {
   unmeasured: "no step was measured yet",
 
   secondsSince: "seconds since the start",
+  inMemory: "in memory:",
   pointedAt: "at {seconds} s",
   epoch: "epoch",
   evaluation: "evaluation",
@@ -53,7 +54,8 @@ export const words = {
   lengthSteps: "steps,",
   lengthSeconds: "s",
   budgetTip: "Steps of each side, and seconds of the trial. Two pairs of runs are always made, further ones if they end within these seconds.",
-  before: "A trial restores model, optimizer, loaders, random generators and your variables, and only reads your files. One that would start processes or send data is refused until you allow it.",
+  restores: "A trial restores model, optimizer, data order, random generators and your variables",
+  before: "It only reads your files. A trial that would start processes or send data is refused until you allow it.",
 
   sweep: "Sweep",
   largest: "Find the largest batch",
@@ -92,5 +94,8 @@ export const words = {
   orPaste: "Or, to paste:",
 
   findings: "findings",
+  worthATrial: "Worth a trial:",
+  hints: "worth a trial:",
+  tryHint: "Try {hint}",
   findingsOf: "lost: measured, would be gone. At most: a bound. Shares of the wall-clock; they overlap",
 };
