@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
-from gpu_doctor import __version__
 from gpu_doctor.command import outputs
 from gpu_doctor.command.other_package import other_package
 
@@ -31,7 +30,6 @@ def parser() -> argparse.ArgumentParser:
         description="Tells why a PyTorch training script keeps its GPU waiting.",
         allow_abbrev=False,
     )
-    whole.add_argument("--version", action="version", version=f"jupyter-gpu-doctor {__version__}")
     kinds = whole.add_subparsers(required=True, metavar="COMMAND", dest="command", parser_class=_Parser)
     _add_run(kinds)
     report = kinds.add_parser("report", help="the diagnosis of a saved recording", allow_abbrev=False)
