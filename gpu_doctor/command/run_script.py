@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gpu_doctor.command import outputs
 from gpu_doctor.command.on_import import when_imported
 from gpu_doctor.command.program import NoProgram, Program
-from gpu_doctor.command.signals import before_sigterm
+from gpu_doctor.signals import before_sigterm
 
 if TYPE_CHECKING:
     from gpu_doctor.trials import Watch

@@ -12,7 +12,7 @@ from gpu_doctor.formatting import clean, count, seconds, share
 from gpu_doctor.job import shares, words
 from gpu_doctor.job.rank import Rank
 from gpu_doctor.job.shares import Remark
-from gpu_doctor.job.waiting import Waiting, waiting
+from gpu_doctor.job.waiting import LATE_SHARE, Waiting, waiting
 
 PHASE_WORDS: Final = {
     "data_wait": "data wait",
@@ -118,8 +118,8 @@ class Job:
             said.append(f"Who waits for whom is not known: {self.waiting.reason}.")
         elif self.waiting.waits_s:
             said.append(
-                "waits for others: at least so much of the backward, by how much shorter the rank's own work before it is "
-                "than that of the last rank."
+                "waits for others: by how much shorter the rank's own work is than that of the last rank of the step, "
+                "which it waits for in its backward."
             )
         return said + [clean(note) for note in self.notes]
 
@@ -198,13 +198,12 @@ def _waiting(found: Waiting) -> Iterator[Remark]:
         )
         yield Remark(
             "waiting",
-            f"The others wait for rank {found.straggler}: its own work takes {seconds(found.late_s)} longer than that of "
-            f"the next slowest rank, {share(found.late_share)} of a step, which is what a cure gives, at most. It is the "
-            f"last in {share(found.last_share)} of the steps.{longest}",
+            f"The others wait for rank {found.straggler}. Its own work takes {seconds(found.late_s)} longer than that "
+            f"of the next slowest rank: at most {share(found.late_share)} of a step would be gone.{longest}",
             f"Look at the diagnosis of rank {found.straggler}'s own recording.",
             found.late_share,
         )
-    elif found.waiting_share >= NAMING_BAR:
+    elif found.waiting_share >= LATE_SHARE:
         yield Remark(
             "waiting",
             f"The ranks wait for each other {share(found.waiting_share)} of a step: now one is the last, now another.",

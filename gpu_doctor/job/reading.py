@@ -6,25 +6,25 @@ import os
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
 from gpu_doctor.job.folder import MARKS, RECORDINGS, Mark
 from gpu_doctor.job.job import Job, Missing
 from gpu_doctor.job.rank import Rank, rank_of
-from gpu_doctor.recording import Recording, RecordingError, here
+from gpu_doctor.recording import RecordingError, here
 from gpu_doctor.recording import load as load_recording
 
 MOST_RANKS: Final = 4096
 """Files of a folder that are read; of each rank some numbers and three columns stay in memory."""
 
 
-def load(path: str | os.PathLike[str]) -> Recording | Job:
+def load(path: str | os.PathLike[str]) -> Any:
     """Reads a recording that `Recording.save` wrote, or a folder in which the ranks of a job left theirs.
 
     Returns:
-        The recording; of a folder the `Job`, whose ranks are shown side by side.
+        The `Recording`; of a folder the `Job`, whose ranks are shown side by side.
 
     Raises:
         RecordingError: if a file is missing, truncated, not a recording, or from a newer schema; the message names it.
@@ -88,9 +88,7 @@ def _of_one_job(ranks: Sequence[Rank]) -> tuple[list[Rank], tuple[str, ...]]:
     """Leaves out what an earlier job left in the folder: runs that had ended before the newest one began."""
     newest = max((one.started_at for one in ranks), default=0.0)
     earlier = [one for one in ranks if one.started_at + one.duration_s < newest]
-    notes = tuple(
-        f"{one.path.name} is left out: its run had ended before rank's runs of this job began." for one in earlier
-    )
+    notes = tuple(f"{one.path.name} is left out: its run had ended before the last rank's began." for one in earlier)
     return [one for one in ranks if one not in earlier], notes
 
 

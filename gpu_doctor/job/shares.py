@@ -41,7 +41,7 @@ def data(ranks: Sequence[Rank]) -> Iterator[Remark]:
         sampler = f" Each rank's sampler is a {clean(whole, 80)}." if whole else ""
         yield Remark(
             "data",
-            f"All {len(ranks)} ranks train on the same samples: their losses are the same numbers in all of "
+            f"The {len(ranks)} ranks train on the same samples: their losses are the same numbers in all "
             f"{count(equal, 'step')} compared (unless the loop averages the loss before its backward).{sampler}",
             SHARE_OUT,
         )
@@ -50,8 +50,8 @@ def data(ranks: Sequence[Rank]) -> Iterator[Remark]:
         size = f" of {grouped(loader.dataset_len)} samples" if loader is not None and loader.dataset_len else ""
         yield Remark(
             "data",
-            f"No rank's loader shares the samples out: each has a {clean(whole, 80)} over a data set{size}. Unless each "
-            "rank made a data set of its own part, every rank goes through all samples in each epoch.",
+            f"No rank's loader shares the samples out: each has a {clean(whole, 80)} over a data set{size}. Every rank "
+            "goes through all samples in each epoch, unless each made a data set of its own part.",
             SHARE_OUT,
         )
     yield from _uneven(ranks)
@@ -78,10 +78,12 @@ def _equal_losses(ranks: Sequence[Rank]) -> int:
 
 def _whole_data_set(ranks: Sequence[Rank]) -> str:
     """The sampler of torch's own that every rank has over data sets of one type and length; '' for anything else."""
+    if len(ranks) < 2:
+        return ""
     loaders = [one.loader for one in ranks]
     alike = {(one.sampler, one.dataset, one.dataset_len) if one is not None else None for one in loaders}
     first = loaders[0]
-    if len(ranks) < 2 or len(alike) > 1 or first is None or first.dataset_kind != "map":
+    if len(alike) > 1 or first is None or first.dataset_kind != "map":
         return ""
     return first.sampler if first.sampler in WHOLE_SAMPLERS else ""
 

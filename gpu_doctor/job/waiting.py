@@ -36,8 +36,6 @@ class Waiting:
     """The rank that the others wait for; None where it is no single one, or hardly any waiting."""
     late_s: float = 0.0
     """By so much its own work of a step is longer than that of the next slowest rank: what a cure gives, at most."""
-    last_share: float = 0.0
-    """Part of the steps in which it was the last."""
     phase: str = ""
     """In which it takes longer than the others do; empty where that is their forward or nothing measured."""
     phase_s: float = 0.0
@@ -78,7 +76,6 @@ def waiting(ranks: Sequence[Rank]) -> Waiting:
         waits_s=found.waits_s,
         straggler=ranks[slowest].number,
         late_s=late_s,
-        last_share=float((own[slowest] >= last).mean()),
         phase=phase,
         phase_s=phase_s,
         step_s=step_s,
@@ -120,7 +117,8 @@ def _by_hosts(ranks: Sequence[Rank]) -> Table | None:
         return alone + forward
     # A forward that is longer than another's by what its rank was ahead of the last one may have waited for it.
     shortest = forward.min(axis=0)
-    return alone + shortest + np.maximum(forward - shortest - (alone.max(axis=0) - alone), 0.0)
+    own: Table = alone + shortest + np.maximum(forward - shortest - (alone.max(axis=0) - alone), 0.0)
+    return own
 
 
 def _phase(ranks: Sequence[Rank], slowest: int) -> tuple[str, float]:

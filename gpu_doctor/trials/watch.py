@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections import ChainMap
 from collections.abc import MutableMapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -15,6 +15,7 @@ from gpu_doctor.capture import Recorder, recorded
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.job import Place
 from gpu_doctor.recording import Recording
+from gpu_doctor.signals import before_sigterm, sigterm_held
 from gpu_doctor.trials import run
 
 _numbers = itertools.count(1)
@@ -41,6 +42,7 @@ class Watch:
         self.recording: Recording | None = None
         self._recorder = Recorder(name=name or f"watch {next(_numbers)}", source=source)
         self._place = Place(folder) if folder is not None else None
+        self._to_the_end = ExitStack()
         self._open: AbstractContextManager[None] = recorded(self._recorder, namespace)
 
     @property
@@ -58,13 +60,21 @@ class Watch:
             except OSError as error:
                 self._open.__exit__(type(error), error, error.__traceback__)
                 raise
+            self._to_the_end.enter_context(before_sigterm(self._terminated))  # a launcher ends all ranks when one dies
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._open.__exit__(kind, error, tb)  # with the error, so that our frames leave its traceback
-        self.recording = self._recorder.close(*(run.outcome_of(error) if error is not None else ()))
-        if self._place is not None:
-            self.recording = self._place.end(self.recording)
+        with self._to_the_end, sigterm_held() if self._place is not None else nullcontext():
+            self._open.__exit__(kind, error, tb)  # with the error, so that our frames leave its traceback
+            self.recording = self._recorder.close(*(run.outcome_of(error) if error is not None else ()))
+            if self._place is not None:
+                self.recording = self._place.end(self.recording)
+
+    def _terminated(self) -> None:
+        """Leaves what was recorded so far; the process ends then."""
+        with suppress(Exception):
+            if self.recording is None:
+                self.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
 
 
 def watch(name: str = "", folder: str | Path | None = None) -> Watch:

@@ -1,7 +1,7 @@
 """A job of several ranks by gloo on the CPU, as torchrun starts it: `torchrun ... rank_jobs.py SCENE [FOLDER]`.
 
-With a folder each rank is watched and leaves its recording there; without one the job is timed bare, by the clock around
-its steps: one JSON line of rank 0.
+With a folder each rank is watched and leaves its recording there; without one the job is timed bare. Rank 0 prints a
+JSON line with the seconds of a step.
 """
 
 from __future__ import annotations
