@@ -122,10 +122,15 @@ def cores_of_hosts(ranks: Sequence[Rank]) -> Iterator[Remark]:
             "cores",
             f"{len(here)} ranks on {clean(host, 80) or 'one machine'} have {count(threads, 'computing thread')} and "
             f"{count(workers, 'loader worker')}; it has {cores(usable)}.",
-            "Set OMP_NUM_THREADS to the cores over the ranks, and give each rank fewer workers."
-            if workers
-            else "Set OMP_NUM_THREADS to the cores over the ranks.",
+            _fewer(threads > len(here), workers > 0),
         )
+
+
+def _fewer(threads: bool, workers: bool) -> str:
+    """What to do about too many of them."""
+    ways = {"set OMP_NUM_THREADS to the cores over the ranks": threads, "give each rank fewer workers": workers}
+    said = " and ".join(way for way, there in ways.items() if there) or "start fewer ranks"
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def _host(one: Rank) -> str:

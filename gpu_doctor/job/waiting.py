@@ -63,13 +63,12 @@ def waiting(ranks: Sequence[Rank]) -> Waiting:
     own = _by_devices(ranks) if ranks[0].setup.on_gpu else _by_hosts(ranks)
     if own is None:
         return Waiting("no steps of the ranks could be put side by side")
-    last = own.max(axis=0)
-    waits = (last - own).mean(axis=1)
-    means = own.mean(axis=1)
-    slowest, step_s = int(means.argmax()), float(np.mean([one.step_s or 0.0 for one in ranks]))
-    late_s = float(means[slowest] - np.delete(means, slowest).max())
+    waits, means = (own.max(axis=0) - own).mean(axis=1), own.mean(axis=1)
+    next_slowest, slowest = (int(at) for at in means.argsort()[-2:])
+    late, step_s = own[slowest] - own[next_slowest], float(np.mean([one.step_s or 0.0 for one in ranks]))
+    late_s = float(late.mean())
     found = Waiting(waits_s={one.number: float(wait) for one, wait in zip(ranks, waits, strict=True)}, step_s=step_s)
-    if late_s < LATE_SHARE * step_s:
+    if late_s < max(LATE_SHARE * step_s, _by_chance_s(late)):
         return found
     phase, phase_s = _phase(ranks, slowest)
     return Waiting(
@@ -119,6 +118,11 @@ def _by_hosts(ranks: Sequence[Rank]) -> Table | None:
     shortest = forward.min(axis=0)
     own: Table = alone + shortest + np.maximum(forward - shortest - (alone.max(axis=0) - alone), 0.0)
     return own
+
+
+def _by_chance_s(late: Table) -> float:
+    """So much a rank may be late in the mean of these steps by chance, with 95 % confidence."""
+    return 1.96 * float(late.std(ddof=1)) / len(late) ** 0.5 if len(late) > 1 else 0.0
 
 
 def _phase(ranks: Sequence[Rank], slowest: int) -> tuple[str, float]:
