@@ -12,6 +12,8 @@ from IPython.core.error import UsageError
 
 from gpu_doctor import formatting, report
 from gpu_doctor.diagnosis import Safety, diagnose, explain
+from gpu_doctor.job import Job
+from gpu_doctor.job import load as load_any
 from gpu_doctor.machine.checkup.check import check
 from gpu_doctor.notebook.options import LINE_FORM, exactly, path, words
 from gpu_doctor.notebook.representations import Answer
@@ -75,7 +77,9 @@ def _report(arguments: list[str]) -> Any:
     if not arguments:
         shown = _of_the_last_case()
     else:
-        recording = load(path(exactly(arguments, 1, "%gpudoctor report [PATH]")[0]))
+        recording = load_any(path(exactly(arguments, 1, "%gpudoctor report [PATH]")[0]))
+        if isinstance(recording, Job):
+            return Answer(str(recording), recording._repr_html_())
         shown = report.Reported(diagnose(recording), (recording,))
     return Answer(report.text(shown), report.html(shown))
 

@@ -33,7 +33,7 @@ def test_a_straggler_under_torchrun_and_the_command(tmp_path: Path) -> None:
     found = job.waiting
     assert (found.straggler, found.phase) == (1, "data_wait")
     assert found.late_s == pytest.approx(LATE_S, rel=0.35)
-    assert job.ranks[0].phases_s["backward"] > 0.5 * LATE_S
+    assert (job.ranks[0].phases_s["backward"] or 0.0) > 0.5 * LATE_S
 
 
 def test_a_killed_rank_is_missing_and_the_other_one_was_cut_off(tmp_path: Path) -> None:
