@@ -19,7 +19,7 @@ from docs._ext import markdown, pairs, rule_pages
 from gpu_doctor.command.command_line import parser
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.diagnosis.rules import CAUSES
-from gpu_doctor.notebook import options
+from gpu_doctor.notebook.magic import GpuDoctorMagics
 from gpu_doctor.trials.knobs import KNOBS
 
 SAFETY: Final = {Safety.SAFE: "safe", Safety.CHANGES_TRAINING: "changes the training"}
@@ -60,21 +60,9 @@ def _what(name: str) -> str:
 
 
 def magics() -> str:
-    """The forms of both magics, and the options of the cell's."""
-    rows = [
-        (f"`{'/'.join(one.option_strings)}{f' {one.metavar}' if one.metavar else ''}`", markdown.prose(one.help or ""))
-        for one in options.cell_parser()._actions
-    ]
-    return "\n\n".join(
-        [
-            markdown.code(options.HELP, "text"),
-            "## `%%gpudoctor`",
-            markdown.code(options.CELL_FORM, "text"),
-            markdown.table(("option", "what it does"), rows),
-            "## `%gpudoctor`",
-            markdown.code(options.LINE_FORM, "text"),
-        ]
-    )
+    """The help of both magics."""
+    forms = {"`%%gpudoctor`": GpuDoctorMagics.run_cell, "`%gpudoctor`": GpuDoctorMagics.ask}
+    return "\n\n".join(f"## {form}\n\n{markdown.code(str(one.__doc__), 'text')}" for form, one in forms.items())
 
 
 def command() -> str:

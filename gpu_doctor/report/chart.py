@@ -14,7 +14,7 @@ import numpy as np
 
 from gpu_doctor import formatting
 from gpu_doctor.recording import Column
-from gpu_doctor.report.svg import FONT, GREY, LINE_COLOURS, opened
+from gpu_doctor.svg import FONT, GREY, LINE_COLOURS, opened
 
 MOST_POINTS: Final = 200
 """Points a line is thinned to, two for every three pixels of a chart: six lines of noise take 30 kB."""

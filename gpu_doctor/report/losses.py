@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
+from gpu_doctor.labels import LABELS
 from gpu_doctor.recording import Column, Losses
 from gpu_doctor.report.chart import Line, Stroke, chart
-from gpu_doctor.report.labels import LABELS
-from gpu_doctor.report.svg import GREY
+from gpu_doctor.svg import GREY
 
 BASELINE: Final = Stroke(GREY, width=4.0, opacity=0.7)
 CANDIDATE: Final = Stroke("#D55E00", dash="5 4", width=1.8)

@@ -8,6 +8,7 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis
+from gpu_doctor.labels import OUTCOME_LABELS
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.report.contract import FixShown, Said, Status
 from gpu_doctor.report.trials import Sides
@@ -83,6 +84,8 @@ class PanelInput:
     trial_steps: int = 50
     trial_seconds: float = 20.0
     """Budget that the page offers for a trial at first."""
+    price: float | None = None
+    """Dollars that an hour of the machine costs; None where nobody said."""
     replay_speed: float | None = None
     """How many times as fast as it was a recording is played; None of a run."""
     no_trials: str = ""
@@ -109,7 +112,7 @@ def ended(shown: PanelInput) -> str:
     """How the newest run ended, if nothing goes on and it did not simply come to its end."""
     if shown.status != "idle" or _outcome(shown) == "completed":
         return ""
-    return formatting.OUTCOME_LABELS.get(_outcome(shown), "")
+    return OUTCOME_LABELS.get(_outcome(shown), "")
 
 
 def failed(shown: PanelInput) -> bool:

@@ -10,11 +10,11 @@ import numpy as np
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import warmup_rows
+from gpu_doctor.elements import MUTED, section
 from gpu_doctor.formatting import clean
 from gpu_doctor.recording import Column, Recording, Series, Steps
 from gpu_doctor.report.chart import Line, chart, line_swatch, usual_stroke
-from gpu_doctor.report.elements import MUTED, section
-from gpu_doctor.report.svg import METRIC_COLOURS, PHASE_COLOURS, as_image
+from gpu_doctor.svg import METRIC_COLOURS, PHASE_COLOURS, as_image
 
 GIB: Final = float(2**30)
 MOST_LINES: Final = 6

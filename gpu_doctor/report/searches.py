@@ -7,13 +7,13 @@ from html import escape
 from typing import Final
 
 from gpu_doctor import formatting
+from gpu_doctor.elements import MUTED, details, listed, section
 from gpu_doctor.formatting import clean
+from gpu_doctor.labels import LABELS, heading
 from gpu_doctor.recording import describe
-from gpu_doctor.report.contract import LargestShown, Size, Step, SweepShown, Swept
-from gpu_doctor.report.elements import MUTED, details, listed, section
-from gpu_doctor.report.labels import LABELS, heading
+from gpu_doctor.report.contract import LargestShown, Size, SweepShown, Swept
 from gpu_doctor.report.plan import bar, bars
-from gpu_doctor.trials import Largest, Sweep, sweep_state
+from gpu_doctor.trials import Largest, Step, Sweep, sweep_state
 from gpu_doctor.trials.compare import BREAKS, UNMEASURED, Effect
 
 FIRST: Final = 8

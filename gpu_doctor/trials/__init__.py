@@ -12,9 +12,13 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.allowing import PERMISSIONS as PERMISSIONS
     from gpu_doctor.trials.case import Case as Case
     from gpu_doctor.trials.case import last_case as last_case
+    from gpu_doctor.trials.ideal_loader import ceiling as ceiling
+    from gpu_doctor.trials.ideal_loader import is_bound as is_bound
+    from gpu_doctor.trials.ideal_loader import reached as reached
+    from gpu_doctor.trials.plan import Dropped as Dropped
+    from gpu_doctor.trials.plan import Plan as Plan
+    from gpu_doctor.trials.plan import Step as Step
     from gpu_doctor.trials.results import Largest as Largest
-    from gpu_doctor.trials.results import Plan as Plan
-    from gpu_doctor.trials.results import Rung as Rung
     from gpu_doctor.trials.results import Sweep as Sweep
     from gpu_doctor.trials.results import sweep_state as sweep_state
     from gpu_doctor.trials.run import AlreadyShown as AlreadyShown
@@ -30,15 +34,19 @@ __all__ = [
     "SWEEP_TRIALS",
     "AlreadyShown",
     "Case",
+    "Dropped",
     "Largest",
     "Plan",
-    "Rung",
+    "Step",
     "Sweep",
     "Watch",
+    "ceiling",
     "combinations",
+    "is_bound",
     "last_case",
     "no_largest",
     "no_ray",
+    "reached",
     "remove_scratch_folders",
     "sweep_state",
 ]
@@ -49,15 +57,19 @@ _FACE: Final = {
     "Case": "case",
     "Largest": "results",
     "PERMISSIONS": "allowing",
-    "Plan": "results",
-    "Rung": "results",
+    "Dropped": "plan",
+    "Plan": "plan",
+    "Step": "plan",
     "SWEEP_TRIALS": "searches",
     "Sweep": "results",
     "Watch": "watch",
+    "ceiling": "ideal_loader",
     "combinations": "searches",
+    "is_bound": "ideal_loader",
     "last_case": "case",
     "no_largest": "searches",
     "no_ray": "searches",
+    "reached": "ideal_loader",
     "sweep_state": "results",
     "remove_scratch_folders": "side_effects.scratch",
 }

@@ -93,7 +93,7 @@ def run(
         Busy: if a run is already being recorded in this process.
     """
     guard, interrupts = StepGuard(), Interrupts()
-    scope = TrialScope(namespace=namespace, setup=found or Setup(), met=met, reasons=reasons)
+    scope = TrialScope(namespace, found or Setup(), reasons, met=met, in_trial=borrowed)
     files = Redirection(namespace) if borrowed else None
     stretch = Stretch(recorder) if borrowed else None
     reach = ReachGuard(allowed) if borrowed else None

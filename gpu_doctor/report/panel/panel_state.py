@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_doctor import formatting
+from gpu_doctor.labels import LABELS
 from gpu_doctor.recording import Setup
 from gpu_doctor.report.contract import Budget, PanelState, as_json
-from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, controls
 from gpu_doctor.report.panel.forecasts import forecasts
 from gpu_doctor.report.panel.recent import Memory

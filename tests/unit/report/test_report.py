@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.diagnosis import Diagnosis, diagnose, source_lines
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.silent_rules import Silence
 from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.diagnosis.words import anatomy_rows
 from gpu_doctor.recording import DeviceSetup, LineCost, Metric, Recording, Series, Setup, Steps
-from gpu_doctor.report import as_text, source_lines
+from gpu_doctor.report import as_text
 from gpu_doctor.report.runs import rows
 from gpu_doctor.report.sections import Reported
-from gpu_doctor.report.words import anatomy_rows
 from gpu_doctor.trials.compare.effect import Effect, compare
 from tests.support.html_page import HOSTILE, Page
 from tests.support.recordings import CPU, starved

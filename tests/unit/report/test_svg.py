@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from gpu_doctor import svg as drawing
 from gpu_doctor.recording import PHASES
 from gpu_doctor.report import chart as module
-from gpu_doctor.report import svg as drawing
 from gpu_doctor.report.chart import Line, chart, line_swatch, thin, usual_stroke
-from gpu_doctor.report.svg import PHASE_COLOURS
+from gpu_doctor.svg import PHASE_COLOURS
 
 SVG = "{http://www.w3.org/2000/svg}"
 

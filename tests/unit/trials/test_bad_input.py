@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
 from gpu_doctor.capture import patching
-from gpu_doctor.notebook.options import parsed_cell_line
+from gpu_doctor.notebook.magic import parsed_cell_line
 from gpu_doctor.recording import LoaderSetup, Setup
 from gpu_doctor.report import as_text
 from gpu_doctor.report.sections import Reported
@@ -301,9 +301,10 @@ def test_a_save_that_fails_loses_neither_the_recording_nor_the_cells_own_error(
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("--steps 0", "--steps takes a whole number .* not '0'"),
-        ("--steps 3 --seconds 0", "--seconds takes a number of seconds above 0.* not '0'"),
-        ("--seconds nan", "--seconds takes a number of seconds above 0.* not 'nan'"),
+        ("--steps 0", "--steps: takes a whole number .* not '0'"),
+        ("--steps 3 --seconds 0", "--seconds: takes a number of seconds above 0.* not '0'"),
+        ("--price free", "--price: takes dollars an hour above 0, .* not 'free'"),
+        ("--seconds nan", "--seconds: takes a number of seconds above 0.* not 'nan'"),
     ],
 )
 def test_a_bad_budget_is_answered_in_plain_words(line: str, says: str) -> None:

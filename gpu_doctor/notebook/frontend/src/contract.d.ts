@@ -42,8 +42,8 @@ export interface PanelState {
   footer: Footer;
   knobs: Knob[];
   /**
-   * Of every single value that can be chosen, of what was tried, and of the settings that were asked for last;
-   * empty while the loop as written was not measured.
+   * Of every single value that can be chosen, and of the settings that were asked for last; empty while the loop
+   * as written was not measured.
    */
   forecasts: Forecast[];
   trial: Budget;
@@ -61,7 +61,7 @@ export interface PanelState {
   before: Said[] | null;
 }
 
-/** Headings and labels, as they stand within a line but where they never do. */
+/** Headings and labels, as they stand within a line but where they never do; sent with the panel's state. */
 export interface Labels {
   product: string;
   asWritten: string;
@@ -82,7 +82,6 @@ export interface Labels {
   seconds: string;
   useIt: string;
   asking: string;
-  noneTogether: string;
   noAnswer: string;
   interrupt: string;
 }
@@ -172,6 +171,8 @@ export interface Anatomy {
   segments: Segment[];
   /** null before any trial. */
   compared: Compared | null;
+  /** null where it was not measured. */
+  ceiling: Ceiling | null;
 }
 
 /** One phase of a step. */
@@ -210,6 +211,13 @@ export interface Side {
 export interface Spread {
   /** Its quantiles 5, 25, 50, 75 and 95 %, as parts (0..1) of the time scale of both sides' bars. */
   at: number[];
+  text: string;
+}
+
+/** How long a step is with an ideal loader, as a trial measured it. */
+export interface Ceiling {
+  /** Of the mean step, 0 to 1. */
+  share: number;
   text: string;
 }
 
@@ -410,11 +418,8 @@ export interface Knob {
   /** What turning it does to the training, in words that follow its label. */
   turned: string;
   written: Value;
-  /**
-   * What is offered once num_workers is turned from none to some, or from some to none; null where that is the
-   * same.
-   */
-  otherwise: Offer | null;
+  /** Why it cannot be turned where no workers are chosen; empty where it can. */
+  needsWorkers: string;
 }
 
 /** A value of a knob. */
@@ -426,15 +431,6 @@ export interface Choice {
   refusal: string;
 }
 
-/** The values of a knob, and which of them cannot be had. */
-export interface Offer {
-  choices: Choice[];
-  /** Why the knob cannot be turned at all; empty if it can. */
-  refusal: string;
-  /** Where only some values cannot be had: which, and why, in words that follow its label. */
-  partly: string[];
-}
-
 /** What settings should give, against the code as written. */
 export interface Forecast {
   settings: Settings;
@@ -442,8 +438,6 @@ export interface Forecast {
   text: string;
   /** There is a forecast, or a measurement. */
   known: boolean;
-  /** What is said of it beside others: `num_workers=2 alone predicted 1.9x (1.5-2.4)`, `amp=bf16 has none`. */
-  alone: string;
 }
 
 /** How long a trial is at first, and at most. */

@@ -261,11 +261,11 @@ export class Panel {
     this.draw();
   }
 
-  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is. */
+  /** Asks for the forecast of what is turned now, unless it was told: that of a single value is sent along. */
   foretell() {
     const { state, chosen } = this;
     const key = forecastKey(chosen);
-    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state, chosen) !== null) return;
+    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state.forecasts, chosen)) return;
     this.asked.set(key, Date.now());
     this.live.ask({ ask: "forecast", settings: { ...chosen } });
     this.later(() => this.draw(), UNHEARD_MS);

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-from gpu_doctor.formatting import PHASE_LABELS, clean, share
+from gpu_doctor.formatting import clean, share
+from gpu_doctor.labels import PHASE_LABELS
 
 PHASE_COLOURS: Final[Mapping[str, str]] = {
     "data_wait": "#D55E00",
@@ -74,7 +75,9 @@ def as_image(svg: str, alt: str, width: int | str | None = None) -> str:
     return f'<img src="{address(svg)}" alt="{escape(clean(alt))}"{size} style="{style}">'
 
 
-def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34, length: float = 1.0) -> str:
+def anatomy(
+    shares: Mapping[str, float], width: int = 1000, height: int = 34, length: float = 1.0, mark: float | None = None
+) -> str:
     """The bar of a step: one piece per phase, as wide as its share (0..1), labelled where the label fits.
 
     Args:
@@ -82,6 +85,7 @@ def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34, le
         width: in CSS pixels.
         height: in CSS pixels.
         length: of the bar, as a part of `width`, where it stands beside a longer one.
+        mark: where a line stands, as a part of the bar; None = no line.
     """
     total = sum(max(one, 0.0) for one in shares.values()) or 1.0
     pieces: list[str] = []
@@ -99,8 +103,16 @@ def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34, le
     clip = f"<clipPath id='r'><rect width='{x:.1f}' height='{height}' rx='4'/></clipPath>"
     return (
         f"{opened(width, height)}<defs>{_patterns(shares)}{clip}</defs>"
-        f"<g clip-path='url(#r)'>{''.join(pieces)}</g></svg>"
+        f"<g clip-path='url(#r)'>{''.join(pieces)}{_mark(mark, x, height)}</g></svg>"
     )
+
+
+def _mark(share: float | None, length: float, height: int) -> str:
+    """A line across the bar that is seen on each of its colours."""
+    if share is None:
+        return ""
+    at = f"d='M{share * length:.1f} 0V{height}'"
+    return f"<path {at} stroke='#fff' stroke-width='6'/><path {at} stroke='#000' stroke-width='2'/>"
 
 
 def spread(quantiles: Sequence[float], end: float) -> str:

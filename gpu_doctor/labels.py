@@ -1,14 +1,48 @@
-"""Headings and labels of the static result and the live panel: written once, sent with the panel's state."""
+"""What things are called: phases, bottlenecks, outcomes; headings and labels of the static result and the panel."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+PHASE_LABELS: Final[Mapping[str, str]] = {
+    "data_wait": "data wait",
+    "transfer": "copy",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "sync": "sync",
+    "evaluation": "evaluation",
+    "other": "other",
+    "ours": "gpu_doctor",
+}
+"""Phase -> what bars, tables and legends call it."""
+
+BOTTLENECK_LABELS: Final[Mapping[str, str]] = {
+    "input": "input-bound",
+    "transfer": "transfer-bound",
+    "host": "host-bound",
+    "compute": "compute-bound",
+    "memory": "memory-bound",
+    "communication": "communication-bound",
+    "unknown": "no bottleneck named",
+}
+
+OUTCOME_LABELS: Final[Mapping[str, str]] = {
+    "completed": "completed",
+    "budget-reached": "budget reached",
+    "interrupted": "interrupted",
+    "stopped": "stopped",
+    "out-of-memory": "did not fit into memory",
+    "failed": "failed",
+    "refused": "refused",
+}
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Headings and labels, as they stand within a line but where they never do."""
+    """Headings and labels, as they stand within a line but where they never do; sent with the panel's state."""
 
     product: str = "gpu_doctor"
     as_written: str = "as written"
@@ -29,7 +63,6 @@ class Labels:
     seconds: str = "seconds of a trial"
     use_it: str = "use it"
     asking: str = "asking for a forecast …"
-    none_together: str = "no forecast for these together: try it"
     no_answer: str = "no forecast yet: the kernel is busy"
     interrupt: str = "interrupt the kernel (Kernel menu, or the stop button)"
 
