@@ -69,8 +69,8 @@ def command() -> str:
     """The command's help, and that of each subcommand."""
     whole = parser()
     kinds = next(one.choices for one in whole._actions if isinstance(one, argparse._SubParsersAction))
-    helped = [f"## `{name}`\n\n{markdown.code(kind.format_help(), 'text')}" for name, kind in kinds.items()]
-    return "\n\n".join([markdown.code(whole.format_help(), "text"), *helped])
+    helped = {"gpudoctor": whole, **kinds}
+    return "\n\n".join(f"## `{name}`\n\n{markdown.code(one.format_help(), 'text')}" for name, one in helped.items())
 
 
 def clinic() -> str:

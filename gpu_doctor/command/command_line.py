@@ -71,7 +71,7 @@ def _add_run(kinds: Any) -> None:
         help="save the recording to FILE (.npz), for report and compare; each rank of a job to a folder",
     )
     _add_forms(run)
-    run.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as python -m does")
+    run.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run MODULE, as python -m does")
     run.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the script, and its own arguments")
     run.set_defaults(answer=_run)
 

@@ -72,7 +72,7 @@ def test_losses_are_compared_only_of_runs_that_began_alike(
     first: float, compared: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sides = [
-        replace(run(0.01), losses=Losses(np.arange(3.0), np.arange(3) * 32.0, np.array([begin, 1.5, end])))
+        replace(run(0.01), losses=Losses(np.arange(3.0), np.array([0.0, 32.0, 64.0]), np.array([begin, 1.5, end])))
         for begin, end in ((2.0, 1.0), (first, 1.4))
     ]
     main(["compare", *paths(tmp_path, *sides), "--json", "-"])
