@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from gpu_doctor.diagnosis import NAMING_BAR
-from gpu_doctor.formatting import clean, count, seconds, share
+from gpu_doctor.formatting import clean, count, pretty, seconds, share
 from gpu_doctor.job import shares, words
 from gpu_doctor.job.rank import Rank
 from gpu_doctor.job.shares import Remark
@@ -91,8 +91,7 @@ class Job:
     def _repr_html_(self) -> str:
         return words.html(self.head, self.remarks, self.rows, self.footer)
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
+    _repr_pretty_ = pretty
 
     @property
     def head(self) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
+from gpu_doctor.elements import FIGURES, LINE, MUTED, TABLE, TOGETHER
 from gpu_doctor.job.shares import Remark
 
 _WIDTH: Final = 110
 _LEFT: Final = ("state",)
-_LINE: Final = "border-bottom:1px solid rgba(128,128,128,0.35)"
-_CELL: Final = f"padding:3px 10px 3px 0;white-space:nowrap;{_LINE}"
+_CELL: Final = f"padding:3px 10px 3px 0;{TOGETHER};border-bottom:{LINE}"
 
 
 def text(head: str, remarks: Sequence[Remark], rows: Sequence[Mapping[str, str]], footer: Sequence[str]) -> str:
@@ -55,7 +55,7 @@ def html(head: str, remarks: Sequence[Remark], rows: Sequence[Mapping[str, str]]
         f"<div><b>{escape(head)}</b></div>"
         + (f'<ul style="margin:4px 0;padding-left:20px">{said}</ul>' if said else "")
         + f'<div style="overflow-x:auto">{_html_table(rows)}</div>'
-        + f'<div style="opacity:0.72;font-size:12px">{notes}</div></div>'
+        + f'<div style="{MUTED};font-size:12px">{notes}</div></div>'
     )
 
 
@@ -68,9 +68,7 @@ def _html_table(rows: Sequence[Mapping[str, str]]) -> str:
         "<tr>" + "".join(f'<td style="{_style(name)}">{escape(row[name])}</td>' for name in names) + "</tr>"
         for row in rows
     )
-    # JupyterLab's own style makes all columns of a table equally wide; they would run into each other.
-    style = "border-collapse:collapse;table-layout:auto;border:none;font-variant-numeric:tabular-nums;margin:4px 0"
-    return f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<table style="{TABLE};{FIGURES};margin:4px 0"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def _style(name: str) -> str:
