@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -46,3 +48,27 @@ def test_a_killed_rank_is_missing_and_the_other_one_was_cut_off(tmp_path: Path) 
 def test_one_file_for_all_ranks_is_refused(tmp_path: Path) -> None:
     done = ran("-m", "gpu_doctor", "run", "--save", str(tmp_path / "one.npz"), PROGRAM, "equal")
     assert done.returncode != 0 and "name a folder" in done.stderr and not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_rank_that_is_forked_from_a_run_records_itself(tmp_path: Path) -> None:
+    """As `notebook_launcher` does in a cell that is diagnosed; a run that goes on is none of the rank's."""
+    program = """
+        import os, sys
+        import gpu_doctor
+        from gpu_doctor.capture.patching import active
+
+        with gpu_doctor.watch() as run:
+            pid = os.fork()
+            if pid == 0:
+                with gpu_doctor.watch(folder=sys.argv[1]):
+                    pass
+                os._exit(len(active()))
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            assert active()
+        assert not active() and run.recording.notes == ()
+    """
+    words = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert [one.number for one in gpu_doctor.load(tmp_path).ranks] == [0]

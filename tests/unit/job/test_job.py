@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gpu_doctor.job import Job, load
@@ -69,6 +70,17 @@ def test_ranks_that_do_not_train_one_model_wait_for_nobody(wrapper: str, tmp_pat
 def test_a_rank_on_a_gpu_is_judged_by_its_devices_clock_or_not_at_all(tmp_path: Path) -> None:
     found = job(tmp_path, coupled([EVEN.but(gpu=True), EVEN.but(gpu=True, wait=30.0)]))
     assert "device clock" in found.waiting.reason
+
+
+def test_the_device_clock_tells_the_late_rank_of_gpus(tmp_path: Path) -> None:
+    def read(one: Recording, own_s: float) -> Recording:
+        since, ones = np.full(60, 0.040), np.ones(60)
+        clock = {"gpu_since_s": since, "gpu_since_steps": ones, "gpu_backward_s": since - own_s}
+        return replace(one, steps=replace(one.steps, **clock))
+
+    ranks = [read(one, own_s) for one, own_s in zip(coupled([EVEN.but(gpu=True)] * 2), (0.010, 0.030), strict=True)]
+    found = job(tmp_path, ranks).waiting
+    assert found.straggler == 1 and found.late_s == pytest.approx(0.020)
 
 
 def test_long_runs_whose_rows_stand_for_several_steps_are_put_side_by_side_too(tmp_path: Path) -> None:
