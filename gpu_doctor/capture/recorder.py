@@ -312,6 +312,7 @@ class Recorder:
 
     def news(self, cursor: Cursor) -> News:
         """See `Feed.news`."""
+        done = self._closed_s is not None  # first: what is read below is all there is then
         generation = self.table.generation
         reset = cursor.generation != generation
         start = 0 if reset else cursor.rows
@@ -324,7 +325,7 @@ class Recorder:
             reset=reset,
             elapsed_s=self.elapsed_s(),
             step_count=self.step_count,
-            done=self._closed_s is not None,
+            done=done,
         )
 
     def elapsed_s(self) -> float:

@@ -15,9 +15,9 @@ import numpy as np
 from gpu_doctor.recording import Column, Cursor, Feed, Metric, News, Series, Steps, series_key
 from gpu_doctor.report import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS, thin
 
-MOST_POINTS: Final = 2000
+MOST_POINTS: Final = 1000
 """Points of a line in the page."""
-MOST_MARKS: Final = 120
+MOST_MARKS: Final = 40
 LATEST: Final = 256
 """Rows at most that wait for the GPU's clock, whose readings arrive some steps after the step has ended."""
 PLOTS: Final = ("utilization", "memory", "latency")
@@ -148,14 +148,19 @@ class Layer:
         self.tails: dict[str, Tail] = {}
         self.marks = Marks()
         self.elapsed_s = 0.0
-        self._feed = feed
+        self._feed: Feed | None = feed
+        """None once all of it is taken in: a recorder holds far more memory than its lines."""
         self._cursor = Cursor()
         self._metrics: dict[str, Metric] = {}
         self._last_epoch, self._evaluating, self._clocked = 0.0, False, False
 
     def read(self) -> None:
         """Takes in what is new."""
+        if self._feed is None:
+            return
         news = self._feed.news(self._cursor)
+        if news.done:
+            self._feed = None
         steps = self._settled(news)
         self._cursor = replace(news.cursor, rows=news.cursor.rows - (len(news.steps) - len(steps)))
         self.elapsed_s = news.elapsed_s
@@ -240,7 +245,7 @@ class Layer:
 
 def _few(before: tuple[float, ...], now: Column) -> tuple[float, ...]:
     """Moments so far, every second one where there are too many."""
-    moments = (*before, *now.tolist())
+    moments = (*before, *now.round(3).tolist())
     while len(moments) > MOST_MARKS:
         moments = moments[::2]
     return moments

@@ -528,8 +528,6 @@ class Asking(TypedDict):
 class Ask(Asking, total=False):
     """A message of the page."""
 
-    have: int
-    """With `state`: the number of the last message that the page has taken, 0 for none."""
     settings: Mapping[str, SettingValue]
     """With `trial`, `real`, `fix` and `forecast`."""
     grid: Mapping[str, tuple[SettingValue, ...]]

@@ -97,7 +97,8 @@ def test_marks_stay_few() -> None:
     steps = starved(steps=1000).steps
     layer = Layer(Script(news(replaced(steps, epoch=np.arange(1000.0)), 1000)))
     layer.read()
-    assert 50 < len(layer.marks.epochs) <= plot_data.MOST_MARKS
+    assert 15 < len(layer.marks.epochs) <= plot_data.MOST_MARKS
+    assert len(json.dumps(layer.marks.epochs)) < 10 * plot_data.MOST_MARKS, "each message has all of them"
 
 
 def test_rows_wait_for_the_clock_of_the_gpu() -> None:

@@ -486,8 +486,6 @@ export interface News {
 /** A message of the page. */
 export interface Ask {
   ask: "stop" | "trial" | "treat" | "sweep" | "largest" | "fix" | "forecast" | "before" | "state";
-  /** With `state`: the number of the last message that the page has taken, 0 for none. */
-  have?: number;
   /** With `trial`, `real`, `fix` and `forecast`. */
   settings?: Settings;
   /** With `sweep`: the values of each knob. */

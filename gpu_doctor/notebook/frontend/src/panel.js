@@ -356,7 +356,7 @@ export class Panel {
     const { state, live, budget } = this;
     if (!state || !budget) return;
     const { trial } = state;
-    const heard = live.messages.last;
+    const heard = live.last;
     const steps = within(Number.parseInt(budget.steps, 10), trial.mostSteps, trial.steps);
     const seconds = within(Number.parseFloat(budget.seconds), trial.mostSeconds, trial.seconds);
     this.budget = { steps: String(steps), seconds: String(seconds) }; // what is done is what stands there
@@ -365,7 +365,7 @@ export class Panel {
       changes_training: this.changesTraining, allow: allowedOf(state, this.allowed), ...(what === "sweep" ? { grid: this.grid } : {}),
     });
     if (what === "sweep") this.unfolded.delete("sweep");
-    this.later(() => { this.unanswered = live.messages.last === heard && !live.state.busy; this.draw(); }, UNHEARD_MS);
+    this.later(() => { this.unanswered = live.last === heard && !live.state.busy; this.draw(); }, UNHEARD_MS);
     this.draw();
   }
 
