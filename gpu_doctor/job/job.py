@@ -97,7 +97,7 @@ class Job:
     def head(self) -> str:
         """How many ranks there are."""
         wrong = f", {len(self.ranks)} of them with a recording" if len(self.ranks) < self.world_size else ""
-        hosts = len({one.host for one in self.ranks})
+        hosts = len({one.host for one in (*self.ranks, *self.missing) if one.host}) or 1
         return f"Job of {count(self.world_size, 'rank')} on {count(hosts, 'machine')}{wrong}"
 
     @property
@@ -105,8 +105,8 @@ class Job:
         """The table: a row a rank, its cells by their headings; a column that no rank measured is left out."""
         rows = [_row(one, self.waiting) for one in self.ranks]
         rows += [{"rank": "?" if one.number is None else str(one.number), "state": one.state} for one in self.missing]
+        names = [name for name in rows[0] if any(row.get(name) for row in rows)] if rows else []
         rows.sort(key=lambda row: int(row["rank"]) if row["rank"].isdecimal() else self.world_size)
-        names = [name for name in rows[0] if any(row.get(name) for row in rows)] if self.ranks else ["rank", "state"]
         return [{name: row.get(name, "") for name in names} for row in rows]
 
     @property

@@ -84,6 +84,12 @@ def test_a_killed_rank_began_and_never_ended(tmp_path: Path) -> None:
     assert [row["state"] for row in job(tmp_path).rows][-1] == missing.state
 
 
+def test_without_rank_0_the_table_has_all_columns(tmp_path: Path) -> None:
+    saved(tmp_path, coupled([LOOP, LOOP])[1:])
+    rows = job(tmp_path).rows
+    assert [row["rank"] for row in rows] == ["0", "1"] and "backward" in rows[0] and rows[0].keys() == rows[1].keys()
+
+
 def test_a_process_that_did_not_know_its_rank_is_the_one_that_is_missing(tmp_path: Path) -> None:
     saved(tmp_path, coupled([LOOP, LOOP])[:1])
     mark(tmp_path, "process-abc", None)
