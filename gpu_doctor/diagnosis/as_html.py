@@ -22,14 +22,15 @@ from gpu_doctor.diagnosis.words import (
     SAFETY_WORDS,
     accent,
     anatomy_rows,
+    first_cure,
     first_step,
+    first_words,
     leading_risk,
     machine_facts,
     predicted_words,
     price,
     run_facts,
     silences,
-    unjudged,
     verdict_words,
 )
 from gpu_doctor.diagnosis.words import footer as footer_words
@@ -77,8 +78,9 @@ def verdict(found: DiagnosisData, price: float | None = None) -> str:
     kind = BOTTLENECK_LABELS.get(found.bottleneck, safe(found.bottleneck))
     leading = leading_risk(found)
     risk = f'<div style="margin-top:4px">{RISK_MARK} {safe(leading)}</div>' if leading else ""
-    first = first_step(found)
-    todo = f'<div style="margin-top:6px">{_prescription(first, "Try: ")}</div>' if first is not None else ""
+    leads = first_cure(found)
+    first = "" if leads is None else _prescription(leads[1], f"{first_words(leads[0])}: ")
+    todo = f'<div style="margin-top:6px">{first}</div>' if first else ""
     return (
         f'<div style="padding:10px 14px 12px 10px;border-top:{LINE};border-left:4px solid {accent(found)}">'
         f'<div style="font-size:16px"><b>{escape(verdict_words(found, price))}</b></div>'
@@ -155,8 +157,7 @@ def silent(found: DiagnosisData) -> str:
     if not grouped:
         return ""
     items = "".join(_silence(why, names) for why, names in grouped.items())
-    title = heading(unjudged(len(found.silent)))
-    return folded(title, f'<div style="margin:4px 0 0 14px">{items}</div>')
+    return folded(heading(LABELS.not_judged), f'<div style="margin:4px 0 0 14px">{items}</div>')
 
 
 def _silence(why: str, names: Sequence[str]) -> str:

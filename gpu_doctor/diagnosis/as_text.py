@@ -14,13 +14,14 @@ from gpu_doctor.diagnosis.words import (
     RISK_MARK,
     SAFETY_WORDS,
     anatomy_rows,
+    first_cure,
     first_step,
+    first_words,
     machine_facts,
     predicted_words,
     price,
     run_facts,
     silences,
-    unjudged,
     verdict_words,
 )
 from gpu_doctor.diagnosis.words import footer as footer_words
@@ -64,8 +65,8 @@ def header(vitals: Vitals, recording: Recording | None = None) -> str:
 
 def verdict(found: DiagnosisData, price: float | None = None) -> str:
     """The verdict, and under it what to do first; with the price of an hour, what the loss costs."""
-    first = first_step(found)
-    todo = _prescription(first, "  Try: ", "       ") if first is not None else []
+    first = first_cure(found)
+    todo = [] if first is None else _prescription(first[1], f"  {first_words(first[0])}: ", "       ")
     return "\n".join([wrapped(verdict_words(found, price)), *todo])
 
 
@@ -118,7 +119,7 @@ def silent(found: DiagnosisData) -> str:
     grouped = silences(found)
     if not grouped:
         return ""
-    return "\n".join([heading(unjudged(len(found.silent))), *(_silence(why, names) for why, names in grouped.items())])
+    return "\n".join([heading(LABELS.not_judged), *(_silence(why, names) for why, names in grouped.items())])
 
 
 def _silence(why: str, names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from gpu_doctor.diagnosis.verdict import ended_the_run
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.formatting import clean
-from gpu_doctor.labels import LABELS, OUTCOME_LABELS
+from gpu_doctor.labels import OUTCOME_LABELS, heading
 from gpu_doctor.recording import Recording, Setup, is_elsewhere
 from gpu_doctor.svg import PHASE_COLOURS
 
@@ -27,8 +27,10 @@ __all__ = [
     "SAFETY_WORDS",
     "accent",
     "anatomy_rows",
+    "filling",
     "first_cure",
     "first_step",
+    "first_words",
     "footer",
     "forecast_words",
     "hourly_loss",
@@ -40,7 +42,6 @@ __all__ = [
     "run_facts",
     "silences",
     "speed",
-    "unjudged",
     "verdict_words",
 ]
 
@@ -53,6 +54,8 @@ RISK_MARK: Final = "\u26a0"
 """Stands before the word that says it."""
 SHOWN_SHARE: Final = 0.0005
 """Of a step: less is not told, and may be what rounding left of a difference."""
+SHOWN_OURS: Final = 0.02
+"""From this share of a step on, gpu_doctor's own time is a piece of the anatomy; the footer states it always."""
 FEW_NAMES: Final = 3
 """So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
 SAFETY_WORDS: Final[Mapping[Safety, str]] = {
@@ -149,7 +152,7 @@ def hourly_loss(diagnosis: DiagnosisData, price: float | None) -> str:
 
 def anatomy_rows(vitals: Vitals) -> list[tuple[str, float, float]]:
     """Phase, share of the wall-clock (0..1) and seconds per step of every phase that shows, in the usual order."""
-    return [row for row in anatomy(vitals) if row[1] >= SHOWN_SHARE]
+    return [row for row in anatomy(vitals) if row[1] >= (SHOWN_OURS if row[0] == "ours" else SHOWN_SHARE)]
 
 
 def predicted_words(prescription: Prescription) -> str:
@@ -181,6 +184,11 @@ def first_cure(diagnosis: DiagnosisData) -> tuple[Finding, Prescription] | None:
     return next(((one, one.prescriptions[0]) for one in told if one.prescriptions), None)
 
 
+def first_words(finding: Finding) -> str:
+    """What stands before the cure of the finding that leads: a hint promises nothing."""
+    return heading(WORTH_A_TRIAL) if finding.kind == "hint" else "Try"
+
+
 def leading_risk(diagnosis: DiagnosisData) -> str:
     """The risk that stands under the verdict: that of what leads; empty where it is none."""
     return next((one.risk for one in (*diagnosis.findings, *diagnosis.hints)), "")
@@ -197,11 +205,6 @@ def silences(diagnosis: DiagnosisData) -> dict[str, list[str]]:
     return {clean(why): [clean(name) for name in names] for why, names in by_reason(diagnosis.silent).items()}
 
 
-def unjudged(number: int) -> str:
-    """`not judged: 9 causes`."""
-    return f"{LABELS.not_judged}: {formatting.count(number, 'cause')}"
-
-
 def footer(vitals: Vitals) -> str:
     """What the figures are made of, and what measuring cost."""
     said = f"Measured on {formatting.count(vitals.measured_steps, 'step')}"
@@ -213,8 +216,28 @@ def footer(vitals: Vitals) -> str:
 
 
 def overhead(vitals: Vitals) -> str:
-    """What measuring cost; empty for a run without a loop, where it would be the share of starting and ending alone."""
-    return f"overhead at least {formatting.share(vitals.overhead_share)}" if vitals.steps else ""
+    """What measuring cost, and of how much what it is made of.
+
+    Empty for a run without a loop, where it would be the share of starting and ending alone.
+    """
+    if not vitals.steps:
+        return ""
+    said = f"overhead at least {formatting.share(vitals.overhead_share)}"
+    hooks = vitals.ours_share
+    if hooks is None or max(hooks, vitals.overhead_share or 0.0) < SHOWN_OURS:
+        return said
+    return f"{said} of the run: gpu_doctor's hooks in the loop ({formatting.share(hooks)} of a step) and its threads"
+
+
+def filling(vitals: Vitals) -> str:
+    """What is known to fill the memory: `model 98 MiB, gradients at most 98 MiB, one batch 19 MiB`; else less."""
+    model = vitals.setup.parameter_bytes
+    known = {
+        "model": model,
+        "gradients at most": model if vitals.setup.optimizers else None,
+        "one batch": vitals.batch_bytes,
+    }
+    return ", ".join(f"{name} {formatting.size(size)}" for name, size in known.items() if size)
 
 
 def _of_peak(vitals: Vitals) -> str:

@@ -204,6 +204,7 @@ class Controller:
             plan=case.plans[-1] if case.plans else None,
             sweep=case.sweeping or (case.sweeps[-1] if case.sweeps else None),
             largest=case.largest,
+            look=case.looked,
             fixes=self.details.fixes,
             asked=self.details.asked,
             before=self.details.before,

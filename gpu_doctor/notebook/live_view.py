@@ -20,10 +20,10 @@ from IPython.display import display
 
 from gpu_doctor import formatting
 from gpu_doctor.machine.nvml import probe
-from gpu_doctor.notebook.plot_data import PLOTS, Layer, Line, Marks, expected, in_order
 from gpu_doctor.notebook.plots import document
 from gpu_doctor.notebook.widget import DoctorView
 from gpu_doctor.recording import Feed, describe
+from gpu_doctor.report import PLOTS, Layer, Line, Marks, expected, in_order
 from gpu_doctor.report.panel import BUSY, STATUS, Memory, PanelInput, Points, as_json, checked_request, state
 from gpu_doctor.trials.knobs import KnobTable
 

@@ -17,12 +17,14 @@ from gpu_doctor.labels import Labels
 from gpu_doctor.recording import SettingValue
 from gpu_doctor.trials import Dropped, Step
 
-Asked: TypeAlias = Literal["stop", "trial", "treat", "sweep", "largest", "fix", "forecast", "before", "state"]
+Asked: TypeAlias = Literal[
+    "stop", "trial", "treat", "sweep", "largest", "ideal", "look", "fix", "forecast", "before", "state"
+]  # fmt: skip
 Changed = NewType("Changed", dict[str, Any])
 """Some sections of a PanelState."""
 Tone: TypeAlias = Literal["", "good", "bad"]
 Status: TypeAlias = Literal[
-    "starting", "waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching", "idle"
+    "starting", "waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching", "looking", "idle"
 ]  # fmt: skip
 
 
@@ -92,6 +94,8 @@ class Advice(PrescriptionShown):
     """What to try first, with the page of the rule that found it."""
 
     page: tuple[Paragraph, ...]
+    hint: bool
+    """It is that of a hint: worth a trial, and nothing measured says what it gives."""
 
 
 @dataclass(frozen=True)
@@ -350,6 +354,15 @@ class LargestShown:
 
 
 @dataclass(frozen=True)
+class LookShown:
+    """What a deep look found: operators in the form of `Size`, with their share of the step in the place of memory."""
+
+    sentence: str
+    operators: tuple[Size, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Cell:
     """A cell of the table."""
 
@@ -448,16 +461,17 @@ class PanelState:
     """None while no trial was clearly faster than the code as written."""
     verdict: Verdict
     anatomy: Anatomy
+    filling: str
+    """What is known to fill the memory: `model 98 MiB, one batch 19 MiB`; empty where nothing is."""
     plan: PlanShown | None
     sweep: SweepShown | None
     largest: LargestShown | None
+    look: LookShown | None
     table: Table
     findings: tuple[FindingShown, ...]
     hints: tuple[FindingShown, ...]
     """What nothing measured prices: risks first, then what is worth a trial."""
     silent: tuple[Silence, ...]
-    unjudged: str
-    """`not judged: 9 causes`."""
     footer: Footer
     knobs: tuple[KnobShown, ...]
     forecasts: tuple[ForecastShown, ...]
@@ -472,6 +486,8 @@ class PanelState:
     """Why nothing can be run again here; empty if it can."""
     no_largest: str
     """Why the largest batch cannot be looked for; empty if it can."""
+    no_ideal: str
+    """Why no ideal loader can be tried; empty if it can."""
     fixes: Mapping[str, FixShown]
     """Changes that were unfolded, to be found by their settings."""
     before: tuple[Said, ...] | None

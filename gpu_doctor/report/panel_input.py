@@ -12,7 +12,7 @@ from gpu_doctor.labels import OUTCOME_LABELS
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.report.contract import FixShown, Said, Status
 from gpu_doctor.report.trials import Sides
-from gpu_doctor.trials import Largest, Plan, Sweep
+from gpu_doctor.trials import Largest, Look, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
 
 STATUS: Final[Mapping[str, str]] = {
@@ -24,9 +24,10 @@ STATUS: Final[Mapping[str, str]] = {
     "treating": "treating",
     "sweeping": "sweep",
     "searching": "looking for the largest batch",
+    "looking": "a deep look",
     "idle": "finished",
 }
-BUSY: Final = ("waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching")
+BUSY: Final = ("waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching", "looking")
 SETTLED: Final = ("waiting", "idle")
 """Nothing runs now: what was seen is all there is."""
 PROMISED_S: Final = 5.0
@@ -74,6 +75,7 @@ class PanelInput:
     """What the last treatment arrived at."""
     sweep: Sweep | None = None
     largest: Largest | None = None
+    look: Look | None = None
     """What the last sweep, and the last search for the largest batch, found."""
     fixes: Mapping[str, FixShown] = field(default_factory=dict)
     """The changes of the user's cells that were unfolded, by `describe(settings)`."""

@@ -61,7 +61,9 @@ def anatomy(shown: PanelInput) -> Anatomy:
     settled = shown.status in SETTLED
     if vitals is None or vitals.step_wall_s is None:
         return Anatomy("", f"no step was measured{'' if settled else ' yet'}", (), _compared(shown))
-    segments = tuple(_segment(*row, row[1]) for row in anatomy_rows(vitals))
+    rows = anatomy_rows(vitals)
+    shown_share = sum(share for _, share, _ in rows)  # what is too small to be a piece leaves no hole
+    segments = tuple(_segment(*row, row[1] / shown_share) for row in rows)
     of = f"mean of {formatting.count(vitals.measured_steps, 'step')}"
     if vitals.warmup_steps:
         of += f", {formatting.grouped(vitals.warmup_steps)} of warm-up left out"
@@ -175,7 +177,7 @@ def verdict(shown: PanelInput) -> Verdict:
 
 
 def _advice(finding: Finding, first: Prescription) -> Advice:
-    return Advice(**vars(prescription(first)), page=_page(finding.rule))
+    return Advice(**vars(prescription(first)), page=_page(finding.rule), hint=finding.kind == "hint")
 
 
 def prescription(one: Prescription) -> PrescriptionShown:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.diagnosis import as_html as sheet
 from gpu_doctor.diagnosis import as_text as lines
-from gpu_doctor.diagnosis.words import unjudged
+from gpu_doctor.diagnosis.words import filling
 from gpu_doctor.labels import LABELS
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_html, text_parts
 from gpu_doctor.report import panel_parts as parts
 from gpu_doctor.report.before_after import newest
 from gpu_doctor.report.ceiling import ceiling_of
+from gpu_doctor.report.looked import look_html, look_shown
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.plan import plan_html, plan_shown
 from gpu_doctor.report.plots import plots
@@ -25,7 +26,7 @@ from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import Row, rows
 from gpu_doctor.report.searches import largest_html, largest_shown, sweep_html, sweep_shown
 from gpu_doctor.report.trials import Sides, sides_html, sides_of, sides_text
-from gpu_doctor.trials import Largest, Plan, Sweep
+from gpu_doctor.trials import Largest, Look, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
 
 if TYPE_CHECKING:  # a case brings torch, which a report can do without
@@ -51,6 +52,7 @@ class Reported:
     """Of a treatment."""
     sweep: Sweep | None = None
     largest: Largest | None = None
+    look: Look | None = None
     price: float | None = None
     """Dollars that an hour of the machine costs."""
 
@@ -74,6 +76,7 @@ class Reported:
             plan=case.plans[-1] if case.plans else None,
             sweep=case.sweeps[-1] if case.sweeps else None,
             largest=case.largest,
+            look=case.looked,
             price=case.price,
         )
 
@@ -151,7 +154,7 @@ def _pictures_only(_: Reported) -> str:
 
 
 def _elsewhere(_: PanelInput) -> dict[str, Any]:
-    """The panel's plots are drawn from readings as they come, and a trial unfolds in its row."""
+    """A trial unfolds in its row, and a line of the cell in a finding's evidence."""
     return {}
 
 
@@ -167,10 +170,7 @@ def _hints_panel(shown: PanelInput) -> dict[str, Any]:
 
 def _silent_panel(shown: PanelInput) -> dict[str, Any]:
     found = shown.diagnosis
-    return {
-        "silent": () if found is None else parts.silent(found),
-        "unjudged": "" if found is None else unjudged(len(found.silent)),
-    }
+    return {"silent": () if found is None else parts.silent(found)}
 
 
 SECTIONS: Final = (
@@ -198,7 +198,12 @@ SECTIONS: Final = (
         _anatomy_html,
         lambda p: {"anatomy": parts.anatomy(p)},
     ),
-    Section("plots", _pictures_only, lambda r: plots(r.run) if r.run is not None else "", _elsewhere),
+    Section(
+        "plots",
+        _pictures_only,
+        lambda r: plots(r.run, filling(r.diagnosis.vitals)) if r.run is not None else "",
+        lambda p: {"filling": filling(p.diagnosis.vitals) if p.diagnosis is not None else ""},
+    ),
     Section(
         "plan",
         lambda r: str(r.plan) if r.plan is not None else "",
@@ -216,6 +221,12 @@ SECTIONS: Final = (
         lambda r: lines.wrapped(str(r.largest)) if r.largest is not None else "",
         lambda r: largest_html(r.largest) if r.largest is not None else "",
         lambda p: {"largest": largest_shown(p.largest) if p.largest is not None else None},
+    ),
+    Section(
+        "look",
+        lambda r: str(r.look) if r.look is not None else "",
+        lambda r: look_html(r.look) if r.look is not None else "",
+        lambda p: {"look": look_shown(p.look) if p.look is not None else None},
     ),
     Section("runs", _runs_text, _runs_html, lambda p: {"table": parts.table(p)}),
     Section(

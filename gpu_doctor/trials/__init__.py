@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.case import last_case as last_case
     from gpu_doctor.trials.ideal_loader import ceiling as ceiling
     from gpu_doctor.trials.ideal_loader import is_bound as is_bound
+    from gpu_doctor.trials.ideal_loader import no_ideal as no_ideal
     from gpu_doctor.trials.ideal_loader import reached as reached
+    from gpu_doctor.trials.look.looked import Look as Look
+    from gpu_doctor.trials.look.looked import Operator as Operator
     from gpu_doctor.trials.plan import Dropped as Dropped
     from gpu_doctor.trials.plan import Plan as Plan
     from gpu_doctor.trials.plan import Step as Step
@@ -36,6 +39,8 @@ __all__ = [
     "Case",
     "Dropped",
     "Largest",
+    "Look",
+    "Operator",
     "Plan",
     "Step",
     "Sweep",
@@ -44,6 +49,7 @@ __all__ = [
     "combinations",
     "is_bound",
     "last_case",
+    "no_ideal",
     "no_largest",
     "no_ray",
     "reached",
@@ -58,6 +64,8 @@ _FACE: Final = {
     "Largest": "results",
     "PERMISSIONS": "allowing",
     "Dropped": "plan",
+    "Look": "look.looked",
+    "Operator": "look.looked",
     "Plan": "plan",
     "Step": "plan",
     "SWEEP_TRIALS": "searches",
@@ -67,6 +75,7 @@ _FACE: Final = {
     "combinations": "searches",
     "is_bound": "ideal_loader",
     "last_case": "case",
+    "no_ideal": "ideal_loader",
     "no_largest": "searches",
     "no_ray": "searches",
     "reached": "ideal_loader",

@@ -260,7 +260,8 @@ class Case(Runner):
         from gpu_doctor.trials.look import deep_look  # imports the profiler
 
         with self.requested(allow):
-            return deep_look.look(self, steps, seconds)
+            self.looked = deep_look.look(self, steps, seconds)
+            return self.looked
 
 
 def case(

@@ -18,6 +18,7 @@ from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.trials import allowing, cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.look.looked import Look
 from gpu_doctor.trials.plan import Plan
 from gpu_doctor.trials.printed_aside import mute_streams
 from gpu_doctor.trials.results import Largest, Sweep
@@ -105,6 +106,8 @@ class Runner:
         """What sweeps found, oldest first, interrupted ones among them."""
         self.largest: Largest | None = None
         """What the newest search for the largest batch found."""
+        self.looked: Look | None = None
+        """What the newest deep look found."""
         self.sweeping: Sweep | None = None
         """What there is so far of a sweep that goes on."""
         self.diagnosis: Diagnosis | None = None

@@ -15,7 +15,7 @@ from gpu_doctor.trials import PERMISSIONS, SWEEP_TRIALS, combinations
 from gpu_doctor.trials import knobs as knob_table
 from gpu_doctor.trials.knobs import Knob, KnobTable
 
-ASKS: Final = ("stop", "trial", "treat", "sweep", "largest", "fix", "forecast", "before", "state")
+ASKS: Final = ("stop", "trial", "treat", "sweep", "largest", "ideal", "look", "fix", "forecast", "before", "state")
 MOST_STEPS: Final = 100_000
 MOST_SECONDS: Final = 3600
 UNKNOWN: Final = "Run the loop once to see which knobs apply."

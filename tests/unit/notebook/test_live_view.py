@@ -188,7 +188,11 @@ def test_bokeh_travels_once_a_kernel_and_again_where_it_is_asked_for(bench: Benc
     assert "source" not in other.bokeh
     later = DoctorView(lambda _: None, {})
     assert later.bokeh["source"] == bokeh_script(), "a page of this kernel did not find the loader: nor will others"
-    later.close()
+    later._handle_custom_msg({"ask": "found"}, [])
+    spared = DoctorView(lambda _: None, {})
+    assert "source" not in spared.bokeh, "the page had only been slow: BokehJS travels no more"
+    for view in (later, spared):
+        view.close()
     assert bench.requests == [], "nothing that a person asked for"
     shared.close()
     again = DoctorView(bench.requests.append, {"doc": "a third"})

@@ -72,6 +72,15 @@ def test_the_anatomy_accounts_for_the_whole_step() -> None:
     assert first["colour"] == PHASE_COLOURS["data_wait"]
 
 
+def test_our_own_share_too_small_for_a_piece_leaves_no_hole_in_the_bar() -> None:
+    one = starved()
+    for ours, drawn_phases in ((0.012, 5), (0.022, 6)):
+        steps = replace(one.steps, ours_s=one.steps.wall_s * ours)
+        segments = drawn(shown(replace(one, steps=steps)))["anatomy"]["segments"]
+        assert len(segments) == drawn_phases
+        assert sum(segment["share"] for segment in segments) == pytest.approx(1.0, abs=1e-3)
+
+
 @pytest.mark.parametrize(("gpu", "says"), [(False, "no GPU: judging the CPU as the device"), (True, "NVIDIA H200")])
 def test_the_header_names_the_device_that_is_judged(gpu: bool, says: str) -> None:
     machine = drawn(shown(starved(gpu=gpu)))["header"]["machine"]

@@ -20,7 +20,7 @@ export interface Whole {
 
 /** All that the page draws but the plots. */
 export interface PanelState {
-  status: "starting" | "waiting" | "recording" | "replaying" | "trial" | "treating" | "sweeping" | "searching" | "idle";
+  status: "starting" | "waiting" | "recording" | "replaying" | "trial" | "treating" | "sweeping" | "searching" | "looking" | "idle";
   busy: boolean;
   message: string;
   labels: Labels;
@@ -29,16 +29,17 @@ export interface PanelState {
   result: Result | null;
   verdict: Verdict;
   anatomy: Anatomy;
+  /** What is known to fill the memory: `model 98 MiB, one batch 19 MiB`; empty where nothing is. */
+  filling: string;
   plan: Plan | null;
   sweep: Sweep | null;
   largest: Largest | null;
+  look: Look | null;
   table: Table;
   findings: Finding[];
   /** What nothing measured prices: risks first, then what is worth a trial. */
   hints: Finding[];
   silent: Silence[];
-  /** `not judged: 9 causes`. */
-  unjudged: string;
   footer: Footer;
   knobs: Knob[];
   /**
@@ -55,6 +56,8 @@ export interface PanelState {
   noTrials: string;
   /** Why the largest batch cannot be looked for; empty if it can. */
   noLargest: string;
+  /** Why no ideal loader can be tried; empty if it can. */
+  noIdeal: string;
   /** Changes that were unfolded, to be found by their settings. */
   fixes: Record<string, Fix>;
   /** null while nobody asked. */
@@ -76,6 +79,7 @@ export interface Labels {
   paste: string;
   sweep: string;
   largest: string;
+  look: string;
   hints: string;
   notJudged: string;
   steps: string;
@@ -151,6 +155,8 @@ export interface Advice {
   safety: string;
   changes: string;
   page: Paragraph[];
+  /** It is that of a hint: worth a trial, and nothing measured says what it gives. */
+  hint: boolean;
 }
 
 /** A part of the page of a cause. */
@@ -329,6 +335,13 @@ export interface Size {
   chosen: boolean;
 }
 
+/** What a deep look found: operators in the form of `Size`, with their share of the step in the place of memory. */
+export interface Look {
+  sentence: string;
+  operators: Size[];
+  notes: string[];
+}
+
 /** The runs and trials. */
 export interface Table {
   head: string[];
@@ -485,7 +498,7 @@ export interface News {
 
 /** A message of the page. */
 export interface Ask {
-  ask: "stop" | "trial" | "treat" | "sweep" | "largest" | "fix" | "forecast" | "before" | "state";
+  ask: "stop" | "trial" | "treat" | "sweep" | "largest" | "ideal" | "look" | "fix" | "forecast" | "before" | "state";
   /** With `trial`, `real`, `fix` and `forecast`. */
   settings?: Settings;
   /** With `sweep`: the values of each knob. */

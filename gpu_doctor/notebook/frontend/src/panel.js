@@ -12,7 +12,7 @@ import { numbered } from "./page.js";
 import { Plots } from "./plots.js";
 import { resultPart } from "./result.js";
 import { tablePart } from "./runs_table.js";
-import { largestPart, sweepPart } from "./searches.js";
+import { largestPart, lookPart, sweepPart } from "./searches.js";
 import { allowedOf, keyOf, ticked, within } from "./settings.js";
 import { planPart } from "./treatment.js";
 import { showTips } from "./tips.js";
@@ -76,6 +76,7 @@ export class Panel {
     /** @type {HTMLElement[]} */
     this.legends = [];
     this.key = made("gd-key gd-soft");
+    this.filling = made("gd-filling gd-soft");
     this.plots = new Plots(live.points, () => this.drawLegends());
     this.unplotted = false;
     this.showStatic = (/** @type {boolean} */ _) => {};
@@ -95,7 +96,9 @@ export class Panel {
       box.append(legend, cell);
       grid.append(box);
     }
-    this.middle.append(grid, this.key);
+    const below = made("gd-below");
+    below.append(this.key, this.filling);
+    this.middle.append(grid, below);
   }
 
   async showPlots() {
@@ -161,8 +164,9 @@ export class Panel {
       anatomyPart(state),
     ]);
     this.drawLegends();
+    patch(this.filling, [state.filling && `${words.inMemory} ${state.filling}`]);
     patch(this.bottom, [
-      knobsPart(state, this), planPart(state, this), sweepPart(state, this), largestPart(state, this),
+      knobsPart(state, this), planPart(state, this), sweepPart(state, this), largestPart(state, this), lookPart(state),
       tablePart(state, this), findingsPart(state, this), footerPart(state),
     ]);
     this.showNewRow(state.table.rows.length);

@@ -14,6 +14,12 @@ export function keyOf(settings) {
 }
 
 /**
+ * Settings as a person reads them: `amp=bf16`; empty for none.
+ * @param {Settings} settings
+ */
+export function described(settings) { return Object.entries(settings).map(([name, value]) => `${name}=${value}`).join(", "); }
+
+/**
  * The knobs with a number of workers that was chosen, or as written: some cannot be turned without any.
  * @param {Knob[]} knobs
  * @param {Value | undefined} chosen
