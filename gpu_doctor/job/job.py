@@ -97,7 +97,7 @@ class Job:
     def head(self) -> str:
         """How many ranks there are."""
         wrong = f", {len(self.ranks)} of them with a recording" if len(self.ranks) < self.world_size else ""
-        hosts = len({one.host for one in (*self.ranks, *self.missing) if one.host}) or 1
+        hosts = len({one.host for one in self.ranks} | {one.host for one in self.missing if one.host}) or 1
         return f"Job of {count(self.world_size, 'rank')} on {count(hosts, 'machine')}{wrong}"
 
     @property
