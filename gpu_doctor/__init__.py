@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from gpu_doctor.diagnosis import diagnose as diagnose
     from gpu_doctor.diagnosis import explain as explain
     from gpu_doctor.diagnosis.vitals.measure import measure as measure
+    from gpu_doctor.job import Job as Job
+    from gpu_doctor.job import load as load
     from gpu_doctor.machine.checkup.check import check as check
     from gpu_doctor.notebook.replay import replay as replay
     from gpu_doctor.recording import Recording as Recording
     from gpu_doctor.recording import RecordingError as RecordingError
-    from gpu_doctor.recording import load as load
     from gpu_doctor.trials import Case as Case
     from gpu_doctor.trials import last_case as last_case
     from gpu_doctor.trials.case import case as case
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "Case": "trials.case",
+    "Job": "job",
     "RayExecutor": "trials.executors",
     "Recording": "recording",
     "RecordingError": "recording",
@@ -39,7 +41,7 @@ _PUBLIC = {
     "diagnose": "diagnosis.diagnosis",
     "explain": "diagnosis.rules.page",
     "last_case": "trials.case",
-    "load": "recording",
+    "load": "job",
     "measure": "diagnosis.vitals.measure",
     "replay": "notebook.replay",
     "watch": "trials.watch",

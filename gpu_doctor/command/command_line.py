@@ -6,10 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gpu_doctor.command import outputs
 from gpu_doctor.command.other_package import other_package
+
+if TYPE_CHECKING:
+    from gpu_doctor.job import Job
 
 BAD_INPUT: Final = 2
 """Exit code where the line cannot be answered."""
@@ -32,8 +35,10 @@ def parser() -> argparse.ArgumentParser:
     )
     kinds = whole.add_subparsers(required=True, metavar="COMMAND", dest="command", parser_class=_Parser)
     _add_run(kinds)
-    report = kinds.add_parser("report", help="the diagnosis of a saved recording", allow_abbrev=False)
-    report.add_argument("path", metavar="PATH", help="a file that --save wrote")
+    report = kinds.add_parser(
+        "report", help="the diagnosis of a saved recording, or the ranks of a job", allow_abbrev=False
+    )
+    report.add_argument("path", metavar="PATH", help="a file or a folder that --save wrote")
     _add_forms(report)
     report.set_defaults(answer=_report)
     _add_compare(kinds)
@@ -60,7 +65,11 @@ def _add_run(kinds: Any) -> None:
         "code is the script's own.",
         allow_abbrev=False,
     )
-    run.add_argument("--save", metavar="FILE", help="save the recording to FILE (.npz), for report and compare")
+    run.add_argument(
+        "--save",
+        metavar="FILE",
+        help="save the recording to FILE (.npz), for report and compare; each rank of a job to a folder",
+    )
     _add_forms(run)
     run.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run MODULE, as python -m does")
     run.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the script, and its own arguments")
@@ -126,14 +135,26 @@ def _run(given: argparse.Namespace) -> int:
 def _report(given: argparse.Namespace) -> int:
     from gpu_doctor import report
     from gpu_doctor.diagnosis import diagnose
-    from gpu_doctor.recording import load
+    from gpu_doctor.job import Job, load
 
     outputs.check_places(given.json, given.html)
     recording = load(given.path)
+    if isinstance(recording, Job):
+        return _report_job(recording, given)
     shown = report.Reported(diagnose(recording), (recording,), title=recording.name)
     if given.json != outputs.STDOUT:
         outputs.say(outputs.emphasized(report.text(shown), sys.stdout), sys.stdout)
     outputs.write_report(shown, given.json, given.html)
+    return 0
+
+
+def _report_job(job: Job, given: argparse.Namespace) -> int:
+    if given.json != outputs.STDOUT:
+        outputs.say(str(job), sys.stdout)
+    if given.json is not None:
+        outputs.write_json(job.to_dict(), given.json)
+    if given.html is not None:
+        outputs.write_page("ranks", job._repr_html_(), given.html)
     return 0
 
 

@@ -47,6 +47,20 @@ def check_places(*places: str | None) -> None:
             raise PermissionError(f"Nothing can be written into {folder}: name another place.")
 
 
+def make_folder(place: str) -> None:
+    """Makes a folder for the ranks of a job, all of which may do so at the same time.
+
+    Raises:
+        OSError: with one sentence that says why not.
+    """
+    try:
+        Path(place).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"The folder {place} cannot be made ({error.strerror}): name another place.") from None
+    if not os.access(place, os.W_OK):
+        raise PermissionError(f"Nothing can be written into {place}: name another place.")
+
+
 def say(text: str, stream: TextIO) -> None:
     """Writes text and a line's end; what the stream's encoding lacks becomes a question mark."""
     try:
@@ -80,9 +94,17 @@ def write_report(shown: Reported, json_to: str | None, html_to: str | None) -> N
     if json_to is not None:
         write_json(shown.diagnosis.to_dict(), json_to)
     if html_to is not None:
-        name = shown.run.name if shown.run is not None else ""
-        title = escape(f"{name} - gpu_doctor" if name else "gpu_doctor")
-        Path(html_to).write_text(_PAGE.format(title=title, body=report.html(shown)), encoding="utf-8")
+        write_page(shown.run.name if shown.run is not None else "", report.html(shown), html_to)
+
+
+def write_page(name: str, body: str, place: str) -> None:
+    """Writes HTML as a page of its own.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    title = escape(f"{name} - gpu_doctor" if name else "gpu_doctor")
+    Path(place).write_text(_PAGE.format(title=title, body=body), encoding="utf-8")
 
 
 def write_json(data: Mapping[str, Any], place: str) -> None:

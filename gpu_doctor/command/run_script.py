@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gpu_doctor.command import outputs
 from gpu_doctor.command.on_import import when_imported
 from gpu_doctor.command.program import NoProgram, Program
-from gpu_doctor.command.signals import before_sigterm
+from gpu_doctor.signals import before_sigterm
 
 if TYPE_CHECKING:
     from gpu_doctor.trials import Watch
@@ -33,11 +33,46 @@ class Wanted:
     """What shall be left of the run beside the text on stderr, each the path of a file."""
 
     save: str | None = None
-    """For the recording."""
+    """For the recording, or the folder in which each rank of a job leaves its own."""
     json: str | None = None
     """For the diagnosis as data; `-` is the standard output."""
     html: str | None = None
     """For the report as a page."""
+
+    @property
+    def folder(self) -> str | None:
+        """`save`, where it is meant as a folder: it is one, ends in a slash, or this is one rank of several.
+
+        Raises:
+            ValueError: if all ranks of a job would write to one file.
+        """
+        if self.save is None:
+            return None
+        ranks = _ranks()
+        if Path(self.save).is_dir() or self.save.endswith(("/", os.sep)):
+            return self.save
+        if ranks == 1:
+            return None
+        if Path(self.save).suffix == ".npz":
+            raise ValueError(f"--save {self.save} is one file, and there are {ranks} ranks: name a folder for theirs.")
+        return self.save
+
+    def check_ranks(self) -> None:
+        """Returns if the ranks of a job, if this is one, do not write over each other's results.
+
+        Raises:
+            ValueError: if they do.
+        """
+        if self.folder is not None and _ranks() > 1 and (self.json or self.html):
+            raise ValueError(
+                f"--json and --html are of one process: give them to gpudoctor report {self.folder} after the job."
+            )
+
+
+def _ranks() -> int:
+    """Processes of this job, as its launcher says."""
+    said = os.environ.get("WORLD_SIZE", "")
+    return max(int(said), 1) if "RANK" in os.environ and said.isdecimal() else 1
 
 
 def run_script(
@@ -62,7 +97,10 @@ def run_script(
         OSError: if a place cannot be written to, before anything is run.
     """
     wanted = wanted or Wanted()
-    outputs.check_places(wanted.save, wanted.json, wanted.html)
+    outputs.check_places(None if wanted.folder else wanted.save, wanted.json, wanted.html)
+    wanted.check_ranks()
+    if wanted.folder:
+        outputs.make_folder(wanted.folder)
     program = Program(named, arguments, is_module=is_module)
     program.take_place()
     observed = _Observed(program, wanted)
@@ -127,7 +165,7 @@ class _Observed:
         try:
             from gpu_doctor.trials import Watch
 
-            watch = Watch(self._program.title, self._program.names, self.source)
+            watch = Watch(self._program.title, self._program.names, self.source, self._wanted.folder)
             watch.__enter__()
             self._watch = watch
         except Exception as error:
@@ -165,7 +203,12 @@ class _Observed:
         if recording is None:
             outputs.say(f"gpudoctor: {self._failure}", self._stderr)
             return
-        if self._wanted.save is not None:
+        folder = self._wanted.folder
+        if folder is not None and _ranks() > 1:
+            if os.environ["RANK"] == "0":
+                outputs.say(f"gpudoctor: `gpudoctor report {folder}` shows the ranks side by side.", self._stderr)
+            return
+        if folder is None and self._wanted.save is not None:
             recording.save(self._wanted.save)
         from gpu_doctor import report
         from gpu_doctor.diagnosis import judged

@@ -15,6 +15,8 @@ from IPython.core.error import UsageError
 
 from gpu_doctor import formatting, report
 from gpu_doctor.diagnosis import Safety, diagnose, explain
+from gpu_doctor.job import Job
+from gpu_doctor.job import load as load_any
 from gpu_doctor.machine.checkup.check import check
 from gpu_doctor.notebook.answer import Answer
 from gpu_doctor.notebook.options import path
@@ -67,7 +69,9 @@ def _knobs() -> Answer:
 
 def _report(saved: str = "") -> Answer:
     if saved:
-        recording = load(path(saved))
+        recording = load_any(path(saved))
+        if isinstance(recording, Job):
+            return Answer(str(recording), recording._repr_html_())
         shown = report.Reported(diagnose(recording), (recording,))
     else:
         case = _case()

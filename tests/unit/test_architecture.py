@@ -25,7 +25,7 @@ PACKAGE = ROOT / "gpu_doctor"
 GUESTS: Final = "torch ray pynvml bokeh PIL anywidget ipywidgets IPython"
 # What reads a recording: none of it needs a guest.
 DIAGNOSIS_HALF: Final = (
-    "formatting labels elements svg recording diagnosis report report.panel.panel_state report.panel.controls "
+    "formatting labels elements svg recording diagnosis job report report.panel.panel_state report.panel.controls "
     "trials.compare"
 )
 # Doors besides a room's own face: what crosses a wall is in the `__all__` of its room, or of one of these.

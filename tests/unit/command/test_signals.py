@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 
-from gpu_doctor.command.signals import before_sigterm
+from gpu_doctor.signals import before_sigterm
 
 
 def test_a_handler_of_the_program_has_its_way() -> None:

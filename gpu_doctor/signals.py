@@ -42,3 +42,20 @@ def before_sigterm(end: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         put_back()
+
+
+@contextmanager
+def sigterm_held() -> Iterator[None]:
+    """Lets SIGTERM act only after the code inside, such as one that writes a file."""
+    before = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if came:
+            os.kill(os.getpid(), signal.SIGTERM)
