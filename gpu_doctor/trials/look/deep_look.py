@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import linecache
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from gpu_doctor import formatting
 from gpu_doctor.capture import Recorder, follow
+from gpu_doctor.capture.describe import named
 from gpu_doctor.labels import PHASE_LABELS
 from gpu_doctor.machine import torch_memory
 from gpu_doctor.recording import Recording
@@ -84,7 +85,7 @@ def look(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> Look:
             finally:
                 profiled.close()
         if profiled.done:
-            with _begun(case, lambda recorder: _named(recorder, called)), _eager(), called:
+            with _begun(case, lambda recorder: _named(recorder, called, case.namespace)), _eager(), called:
                 rounds.side({}, "probe", CALLED, seconds, recordings)
     if not profiled.done:
         raise NotLooked(_why(recordings[0], steps))
@@ -101,15 +102,15 @@ def _begun(case: Runner, begin: Callable[[Recorder], None]) -> Iterator[None]:
         case.on_begin = outer
 
 
-def _named(recorder: Recorder, called: Callers) -> None:
-    """Gives the modules their names in the models of the run, as soon as these are known."""
+def _named(recorder: Recorder, called: Callers, namespace: Mapping[str, Any]) -> None:
+    """Gives the modules their names in the models of the run after the first step, which alone is not counted."""
 
     def ended(now: int) -> None:
-        if called.names:
-            return
-        for ref in recorder.met:
-            if isinstance(model := ref(), torch.nn.Module):
-                called.names.update({id(one): name for name, one in model.named_modules() if name})
+        recorder.listeners.hear_no_steps(ended)
+        met = (one for ref in recorder.met if isinstance(one := ref(), torch.nn.Module))
+        for model in (*named(namespace, torch.nn.Module), *met):
+            names = {id(one): name for name, one in model.named_modules() if name}
+            called.names = {**names, **called.names}
         called.found.clear()
 
     recorder.listeners.hear_steps(ended)
