@@ -12,23 +12,11 @@ from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.recording import Setup
 from gpu_doctor.report.panel import PanelInput, checked_request, state
-from gpu_doctor.trials import Look, Operator, ceiling, knobs
+from gpu_doctor.trials import ceiling, knobs
 from gpu_doctor.trials.compare import Effect
-from gpu_doctor.trials.look.looked import PhaseShare
 from tests.support.recordings import starved
+from tests.support.trial_parts import HOSTILE, LOOK
 
-HOSTILE = "<script>alert(1)</script>"
-LOOK = Look(
-    steps=5,
-    step_s=0.2,
-    operators=(
-        Operator("aten::convolution", 0.08, 0.4, 2.0, "conv (Conv2d)", "cell line 9", f"y = conv(x)  # {HOSTILE}"),
-        Operator("aten::mm", 0.02, 0.1, 1.0, kernel="ampere_s16816gemm"),
-    ),
-    phases=(PhaseShare("backward", 0.5, 0.4, "its nodes alone"), PhaseShare("optimizer", 0.1, 0.1)),
-    on_gpu=True,
-    tensor_cores=0.25,
-)
 IDEAL = Effect(settings=knobs.IDEAL_LOADER, speedup=2.0, low=1.9, high=2.1, verdict="faster")
 WORKERS = Effect(settings={"num_workers": 4}, speedup=1.8, low=1.75, high=1.85, verdict="faster")
 
