@@ -81,7 +81,7 @@ def _workers(v: Vitals, kept: Settings, tried: Sequence[Mapping[str, Any]]) -> d
 
 
 def _could_stay(v: Vitals) -> bool:
-    """Whether workers may be kept over epochs, and there are epochs to keep them over."""
+    """True if workers may be kept over epochs, and there are epochs to keep them over."""
     loader = v.loader
     if loader is None or loader.persistent_workers or v.settings.get("persistent_workers") or (v.epochs or 1) < 2:
         return False

@@ -104,7 +104,7 @@ def _groups(settings: Settings) -> list[tuple[str, ...]]:
 
 
 def reads(edits: Edits) -> bool:
-    """Whether every cell is still Python when edited, and no two edits overlap."""
+    """True if every cell is still Python when edited, and no two edits overlap."""
     for cell in dict.fromkeys(cell for cell, _ in edits):
         mine = sorted({edit for where, edit in edits if where is cell}, key=lambda edit: (edit.begin, edit.end))
         if any(after.begin < before.end for before, after in pairwise(mine)):

@@ -75,7 +75,7 @@ def _slots(cells: Cells, kind: Class, made: Made, settings: Settings) -> dict[Sl
 
 
 def _own_loader(cells: Cells, settings: Settings) -> bool:
-    """Whether the training loader is made by a method that the framework calls for it: then that is the place."""
+    """True if the training loader is made by a method that the framework calls for it: then that is the place."""
     makers = cells.made_by(is_loader, LOADER) if "num_workers" in settings or "batch_size" in settings else ()
     return any(getattr(function_around(one.site.cell, one.site.call), "name", "") in _MAKES_TRAINING for one in makers)
 

@@ -15,17 +15,17 @@ from gpu_doctor.trials.compare.losses import BREAKS, DIFFERENT
 
 
 def differs(effect: Effect) -> bool:
-    """Whether the losses differ by more than this loop's do by themselves."""
+    """True if the losses differ by more than this loop's do by themselves."""
     return effect.loss_verdict == DIFFERENT
 
 
 def breaks(effect: Effect) -> bool:
-    """Whether the losses became NaN or infinite on the candidate's side alone: such settings train nothing."""
+    """True if the losses became NaN or infinite on the candidate's side alone: such settings train nothing."""
     return effect.loss_verdict == BREAKS
 
 
 def unusable(effect: Effect) -> bool:
-    """Whether settings are no answer to a search, however fast: their losses break, or differ for no known reason."""
+    """True if settings are no answer to a search, however fast: their losses break, or differ for no known reason."""
     return breaks(effect) or (differs(effect) and not reason(effect, Setup()))
 
 

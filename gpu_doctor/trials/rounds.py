@@ -175,7 +175,7 @@ class Rounds:
 
 
 def went_well(recording: Recording) -> bool:
-    """Whether a side leaves something to compare; one that was ended before its first step has a reason."""
+    """True if a side leaves something to compare; one that was ended before its first step has a reason."""
     return recording.outcome in CLEAN and not recording.reason
 
 
@@ -209,12 +209,12 @@ def _free() -> None:
 
 
 def needs_more(bases: Sequence[Recording], candidates: Sequence[Recording]) -> bool:
-    """Whether another pair of runs is worth its time, see `goes_on`."""
+    """True if another pair of runs is worth its time, see `goes_on`."""
     return goes_on(compare(bases, candidates), min(len(bases), len(candidates)))
 
 
 def goes_on(effect: Effect, made: int) -> bool:
-    """Whether another pair of runs is worth its time.
+    """True if another pair of runs is worth its time.
 
     It is before the pairs of a whole A B B A were judged, and while these give no answer (`Effect.settled`). None is
     after a failure, a refusal, an interrupt or a Stop. The interval holds however often it is looked at

@@ -37,7 +37,7 @@ class Stretch:
         self._marked_until: int | None = None
         """After so many steps the stretch begins, if steps are marked before it."""
         self._folded_each: bool | None = None
-        """Whether somebody else wants every step to be folded when it ends; None = not asked yet."""
+        """True if somebody else wants every step to be folded when it ends; None = not asked yet."""
         self._first: int | None = None
         """The number of the first step that is measured; it began at:"""
         self._began_s = self._left_s = self._ended_s = 0.0
@@ -90,7 +90,7 @@ class Stretch:
             recorder.plan.fold_each_step(self._folded_each)
 
     def _marks_first(self) -> bool:
-        """Whether some steps are marked before the stretch begins."""
+        """True if some steps are marked before the stretch begins."""
         recorder = self._recorder
         if self._first is None or recorder.marks is None:
             return False

@@ -146,7 +146,7 @@ class _Climb:
         return max(self.max_trials - 1, 1) - len(self.effects)
 
     def goes_on(self) -> bool:
-        """Whether another move may be tried."""
+        """True if another move may be tried."""
         barred = self.case.reached.keys() - self.case.allowed
         return self.trials_remaining > 0 and not self.case.stopped and not barred
 
@@ -189,7 +189,7 @@ class _Climb:
         return Rung(label, settings, self.speedup, gain, effect.low, effect.high, *said, verified=effect.verified)
 
     def _gains(self, effect: Effect) -> bool:
-        """Whether a trial showed a gain to keep; one whose losses differ for no known reason is left for the hand."""
+        """True if a trial showed a gain to keep; one whose losses differ for no known reason is left for the hand."""
         if not _gains(effect):
             return False
         if not loss_reasons.differs(effect) or loss_reasons.reason(effect, self.diagnosis.vitals.setup):
@@ -262,7 +262,7 @@ class _Climb:
 
 
 def _gains(effect: Effect) -> bool:
-    """Whether a trial showed a gain that is worth keeping; a loss that breaks is no cure, however fast."""
+    """True if a trial showed a gain that is worth keeping; a loss that breaks is no cure, however fast."""
     broken = loss_reasons.breaks(effect)
     return effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH and effect.outcome in CLEAN and not broken
 

@@ -31,7 +31,7 @@ CLEARLY: Final = 2.0
 
 
 def has_samples(recording: Recording) -> bool:
-    """Whether the batch dimension of every step could be read."""
+    """True if the batch dimension of every step could be read."""
     samples = recording.steps.samples
     return bool(np.isfinite(samples).all() and samples.sum() > 0)
 
@@ -42,26 +42,26 @@ class Measured:
 
     steps: Steps
     wall_s: Column
-    """What each of them took, see `vitals.pace`."""
+    """Seconds of each step, see `vitals.pace`."""
     made: float = 1.0
-    """The part of their batches that was made meanwhile, see `stock`."""
+    """Share of their batches that workers made during these steps, see `stock`."""
 
     def __len__(self) -> int:
         return len(self.steps)
 
     @property
     def whole(self) -> bool:
-        """Whether there is anything to compare."""
+        """True if there is anything to compare."""
         return len(self.steps) > 0 and float(self.wall_s.sum()) > 0
 
     def stretch(self, by_samples: bool) -> Stretch:
-        """Seconds and the work that the run can keep up in them."""
+        """Returns seconds and sustainable work of each row."""
         amount = self.steps.samples if by_samples else self.steps.count
         return Stretch(self.wall_s, amount * self.made)
 
 
 def _judged(recording: Recording) -> tuple[Steps, Column, int, int]:
-    """The rows that count, batches taken before each, which is the first after the warm-up, and before which they end.
+    """Returns the rows that count, the batches taken before each, and the first and last row after the warm-up.
 
     Rows as `vitals.measure` takes them; of a trial on a device they lie between its two waits (`Recording.timed`).
     """
@@ -109,7 +109,7 @@ def wait_share(side: Sequence[Steps]) -> float | None:
 
 @dataclass(frozen=True)
 class _Reading:
-    """What a side read, a sample: a batch may be larger on the other side, and workers fetch ahead."""
+    """Bytes that a side read per sample: batches may differ in size, and workers fetch ahead."""
 
     stored: float
     """Bytes from the storage."""

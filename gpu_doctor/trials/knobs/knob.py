@@ -97,11 +97,11 @@ class Knob(ABC):
         return ""
 
     def is_noop(self, value: SettingValue, setup: Setup) -> bool:
-        """Whether nothing has to be changed for this value in the loop of `setup`."""
+        """True if nothing has to be changed for this value in the loop of `setup`."""
         return value == self.found(setup)
 
     def draws_anew(self, setup: Setup) -> bool:
-        """Whether turning it draws other random numbers, or the samples in another order: losses may differ then."""
+        """True if turning it draws other random numbers, or the samples in another order: losses may differ then."""
         return False
 
     def loss_reason(self, value: SettingValue | None, setup: Setup) -> str:

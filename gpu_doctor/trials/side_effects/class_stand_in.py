@@ -15,8 +15,8 @@ def class_stand_in(original: Any, around: Around) -> Any:
     """Returns a stand-in class whose instances, `isinstance` and subclasses are the original's.
 
     Args:
-    original: class to stand for.
-    around: wraps the construction of an instance; it gets the arguments of the class.
+        original: class to stand for.
+        around: wraps the construction of an instance; it gets the arguments of the class.
     """
 
     class _Meta(ABCMeta):

@@ -25,7 +25,7 @@ def parked(notes: list[str]) -> Iterator[None]:
     """Sets persistent iterators from before aside, and shuts down those made inside the context at its end.
 
     Args:
-    notes: receives a sentence for each thing that could not be put back.
+        notes: receives a sentence for each thing that could not be put back.
     """
     aside: dict[int, tuple[Any, Any]] = {}
     made: list[weakref.ref[Any]] = []

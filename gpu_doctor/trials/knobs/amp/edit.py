@@ -115,7 +115,7 @@ class _Backward:
 
 
 def _computes(statement: ast.stmt, batch: set[str]) -> bool:
-    """Whether a statement calls anything but methods of the batch and what fetches or moves it."""
+    """True if a statement calls anything but methods of the batch and what fetches or moves it."""
     data = batch | _stored(statement)
     calls = (one for one in ast.walk(statement) if isinstance(one, ast.Call))
     return any(name_of(one) not in _MOVES and _root(one) not in data for one in calls)
