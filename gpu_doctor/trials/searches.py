@@ -1,4 +1,4 @@
-"""Checks what is asked of a sweep and of a search for the largest batch. Needs no torch: the panel asks it too."""
+"""Checks the arguments of a sweep and of a search for the largest batch. Needs no torch: the panel uses it."""
 
 from __future__ import annotations
 

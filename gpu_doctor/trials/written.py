@@ -1,4 +1,4 @@
-"""A cell with settings written into its own text, which a run under these settings executes: what is tried is pasted.
+"""Writes settings into a cell's own text, which a trial then runs: the text tried is the text to paste.
 
 A change in a function of an earlier cell is run too: the changed function is defined anew at the cell's top. Any other
 change of an earlier cell cannot be run again, since that cell has made the objects that the loop trains; its knobs are
@@ -31,7 +31,7 @@ NOT_RUN: Final = "No run has told what the loaders are."
 
 @dataclass(frozen=True)
 class Written:
-    """What a run under some settings executes."""
+    """The text that a run under some settings executes."""
 
     text: str
     """The cell with the settings written in; its own text where none is."""
@@ -70,7 +70,7 @@ def written(draft: Draft, source: str, settings: Settings) -> Written:
 
 
 def not_written(settings: Settings, reason: str, source: str) -> Written:
-    """Settings of which none is written into a text, for one reason."""
+    """Returns the unchanged text, with one reason for all settings."""
     return Written(source, dict.fromkeys(settings, reason))
 
 
@@ -107,7 +107,7 @@ def _functions(cell: CellSource) -> Iterator[tuple[int, int, Function]]:
 
 
 def _called(cells: Sequence[CellSource]) -> set[str]:
-    """The functions at the top level of cells that the last cell names, or one that it names does, and so on."""
+    """Returns the top-level functions of cells that the last cell names, directly or through each other."""
     functions = {one.name: one for cell in cells for _, _, one in _functions(cell)}
     found: set[str] = set()
     named = names_in(cells[-1])
