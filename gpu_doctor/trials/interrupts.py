@@ -145,7 +145,7 @@ def handlers_put_back() -> Iterator[None]:
 
 
 def _torch_watches_workers() -> bool:
-    """True if torch has set a handler, as it says itself, that hears of a loader's workers that died."""
+    """True if torch has set its signal handler for loader workers that die."""
     return bool(getattr(sys.modules.get(_WORKER_SIGNALS), "_SIGCHLD_handler_set", False))
 
 

@@ -134,7 +134,7 @@ class _Search:
         return None if wanted in dict(self._tried) or wanted <= (1.0 + NEAR) * fitting else wanted
 
     def _level(self) -> bool:
-        """True if the peak did not rise from one size to the next: it is the optimizer's there, whatever the batch.
+        """True if the peak did not rise from one size to the next: there the optimizer sets it, not the batch.
 
         A line through such a size rises too little, and promises too much.
         """

@@ -53,13 +53,13 @@ def _turned(effect: Effect) -> list[str]:
     return [name for name in {**both[1], **both[0]} if both[0].get(name) != both[1].get(name)]
 
 
-def told(effect: Effect, setup: Setup) -> str:
+def loss_note(effect: Effect, setup: Setup) -> str:
     """Says how the losses of a kept gain compare, and why; '' if there were none."""
     why = reason(effect, setup) if differs(effect) else ""
     return f"{effect.loss_words}: {why}" if why else effect.loss_words
 
 
-def left(effect: Effect) -> str:
+def gain_left_to_user(effect: Effect) -> str:
     """Returns the sentence on a gain that is left to the user: its losses differ for no known reason."""
     turned = {name: effect.settings[name] for name in _turned(effect) if name in effect.settings}
     return (

@@ -22,17 +22,17 @@ _NEWER: Final = (
 def precisions() -> dict[str, Any]:
     """Returns the present precision as plain data; None for each part that torch refuses to return."""
     return {
-        "matmul": told(torch.get_float32_matmul_precision),
-        "convolutions": told(_convolutions),
+        "matmul": unless_refused(torch.get_float32_matmul_precision),
+        "convolutions": unless_refused(_convolutions),
         "newer": {name: place.fp32_precision for name, place in newer_places()},
     }
 
 
 def put_back(kept: dict[str, Any]) -> None:
     """Restores the precision that `precisions` returned; equal values are not written."""
-    if kept["matmul"] not in (None, told(torch.get_float32_matmul_precision)):
+    if kept["matmul"] not in (None, unless_refused(torch.get_float32_matmul_precision)):
         torch.set_float32_matmul_precision(kept["matmul"])
-    if kept["convolutions"] not in (None, told(_convolutions)):
+    if kept["convolutions"] not in (None, unless_refused(_convolutions)):
         torch.backends.cudnn.allow_tf32 = kept["convolutions"]
     for name, place in newer_places():  # last: the older ones write these
         written = kept["newer"].get(name, place.fp32_precision)
@@ -50,7 +50,7 @@ def newer_places() -> Iterator[tuple[str, Any]]:
             yield name, place
 
 
-def told(ask: Callable[[], T]) -> T | None:
+def unless_refused(ask: Callable[[], T]) -> T | None:
     """Returns what `ask` returns; None if torch refuses because older and newer names are mixed."""
     try:
         return ask()

@@ -184,17 +184,17 @@ class _Climb:
                 return
 
     def _rung(self, label: str, settings: Settings, gain: float, effect: Effect) -> Rung:
-        losses = loss_reasons.told(effect, self.diagnosis.vitals.setup)
+        losses = loss_reasons.loss_note(effect, self.diagnosis.vitals.setup)
         said = (effect.loss_verdict, effect.loss_first_step, losses)
         return Rung(label, settings, self.speedup, gain, effect.low, effect.high, *said, verified=effect.verified)
 
     def _gains(self, effect: Effect) -> bool:
-        """True if a trial showed a gain to keep; one whose losses differ for no known reason is left for the hand."""
+        """True if a trial showed a gain to keep; losses that differ for no known reason leave it to the user."""
         if not _gains(effect):
             return False
         if not loss_reasons.differs(effect) or loss_reasons.reason(effect, self.diagnosis.vitals.setup):
             return True
-        self.left_by_hand.append(loss_reasons.left(effect))
+        self.left_by_hand.append(loss_reasons.gain_left_to_user(effect))
         return False
 
     def verify(self) -> None:

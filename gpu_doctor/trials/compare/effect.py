@@ -303,7 +303,7 @@ def without_losses(effect: Effect) -> Effect:
 
 
 def _side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
-    """The recordings of one side.
+    """Returns the recordings of one side as a list.
 
     Raises:
         TypeError: if it is anything else.
@@ -391,7 +391,7 @@ def _nothing(pairs: Sequence[tuple[Measured, Measured]]) -> str:
 
 
 def _outcome(bases: Sequence[Recording], candidates: Sequence[Recording]) -> tuple[str, str]:
-    """Outcome and reason of the comparison: the candidate's trouble first, then the baseline's, else how it ended."""
+    """Returns outcome and reason of a comparison: the candidate's trouble first, then the baseline's."""
     for side, name in ((candidates, ""), (bases, "The baseline ended early")):
         for one in side:
             if one.outcome in BROKEN:

@@ -128,7 +128,7 @@ def _differences(baseline: Losses, other: Losses) -> tuple[Column, Column]:
 
 
 def _shared(baseline: Losses, other: Losses) -> tuple[Column, Column, Column]:
-    """Steps (from 1) of the baseline that both sides have seen, its losses there, and the other's; empty for none."""
+    """Returns the baseline's steps (from 1) that both sides have seen, with the losses of both; empty for none."""
     at, there = _places(baseline, other)
     if not len(at) or not len(there):
         return _NONE, _NONE, _NONE

@@ -102,7 +102,7 @@ def _rows(recording: Recording, steps: Steps, before: Column, start: int, stop: 
 
 
 def wait_share(side: Sequence[Steps]) -> float | None:
-    """Data wait over wall-clock of all runs of a side (host clock), None if it was not measured."""
+    """Returns a side's data wait as a share of wall-clock (host clock), None if it was not measured."""
     share = sum(one.data_wait_s.sum() for one in side) / sum(one.wall_s.sum() for one in side)
     return None if np.isnan(share) else float(share)
 
@@ -132,7 +132,7 @@ _Side: TypeAlias = tuple[float | None, bool]
 
 
 def _sides(bases: Sequence[Recording], candidates: Sequence[Recording]) -> list[tuple[_Side, _Side]]:
-    """Both sides of each pair."""
+    """Returns, for both sides of each pair, the share of data read from storage, and if that counts."""
     pairs = [(_reading(base), _reading(candidate)) for base, candidate in zip(bases, candidates, strict=False)]
     data = max((one.whole for pair in pairs for one in pair if one is not None), default=0.0)
 
