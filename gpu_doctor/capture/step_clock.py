@@ -47,7 +47,7 @@ class StepClock(PhaseClock):
         Args:
             began: when the run began.
             sync_measured: waits for a device are noted, else `sync_s` is NaN.
-            event_ns: what an event takes of the training thread besides what it says itself (`events.OWN`).
+            event_ns: what an event takes of the training thread (see `cost.EventPrice`).
         """
         super().__init__(began, event_ns)
         self.began, self.sync_measured = began, sync_measured
