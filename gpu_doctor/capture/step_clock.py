@@ -235,7 +235,7 @@ class StepClock(PhaseClock):
         self._learned = self._forwarded = self._eval_forward = self._fetched = False
         if len(self.open.spans) > MOST_SPANS:
             self.open.put_together(self.device)
-        self._cut(source.evaluation)
+        self.open.cut(now, source.evaluation)
         phases.append(DATA_WAIT)
         self._asking.append(source)
 
@@ -257,9 +257,11 @@ class StepClock(PhaseClock):
             self._beside.append(last)
 
     def _learned_from(self, last: Source) -> None:
-        for one in (last, *self._beside):
-            self.sources.trains(one)
-        self._beside.clear()
+        self.sources.trains(last)
+        if self._beside:
+            for one in self._beside:
+                self.sources.trains(one)
+            self._beside.clear()
 
     def _one_too_many(self, source: Source) -> None:
         """The loop has begun a new pass with a batch of the last one untouched: it pulled one more to see its end.
@@ -274,16 +276,18 @@ class StepClock(PhaseClock):
         source = self._answered()
         if source is None:
             return
-        self.sources.delivers(source)
+        source.delivered += 1
         self._fetched, self._last_samples = True, samples
         span = self.open.span
-        if span.evaluation:
-            if source.delivered == 1:
-                self.evaluation_edge_ns += span.ns[DATA_WAIT]
-            return
         if source.delivered == 1:
-            span.edge_ns = span.ns[DATA_WAIT]
-        self.open.count(source, samples)
+            if source.evaluation:
+                source.loader.passes += 1
+            if span.evaluation:
+                self.evaluation_edge_ns += span.ns[DATA_WAIT]
+            else:
+                span.edge_ns = span.ns[DATA_WAIT]
+        if not span.evaluation:
+            self.open.count(source, samples)
 
     def _answered(self) -> Source | None:
         """Whoever was asked last has answered; None where the ask itself was lost."""
@@ -493,7 +497,8 @@ class StepClock(PhaseClock):
         self._decided(LOSS)
 
     def _backed(self, now: int, arg: None) -> None:
-        self._leave(now, arg)
+        if len(self._phases) > 1:
+            self._phases.pop()
         if self._manual.step_pending:
             self.open.manual_end = len(self.open.spans)
             self._cut(self.open.span.evaluation)
@@ -511,14 +516,15 @@ class StepClock(PhaseClock):
         self._phases.append(OPTIMIZER)
 
     def _step(self, now: int, key: int) -> None:
-        self._manual.told(by_hand=False)
+        if self._manual.by_hand is not False:
+            self._manual.told(by_hand=False)
         self._gathers = False
         if self._no_loss is not None:
             self._not_a_loss()
         self._learned = True
         if self.open.span.evaluation:
             self._learn_after_all()
-        if self._begins_a_step(key):
+        if self.open.stepped and self._begins_a_step(key):
             self._close(self.open.end_ns, self.open.end)
         phases = self._phases
         if phases[-1] == LOSS:
@@ -536,7 +542,7 @@ class StepClock(PhaseClock):
         stepped, asked = self.open.stepped, self.open.asked
         if key in stepped:
             return not asked or key == stepped[0]
-        return self._last is None and bool(stepped) and stepped == self._stepped_before
+        return self._last is None and stepped == self._stepped_before
 
     def _optimizer_stepped(self, now: int, key: int) -> None:
         if self._stepping:
@@ -544,10 +550,11 @@ class StepClock(PhaseClock):
         if not self.any_optimizer:
             self.any_optimizer = self.trains = True
             self._merge_held()
-        if key not in self.open.stepped:
-            self.open.stepped.append(key)
-        self.open.end_ns, self.open.end, self.open.fed_span = now, len(self.open.spans), None
-        self._cut(False)
+        step = self.open
+        if key not in step.stepped:
+            step.stepped.append(key)
+        step.end_ns, step.end, step.fed_span = now, len(step.spans), None
+        step.cut(now, False)
 
     def _abandoned(self, now: int, arg: None) -> None:
         if self._stepping:
