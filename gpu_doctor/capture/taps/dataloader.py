@@ -237,7 +237,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             now, taken = clock(), source.taken
             samples = source.full if 0 < taken < source.whole else source.samples(batch)
             source.taken = taken + 1
-            mine = get_ident() == log.thread  # else another thread turned out to be the one that trains
+            mine = thread == log.thread  # else another thread turned out to be the one that trains
             if meter.tally is not None and (own_ns := meter.off()) and mine:
                 log.own_ns += own_ns  # so much of the wait for this batch was our own work
                 note((OURS, now, now - own_ns))
