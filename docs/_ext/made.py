@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final
@@ -15,9 +16,10 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from docs._ext import markdown, pairs, rule_pages
+from gpu_doctor.command.command_line import parser
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.diagnosis.rules import CAUSES
-from gpu_doctor.notebook import options
+from gpu_doctor.notebook.magic import GpuDoctorMagics
 from gpu_doctor.trials.knobs import KNOBS
 
 SAFETY: Final = {Safety.SAFE: "safe", Safety.CHANGES_TRAINING: "changes the training"}
@@ -58,21 +60,17 @@ def _what(name: str) -> str:
 
 
 def magics() -> str:
-    """The forms of both magics, and the options of the cell's."""
-    rows = [
-        (f"`{'/'.join(one.option_strings)}{f' {one.metavar}' if one.metavar else ''}`", markdown.prose(one.help or ""))
-        for one in options.cell_parser()._actions
-    ]
-    return "\n\n".join(
-        [
-            markdown.code(options.HELP, "text"),
-            "## `%%gpudoctor`",
-            markdown.code(options.CELL_FORM, "text"),
-            markdown.table(("option", "what it does"), rows),
-            "## `%gpudoctor`",
-            markdown.code(options.LINE_FORM, "text"),
-        ]
-    )
+    """The help of both magics."""
+    forms = {"`%%gpudoctor`": GpuDoctorMagics.run_cell, "`%gpudoctor`": GpuDoctorMagics.ask}
+    return "\n\n".join(f"## {form}\n\n{markdown.code(str(one.__doc__), 'text')}" for form, one in forms.items())
+
+
+def command() -> str:
+    """The command's help, and that of each subcommand."""
+    whole = parser()
+    kinds = next(one.choices for one in whole._actions if isinstance(one, argparse._SubParsersAction))
+    helped = {"gpudoctor": whole, **kinds}
+    return "\n\n".join(f"## `{name}`\n\n{markdown.code(one.format_help(), 'text')}" for name, one in helped.items())
 
 
 def clinic() -> str:
@@ -112,7 +110,7 @@ def cards() -> str:
 
 
 MAKERS: Final[Mapping[str, Callable[[], str]]] = {
-    one.__name__: one for one in (rules, knobs, magics, clinic, gains, cards)
+    one.__name__: one for one in (rules, knobs, magics, command, clinic, gains, cards)
 }
 
 

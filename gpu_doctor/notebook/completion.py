@@ -7,93 +7,85 @@ has nothing to offer, such as for a path, the others are asked as ever.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from types import MethodType
 from typing import Any, Final
 
 from IPython.core import completer as ipython
 
-_BEGUN: Final = re.compile(r"[^\s=]*$")
-"""What is typed already of the word at the cursor: of `--set amp=b` it is `b`."""
-
-
-_since_8_6: Final[Any] = getattr(ipython, "context_matcher", None)
+_MAGIC: Final = "gpudoctor"
+_LINE: Final = re.compile(rf"\s*(%{{0,2}}){_MAGIC}\s(.*?)([^\s=]*)")
+"""The percent signs, what stands behind the name, and what is typed already of the word at the cursor."""
+_context_matcher: Final[Any] = getattr(ipython, "context_matcher", None)
 
 
 def teach(shell: Any) -> None:
     """Lets a shell complete our lines."""
-    matchers, ours = _place(shell.Completer)
-    if ours not in matchers:
-        matchers.append(ours)
+
+    def since_8_6(context: Any) -> dict[str, Any]:
+        typed, found = completed(shell, context.text_until_cursor)
+        shown = [ipython.SimpleCompletion(text=one, type="magic") for one in found]
+        return {"completions": shown, "matched_fragment": typed, "suppress": bool(found), "ordered": True}
+
+    def before_8_6(line: str) -> list[str]:
+        return completed(shell, shell.Completer.text_until_cursor)[1]
+
+    ours: Any = before_8_6 if _context_matcher is None else _context_matcher(identifier=_MAGIC)(since_8_6)
+    ours.matcher_identifier = _MAGIC
+    forget(shell)
+    _matchers(shell).append(ours)
 
 
 def forget(shell: Any) -> None:
     """Takes that back."""
-    matchers, ours = _place(shell.Completer)
-    if ours in matchers:
-        matchers.remove(ours)
+    matchers = _matchers(shell)
+    matchers[:] = [one for one in matchers if getattr(one, "matcher_identifier", "") != _MAGIC]
 
 
-def _place(completer: Any) -> tuple[list[Any], Any]:
-    """Where our matcher stands among others, and our matcher."""
-    if _since_8_6 is None:
-        return completer.magic_arg_matchers, MethodType(_matched_before_8_6, completer)
-    return completer.custom_matchers, _matched
+def _matchers(shell: Any) -> list[Any]:
+    completer = shell.Completer
+    found: list[Any] = completer.magic_arg_matchers if _context_matcher is None else completer.custom_matchers
+    return found
 
 
-def _matched_before_8_6(completer: Any, line: str) -> list[str]:
-    return completed(completer.text_until_cursor)[1]
-
-
-def _matched(context: Any) -> dict[str, Any]:
-    begun, found = completed(context.text_until_cursor)
-    shown = [ipython.SimpleCompletion(text=one, type="magic") for one in found]
-    return {"completions": shown, "matched_fragment": begun, "suppress": bool(found), "ordered": True}
-
-
-if _since_8_6 is not None:
-    _matched = _since_8_6(identifier="gpudoctor")(_matched)
-
-
-def completed(until: str) -> tuple[str, list[str]]:
-    """What can stand at the cursor of a magic's line.
+def completed(shell: Any, until: str) -> tuple[str, list[str]]:
+    """What can stand at the cursor of a magic's line, by the magic's own parser.
 
     Args:
+        shell: where the magics are registered.
         until: the line up to the cursor.
 
     Returns:
         What is typed already of the word at the cursor, and whole words that begin so. None on other lines.
     """
-    if not until.lstrip().lstrip("%").startswith("gpudoctor"):
+    line = _LINE.fullmatch(until)
+    if line is None:
         return "", []
-    begun = _BEGUN.search(until)
-    typed = begun[0] if begun is not None else ""
-    magic, *given = until[: len(until) - len(typed)].split() or [""]
-    offered = {"%%gpudoctor": _of_a_cell_line, "%gpudoctor": _of_a_line, "gpudoctor": _of_a_line}.get(magic)
-    return typed, [one for one in offered(given) if one.startswith(typed)] if offered is not None else []
+    signs, before, typed = line.groups()
+    kind, offered = ("cell", _of_a_cell_line) if signs == "%%" else ("line", _of_a_line)
+    parser = shell.magics_manager.magics[kind][_MAGIC].parser
+    return typed, [one for one in offered(parser, before.split()) if one.startswith(typed)]
 
 
-def _of_a_line(given: list[str]) -> list[str]:
+def _of_a_line(parser: Any, given: list[str]) -> list[str]:
     from gpu_doctor.diagnosis import every_cause
-    from gpu_doctor.notebook.options import WORDS
 
     if not given:
-        return list(WORDS)
+        return list(parser._actions[0].choices)
     return [cause.name for cause in every_cause()] if given == ["explain"] else []
 
 
-def _of_a_cell_line(given: list[str]) -> list[str]:
-    from gpu_doctor.notebook.options import EXAMPLES
+def _of_a_cell_line(parser: Any, given: list[str]) -> list[str]:
     from gpu_doctor.trials import knobs
 
-    before, last = given[-2] if len(given) > 1 else "", given[-1] if given else ""
+    last = given[-1] if given else ""
     if last == "--set":
         return [f"{name}=" for name in knobs.KNOBS]
     if last.endswith("="):
-        return _values(last[:-1]) if before == "--set" else []
-    if last in EXAMPLES:
-        return []
-    return [one for one in (*EXAMPLES, "--no-view") if one == "--set" or one not in given]
+        return _values(last[:-1])
+    options = parser._option_string_actions
+    takes_a_value = last in options and options[last].nargs is None
+    return [] if takes_a_value else list(options)
 
 
 def _values(name: str) -> list[str]:
@@ -101,17 +93,13 @@ def _values(name: str) -> list[str]:
     from gpu_doctor.recording import Setup
     from gpu_doctor.trials import knobs, last_case
 
-    knob, case = knobs.KNOBS.get(name), last_case()
+    knob, case, values = knobs.KNOBS.get(name), last_case(), []
     if knob is None:
         return []
     setup = case.found if case is not None else None
-    offered = [one for one in knob.choices(setup or Setup()) if setup is None or not one.refusal]
-    return [text for text in (str(one.value) for one in offered) if _is_taken(knob, text)]
-
-
-def _is_taken(knob: Any, text: str) -> bool:
-    try:
-        knob.parsed(text)
-    except ValueError:
-        return False
-    return True
+    for one in knob.choices(setup or Setup()):
+        if setup is None or not one.refusal:
+            with contextlib.suppress(ValueError):  # it is shown and not typed, such as the batch size as written
+                knob.parsed(str(one.value))
+                values.append(str(one.value))
+    return values

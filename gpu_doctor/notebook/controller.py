@@ -15,10 +15,10 @@ from IPython.core.error import UsageError
 from gpu_doctor import formatting, report
 from gpu_doctor.capture import Recorder, running
 from gpu_doctor.diagnosis import Diagnosis
+from gpu_doctor.notebook.answer import Answer
 from gpu_doctor.notebook.cell_runner import Cell
 from gpu_doctor.notebook.details import Details, sentences
 from gpu_doctor.notebook.live_verdict import LiveVerdict
-from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.notebook.screen import Screen, plainly
 from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.report.panel import PanelInput, Progress, Status
@@ -47,7 +47,7 @@ class Controller:
         how: dict[str, Any] = {"execute": self._cell.run, "quietly": Cell.quietly, **_budget(options)}
         how["changed"] = lambda text: Cell.of(shell, text).run
         self.case = Case(self._cell.source, shell.user_ns, name=options.name, **how)
-        self.case.on_begin = self._began
+        self.case.on_begin, self.case.nvtx = self._began, options.nvtx
         self.message = ""
         self.stopping = False
         """Stop was asked for: of a request that had not yet forgotten the Stop of the one before, too."""
@@ -204,11 +204,13 @@ class Controller:
             plan=case.plans[-1] if case.plans else None,
             sweep=case.sweeping or (case.sweeps[-1] if case.sweeps else None),
             largest=case.largest,
+            look=case.looked,
             fixes=self.details.fixes,
             asked=self.details.asked,
             before=self.details.before,
             trial_steps=case.trial_steps,
             trial_seconds=case.trial_seconds,
+            price=case.price,
             stop_live=self._screen.hears_stop,
         )
 
@@ -250,8 +252,8 @@ def _followed(panel: Dashboard, recorder: Recorder, role: str) -> None:
 
 
 def _budget(options: argparse.Namespace) -> dict[str, Any]:
-    """What the cell's line says of its trials."""
-    given = {name: getattr(options, name, None) for name in ("trial_steps", "trial_seconds")}
+    """What the cell's line says of its trials and of the price."""
+    given = {name: getattr(options, name, None) for name in ("trial_steps", "trial_seconds", "price")}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, kwds, magic_arguments
 
-from gpu_doctor.notebook import completion, early_imports, representations
+from gpu_doctor.notebook import completion, early_imports, options
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 _MAGIC: Final = "gpudoctor"
+WORDS: Final = ("check", "knobs", "explain", "report", "history", "compare", "nsys")
+_CELL_HELP: Final = "%%gpudoctor? shows all options, with examples."
+_LINE_HELP: Final = "%gpudoctor? shows what can be asked; %%gpudoctor, with two percent signs, diagnoses a cell."
+_EXAMPLES: Final = """
+Examples, each the first line of a training cell:
+
+  %%gpudoctor
+  %%gpudoctor --steps 200 --save run.npz
+  %%gpudoctor --set num_workers=4 --set amp=bf16 --name 'four workers'
+
+The cell runs as it would without the magic. A comment in it silences rules: # gpudoctor: ignore RULE because ...
+"""
+_ANSWERS: Final = """
+words:
+  check         judges this machine before any run
+  knobs         what can be turned, such as num_workers, and what the last cell's loop allows
+  explain RULE  the page of a rule, such as slow-getitem
+  report        the last cell's result again
+  report PATH   the result of a saved recording
+  history       all runs and trials of the last cell
+  compare A B   two saved recordings side by side
+  nsys          the command that runs this notebook under Nsight Systems
+
+The first line of a training cell is %%gpudoctor, with two percent signs: it runs the cell and diagnoses its loop.
+%%gpudoctor? shows its options; the Tab key completes options, knobs and rules. In a script: gpu_doctor.watch().
+"""
 
 
 @magics_class
@@ -22,42 +50,43 @@ class GpuDoctorMagics(Magics):
 
     @no_var_expand  # here: the cell keeps its line as it is written
     @cell_magic(_MAGIC)
+    @magic_arguments(f"%{_MAGIC}")
+    @kwds(usage=argparse.SUPPRESS, epilog=_EXAMPLES)
+    @argument("--steps", type=options.count, metavar="N", help="leave the loop, and the cell, after N steps")
+    @argument("--seconds", type=options.seconds, metavar="S", help="leave the loop, and the cell, after S seconds")
+    @argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KNOB=VALUE",
+        dest="settings",
+        help="turn a knob for this run (%%gpudoctor knobs lists them); can be given several times",
+    )
+    @argument("--trial-steps", type=options.count, metavar="N", help="steps of each side of a trial (50)")
+    @argument("--trial-seconds", type=options.seconds, metavar="S", help="seconds that a trial may take (20)")
+    @argument("--name", default="", help="what the run is called, in the panel and in the report")
+    @argument("--save", type=options.place, metavar="PATH", help="save the recording to PATH (.npz)")
+    @argument(
+        "--price", type=options.dollars, metavar="DOLLARS", help="what an hour costs: the result says what is lost"
+    )
+    @argument("--nvtx", action="store_true", help="write steps and phases as NVTX ranges, for Nsight Systems")
+    @argument("--no-view", action="store_true", help="no live panel, only the result (nbconvert, papermill)")
     def run_cell(self, line: str, cell: str) -> None:
-        """Runs this cell's training loop and tells why the GPU idles: live, with a price and a cure.
-
-        %%gpudoctor [--steps N] [--seconds S] [--set KNOB=VALUE ...]
-                    [--trial-steps N] [--trial-seconds S] [--name NAME] [--save PATH] [--no-view]
-
-        --steps N           leave the loop after N steps (what follows the loop is then not run)
-        --seconds S         leave the loop after S seconds
-        --set KNOB=VALUE    turn a knob for this run, such as --set num_workers=4 (%gpudoctor knobs lists them)
-        --trial-steps N     steps of each side of a trial of this cell (50), warm-up included
-        --trial-seconds S   seconds of such a trial, in which its pairs of runs must end (20)
-        --name NAME         what the run is called, in the panel and in the report
-        --save PATH         save the recording to PATH (.npz), to be read with gpu_doctor.load
-        --no-view           no live panel, only the result (nbconvert, papermill, scripts)
-
-        Examples, each the first line of a training cell:
-
-        %%gpudoctor
-        %%gpudoctor --steps 200 --save run.npz
-        %%gpudoctor --set num_workers=4 --set amp=bf16 --name tuned
-
-        The cell runs as it would without the magic. `# gpudoctor: ignore RULE, RULE because ...` in it silences rules.
-        """
+        """Runs this cell's training loop and tells why the GPU idles: live, with a price and a cure."""
         __tracebackhide__ = True
-        from gpu_doctor.notebook.options import parsed_cell_line
-
         shell = _shell(self)
-        options = parsed_cell_line(shell.var_expand(line, 2))
+        given = parsed_cell_line(shell.var_expand(line, 2))
         if not cell.strip():
             raise UsageError("The cell is empty: put the training loop below %%gpudoctor.")
         early_imports.finish()
+        from gpu_doctor.capture import no_nvtx
         from gpu_doctor.notebook.controller import Controller
         from gpu_doctor.notebook.syntax_errors import as_in_any_cell
 
+        if given.nvtx and (said := no_nvtx()):
+            raise UsageError(said)
         try:
-            controller = Controller(shell, line, cell, options)
+            controller = Controller(shell, line, cell, given)
         except SyntaxError as error:
             raise as_in_any_cell(shell, error.with_traceback(None)) from None
         try:
@@ -66,26 +95,36 @@ class GpuDoctorMagics(Magics):
             raise as_in_any_cell(shell, error) from None
 
     @line_magic(_MAGIC)
+    @magic_arguments(_MAGIC)
+    @kwds(usage=argparse.SUPPRESS, epilog=_ANSWERS)
+    @argument("word", metavar="WORD", nargs="?", type=str.lower, choices=WORDS, help=argparse.SUPPRESS)
+    @argument("details", nargs="*", help=argparse.SUPPRESS)
     def ask(self, line: str) -> Any:
-        """Asks what gpu_doctor knows.
-
-        %gpudoctor                  what it can do, in ten lines
-        %gpudoctor check            judge the machine before any run
-        %gpudoctor explain RULE     the page of a rule
-        %gpudoctor knobs            what can be turned, and what the last cell's loop allows
-        %gpudoctor report [PATH]    the last cell's result again, or that of a saved recording
-        %gpudoctor history          all runs and trials of the last cell
-        %gpudoctor compare A B      two saved recordings side by side
-        """
-        from gpu_doctor.notebook.options import HELP
-
-        if not line.strip():
+        """Tells why a training loop is slow, shows it live, and tries what makes it faster: %gpudoctor WORD."""
+        asked = options.parsed(self.ask, line, _LINE_HELP)
+        if asked.word is None:
             # Written, so that it is seen wherever in a cell it stands, such as by a slip above a training loop.
-            sys.stdout.write(f"{HELP}\n")
+            sys.stdout.write(str(self.ask.__doc__))
             return None
         from gpu_doctor.notebook.line_magic import answer
 
-        return answer(line)
+        return answer(asked.word, asked.details)
+
+
+def parsed_cell_line(line: str) -> argparse.Namespace:
+    """The options of one `%%gpudoctor` line, `settings` as a mapping.
+
+    Raises:
+        UsageError: one line that says what to write.
+    """
+    given = options.parsed(GpuDoctorMagics.run_cell, line, _CELL_HELP)
+    from gpu_doctor.trials import knobs
+
+    try:
+        given.settings = knobs.parse_assignments(given.settings)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return given
 
 
 def _shell(magics: Magics) -> InteractiveShell:
@@ -95,16 +134,14 @@ def _shell(magics: Magics) -> InteractiveShell:
 
 
 def register(shell: Any) -> None:
-    """Adds the magics to a shell, their tab completion, and the words in which it shows our objects."""
+    """Adds the magics to a shell, with their tab completion."""
     shell.register_magics(GpuDoctorMagics)
-    representations.teach(shell)
     completion.teach(shell)
     early_imports.begin(shell)
 
 
 def unregister(shell: Any) -> None:
     """Takes them away."""
-    representations.forget(shell)
     completion.forget(shell)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(_MAGIC, None)

@@ -9,13 +9,14 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.recording import Recording, describe
+from gpu_doctor.diagnosis.words import RISK_MARK, forecast_words
+from gpu_doctor.labels import OUTCOME_LABELS
+from gpu_doctor.recording import CLEAN, Recording, describe
 from gpu_doctor.report.contract import Cell, Tone, Unfolded
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.remembered import Remembered
-from gpu_doctor.report.svg import address
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, Sides, loss_story, notes_of
-from gpu_doctor.report.words import CLEAN, RISK_MARK, forecast_words
+from gpu_doctor.svg import address
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 
 MARKS: Final = {"faster": "▲", "slower": "▼", "no": "=", "at": "≤"}
@@ -36,10 +37,12 @@ class Row:
     effect: Effect | None = None
     """Of a trial."""
     sides: Sides | None = None
+    among: Sequence[Effect] = ()
+    """All trials of the case."""
 
     def unfolded(self) -> Unfolded | None:
         """None for a run: it has nothing more to say."""
-        return None if self.effect is None else _unfolded(self.effect, self.sides)
+        return None if self.effect is None else _unfolded(self.effect, self.sides, self.among)
 
 
 def columns(on_gpu: bool, effects: Sequence[Effect] = ()) -> tuple[str, ...]:
@@ -74,10 +77,7 @@ def rows(
     numbered = [one for one in recordings if one is not base]
     table += [_run(f"run {number}", one, base_rate, on_gpu) for number, one in enumerate(numbered, 1)]
     found = [*sides, *[None] * len(effects)]
-    return table + [
-        _trial(number, one, found[number - 1], on_gpu, _over_written(one, effects[: number - 1]))
-        for number, one in enumerate(effects, 1)
-    ]
+    return table + [_trial(number, effects, found[number - 1], on_gpu) for number in range(1, len(effects) + 1)]
 
 
 def _over_written(effect: Effect, before: Sequence[Effect]) -> float | None:
@@ -101,7 +101,7 @@ def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool)
     if base_rate and rate:
         against = Cell(formatting.factor(rate / base_rate), title="Single runs have no interval. A trial measures one.")
     if recording.outcome != "completed":
-        name = f"{name} ({formatting.OUTCOME_LABELS.get(recording.outcome, formatting.clean(recording.outcome))})"
+        name = f"{name} ({OUTCOME_LABELS.get(recording.outcome, formatting.clean(recording.outcome))})"
     busy = vitals.gpu_util_pct if on_gpu else vitals.cpu_util_pct
     why = "" if busy is not None else TOO_SHORT if on_gpu else NO_GPU
     return Row(
@@ -127,13 +127,13 @@ def _per_s(vitals: Vitals) -> str:
     return formatting.rate(vitals.steps_per_s, "steps/s", formatting.DASH)
 
 
-def _unfolded(effect: Effect, sides: Sides | None) -> Unfolded:
+def _unfolded(effect: Effect, sides: Sides | None, among: Sequence[Effect]) -> Unfolded:
     story = loss_story(effect, sides)
     return Unfolded(
         losses=_picture(sides, effect.loss_first_step) if sides is not None and story.judgement else "",
         warns=story.warns,
         judged=tuple(one for one in (story.judgement, story.scaling) if one),
-        notes=tuple(notes_of(effect, sides)),
+        notes=notes_of(effect, sides, among),
         settings=dict(effect.settings),
         measured=", ".join(_measurement(effect)),
     )
@@ -174,7 +174,9 @@ def _device(sides: Sides | None, on_gpu: bool) -> Cell:
     return Cell(formatting.percent(busy), title=f"baseline in this trial: {formatting.percent(getattr(base, name))}")
 
 
-def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool, over_written: float | None) -> Row:
+def _trial(number: int, effects: Sequence[Effect], sides: Sides | None, on_gpu: bool) -> Row:
+    effect = effects[number - 1]
+    over_written = _over_written(effect, effects[: number - 1])
     settings = formatting.clean(describe(effect.settings), 120)
     if effect.elsewhere:
         settings += f" on {effect.device}"
@@ -193,7 +195,7 @@ def _trial(number: int, effect: Effect, sides: Sides | None, on_gpu: bool, over_
         Cell(formatting.size(effect.peak_bytes, formatting.DASH)),
         _loss(effect),
     )
-    return Row(cells, effect, sides)
+    return Row(cells, effect, sides, effects)
 
 
 def _loss(effect: Effect) -> Cell:
@@ -221,7 +223,7 @@ def _against(effect: Effect, over_written: float | None) -> Cell:
     That of a climb's step is a product, which has no interval: what was measured stands beside it.
     """
     if effect.speedup is None or effect.outcome not in CLEAN:
-        outcome = formatting.OUTCOME_LABELS.get(effect.outcome, formatting.clean(effect.outcome))
+        outcome = OUTCOME_LABELS.get(effect.outcome, formatting.clean(effect.outcome))
         outcome = "nothing was measured" if effect.outcome in CLEAN else outcome
         reason = formatting.clean(effect.reason, 200)
         return Cell(f"{outcome}: {reason}" if reason else outcome, "bad" if effect.outcome != "stopped" else "")

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
+from gpu_doctor.elements import MUTED, folded
 from gpu_doctor.formatting import clean, sentence
+from gpu_doctor.labels import LABELS
 from gpu_doctor.recording import Recording, describe
 from gpu_doctor.report.chart import line_swatch
-from gpu_doctor.report.elements import MUTED, folded
-from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.losses import BASELINE, CANDIDATE, loss_lines
-from gpu_doctor.report.svg import as_image
+from gpu_doctor.svg import as_image
+from gpu_doctor.trials import ceiling, reached
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 
 Sides = tuple[Recording, Recording]
@@ -48,9 +49,16 @@ def _belongs(effect: Effect, sides: Sides) -> bool:
     return any(one.outcome == "refused" and one.reason and one.reason in effect.reason for one in sides)
 
 
-def notes_of(effect: Effect, sides: Sides | None) -> tuple[str, ...]:
-    """What a trial left to say: its own notes, then its sides', once each."""
-    said = [sentence(note) for note in effect.notes]
+def notes_of(effect: Effect, sides: Sides | None, among: Sequence[Effect]) -> tuple[str, ...]:
+    """What a trial left to say, once each: how near it came to the ceiling, its own notes, then those of its sides.
+
+    Args:
+        effect: of the trial.
+        sides: its recordings.
+        among: the trials of the case, oldest first.
+    """
+    part = reached(effect, ceiling(among))
+    said = [sentence(note) for note in ([str(part)] if part is not None else []) + list(effect.notes)]
     for one in sides or ():
         said += one.notes
     return tuple(dict.fromkeys(clean(note) for note in said))
@@ -81,7 +89,7 @@ def sides_html(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> str:
     pieces = [
         piece
         for number, (effect, both) in enumerate(zip(effects, sides, strict=True), 1)
-        if (piece := _piece(number, effect, both, drawn=number > drawn_from))
+        if (piece := _piece(number, effect, both, effects, drawn=number > drawn_from))
     ]
     if not pieces:
         return ""
@@ -92,8 +100,8 @@ def sides_html(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> str:
     return folded(f"Trials &nbsp; {legend}", body, opened=len(pieces) <= FEW)
 
 
-def _piece(number: int, effect: Effect, both: Sides | None, drawn: bool) -> str:
-    story, notes = loss_story(effect, both), notes_of(effect, both)
+def _piece(number: int, effect: Effect, both: Sides | None, among: Sequence[Effect], drawn: bool) -> str:
+    story, notes = loss_story(effect, both), notes_of(effect, both, among)
     picture = (
         loss_lines(both[0].losses, both[1].losses, effect.loss_first_step)
         if both is not None and story.judgement
@@ -115,6 +123,6 @@ def sides_text(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> list
     lines = []
     for number, (effect, both) in enumerate(zip(effects, sides, strict=True), 1):
         story = loss_story(effect, both)
-        said = [one for one in (story.judgement, story.scaling, *notes_of(effect, both)) if one]
+        said = [one for one in (story.judgement, story.scaling, *notes_of(effect, both, effects)) if one]
         lines += [f"trial {number}: {one}" for one in said]
     return lines

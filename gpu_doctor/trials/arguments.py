@@ -27,8 +27,21 @@ def seconds(value: Any, name: str, such_as: int) -> float:
     Raises:
         ValueError: if it is anything else.
     """
+    return _above_zero(value, name, f"a number of seconds above 0, such as {name}={such_as}")
+
+
+def dollars(value: Any, name: str, such_as: float) -> float:
+    """What an hour of a machine costs.
+
+    Raises:
+        ValueError: if it is no number above 0.
+    """
+    return _above_zero(value, name, f"dollars an hour above 0, such as {name}={such_as}")
+
+
+def _above_zero(value: Any, name: str, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < float("inf"):
-        raise ValueError(f"{name} must be a number of seconds above 0, such as {name}={such_as}, not {value!r:.60}.")
+        raise ValueError(f"{name} must be {what}, not {value!r:.60}.")
     return float(value)
 
 

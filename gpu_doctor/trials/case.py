@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpu_doctor import formatting
 from gpu_doctor.capture import running
 from gpu_doctor.diagnosis import judged
 from gpu_doctor.recording import Recording, Settings, SettingValue
@@ -23,7 +24,9 @@ from gpu_doctor.trials.executors import RayExecutor
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.largest_batch import SECONDS as SEARCH_SECONDS
 from gpu_doctor.trials.largest_batch import Memory
-from gpu_doctor.trials.results import Largest, Plan, Sweep
+from gpu_doctor.trials.look.looked import Look
+from gpu_doctor.trials.plan import Plan
+from gpu_doctor.trials.results import Largest, Sweep
 from gpu_doctor.trials.rounds import MOST_PAIRS
 from gpu_doctor.trials.runner import TRIAL_SECONDS, TRIAL_STEPS, Runner
 from gpu_doctor.trials.searches import SWEEP_TRIALS
@@ -57,6 +60,14 @@ class Case(Runner):
         super().__init__(*code, **how)
         if running() is None:  # code inside a recorded run may make cases of its own
             _last[:] = [self]
+
+    def __str__(self) -> str:
+        """What was run and tried, and the verdict."""
+        done = f"{formatting.count(len(self.recordings), 'run')}, {formatting.count(len(self.effects), 'trial')}"
+        verdict = self.diagnosis.verdict if self.diagnosis is not None else "Not run yet: .run() runs it."
+        return f"{formatting.clean(self.name, 80)} ({done}): {formatting.clean(verdict)}"
+
+    _repr_pretty_ = formatting.pretty
 
     def run(
         self, settings: Settings | None = None, *, steps: int | None = None, seconds: float | None = None
@@ -241,6 +252,17 @@ class Case(Runner):
                 self.diagnosis, runs[at] = judged(runs[at])
         return found
 
+    def look(self, steps: int = 5, *, seconds: float = 60.0, allow: Collection[str] = ()) -> Look:
+        """Looks into a few steps with torch.profiler, on a trial: the operators that matter, and who calls them.
+
+        See `look.deep_look.look`; `allow` is as of `trial`.
+        """
+        from gpu_doctor.trials.look import deep_look  # imports the profiler
+
+        with self.requested(allow):
+            self.looked = deep_look.look(self, steps, seconds)
+            return self.looked
+
 
 def case(
     code: str | Callable[[], Any],
@@ -249,6 +271,7 @@ def case(
     name: str = "",
     trial_steps: int = TRIAL_STEPS,
     trial_seconds: float = TRIAL_SECONDS,
+    price: float | None = None,
 ) -> Case:
     """A case for some code.
 
@@ -258,11 +281,12 @@ def case(
         name: for people.
         trial_steps: budget of its trials, treatments and sweeps that are given none of their own: steps of a side.
         trial_seconds: the same in seconds of one trial.
+        price: dollars that an hour of this machine costs, for reports to say what a loss costs and a cure saves.
 
     Raises:
         SyntaxError: if the text does not compile.
         TypeError: if `code` is neither text nor a callable that needs no argument, `namespace` no dict, `name` no text.
-        ValueError: if the text is empty, or a budget is not positive.
+        ValueError: if the text is empty, or a budget or the price is not positive.
 
     Example:
         >>> import gpu_doctor
@@ -274,7 +298,8 @@ def case(
     arguments.names(namespace, name)
     steps = arguments.whole(trial_steps, "trial_steps", TRIAL_STEPS)
     seconds = arguments.seconds(trial_seconds, "trial_seconds", int(TRIAL_SECONDS))
-    return Case(code, namespace, name=name, trial_steps=steps, trial_seconds=seconds)
+    hour = None if price is None else arguments.dollars(price, "price", 2.5)
+    return Case(code, namespace, name=name, trial_steps=steps, trial_seconds=seconds, price=hour)
 
 
 def last_case() -> Case | None:

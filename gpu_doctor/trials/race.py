@@ -16,7 +16,7 @@ from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Recording, Settings, Setup
 from gpu_doctor.trials import arguments, knobs, run
 from gpu_doctor.trials.beforehand import beforehand
-from gpu_doctor.trials.compare.effect import Effect, compare
+from gpu_doctor.trials.compare.effect import Effect, compare, without_losses
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.rounds import MOST_PAIRS
@@ -180,11 +180,15 @@ def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
             outcome, reason = bases[-1].outcome, run.baseline_ended(bases[-1])
         none = Effect(settings, against, outcome=outcome, reason=reason, seconds=entry.seconds)
         return _kept(case, replace(none, not_restored=lost))
-    case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
+    bound = any(knobs.known(name).bounds_only for name in settings)
+    if bound:  # its runs foretell nothing of other settings, and its losses are those of a few batches
+        measured = without_losses(measured)
+    else:
+        case.trials.append((bases[-1], replace(candidates[-1], notes=(*candidates[-1].notes, *notes))))
     if case.diagnosis is None or "num_workers" in settings:  # another number of workers tells what one cannot
         newest = next((one for one in reversed(case.recordings) if len(one.steps)), bases[-1])
         case.diagnosis = judged(newest, [side for pair in case.trials for side in pair])[0]
-    effect = _beside(measured, _predicted(case, entry, against))
+    effect = _beside(measured, None if bound else _predicted(case, entry, against))
     outcome = "stopped" if entry.stopped else effect.outcome
     reason = effect.reason or entry.dropped
     return _kept(case, replace(effect, seconds=entry.seconds, outcome=outcome, reason=reason, not_restored=lost))

@@ -11,15 +11,17 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpu_doctor.capture import Recorder
+from gpu_doctor.capture import NvtxRanges, Recorder
 from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import Diagnosis, judged
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.trials import allowing, cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.look.looked import Look
+from gpu_doctor.trials.plan import Plan
 from gpu_doctor.trials.printed_aside import mute_streams
-from gpu_doctor.trials.results import Largest, Plan, Sweep
+from gpu_doctor.trials.results import Largest, Sweep
 from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
@@ -68,6 +70,7 @@ class Runner:
         changed: Callable[[str], Callable[..., Any]] | None = None,
         trial_steps: int = TRIAL_STEPS,
         trial_seconds: float = TRIAL_SECONDS,
+        price: float | None = None,
     ) -> None:
         """Nothing is run yet.
 
@@ -80,6 +83,7 @@ class Runner:
             changed: makes what runs another text of the cell; None = plain Python, where `execute` is not given.
             trial_steps: budget of a trial that is given none of its own, in steps of a side.
             trial_seconds: the same in seconds.
+            price: dollars that an hour of this machine costs; None where nobody said.
         """
         self.name = name or f"run {next(_numbers)}"
         self.source = code if isinstance(code, str) else ""
@@ -88,6 +92,8 @@ class Runner:
         self.namespace = namespace
         self.trial_steps, self.trial_seconds = trial_steps, trial_seconds
         """Budget of a trial that is given none of its own: steps of a side, seconds in all."""
+        self.price = price
+        """Dollars that an hour of this machine costs: reports say with it what a loss costs and what a cure saves."""
         self.recordings: list[Recording] = []
         """The runs, oldest first (trials are in `trials`)."""
         self.trials: list[tuple[Recording, Recording]] = []
@@ -100,9 +106,13 @@ class Runner:
         """What sweeps found, oldest first, interrupted ones among them."""
         self.largest: Largest | None = None
         """What the newest search for the largest batch found."""
+        self.looked: Look | None = None
+        """What the newest deep look found."""
         self.sweeping: Sweep | None = None
         """What there is so far of a sweep that goes on."""
         self.diagnosis: Diagnosis | None = None
+        self.nvtx = False
+        """The user's own runs write their steps and phases as NVTX ranges."""
         self.on_begin: Callable[[Recorder, str], None] | None = None
         """Told of every recorder that opens, with its role: `run`, `baseline`, `candidate`, or `probe` for a trial that
         is there for its memory alone."""
@@ -154,7 +164,10 @@ class Runner:
         limits: dict[str, Any] = {"max_steps": max_steps, "max_s": None if borrowed else max_s}
         recorder = Recorder(settings=settings, name=self.name, source=written.text, **limits)
         budget = SideBudget(recorder, max_s, max_steps) if borrowed and max_s is not None else None
+        ranges = NvtxRanges() if self.nvtx and not borrowed else None
         try:
+            if ranges is not None:
+                ranges.follow(recorder)
             self._current, self._budget = recorder, budget
             if self.on_begin is not None:
                 self.on_begin(recorder, role)
@@ -164,6 +177,8 @@ class Runner:
             # In no variable: the traceback of its error knows this frame.
             return self._permitted(trial.run(execute, recorder, self.namespace, **how), borrowed)
         finally:
+            if ranges is not None:
+                ranges.close()
             if not borrowed:
                 self.reached = {}
                 self.made = {name: id(one) for name, one in self.namespace.items() if before.get(name) != id(one)}

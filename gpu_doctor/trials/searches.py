@@ -66,9 +66,11 @@ def combinations(grid: Mapping[str, Sequence[SettingValue]], most: int) -> list[
     axes: list[list[tuple[str, SettingValue]]] = []
     for name, values in grid.items():
         try:
-            knobs.known(name)
+            knob = knobs.known(name)
         except Refused as unknown:
             raise ValueError(str(unknown)) from None
+        if knob.bounds_only:
+            raise ValueError(f"{name} measures a bound and is no setting to find: try it as a trial of its own.")
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise TypeError(f"The values of {name} are a list, such as {form}, not {values!r:.60}.")
         if not values:

@@ -14,6 +14,8 @@ import gpu_doctor
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.trials.case import Case
 from tests.support import patched_cells
+from tests.support.jobs import coupled, saved
+from tests.support.recordings import Loop
 from tests.support.shells import LOOP, ran
 from tests.support.shells import one_shell as one_shell
 from tests.support.shells import shell as shell
@@ -174,7 +176,7 @@ def test_a_syntax_error_shows_the_users_lines_alone(shell: InteractiveShell, kin
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("--step 3", "--steps N"),
+        ("--stpes 3", "--stpes 3"),
         ("--set batch_size=none", "batch_size"),
         ("--name 'open", "close the quotation"),
     ],
@@ -219,7 +221,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_run(shell: Interactiv
     ):
         result, out, err, _ = ran(shell, f"%%gpudoctor --no-view --save {path}\nran = True")
         said = str(result.error_in_exec)
-        assert said.startswith("--save: ") and why in said and "\n" not in said
+        assert said.startswith("Argument --save: ") and why in said and "\n" not in said
         assert "ran" not in shell.user_ns and "Traceback" not in out + err
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
@@ -229,6 +231,13 @@ def test_the_budget_of_its_trials_stands_in_a_cells_line(shell: InteractiveShell
     assert (last_case().trial_steps, last_case().trial_seconds) == (12, 7.5)
     ran(shell, "%%gpudoctor --no-view\nx = 1")
     assert (last_case().trial_steps, last_case().trial_seconds) == (50, 20.0)
+
+
+def test_a_price_in_the_cells_line_stands_in_the_result(shell: InteractiveShell) -> None:
+    slow = LOOP.replace("losses.append", "time.sleep(0.01)\n    losses.append")
+    _, _, _, outputs = ran(shell, f"%%gpudoctor --no-view --price 2.5\nimport time\n{slow}")
+    assert last_case().price == 2.5
+    assert "of $2.50 an hour: " in " ".join(outputs[-1].data["text/plain"].split())
 
 
 @pytest.mark.parametrize(
@@ -295,6 +304,7 @@ def test_a_second_run_answers_with_its_own_figures(shell: InteractiveShell) -> N
         ("knobs", "random augmentation draw other numbers"),
         ("report", "steps"),
         ("history", "completed"),
+        ("nsys", "nsys profile"),
     ],
 )
 def test_the_line_magic_answers(shell: InteractiveShell, line: str, says: str) -> None:
@@ -312,6 +322,12 @@ def test_a_report_asked_for_again_has_the_search_for_the_largest_batch(shell: In
     assert " ".join(str(found).split()) in told
 
 
+def test_the_folder_of_a_job_is_reported_as_its_table(shell: InteractiveShell, tmp_path: Path) -> None:
+    saved(tmp_path, coupled([Loop(), Loop(wait=20.0)]))
+    answer = shell.run_line_magic("gpudoctor", f"report {tmp_path}")
+    assert "rank 1" in repr(answer) and "<table" in answer._repr_html_()
+
+
 def test_compare_and_report_of_saved_recordings(shell: InteractiveShell, tmp_path: Path) -> None:
     for name in "ab":
         ran(shell, f"%%gpudoctor --no-view --save {tmp_path / name}.npz\n{LOOP}")
@@ -324,9 +340,9 @@ def test_compare_and_report_of_saved_recordings(shell: InteractiveShell, tmp_pat
     ("line", "says"),
     [
         ("--steps 5", "two percent signs"),
-        ("dance", "explain RULE"),
+        ("dance", "'explain'"),
         ("explain slow-gtitem", "slow-getitem"),
-        ("compare a", "2 arguments"),
+        ("compare a", "missing a required argument"),
     ],
 )
 def test_a_wrong_word_is_answered_in_one_sentence(shell: InteractiveShell, line: str, says: str) -> None:
@@ -362,3 +378,14 @@ def test_in_a_notebook_the_earlier_cells_are_those_that_ipython_remembers(shell:
     assert [cell.label for cell in fix.cells] == ["cell [2]", "this cell"]
     assert fix.cells[0].after == "%matplotlib?\nloader = DataLoader(ds, batch_size=16, num_workers=2)"
     assert fix.cells[1].after.startswith("%%gpudoctor --no-view\ntorch.set_num_threads(1)\nfor x in loader")
+
+
+def test_nvtx_without_cuda_runs_nothing_and_says_so(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.version.cuda", None)
+    result, *_ = ran(shell, "%%gpudoctor --no-view --nvtx\nreached = 1")
+    assert type(result.error_in_exec).__name__ == "UsageError" and "reached" not in shell.user_ns
+
+
+def test_the_command_for_nsight_names_the_notebook(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", "/home/me/my notes.ipynb")
+    assert repr(shell.run_line_magic("gpudoctor", "nsys")).count("'my notes.ipynb'") == 1

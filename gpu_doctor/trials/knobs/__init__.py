@@ -15,6 +15,7 @@ from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs import (
     amp,
     batch_size,
+    cached_data,
     channels_last,
     cudnn_benchmark,
     fused_optimizer,
@@ -29,6 +30,8 @@ from gpu_doctor.trials.knobs import compile as compiling
 from gpu_doctor.trials.knobs.knob import Choice, Knob, KnobTable, Refused, TrialScope
 
 __all__ = [
+    "BOUNDS",
+    "IDEAL_LOADER",
     "KNOBS",
     "Choice",
     "Knob",
@@ -48,6 +51,11 @@ _SHELF: Final = (
 )
 """Every knob's file, in the order in which they are shown and turned: workers before what acts on workers only."""
 KNOBS: Final[KnobTable] = {one.KNOB.name: one.KNOB for one in _SHELF}
+BOUNDS: Final[KnobTable] = {cached_data.KNOB.name: cached_data.KNOB}
+"""What measures a bound and is offered for itself alone, see `Knob.bounds_only`."""
+IDEAL_LOADER: Final[Settings] = {cached_data.KNOB.name: cached_data.CACHED}
+"""Settings under which every batch is there already: the ceiling of what any loader can give."""
+_ALL: Final[KnobTable] = {**KNOBS, **BOUNDS}
 
 
 def known(name: str) -> Knob:
@@ -56,8 +64,8 @@ def known(name: str) -> Knob:
     Raises:
         Refused: if there is none; the message names the nearest one and all that there are.
     """
-    if name in KNOBS:
-        return KNOBS[name]
+    if name in _ALL:
+        return _ALL[name]
     hint = formatting.did_you_mean(str(name).replace("-", "_"), KNOBS)
     raise Refused(f"There is no knob named {name!r:.60}.{hint} The knobs are: {', '.join(KNOBS)}.")
 
@@ -133,7 +141,7 @@ def unturnable(settings: Settings, setup: Setup, reasons: Mapping[str, str] | No
         reasons: of the settings that the text which runs does not have, why; None = it has none of them.
     """
     for name, value in settings.items():
-        if not KNOBS[name].lines_only or KNOBS[name].is_noop(value, setup):
+        if not known(name).lines_only or known(name).is_noop(value, setup):
             continue
         if reasons is None or name in reasons:
             by_hand = f"Add the lines of {name}={value} by hand: case.code({{{name!r}: {value!r}}}) gives them."
@@ -153,7 +161,7 @@ def turned(settings: Settings, scope: TrialScope) -> Iterator[None]:
     if said := unturnable(settings, scope.setup, scope.reasons):
         raise Refused(said)
     with ExitStack() as stack:
-        for name, knob in KNOBS.items():
+        for name, knob in _ALL.items():
             asked = knob.lines_only or knob.is_switch or scope.reasons is None or name in scope.reasons
             if name in settings and asked and not knob.is_noop(settings[name], scope.setup):
                 stack.enter_context(knob.turned(settings[name], scope))

@@ -39,6 +39,8 @@ class TrialScope:
     setup: Setup = field(default_factory=Setup)
     reasons: Mapping[str, str] | None = None
     """Of the settings that the text which runs does not have, why; None = it has none of them."""
+    in_trial: bool = False
+    """The run is a side of a trial, of which all is put back."""
     notes: list[str] = field(default_factory=list)
     met: Sequence[weakref.ref[Any]] = ()
     """Optimizers, models and loaders that an earlier run of the code has used."""
@@ -60,10 +62,14 @@ class Knob(ABC):
     """Knobs of one such group are arguments of one call and are written together; empty = each by itself."""
     written_late: int = 0
     """Lines of several knobs may meet at one place: those of a higher number are written later."""
+    needs_workers: str = ""
+    """Why it cannot be turned where the loader has no workers, one sentence; empty where it can."""
     lines_only: bool = False
     """It acts by its lines in the cell alone; `turned` puts back what they have changed."""
     is_switch: bool = False
     """It is a switch of the process: `turned` sets it, and puts it back, also where the cell's text sets it."""
+    bounds_only: bool = False
+    """It measures a bound and is no way to train: it is tried by itself, and no plan, sweep or code has it."""
     only_rounds: bool = False
     """It changes the training by its number format alone: how much that is, a trial measures."""
 

@@ -18,7 +18,7 @@ from IPython.core.error import UsageError
 
 from gpu_doctor import trials
 from gpu_doctor.notebook import line_magic
-from gpu_doctor.notebook.options import CELL_FORM, EXAMPLES, WORDS, parsed_cell_line
+from gpu_doctor.notebook.magic import WORDS, GpuDoctorMagics, parsed_cell_line
 from gpu_doctor.trials.knobs import KNOBS
 
 CHECK: Final = settings(
@@ -29,6 +29,18 @@ CHECK: Final = settings(
 )
 LONGEST: Final = 2000
 """Characters of an answer: that to an unknown rule names all rules. A line of a tenth of it may be said again."""
+
+EXAMPLES: Final = {
+    "--steps": "50",
+    "--seconds": "30",
+    "--set": "num_workers=4",
+    "--trial-steps": "50",
+    "--trial-seconds": "20",
+    "--name": "tuned",
+    "--save": "run.npz",
+    "--price": "2.5",
+}
+"""An option that takes a value -> such a value."""
 
 LETTERS: Final = st.characters(codec="utf-8", exclude_characters="\r\n")
 ANY: Final = st.text(LETTERS, max_size=20)
@@ -48,7 +60,7 @@ def nothing_is_run_or_found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """No case, no check of this machine, an empty folder; and hypothesis has read all modules before the first test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("empty"))
-        patch.setattr(line_magic, "check", lambda: "checked")
+        patch.setitem(line_magic.ANSWERS, "check", lambda: "checked")
         patch.setattr(trials, "last_case", lambda: None)
         settings(CHECK, max_examples=1)(given(st.none())(lambda _: None))()
         yield
@@ -90,7 +102,7 @@ def test_any_line_of_a_cell_gives_options_or_one_sentence(line: str) -> None:
 @example("~nobody.npz", "report")
 def test_any_line_of_a_question_gives_an_answer_or_one_sentence(line: str, word: str) -> None:
     try:
-        assert line_magic.answer(f"{word} {line}") is not None
+        GpuDoctorMagics(None).ask(f"{word} {line}")
     except UsageError as error:
         refused(error, line)
 
@@ -104,18 +116,21 @@ GIVEN: Final = st.fixed_dictionaries(
         "seconds": SECONDS,
         "trial_steps": WHOLE,
         "trial_seconds": SECONDS,
+        "price": SECONDS,
         "name": ANY,
         "save": st.just("run of today.npz"),
         "no_view": st.just(True),
+        "nvtx": st.just(True),
         "settings": st.fixed_dictionaries(
             {}, optional={"num_workers": st.integers(0, 64), "pin_memory": st.booleans(), "batch_size": WHOLE}
         ),
     },
 )
 NOT_GIVEN: Final[dict[str, Any]] = {
-    **dict.fromkeys(("steps", "seconds", "trial_steps", "trial_seconds", "save")),
+    **dict.fromkeys(("steps", "seconds", "trial_steps", "trial_seconds", "save", "price")),
     "name": "",
     "no_view": False,
+    "nvtx": False,
     "settings": {},
 }
 
@@ -138,9 +153,3 @@ def test_options_that_are_written_are_read_as_they_were_meant(options: dict[str,
     meant = {**NOT_GIVEN, **options}
     found = vars(parsed_cell_line(written(options)))
     assert found | {"save": found["save"] and str(found["save"])} == meant
-
-
-def test_every_option_of_the_form_has_an_example() -> None:
-    assert all(f"{option} " in CELL_FORM for option in EXAMPLES)
-    for option, value in EXAMPLES.items():
-        assert parsed_cell_line(f"{option} {value}")

@@ -11,11 +11,11 @@ import pytest
 import torch
 from IPython.core.error import UsageError
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
 from gpu_doctor.capture import patching
-from gpu_doctor.notebook.options import parsed_cell_line
+from gpu_doctor.notebook.magic import parsed_cell_line
 from gpu_doctor.recording import LoaderSetup, Setup
 from gpu_doctor.report import as_text
 from gpu_doctor.report.sections import Reported
@@ -253,6 +253,27 @@ def test_a_watch_tells_an_error_as_a_run_does() -> None:
     assert block.recording is not None and block.recording.reason == "ValueError: first"
 
 
+def test_a_watch_leaves_the_traceback_of_an_error_as_it_was() -> None:
+    def broken(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        raise ValueError("bad batch")
+
+    model = nn.Linear(2, 1)
+    torch.optim.SGD(model.parameters(), lr=0.1)
+    model.register_forward_pre_hook(broken)
+    with pytest.raises(ValueError, match="bad batch") as caught, gpu_doctor.watch():
+        model(next(iter(DataLoader(TensorDataset(torch.rand(4, 2)))))[0])
+    files = [str(one.path) for one in caught.traceback]
+    assert not [one for one in files if "gpu_doctor/capture" in one]
+    assert any("torch" in one for one in files)
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(None, "completed"), (0, "completed"), (3, "failed")])
+def test_a_block_that_exits_without_an_error_is_complete(code: int | None, outcome: str) -> None:
+    with pytest.raises(SystemExit), gpu_doctor.watch() as block:
+        raise SystemExit(code)
+    assert block.recording is not None and block.recording.outcome == outcome
+
+
 def test_a_recording_is_not_saved_beside_a_directory_that_was_named(tmp_path: Path) -> None:
     recording = gpu_doctor.case("x = 1").run()
     with pytest.raises(OSError, match="is a directory"):
@@ -280,9 +301,10 @@ def test_a_save_that_fails_loses_neither_the_recording_nor_the_cells_own_error(
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("--steps 0", "--steps takes a whole number .* not '0'"),
-        ("--steps 3 --seconds 0", "--seconds takes a number of seconds above 0.* not '0'"),
-        ("--seconds nan", "--seconds takes a number of seconds above 0.* not 'nan'"),
+        ("--steps 0", "--steps: takes a whole number .* not '0'"),
+        ("--steps 3 --seconds 0", "--seconds: takes a number of seconds above 0.* not '0'"),
+        ("--price free", "--price: takes dollars an hour above 0, .* not 'free'"),
+        ("--seconds nan", "--seconds: takes a number of seconds above 0.* not 'nan'"),
     ],
 )
 def test_a_bad_budget_is_answered_in_plain_words(line: str, says: str) -> None:

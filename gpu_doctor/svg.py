@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-from gpu_doctor.formatting import PHASE_LABELS, clean, share
+from gpu_doctor.formatting import clean, share
+from gpu_doctor.labels import PHASE_LABELS
 
 PHASE_COLOURS: Final[Mapping[str, str]] = {
     "data_wait": "#D55E00",
@@ -27,21 +28,6 @@ PHASE_COLOURS: Final[Mapping[str, str]] = {
 }
 """One colour per phase everywhere (Okabe and Ito 2008: told apart by colour-blind eyes)."""
 
-LINE_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Colours of lines that are no phase, in order."""
-ON_DARK: Final[Mapping[str, str]] = {"#0072B2": "#3D9EE0", "#009E73": "#2BBE93"}
-"""The two dark colours of lines, lighter where the page is dark."""
-METRIC_COLOURS: Final[Mapping[str, str]] = {
-    "gpu_util_pct": "#0072B2",
-    "sm_active_pct": "#56B4E9",
-    "cpu_util_pct": "#E69F00",
-    "torch_allocated_bytes": "#0072B2",
-    "torch_reserved_bytes": "#56B4E9",
-    "gpu_memory_used_bytes": "#009E73",
-    "process_rss_bytes": "#E69F00",
-    "workers_rss_bytes": "#CC79A7",
-}
-"""Of the readings that have one colour in the live plots and in the static ones."""
 GREY: Final = "#808080"
 """Text and axes: legible on white (3.9 to 1) and on JupyterLab's dark (4.6 to 1)."""
 _HEIGHT: Final = re.compile(r"<svg[^>]* height='(\d+)'")
@@ -74,7 +60,9 @@ def as_image(svg: str, alt: str, width: int | str | None = None) -> str:
     return f'<img src="{address(svg)}" alt="{escape(clean(alt))}"{size} style="{style}">'
 
 
-def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34, length: float = 1.0) -> str:
+def anatomy(
+    shares: Mapping[str, float], width: int = 1000, height: int = 34, length: float = 1.0, mark: float | None = None
+) -> str:
     """The bar of a step: one piece per phase, as wide as its share (0..1), labelled where the label fits.
 
     Args:
@@ -82,6 +70,7 @@ def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34, le
         width: in CSS pixels.
         height: in CSS pixels.
         length: of the bar, as a part of `width`, where it stands beside a longer one.
+        mark: where a line stands, as a part of the bar; None = no line.
     """
     total = sum(max(one, 0.0) for one in shares.values()) or 1.0
     pieces: list[str] = []
@@ -99,8 +88,16 @@ def anatomy(shares: Mapping[str, float], width: int = 1000, height: int = 34, le
     clip = f"<clipPath id='r'><rect width='{x:.1f}' height='{height}' rx='4'/></clipPath>"
     return (
         f"{opened(width, height)}<defs>{_patterns(shares)}{clip}</defs>"
-        f"<g clip-path='url(#r)'>{''.join(pieces)}</g></svg>"
+        f"<g clip-path='url(#r)'>{''.join(pieces)}{_mark(mark, x, height)}</g></svg>"
     )
+
+
+def _mark(share: float | None, length: float, height: int) -> str:
+    """A line across the bar that is seen on each of its colours."""
+    if share is None:
+        return ""
+    at = f"d='M{share * length:.1f} 0V{height}'"
+    return f"<path {at} stroke='#fff' stroke-width='6'/><path {at} stroke='#000' stroke-width='2'/>"
 
 
 def spread(quantiles: Sequence[float], end: float) -> str:

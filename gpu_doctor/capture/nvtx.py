@@ -1,0 +1,60 @@
+"""Steps and phases of a run as NVTX ranges, which Nsight Systems shows beside the kernels."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+from gpu_doctor.capture.ranges import follow
+from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.labels import PHASE_LABELS
+
+PREFIX: Final = "gpu_doctor: "
+NO_NVTX: Final = "NVTX ranges need a torch that is built with CUDA, and this one is not: leave --nvtx out."
+
+
+def no_nvtx() -> str:
+    """Why no ranges can be written, in one sentence; empty where they can. CUDA is not initialised."""
+    return "" if torch.version.cuda else NO_NVTX
+
+
+class NvtxRanges:
+    """The ranges of one run: those of phases nest on the training thread, those of steps follow each other."""
+
+    def __init__(self, nvtx: Any = None) -> None:
+        """Args: nvtx: with the functions of `torch.cuda.nvtx`, which are taken where it is None."""
+        self._nvtx = torch.cuda.nvtx if nvtx is None else nvtx
+        self._depth = 0
+        self._step: Any = None
+
+    def follow(self, recorder: Recorder) -> None:
+        """Writes the ranges of a run that is about to begin; each step is folded when it ends, to be seen in time."""
+        follow(recorder.log, self)
+        recorder.listeners.hear_steps(lambda now: self._next_step(recorder.step_count))
+        recorder.plan.fold_each_step()
+        self._next_step(0)
+
+    def begin(self, name: str) -> None:
+        """A phase begins."""
+        self._nvtx.range_push(f"{PREFIX}{PHASE_LABELS.get(name, name)}")
+        self._depth += 1
+
+    def end(self) -> None:
+        """The innermost open phase ends."""
+        if self._depth:
+            self._depth -= 1
+            self._nvtx.range_pop()
+
+    def close(self) -> None:
+        """Ends what is open: the run has ended."""
+        while self._depth:
+            self.end()
+        if self._step is not None:
+            self._nvtx.range_end(self._step)
+            self._step = None
+
+    def _next_step(self, ended: int) -> None:
+        if self._step is not None:
+            self._nvtx.range_end(self._step)
+        self._step = self._nvtx.range_start(f"{PREFIX}step {ended + 1}")

@@ -1,0 +1,65 @@
+"""The phases of a loop as ranges of another tool, such as NVTX or torch.profiler, begun and ended where they happen."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from gpu_doctor.capture import events
+from gpu_doctor.capture.events import CALL, CODES, OWN, Event, Log
+from gpu_doctor.recording.steps import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, PHASE_NAMES, SYNC, TRANSFER
+
+_BEGINS: Final = {
+    events.NEXT: DATA_WAIT,
+    events.NEXT_BLIND: DATA_WAIT,
+    events.OPENING: DATA_WAIT,
+    events.GRADIENT: BACKWARD,
+    events.DIFFERENTIATE: BACKWARD,
+    events.STEP: OPTIMIZER,
+    events.ZERO: OPTIMIZER,
+    events.COPYING: TRANSFER,
+    events.WAITING: SYNC,
+    **dict.fromkeys(range(CALL, CODES), FORWARD),
+}
+_ENDS: Final = frozenset(
+    {
+        *(events.BATCH, events.EXHAUSTED, events.OPENED, events.BACKED, events.STEPPED),
+        *(events.DONE, events.COPIED, events.SYNCED, events.CALLED),
+    }
+)
+
+
+class Ranges(Protocol):
+    """What takes the ranges; they nest, and all of them are the training thread's."""
+
+    def begin(self, name: str) -> None:
+        """A range begins inside of those that are open."""
+
+    def end(self) -> None:
+        """The innermost open range ends."""
+
+
+def follow(log: Log, ranges: Ranges) -> None:
+    """Has each phase that a run notes begin and end a range; called before the taps are there.
+
+    Args:
+        log: of the run.
+        ranges: begins and ends them.
+    """
+    plain, opened = log.events.append, list[int]()
+    """The codes that began the open ranges, outermost first."""
+
+    def note(event: Event) -> None:
+        plain(event)
+        code = event[0] % OWN
+        if code in _BEGINS or code == events.PHASE:
+            opened.append(code)
+            ranges.begin(PHASE_NAMES[event[2] if code == events.PHASE else _BEGINS[code]])
+        elif code in _ENDS and opened:
+            opened.pop()
+            ranges.end()
+        elif code == events.ABANDONED:  # the outermost open step raised, and all that was open inside of it with it
+            while events.STEP in opened:
+                opened.pop()
+                ranges.end()
+
+    log.note = note

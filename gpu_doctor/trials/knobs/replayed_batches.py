@@ -1,0 +1,133 @@
+"""A few batches of a loader, held in memory and delivered again and again, as by a loader that costs nothing."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from gpu_doctor import formatting
+from gpu_doctor.trials.knobs.knob import Refused
+
+BATCHES: Final = 8
+"""Batches that are held, at most:"""
+FETCH_S: Final = 1.0
+"""after so many seconds of fetching no further one is fetched, as soon as there are two."""
+_PLAIN: Final = (torch.Tensor, np.ndarray, np.generic, int, float, complex, bool, str, bytes, type(None))
+_ENDLESS: Final = 1 << 40
+"""Batches of an epoch whose length nobody knows: the trial's budget ends it."""
+
+
+class Replayed(Dataset[Any]):
+    """The batches of one loader as a data set of whole batches.
+
+    Each is handed out in new containers, since loops take entries out of theirs. The tensors are the same ones, so that
+    nothing is copied.
+    """
+
+    def __init__(self, batches: list[Any], length: int) -> None:
+        """Holds batches.
+
+        Args:
+            batches: as the loader made them.
+            length: batches of an epoch.
+
+        Raises:
+            Refused: if a batch holds anything but tensors, arrays, numbers and text, such as a generator.
+        """
+        self._batches = batches
+        self._length = length if batches else 0
+        self._versions = [[(one, one._version) for one in _tensors(batch)] for batch in batches]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        number = index % len(self._batches)
+        if any(tensor._version != version for tensor, version in self._versions[number]):
+            raise Refused(
+                "The loop changes its batches in place, so they cannot be delivered twice: write x = x / 255 in the "
+                "place of x /= 255, say."
+            )
+        return _in_new_containers(self._batches[number])
+
+    def iterator(self) -> Iterator[Any]:
+        """Returns an iterator of torch's own class, which the taps hear as they hear that of the user's loader."""
+        # Not iter(): the loader that is being opened is the user's.
+        return DataLoader(self, batch_size=None, shuffle=False, collate_fn=_as_it_is)._get_iterator()
+
+
+def replayed(loader: DataLoader[Any], fetch: Iterator[Any], pull: Callable[[Any], Any]) -> Replayed:
+    """Fetches a few batches of a loader.
+
+    Args:
+        loader: whose number of batches an epoch keeps.
+        fetch: a fresh iterator of it.
+        pull: takes the next batch from that.
+
+    Raises:
+        Refused: as `Replayed`. Whatever the loader raises.
+    """
+    begin, batches = time.perf_counter(), []
+    for batch in islice(iter(lambda: _next(fetch, pull), _OVER), BATCHES):
+        batches.append(batch)
+        if len(batches) >= 2 and time.perf_counter() - begin > FETCH_S:
+            break
+    try:
+        length = len(loader)
+    except TypeError:  # an IterableDataset without a length
+        length = _ENDLESS
+    return Replayed(batches, length)
+
+
+_OVER: Final = object()
+
+
+def _next(fetch: Iterator[Any], pull: Callable[[Any], Any]) -> Any:
+    try:
+        return pull(fetch)
+    except StopIteration:
+        return _OVER
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _tensors(batch: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a batch whose changes torch counts."""
+    if isinstance(batch, torch.Tensor):
+        if not batch.is_inference():
+            yield batch
+    elif isinstance(batch, Mapping):
+        for one in batch.values():
+            yield from _tensors(one)
+    elif isinstance(batch, (list, tuple)):
+        for one in batch:
+            yield from _tensors(one)
+    elif not isinstance(batch, _PLAIN):
+        raise Refused(
+            f"A batch holds {formatting.article(type(batch).__name__)}, which may carry state from batch to batch: an "
+            "ideal loader is tried with tensors, arrays, numbers and text alone."
+        )
+
+
+def _in_new_containers(batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        fresh = copy.copy(batch)
+        for name, one in batch.items():
+            if isinstance(one, (Mapping, list, tuple)):
+                fresh[name] = _in_new_containers(one)  # type: ignore[index]
+        return fresh
+    if isinstance(batch, list):
+        return [_in_new_containers(one) for one in batch]
+    if isinstance(batch, tuple):
+        inner = [_in_new_containers(one) for one in batch]
+        return type(batch)(*inner) if hasattr(batch, "_fields") else tuple(inner)
+    return batch
