@@ -87,6 +87,12 @@ class Sources:
         loader = self._loaders.get(key)
         return 0 if loader is None else loader.passes
 
+    def delivers(self, source: Source) -> None:
+        """It has given a batch."""
+        source.delivered += 1
+        if source.delivered == 1 and source.evaluation:
+            source.loader.passes += 1
+
     def evaluates(self, source: Source, evaluates: bool = True) -> None:
         """The loop only evaluates with this iterator, or it does more after all."""
         if source.evaluation == evaluates:

@@ -257,11 +257,9 @@ class StepClock(PhaseClock):
             self._beside.append(last)
 
     def _learned_from(self, last: Source) -> None:
-        self.sources.trains(last)
-        if self._beside:
-            for one in self._beside:
-                self.sources.trains(one)
-            self._beside.clear()
+        for one in (last, *self._beside):
+            self.sources.trains(one)
+        self._beside.clear()
 
     def _one_too_many(self, source: Source) -> None:
         """The loop has begun a new pass with a batch of the last one untouched: it pulled one more to see its end.
@@ -276,18 +274,16 @@ class StepClock(PhaseClock):
         source = self._answered()
         if source is None:
             return
-        source.delivered += 1
+        self.sources.delivers(source)
         self._fetched, self._last_samples = True, samples
         span = self.open.span
-        if source.delivered == 1:
-            if source.evaluation:
-                source.loader.passes += 1
-            if span.evaluation:
+        if span.evaluation:
+            if source.delivered == 1:
                 self.evaluation_edge_ns += span.ns[DATA_WAIT]
-            else:
-                span.edge_ns = span.ns[DATA_WAIT]
-        if not span.evaluation:
-            self.open.count(source, samples)
+            return
+        if source.delivered == 1:
+            span.edge_ns = span.ns[DATA_WAIT]
+        self.open.count(source, samples)
 
     def _answered(self) -> Source | None:
         """Whoever was asked last has answered; None where the ask itself was lost."""
@@ -497,8 +493,7 @@ class StepClock(PhaseClock):
         self._decided(LOSS)
 
     def _backed(self, now: int, arg: None) -> None:
-        if len(self._phases) > 1:
-            self._phases.pop()
+        self._leave(now, arg)
         if self._manual.step_pending:
             self.open.manual_end = len(self.open.spans)
             self._cut(self.open.span.evaluation)
@@ -516,8 +511,7 @@ class StepClock(PhaseClock):
         self._phases.append(OPTIMIZER)
 
     def _step(self, now: int, key: int) -> None:
-        if self._manual.by_hand is not False:
-            self._manual.told(by_hand=False)
+        self._manual.told(by_hand=False)
         self._gathers = False
         if self._no_loss is not None:
             self._not_a_loss()
@@ -550,11 +544,10 @@ class StepClock(PhaseClock):
         if not self.any_optimizer:
             self.any_optimizer = self.trains = True
             self._merge_held()
-        step = self.open
-        if key not in step.stepped:
-            step.stepped.append(key)
-        step.end_ns, step.end, step.fed_span = now, len(step.spans), None
-        step.cut(now, False)
+        if key not in self.open.stepped:
+            self.open.stepped.append(key)
+        self.open.end_ns, self.open.end, self.open.fed_span = now, len(self.open.spans), None
+        self.open.cut(now, False)
 
     def _abandoned(self, now: int, arg: None) -> None:
         if self._stepping:
