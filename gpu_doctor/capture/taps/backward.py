@@ -184,11 +184,11 @@ def _gradient(scope: TapScope, by_hand: ByHand, original: Callable[..., Any]) ->
     whole: dict[tuple[Any, ...], bool] = {}
 
     def learns(inputs: Any) -> bool:
-        ones = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+        ones, modules = inputs if isinstance(inputs, (tuple, list)) else (inputs,), scope.models.alive()
         try:
             key = (len(ones), *(getattr(one, "shape", None) for one in ones[:3]))
             if key not in whole:
-                whole[key] = _all_parameters(ones, scope.models.alive())
+                whole[key] = _all_parameters(ones, modules)
             return whole[key]
         except Exception:  # a nested tensor has no shape, and a tensor of the user's own may raise what it likes
             return False
