@@ -27,8 +27,8 @@ _ENDLESS: Final = 1 << 40
 class Replayed(Dataset[Any]):
     """The batches of one loader as a data set of whole batches.
 
-    Each is handed out in new containers, since loops take entries out of theirs, and as new tensors, since loops ask for
-    gradients of theirs. The memory of the tensors is the same, so that nothing is copied.
+    Each is handed out in new containers, since loops take entries out of theirs, and as new tensors, since loops ask
+    for gradients of theirs. The memory of the tensors is the same, so that nothing is copied.
     """
 
     def __init__(self, batches: list[Any], length: int) -> None:
