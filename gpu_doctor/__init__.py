@@ -1,6 +1,7 @@
 """gpu_doctor: why your GPU idles, live in the notebook, and the cure proved by rerunning.
 
-`%load_ext gpu_doctor`, then `%%gpudoctor` on a training cell. Without IPython: `case`, `watch`, `diagnose`.
+`%load_ext gpu_doctor`, then `%%gpudoctor` on a training cell. Without IPython: `case`, `watch`, `diagnose`, and the
+command `gpudoctor run script.py`.
 Importing this package imports neither torch nor bokeh: every public name is loaded when it is first used.
 """
 
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
     from gpu_doctor.diagnosis import diagnose as diagnose
     from gpu_doctor.diagnosis import explain as explain
     from gpu_doctor.diagnosis.vitals.measure import measure as measure
+    from gpu_doctor.job import Job as Job
+    from gpu_doctor.job import load as load
     from gpu_doctor.machine.checkup.check import check as check
     from gpu_doctor.notebook.replay import replay as replay
     from gpu_doctor.recording import Recording as Recording
     from gpu_doctor.recording import RecordingError as RecordingError
-    from gpu_doctor.recording import load as load
     from gpu_doctor.trials import Case as Case
     from gpu_doctor.trials import last_case as last_case
     from gpu_doctor.trials.case import case as case
@@ -29,6 +31,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "Case": "trials.case",
+    "Job": "job",
     "RayExecutor": "trials.executors",
     "Recording": "recording",
     "RecordingError": "recording",
@@ -38,7 +41,7 @@ _PUBLIC = {
     "diagnose": "diagnosis.diagnosis",
     "explain": "diagnosis.rules.page",
     "last_case": "trials.case",
-    "load": "recording",
+    "load": "job",
     "measure": "diagnosis.vitals.measure",
     "replay": "notebook.replay",
     "watch": "trials.watch",
@@ -60,11 +63,16 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """Registers `%%gpudoctor` and `%gpudoctor`, and clears up after killed kernels (for `%load_ext gpu_doctor`)."""
+    import sys
+
+    from gpu_doctor.command import other_package
     from gpu_doctor.notebook import magic
     from gpu_doctor.trials import remove_scratch_folders
 
     magic.register(shell)
     remove_scratch_folders()
+    if advice := other_package():
+        sys.stderr.write(f"{advice}\n")
 
 
 def unload_ipython_extension(shell: Any) -> None:

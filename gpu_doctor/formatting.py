@@ -9,8 +9,8 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 NOT_MEASURED: Final = "not measured"
 DASH: Final = "-"
@@ -20,40 +20,6 @@ NARROW_SPACE: Final = "\u202f"
 DECIMALS: Final = ((99.95, 0), (9.995, 1), (0.9995, 2), (0.001, 3))
 """Three significant digits: from which size on a number has how many decimals. The live plots' legends have it too."""
 PERCENT_DECIMALS: Final = ((0.95, 0), (0.05, 1))
-
-PHASE_LABELS: Final[Mapping[str, str]] = {
-    "data_wait": "data wait",
-    "transfer": "copy",
-    "forward": "forward",
-    "backward": "backward",
-    "optimizer": "optimizer",
-    "sync": "sync",
-    "evaluation": "evaluation",
-    "other": "other",
-    "ours": "gpu_doctor",
-}
-"""Phase -> what bars, tables and legends call it."""
-
-BOTTLENECK_LABELS: Final[Mapping[str, str]] = {
-    "input": "input-bound",
-    "transfer": "transfer-bound",
-    "host": "host-bound",
-    "compute": "compute-bound",
-    "memory": "memory-bound",
-    "communication": "communication-bound",
-    "unknown": "no bottleneck named",
-}
-
-
-OUTCOME_LABELS: Final[Mapping[str, str]] = {
-    "completed": "completed",
-    "budget-reached": "budget reached",
-    "interrupted": "interrupted",
-    "stopped": "stopped",
-    "out-of-memory": "did not fit into memory",
-    "failed": "failed",
-    "refused": "refused",
-}
 
 # Control characters (but tab and newline), lone surrogates, characters that turn the reading direction, non-characters.
 _UNSHOWABLE: Final = re.compile(
@@ -79,14 +45,17 @@ def clean(text: object, most: int = 400) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
+def pretty(shown: object, printer: Any, cycle: bool) -> None:
+    """As `_repr_pretty_` of a class: IPython prints what `str` says; `repr` is for programs."""
+    for number, line in enumerate(str(shown).splitlines()):
+        if number:
+            printer.break_()
+        printer.text(line)
+
+
 def measured(value: float | None) -> bool:
     """True for a number that was measured: neither None nor NaN."""
     return value is not None and not math.isnan(value)
-
-
-def whole(value: float | None, unit: str, missing: str = NOT_MEASURED) -> str:
-    """A reading that needs no decimals: `1 410 MHz`, `70 W`, `91 °C`."""
-    return missing if value is None or math.isnan(value) else f"{grouped(value)} {unit}"
 
 
 def grouped(value: float, decimals: int = 0) -> str:
@@ -207,14 +176,6 @@ def bandwidth(bytes_per_s: float | None, missing: str = NOT_MEASURED) -> str:
     return f"{number(bytes_per_s / scale)} {unit}"
 
 
-def flops(per_s: float | None, missing: str = NOT_MEASURED) -> str:
-    """Arithmetic, in the prefix that leaves one to three digits before the point: `412 TFLOP/s`."""
-    if per_s is None or not (math.isfinite(per_s) and per_s > 0):
-        return missing
-    step = min(max(int(math.log10(per_s) // 3), 2), 5)
-    return f"{per_s / 10 ** (3 * step):.3g} {'MGTP'[step - 2]}FLOP/s"
-
-
 def average(value: float | None, missing: str = NOT_MEASURED) -> str:
     """A mean of counts: `4`, `2.5`, `0.07`."""
     if value is None or math.isnan(value):
@@ -224,21 +185,11 @@ def average(value: float | None, missing: str = NOT_MEASURED) -> str:
     return grouped(value, 0 if round(value, 1) == round(value) or abs(value) >= 99.95 else 1)
 
 
-def about(value: float) -> str:
-    """A forecast of a number in two digits: `340`, `12 000`."""
-    return grouped(float(f"{value:.2g}"))
-
-
 def factor(value: float | None, missing: str = NOT_MEASURED) -> str:
     """A measured speed-up: `2.87x`, `12.4x`, `124x`."""
     if value is None or math.isnan(value):
         return missing
     return "infinite" if math.isinf(value) else f"{grouped(value, 2 if value < 9.995 else 1 if value < 99.95 else 0)}x"
-
-
-def times(value: float) -> str:
-    """How many times as fast, as a person has asked for it: `20x`, `0.5x`."""
-    return f"{value:g}x"
 
 
 def forecast(value: float | None, missing: str = NOT_MEASURED) -> str:
@@ -317,67 +268,10 @@ def loss(value: float | None, missing: str = DASH) -> str:
     return grouped(value, 1) if abs(value) >= 1000 else f"{value:#.4g}"
 
 
-def parity(drift: float | None, missing: str = "") -> str:
-    """What became of the loss: `same`, `within 0.3 %`, `becomes NaN or infinite`."""
-    if drift is None or math.isnan(drift):
-        return missing
-    if math.isinf(drift):
-        return "becomes NaN or infinite"
-    return "same" if drift < 1e-6 else f"within {share(max(drift, 1e-3))}"
-
-
-def _bound(drift: float) -> str:
-    """`up to 0.3 %`, `less than 0.1 %`."""
-    return "less than 0.1 %" if drift < 1e-3 else f"up to {share(drift)}"
-
-
-def losses(
-    verdict: str | None,
-    drift: float | None,
-    first_step: int | None = None,
-    alone: float | None = None,
-) -> str:
-    """What became of the loss in a trial, by the verdict of its comparison; empty where there is nothing to compare.
-
-    Args:
-        verdict: of `Effect.loss_verdict`.
-        drift: the largest relative difference; None = not known.
-        first_step: at which the losses part; None = they do not.
-        alone: by how much the losses of runs without the change differ.
-    """
-    if verdict == "same" and not drift:
-        return "loss the same in every step"
-    if verdict == "different" and drift is not None:
-        own = "" if alone is None else f"; this loop alone by {_bound(alone)}"
-        return f"loss differs from step {first_step} on, by {_bound(drift)}{own}"
-    if verdict == "not-finite":
-        return f"loss becomes NaN or infinite from step {first_step} on"
-    said = parity(drift)
-    return f"loss {said}" if said else ""
-
-
-def unrestorable(names: Sequence[str], most: int = 6) -> str:
-    """`a trial cannot put back: it (generator)`; of many names, the first and how many more."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"a trial cannot put back: {', '.join(clean(one, 80) for one in names[:most])}{more}"
-
-
-def not_copied(names: Sequence[str], most: int = 3) -> str:
-    """`large data is not copied: train (an array of 2.0 GB); ...`; of many names, the first few."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    named = ", ".join(clean(one, 80) for one in names[:most])
-    return f"large data is not copied: {named}{more}; changes to it are listed, not undone"
-
-
 def article(name: str) -> str:
     """A name with its article, as it is spoken: `an NVIDIA H200`, `an RTX 4090`, `a Tesla T4`."""
     spelt = name[:1].isupper() and not name[1:2].islower()  # letter by letter; en-vidia begins alike
     return f"{'an' if name[:1].upper() in ('AEFHILMNORSX' if spelt else 'AEIO') else 'a'} {name}"
-
-
-def left_behind(clauses: Iterable[str]) -> tuple[str, ...]:
-    """Sentences on what trials could not put back; each once."""
-    return tuple(dict.fromkeys(map(sentence, clauses)))
 
 
 def first_line(error: BaseException) -> str:

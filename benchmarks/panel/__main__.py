@@ -1,9 +1,10 @@
 """What the panel costs, in a JupyterLab in headless Chromium, beside its aims.
 
-    python -m benchmarks.panel                        # about 12 minutes
-    python -m benchmarks.panel load --minutes 10      # single parts: load, million, added, weight, again
+    python -m benchmarks.panel                        # about 15 minutes
+    python -m benchmarks.panel load --minutes 10      # single parts, see below
     python -m benchmarks.panel --quick                # short runs, to see that it works; no figures to keep
 
+`first`: the first run of a fresh kernel, beside the bare cell. `kept`: memory that runs leave in a kernel.
 `load`: a loop of 2 000 steps a second: the page's tasks, bytes of messages, memory. `million`: a loop of a million of
 the cheapest steps. `added`: what each look of the view takes from the watched loop, beside the loop around it.
 `weight`: bytes of a panel, and how soon it is seen. `again`: one cell run again and again. The page shares the machine
@@ -39,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--seconds", type=float, default=60.0, help="of a loop that the view's looks are timed in")
     options.add_argument("--times", type=int, default=4, help="that it is run")
     options.add_argument("--runs", type=int, default=120, help="of the cell that is run again")
+    options.add_argument("--kernels", type=int, default=7, help="fresh ones, of each kind")
     options.add_argument("--quick", action="store_true", help="short runs of everything")
     options.add_argument("--json", type=Path, help="write the rows to this file")
     return options
@@ -67,7 +69,7 @@ def main() -> int:
     if unknown:
         parser().error(f"There is no part {unknown[0]!r}: take {', '.join(PARTS)}.")
     if options.quick:
-        options.minutes, options.steps, options.runs = 0.1, 20_000, 4
+        options.minutes, options.steps, options.runs, options.kernels = 0.1, 20_000, 4, 1
         options.seconds, options.times = 15.0, 1
     rows, loads = measured(options)
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"

@@ -89,3 +89,15 @@ while time.perf_counter() - begin < {seconds}:
             if slices[-1][0] - begin > {seconds}:
                 break
 """
+
+
+CLOCKS: Final = """
+clocks = [[0.0, 0.0]]
+def begins(info):
+    clocks.append([time.perf_counter(), time.thread_time()])
+def ends(result):
+    clocks[-1] = [time.perf_counter() - clocks[-1][0], time.thread_time() - clocks[-1][1]]
+get_ipython().events.register("pre_run_cell", begins)
+get_ipython().events.register("post_run_cell", ends)
+"""
+"""Notes wall and CPU seconds of each later cell, the newest last; that of a cell that runs has its begin."""

@@ -113,13 +113,13 @@ class Watched:
         return float(self._tools.send("Runtime.getHeapUsage")["usedSize"]) / 1e6
 
     def kernel_mb(self, collect: bool = True) -> float:
-        """Memory of the kernel alone (USS), of an idle one after collecting garbage."""
+        """Memory that the kernel has written, of an idle one after collecting garbage."""
         if collect:
             self.notebook.kernel_value("__import__('gc').collect()")
-        return uss_mb(self.pid)
+        return written_mb(self.pid)
 
 
-def uss_mb(pid: int) -> float:
-    """Memory that would be free if the process ended."""
+def written_mb(pid: int) -> float:
+    """Memory that a process alone has written: what it only reads of libraries counts or not as other processes go."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) * 1024 / 1e6
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty")) * 1024 / 1e6

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final
@@ -15,6 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from docs._ext import markdown, pairs, rule_pages
+from gpu_doctor.command.command_line import parser
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.diagnosis.rules import CAUSES
 from gpu_doctor.notebook.magic import GpuDoctorMagics
@@ -63,6 +65,14 @@ def magics() -> str:
     return "\n\n".join(f"## {form}\n\n{markdown.code(str(one.__doc__), 'text')}" for form, one in forms.items())
 
 
+def command() -> str:
+    """The command's help, and that of each subcommand."""
+    whole = parser()
+    kinds = next(one.choices for one in whole._actions if isinstance(one, argparse._SubParsersAction))
+    helped = {"gpudoctor": whole, **kinds}
+    return "\n\n".join(f"## `{name}`\n\n{markdown.code(one.format_help(), 'text')}" for name, one in helped.items())
+
+
 def clinic() -> str:
     """The totals of the last examination that was kept."""
     import json
@@ -100,7 +110,7 @@ def cards() -> str:
 
 
 MAKERS: Final[Mapping[str, Callable[[], str]]] = {
-    one.__name__: one for one in (rules, knobs, magics, clinic, gains, cards)
+    one.__name__: one for one in (rules, knobs, magics, command, clinic, gains, cards)
 }
 
 

@@ -10,8 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from gpu_doctor.capture.lines.places import Place as Place
+    from gpu_doctor.capture.lines.places import Places as Places
+    from gpu_doctor.capture.lines.stacks import outwards as outwards
     from gpu_doctor.capture.next_call import NextCall as NextCall
+    from gpu_doctor.capture.nvtx import NvtxRanges as NvtxRanges
+    from gpu_doctor.capture.nvtx import no_nvtx as no_nvtx
     from gpu_doctor.capture.patching import Patches as Patches
+    from gpu_doctor.capture.ranges import follow as follow
     from gpu_doctor.capture.record import Busy as Busy
     from gpu_doctor.capture.record import recorded as recorded
     from gpu_doctor.capture.record import running as running
@@ -23,10 +29,16 @@ if TYPE_CHECKING:
 _FACE: Final = {
     "Busy": "record",
     "NextCall": "next_call",
+    "NvtxRanges": "nvtx",
     "Patches": "patching",
+    "Place": "lines.places",
+    "Places": "lines.places",
     "Recorder": "recorder",
     "RunEnded": "recorder",
     "Seam": "stand_ins",
+    "follow": "ranges",
+    "no_nvtx": "nvtx",
+    "outwards": "lines.stacks",
     "recorded": "record",
     "running": "record",
 }

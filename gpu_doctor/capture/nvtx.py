@@ -6,15 +6,15 @@ from typing import Any, Final
 
 import torch
 
-from gpu_doctor import formatting
 from gpu_doctor.capture.ranges import follow
 from gpu_doctor.capture.recorder import Recorder
+from gpu_doctor.labels import PHASE_LABELS
 
 PREFIX: Final = "gpu_doctor: "
 NO_NVTX: Final = "NVTX ranges need a torch that is built with CUDA, and this one is not: leave --nvtx out."
 
 
-def unavailable() -> str:
+def no_nvtx() -> str:
     """Why no ranges can be written, in one sentence; empty where they can. CUDA is not initialised."""
     return "" if torch.version.cuda else NO_NVTX
 
@@ -37,7 +37,7 @@ class NvtxRanges:
 
     def begin(self, name: str) -> None:
         """A phase begins."""
-        self._nvtx.range_push(f"{PREFIX}{formatting.PHASE_LABELS.get(name, name)}")
+        self._nvtx.range_push(f"{PREFIX}{PHASE_LABELS.get(name, name)}")
         self._depth += 1
 
     def end(self) -> None:

@@ -20,12 +20,16 @@ class Busy(RuntimeError):
 
 
 _running: Final[list[Recorder]] = []
+_inherited: Final[list[Recorder]] = []
+"""Those of the process that this one was forked from: their taps are still on, as workers of a loader need some."""
 
 
 def _forked() -> None:
     """What the code does in a process of its own is none of the run's: neither is it ended with it."""
     for recorder in _running:
         recorder.retire()
+    _inherited.extend(_running)
+    _running.clear()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has none
@@ -46,6 +50,8 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
     """
     if _running:
         raise Busy("gpu_doctor is already recording a run in this process: that recording includes this code too.")
+    while _inherited:  # a rank that the run has forked records itself
+        _inherited.pop().take_off()
     sampler = LineSampler(recorder)
     recorder.parts.update(lines=sampler.costs, looks=lambda: sampler.looks, around=sampler.around)
     recorder.parts["peak_bytes"] = lambda: _peak_bytes(recorder)

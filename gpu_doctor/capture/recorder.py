@@ -168,9 +168,7 @@ class Recorder:
         """Something of ours has failed in the user's loop, which goes on without us."""
         again = self.retired
         self.retire()
-        for undo in (*reversed(self._undo), *reversed(self._undo)):  # once more: a second try may succeed
-            with contextlib.suppress(Exception):
-                undo()
+        self.take_off()
         if not again:
             after = f"after {formatting.grouped(self.step_count)} steps" if self.step_count else "before the first step"
             self.note(f"gpu_doctor stopped recording {after} because of an error of its own: {error!r}.")
@@ -182,6 +180,12 @@ class Recorder:
     def undo_by(self, undo: Callable[[], None]) -> None:
         """Is called, twice, where something of ours has failed: it takes something of ours off the process."""
         self._undo.append(undo)
+
+    def take_off(self) -> None:
+        """Takes everything of ours off this process, such as one that was forked from the run's."""
+        for undo in (*reversed(self._undo), *reversed(self._undo)):  # once more: a second try may succeed
+            with contextlib.suppress(Exception):
+                undo()
 
     def undone(self) -> None:
         """All of ours comes off by itself: nothing is left to undo."""
@@ -308,6 +312,7 @@ class Recorder:
 
     def news(self, cursor: Cursor) -> News:
         """See `Feed.news`."""
+        done = self._closed_s is not None  # first: what is read below is all there is then
         generation = self.table.generation
         reset = cursor.generation != generation
         start = 0 if reset else cursor.rows
@@ -320,7 +325,7 @@ class Recorder:
             reset=reset,
             elapsed_s=self.elapsed_s(),
             step_count=self.step_count,
-            done=self._closed_s is not None,
+            done=done,
         )
 
     def elapsed_s(self) -> float:

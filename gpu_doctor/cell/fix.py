@@ -7,6 +7,7 @@ import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from gpu_doctor import formatting
 from gpu_doctor.recording import SettingValue, describe
 
 
@@ -77,6 +78,8 @@ class Fix:
             style = f' style="{styles[kind]}"' if kind in styles else ""
             rows.append(f"<span{style}>{html.escape(text)}</span>")
         return f"<pre>{chr(10).join(rows) or html.escape(str(self))}</pre>"
+
+    _repr_pretty_ = formatting.pretty
 
 
 def _diff_lines(cell: FixedCell, told: str) -> Iterable[tuple[str, str]]:

@@ -10,6 +10,7 @@ from gpu_doctor.diagnosis.forecast.forecast import enough, worker_counts
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import OTHERS
 from gpu_doctor.diagnosis.rules import RULES, every_cause, every_rule
+from gpu_doctor.diagnosis.rules.evidence import place
 from gpu_doctor.diagnosis.rules.page import explain, paragraphs
 from gpu_doctor.diagnosis.rules.prescriptions import SHARD_FIRST
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Rule, Safety
@@ -49,6 +50,7 @@ __all__ = [
     "measure",
     "paced_s",
     "paragraphs",
+    "place",
     "ranked",
     "warmup_rows",
     "warmup_so_far",

@@ -1,16 +1,17 @@
-"""A diagnosis as plain, versioned data, which is what the panel shows; its schema is `docs/reference/diagnosis.md`."""
+"""What a diagnosis holds, and the same as plain, versioned data; its schema is `docs/reference/diagnosis.md`."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription
 from gpu_doctor.diagnosis.silent_rules import Silence
 from gpu_doctor.diagnosis.vitals.fields import Vitals
-from gpu_doctor.formatting import PHASE_LABELS
+from gpu_doctor.labels import PHASE_LABELS
 
 VERSION: Final = 1
 """It rises when a key goes or means something else; keys that are added do not change it."""
@@ -33,33 +34,44 @@ def anatomy(vitals: Vitals) -> list[tuple[str, float, float]]:
     return [(phase, share, share * step_s) for phase, share in shares if share]
 
 
-def as_data(
-    bottleneck: str,
-    verdict: str,
-    early: bool,
-    findings: Iterable[Finding],
-    hints: Iterable[Finding],
-    silent: Iterable[Silence],
-    vitals: Vitals,
-    notes: Iterable[str],
-) -> dict[str, Any]:
-    """The parts of a diagnosis as strings, finite numbers, lists, dicts and None.
+@dataclass(frozen=True)
+class DiagnosisData:
+    """What `diagnose` says of one recording, without how it is shown: that stands above, in `Diagnosis`."""
 
-    JSON has no NaN, which stands in a recording for what was not measured: it becomes None.
-    """
-    return {
-        "version": VERSION,
-        "bottleneck": bottleneck,
-        "verdict": verdict,
-        "early": early,
-        "findings": [_finding(one) for one in findings],
-        "hints": [_finding(one) for one in hints],
-        "silent": [{"rule": one.rule, "reason": one.reason} for one in silent],
-        "vitals": _scalars(vitals),
-        "anatomy": [{"phase": p, "share": share, "seconds": seconds} for p, share, seconds in anatomy(vitals)],
-        "lines": [_plain(dataclasses.asdict(one)) for one in vitals.lines],
-        "notes": list(notes),
-    }
+    bottleneck: str
+    """input, transfer, host, compute, memory, communication, or unknown."""
+    verdict: str
+    """One sentence for a person, with the figure."""
+    findings: tuple[Finding, ...]
+    """What ended the run or is said first; then what was lost, 10 % or more, by share; bounds (at most) by share; what
+    was lost and is less."""
+    silent: tuple[Silence, ...]
+    vitals: Vitals
+    early: bool = False
+    """Fewer than 20 measured steps, or calls of the closure where the optimizer has one."""
+    hints: tuple[Finding, ...] = ()
+    """What nothing measured prices: risks first, then what is worth a trial."""
+    notes: tuple[str, ...] = ()
+    """What else is to be said, one sentence each, such as a rule to ignore that there is not."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The diagnosis as plain data of a versioned form, ready for JSON: `docs/reference/diagnosis.md`.
+
+        JSON has no NaN, which stands in a recording for what was not measured: it becomes None.
+        """
+        return {
+            "version": VERSION,
+            "bottleneck": self.bottleneck,
+            "verdict": self.verdict,
+            "early": self.early,
+            "findings": [_finding(one) for one in self.findings],
+            "hints": [_finding(one) for one in self.hints],
+            "silent": [{"rule": one.rule, "reason": one.reason} for one in self.silent],
+            "vitals": _scalars(self.vitals),
+            "anatomy": [{"phase": p, "share": share, "seconds": seconds} for p, share, seconds in anatomy(self.vitals)],
+            "lines": [_plain(dataclasses.asdict(one)) for one in self.vitals.lines],
+            "notes": list(self.notes),
+        }
 
 
 def _finding(one: Finding) -> dict[str, Any]:

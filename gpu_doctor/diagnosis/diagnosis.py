@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import hushed
-from gpu_doctor.diagnosis.as_data import as_data
+from gpu_doctor.diagnosis import as_html, as_text
+from gpu_doctor.diagnosis.as_data import DiagnosisData
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.evidence import around_the_loop
 from gpu_doctor.diagnosis.rules.plugins import plugins
@@ -27,7 +28,6 @@ from gpu_doctor.diagnosis.verdict import verdict as verdict_on
 from gpu_doctor.diagnosis.vitals.fetching import beside
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, measure
-from gpu_doctor.display import Shown
 from gpu_doctor.recording import Recording
 
 SURE_STEPS: Final = 20
@@ -40,29 +40,16 @@ NO_OPTIMIZER: Final = "a trial needs an optimizer of torch that steps in the loo
 
 
 @dataclass(frozen=True)
-class Diagnosis(Shown):
-    """What `diagnose` says of one recording."""
+class Diagnosis(DiagnosisData):
+    """What `diagnose` says of one recording; printed or left as a cell's last expression, it tells it to a person."""
 
-    bottleneck: str
-    """input, transfer, host, compute, memory, communication, or unknown."""
-    verdict: str
-    """One sentence for a person, with the figure."""
-    findings: tuple[Finding, ...]
-    """What ended the run or is said first; then what was lost, 10 % or more, by share; bounds (at most) by share; what
-    was lost and is less."""
-    silent: tuple[Silence, ...]
-    vitals: Vitals
-    early: bool = False
-    """Fewer than 20 measured steps, or calls of the closure where the optimizer has one."""
-    hints: tuple[Finding, ...] = ()
-    """What nothing measured prices: risks first, then what is worth a trial."""
-    notes: tuple[str, ...] = ()
-    """What else is to be said, one sentence each, such as a rule to ignore that there is not."""
+    def __str__(self) -> str:
+        return as_text.text(self)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The diagnosis as plain data of a versioned form, ready for JSON: `docs/reference/diagnosis.md`."""
-        told = (self.bottleneck, self.verdict, self.early, self.findings, self.hints, self.silent)
-        return as_data(*told, self.vitals, self.notes)
+    def _repr_html_(self) -> str:
+        return as_html.html(self)
+
+    _repr_pretty_ = formatting.pretty
 
 
 def diagnose(subject: Recording | Vitals, others: Sequence[Recording] = ()) -> Diagnosis:

@@ -102,14 +102,14 @@ def _computing(vitals: Vitals) -> str:
 def verdict(bottleneck: str, findings: Sequence[Finding], hints: Sequence[Finding], vitals: Vitals) -> str:
     """What a run with enough steps comes to: its first finding, a risk, or what the device is busy with.
 
-    A hint is never the answer: it follows on what the device is busy with.
+    A hint is never the answer, and stands beside it.
     """
     if findings:
         first = findings[0]
         return first.headline + ("" if first.cost_share is None else _beside(bottleneck, findings, vitals))
     if hints and hints[0].risk:  # a risk stands first only where nothing costs anything
         return f"A risk: {_lowered(hints[0].headline)}"
-    return " ".join([_unpriced(bottleneck, vitals), *(one.headline for one in hints[:1])])
+    return _unpriced(bottleneck, vitals)
 
 
 def _unpriced(bottleneck: str, vitals: Vitals) -> str:

@@ -91,12 +91,7 @@ def _found(kind: str, root: Path, groups: str) -> tuple[Path, ...]:
         if not top.is_dir():
             continue
         folder = top / relative.strip("/")
-        while True:
-            if folder.is_dir():
-                found.append(folder)
-            if folder == top or top not in folder.parents:
-                break
-            folder = folder.parent
+        found += [one for one in (folder, *folder.parents) if one.is_dir() and one.is_relative_to(top)]
     return tuple(found)
 
 

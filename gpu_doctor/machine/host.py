@@ -1,4 +1,4 @@
-"""The host: CPU of the machine and of this process with its workers, memory, disk traffic, /dev/shm, run queue.
+"""The host: CPU of the machine and of this process with its workers, memory, /dev/shm.
 
 Shares of CPU are of the *usable* cores (affinity and container quota), so that 100 % always means: no more to be had.
 """
@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -19,28 +19,22 @@ import psutil
 
 from gpu_doctor.machine import cgroup
 from gpu_doctor.machine import processes as children
-from gpu_doctor.machine.probe import ProbeScope, Reader, Reading
-from gpu_doctor.recording import Metric
+from gpu_doctor.machine.probe import Form, ProbeScope, Reader, readings
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
-CPU = Metric("cpu_util_pct", "%", "CPU, all usable cores", "utilization")
-CPU_MAX_CORE = Metric("cpu_max_core_pct", "%", "CPU, busiest core", "detail")
-PROCESS_CPU = Metric("process_cpu_pct", "%", "CPU of this process and its workers, of the usable cores", "detail")
-PROCESS_RSS = Metric("process_rss_bytes", "bytes", "process", "memory")
-PROCESS_HELD = Metric(
-    "process_held_bytes", "bytes", "memory of this process without pages of files, swapped ones too", "detail"
-)
-PROCESS_SWAPPED = Metric("process_swapped_bytes", "bytes", "memory of this process that was swapped out", "detail")
-SWAP_IN = Metric("swap_in_bytes_per_s", "bytes/s", "read back from swap, whole machine", "detail")
-WORKERS_RSS = Metric("workers_rss_bytes", "bytes", "workers (shared pages counted in each)", "memory")
-WORKERS = Metric("child_processes", "count", "child processes", "detail")
-RAM_AVAILABLE = Metric("host_memory_available_bytes", "bytes", "host memory available", "detail")
-RAM_TOTAL = Metric("host_memory_total_bytes", "bytes", "host memory", "detail")
-DISK_READ = Metric("disk_read_bytes_per_s", "bytes/s", "read from disk by this process and its workers", "detail")
-DISK_WRITE = Metric("disk_write_bytes_per_s", "bytes/s", "written to disk by this process and its workers", "detail")
-SHM_FREE = Metric("shm_free_bytes", "bytes", "/dev/shm free", "detail")
-LOAD = Metric("load_average", "count", "processes running or ready, mean of a minute", "detail")
+METRICS: Final[Mapping[str, Form]] = {
+    "cpu_util_pct": ("%", "CPU, all usable cores", "utilization"),
+    "process_cpu_pct": ("%", "CPU of this process and its workers, of the usable cores", "detail"),
+    "process_rss_bytes": ("bytes", "process", "memory"),
+    "process_held_bytes": ("bytes", "memory of this process without pages of files, swapped ones too", "detail"),
+    "process_swapped_bytes": ("bytes", "memory of this process that was swapped out", "detail"),
+    "swap_in_bytes_per_s": ("bytes/s", "read back from swap, whole machine", "detail"),
+    "workers_rss_bytes": ("bytes", "workers (shared pages counted in each)", "memory"),
+    "host_memory_available_bytes": ("bytes", "host memory available", "detail"),
+    "host_memory_total_bytes": ("bytes", "host memory", "detail"),
+    "shm_free_bytes": ("bytes", "/dev/shm free", "detail"),
+}
 CPUS: Final = Path("/sys/devices/system/cpu")
 
 
@@ -154,98 +148,77 @@ def busy_and_total_s(times: Any) -> tuple[float, float]:
 
 
 class _Machine:
-    """Busy shares between two readings."""
+    """How busy the usable cores are, between two readings."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._usable = clock, usable_cores()
         self._cores = allowed_cores()
         quota = cgroup.quota_cores()
-        # Under a quota the other cores' load is our neighbours': what is used of the quota is told by the group alone.
+        # Under a quota the other cores' load is our neighbours': only the group knows what is used of the quota.
         self._group = quota is not None and quota < affinity_cores() and cgroup.cpu_seconds() is not None
-        self._before = self._now()
+        self._before = self._spent_s()
 
-    def _now(self) -> tuple[float, dict[int, tuple[float, float]], float]:
+    def _spent_s(self) -> dict[int, tuple[float, float]]:
+        """Busy and all seconds of each core; of a group under a quota, its CPU seconds and those of the clock."""
+        if self._group:
+            return {0: (cgroup.cpu_seconds() or 0.0, self._clock())}
         every, online = psutil.cpu_times(percpu=True), online_cores()
         # The list is of the cores that are switched on. Where it is another one (LXC), it is of this container's own.
         numbered = dict(zip(online, every, strict=True)) if len(online) == len(every) else dict(enumerate(every))
         mine = {core: numbered[core] for core in self._cores if core in numbered}
-        group_s = cgroup.cpu_seconds() if self._group else None
-        times = {core: busy_and_total_s(one) for core, one in (mine or numbered).items()}
-        return self._clock(), times, group_s or 0.0
+        return {core: busy_and_total_s(one) for core, one in (mine or numbered).items()}
 
-    def read(self) -> list[Reading]:
-        before, now = self._before, self._now()
-        elapsed = now[0] - before[0]
-        kept = before[1].keys() & now[1].keys()  # a core may be switched on or off meanwhile
-        spans = [tuple(b - a for a, b in zip(before[1][core], now[1][core], strict=True)) for core in kept]
-        if elapsed <= 0 or all(total <= 0 for _, total in spans):  # the kernel's tick did not move
-            return []
-        self._before = now
+    def read(self) -> dict[str, float | None]:
+        before, now = self._before, self._spent_s()
+        kept = before.keys() & now.keys()  # a core may be switched on or off meanwhile
+        spans = [(now[one][0] - before[one][0], now[one][1] - before[one][1]) for one in kept]
         shares = [busy / total for busy, total in spans if total > 0]
-        used = (now[2] - before[2]) / elapsed if self._group else sum(shares)
-        return [(CPU, _pct(used / self._usable)), (CPU_MAX_CORE, _pct(max(shares)))]
+        if not shares:  # the kernel's tick did not move
+            return {}
+        self._before = now
+        return {"cpu_util_pct": _pct(sum(shares) / self._usable)}
+
+
+class _Rate:
+    """What a counter grows by in a second, from its second value on."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._before: tuple[float, float] | None = None
+
+    def __call__(self, total: float | None) -> float | None:
+        before, self._before = self._before, None if total is None else (self._clock(), total)
+        if before is None or self._before is None or self._before[0] <= before[0]:
+            return None
+        return max(self._before[1] - before[1], 0.0) / (self._before[0] - before[0])
 
 
 class _Tree:
-    """This process and its children: CPU, resident memory, disk traffic."""
+    """This process and its children: CPU and memory."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self._usable = clock, usable_cores()
-        self._self = psutil.Process()
+        self._usable, self._self = usable_cores(), psutil.Process()
         self._children = children.Children(clock)
-        self._cpu: tuple[float, float] | None = None
-        self._disk: tuple[float, dict[int, tuple[int, int]]] | None = None
-        self._swap: tuple[float, int] | None = None
+        self._cores, self._swapped_in = _Rate(clock), _Rate(clock)
 
-    def read(self) -> list[Reading]:
-        cpu_s, rss, alive = _reaped_s() + time.process_time(), 0, []
+    def read(self) -> dict[str, float | None]:
+        cpu_s, workers = _reaped_s() + time.process_time(), []
         for child in self._children():
             try:
                 cpu_s += children.cpu_s(child)
-                alive.append(child)
-                rss += child.memory_info().rss
+                workers.append(child.memory_info().rss)
             except psutil.Error:  # gone, or (no memory any more) ended and not yet waited for
                 continue
-        found: list[Reading] = [(PROCESS_RSS, float(self._self.memory_info().rss)), (WORKERS, float(len(alive)))]
-        if alive:
-            found.append((WORKERS_RSS, float(rss)))
-        held = held_bytes()
-        if held is not None:
-            found += zip((PROCESS_HELD, PROCESS_SWAPPED), map(float, held), strict=True)
-        return found + self._swap_rate() + self._cpu_share(cpu_s) + self._disk_rates([self._self, *alive])
-
-    def _swap_rate(self) -> list[Reading]:
-        total = swapped_in_bytes()
-        before, self._swap = self._swap, None if total is None else (self._clock(), total)
-        if before is None or self._swap is None or self._swap[0] <= before[0]:
-            return []
-        return [(SWAP_IN, max(self._swap[1] - before[1], 0) / (self._swap[0] - before[0]))]
-
-    def _cpu_share(self, cpu_s: float) -> list[Reading]:
-        """A child that ends moves from the living to the reaped, so the sum goes on."""
-        before, self._cpu = self._cpu, (self._clock(), cpu_s)
-        if before is None or self._cpu[0] <= before[0]:
-            return []
-        return [(PROCESS_CPU, _pct((cpu_s - before[1]) / (self._cpu[0] - before[0]) / self._usable))]
-
-    def _disk_rates(self, processes: list[Any]) -> list[Reading]:
-        now: dict[int, tuple[int, int]] = {}
-        for process in processes:
-            try:
-                counters = process.io_counters()
-            except (psutil.Error, AttributeError, OSError):  # macOS has none; another user's are not readable
-                continue
-            now[process.pid] = (int(counters.read_bytes), int(counters.write_bytes))
-        before, self._disk = self._disk, (self._clock(), now)
-        if before is None or self._disk[0] <= before[0] or not now:
-            return []
-        elapsed = self._disk[0] - before[0]
-        # A process that was not there before has read all it has read since then.
-        moved = [(r - before[1].get(pid, (0, 0))[0], w - before[1].get(pid, (0, 0))[1]) for pid, (r, w) in now.items()]
-        return [
-            (DISK_READ, sum(max(read, 0) for read, _ in moved) / elapsed),
-            (DISK_WRITE, sum(max(written, 0) for _, written in moved) / elapsed),
-        ]
+        cores = self._cores(cpu_s)  # a child that ends moves from the living to the reaped, so the sum goes on
+        held, swapped = held_bytes() or (None, None)
+        return {
+            "process_rss_bytes": self._self.memory_info().rss,
+            "workers_rss_bytes": sum(workers) if workers else None,
+            "process_held_bytes": held,
+            "process_swapped_bytes": swapped,
+            "swap_in_bytes_per_s": self._swapped_in(swapped_in_bytes()),
+            "process_cpu_pct": None if cores is None else _pct(cores / self._usable),
+        }
 
 
 def _reaped_s() -> float:
@@ -258,25 +231,21 @@ def _pct(share: float) -> float:
     return 100.0 * min(max(share, 0.0), 1.0)
 
 
-def _surroundings() -> list[Reading]:
-    ram, shm = memory(), shm_bytes()
-    found: list[Reading] = [(RAM_AVAILABLE, float(ram[0])), (RAM_TOTAL, float(ram[1]))]
-    if shm is not None:
-        found.append((SHM_FREE, float(shm[0])))
-    if hasattr(os, "getloadavg"):
-        found.append((LOAD, os.getloadavg()[0]))
-    return found
+def _surroundings() -> dict[str, float | None]:
+    available, total = memory()
+    shm = shm_bytes()
+    return {
+        "host_memory_available_bytes": available,
+        "host_memory_total_bytes": total,
+        "shm_free_bytes": None if shm is None else shm[0],
+    }
 
 
 @contextmanager
 def opened(scope: ProbeScope) -> Iterator[Reader | None]:
     """Yields a reader of the host. Shares and rates are there from the second reading on."""
     machine, tree = _Machine(scope.clock), _Tree(scope.clock)
-
-    def read() -> list[Reading]:
-        return machine.read() + tree.read() + _surroundings()
-
-    yield read
+    yield lambda: readings(METRICS, machine.read() | tree.read() | _surroundings())
 
 
 def physical_cores(cpus: Iterable[int] | None = None, root: Path = CPUS) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,6 +12,15 @@ from gpu_doctor.recording import Metric
 
 Reading: TypeAlias = tuple[Metric, float]
 """A metric and its value now, in the metric's unit."""
+
+Form: TypeAlias = tuple[str, str, str]
+"""Unit, label and group of a metric."""
+
+
+def readings(forms: Mapping[str, Form], values: Mapping[str, float | None], device: int | None = None) -> list[Reading]:
+    """Values by the names of their metrics; what is None is not known, and absent."""
+    return [(Metric(name, *forms[name], device), float(one)) for name, one in values.items() if one is not None]
+
 
 Reader: TypeAlias = Callable[[], list[Reading]]
 """Reads the source once. What cannot be read is absent, never 0; raising takes the whole probe off."""

@@ -21,30 +21,20 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from gpu_doctor.machine.cards import architecture_support
-from gpu_doctor.machine.probe import ProbeScope, Reader, Reading
-from gpu_doctor.recording import Metric
+from gpu_doctor.machine.probe import Form, ProbeScope, Reader, Reading, readings
 
 _lock = threading.Lock()
 _held: weakref.WeakKeyDictionary[object, Mapping[int, int]] = weakref.WeakKeyDictionary()
 
 
-METRICS: Final[Mapping[str, tuple[str, str, str]]] = {
+METRICS: Final[Mapping[str, Form]] = {
     "torch_allocated_bytes": ("bytes", "allocated by torch", "memory"),
     "torch_reserved_bytes": ("bytes", "reserved by torch", "memory"),
     "torch_peak_bytes": ("bytes", "peak allocated in this run", "detail"),
     "torch_alloc_retries": ("count", "allocations that needed a second try", "detail"),
-    "torch_ooms": ("count", "allocations that did not fit", "detail"),
     "torch_inactive_split_bytes": ("bytes", "free blocks that cannot be released", "detail"),
-    "architecture_support": (
-        *("count", "torch has machine code for the card: 2 yes, 1 translated at first use, 0 no", "detail"),
-    ),
+    "architecture_support": ("count", "machine code for the card: 2 yes, 1 translated at first use, 0 no", "detail"),
 }
-"""Name of a metric -> its unit, label and group."""
-
-
-def _readings(device: int, values: Mapping[str, float | None]) -> list[Reading]:
-    """Values by their metrics' names, None = not known."""
-    return [(Metric(name, *METRICS[name], device), float(one)) for name, one in values.items() if one is not None]
 
 
 def torch_if_loaded() -> Any | None:
@@ -84,7 +74,7 @@ class _CudaDevice:
         self._peak: float | None = None
         """Of this run, None = not known."""
         self._old_peak = float(before["allocated_bytes"]["all"]["peak"]) if before else 0.0
-        self._old_retries, self._old_ooms = float(before.get("num_alloc_retries", 0)), float(before.get("num_ooms", 0))
+        self._old_retries = float(before.get("num_alloc_retries", 0))
         self._asked = False
 
     def read(self, torch: Any) -> list[Reading]:
@@ -94,7 +84,7 @@ class _CudaDevice:
             return []
         allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
         now, peak = float(allocated["current"]), float(allocated["peak"])
-        retries, ooms = float(stats.get("num_alloc_retries", 0)), float(stats.get("num_ooms", 0))
+        retries = float(stats.get("num_alloc_retries", 0))
         self._old_peak = min(self._old_peak, peak)  # the user's code reset it
         ours = float(held_bytes(self._index))
         if peak > self._old_peak:
@@ -108,11 +98,10 @@ class _CudaDevice:
             "torch_reserved_bytes": reserved["current"] - ours,
             "torch_peak_bytes": self._peak,
             "torch_alloc_retries": max(retries - self._old_retries, 0.0),
-            "torch_ooms": max(ooms - self._old_ooms, 0.0),
             "torch_inactive_split_bytes": stats.get("inactive_split_bytes", {}).get("all", {}).get("current"),
             "architecture_support": known,
         }
-        return _readings(self._index, values)
+        return readings(METRICS, values, self._index)
 
 
 def _support(torch: Any, device: int) -> int | None:
@@ -153,7 +142,7 @@ def _mps(torch: Any) -> list[Reading]:
         return []
     allocated, driver = mps.current_allocated_memory(), mps.driver_allocated_memory()
     values = {"torch_allocated_bytes": allocated, "torch_reserved_bytes": driver}
-    return _readings(0, values) if allocated > 0 else []
+    return readings(METRICS, values, 0) if allocated > 0 else []
 
 
 def hold(owner: object, by_device: Mapping[int, int]) -> None:

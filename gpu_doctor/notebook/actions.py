@@ -19,6 +19,7 @@ from gpu_doctor.capture import running
 from gpu_doctor.notebook.details import Details
 from gpu_doctor.report.panel import Status
 from gpu_doctor.trials import Case
+from gpu_doctor.trials.knobs import IDEAL_LOADER
 
 
 class Panel(Protocol):
@@ -50,7 +51,7 @@ class Actions:
         """The request that was posted and not begun, if any; who pops it, on whichever thread, has it."""
 
     def take(self, request: dict[str, Any]) -> None:
-        """A validated request of the page: `ask` is stop, trial, treat, sweep, largest, fix, forecast or before.
+        """A validated request of the page: `ask` is one of `ASKS`.
 
         Blocks a blink.
         """
@@ -73,6 +74,8 @@ class Actions:
             "treat": self._treat,
             "sweep": self._sweep,
             "largest": self._largest,
+            "ideal": self._ideal,
+            "look": self._look,
         }
         work = works.get(request["ask"])
         if work is None:
@@ -158,6 +161,14 @@ class Actions:
     def _largest(self, request: dict[str, Any]) -> None:
         self._panel.busy("searching")
         self._panel.case.largest_batch(allow=request.get("allow", ()))
+
+    def _ideal(self, request: dict[str, Any]) -> None:
+        self._panel.busy("trial")
+        self._panel.case.trial(IDEAL_LOADER, **_budget(request))
+
+    def _look(self, request: dict[str, Any]) -> None:
+        self._panel.busy("looking")
+        self._panel.case.look(allow=request.get("allow", ()))
 
 
 def _budget(request: dict[str, Any]) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from IPython.core.error import UsageError
 from gpu_doctor import formatting, report
 from gpu_doctor.capture import Recorder, running
 from gpu_doctor.diagnosis import Diagnosis
+from gpu_doctor.notebook.answer import Answer
 from gpu_doctor.notebook.cell_runner import Cell
 from gpu_doctor.notebook.details import Details, sentences
 from gpu_doctor.notebook.live_verdict import LiveVerdict
-from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.notebook.screen import Screen, plainly
 from gpu_doctor.recording import Recording, Setup
 from gpu_doctor.report.panel import PanelInput, Progress, Status
@@ -204,6 +204,7 @@ class Controller:
             plan=case.plans[-1] if case.plans else None,
             sweep=case.sweeping or (case.sweeps[-1] if case.sweeps else None),
             largest=case.largest,
+            look=case.looked,
             fixes=self.details.fixes,
             asked=self.details.asked,
             before=self.details.before,

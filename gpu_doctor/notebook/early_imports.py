@@ -1,7 +1,8 @@
 """Imports what the first panel needs while a person still writes the next cell: Bokeh and the widgets, never torch.
 
-These imports are most of what the first diagnosed cell would wait for. They run on a thread of their own, begun by
-`%load_ext` in a kernel and ended with the imports; a diagnosed cell waits for it before it begins.
+These imports, and the figures of the first panel, are most of what the first diagnosed cell would wait for. They are
+made on a thread that `%load_ext` begins in a kernel and that ends by itself; a diagnosed cell waits for its end. It
+shares the interpreter with an ordinary cell that runs meanwhile, once in a kernel.
 """
 
 from __future__ import annotations
@@ -30,4 +31,4 @@ def finish() -> None:
 
 def _imported() -> None:
     with contextlib.suppress(Exception):  # whoever needs it says what is lacking
-        importlib.import_module("gpu_doctor.notebook.live_view")
+        importlib.import_module("gpu_doctor.notebook.live_view").prepare()

@@ -15,9 +15,11 @@ from IPython.core.error import UsageError
 
 from gpu_doctor import formatting, report
 from gpu_doctor.diagnosis import Safety, diagnose, explain
+from gpu_doctor.job import Job
+from gpu_doctor.job import load as load_any
 from gpu_doctor.machine.checkup.check import check
+from gpu_doctor.notebook.answer import Answer
 from gpu_doctor.notebook.options import path
-from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.recording import Setup, load
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare import compare
@@ -67,7 +69,9 @@ def _knobs() -> Answer:
 
 def _report(saved: str = "") -> Answer:
     if saved:
-        recording = load(path(saved))
+        recording = load_any(path(saved))
+        if isinstance(recording, Job):
+            return Answer(str(recording), recording._repr_html_())
         shown = report.Reported(diagnose(recording), (recording,))
     else:
         case = _case()

@@ -1,7 +1,7 @@
 """Brings the news of a run to the page twice a second, from a thread of its own; a failing view touches nothing.
 
-Every message has a number (`seq`), one more than the one before. A page that finds a gap, or was loaded while something
-runs, asks for the state, and the next message holds all of it: nothing that is lost on the way leaves a page stale.
+Every message has a number (`seq`), one more than the one before. A page that finds a gap, as one does that was loaded
+while something runs, asks for the state, and is sent a message that holds all of it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from IPython.display import display
 
 from gpu_doctor import formatting
 from gpu_doctor.machine.nvml import probe
-from gpu_doctor.notebook.plot_data import PLOTS, Layer, Line, Marks, expected, in_order
 from gpu_doctor.notebook.plots import document
 from gpu_doctor.notebook.widget import DoctorView
 from gpu_doctor.recording import Feed, describe
+from gpu_doctor.report import PLOTS, Layer, Line, Marks, expected, in_order
 from gpu_doctor.report.panel import BUSY, STATUS, Memory, PanelInput, Points, as_json, checked_request, state
 from gpu_doctor.trials.knobs import KnobTable
 
@@ -48,7 +48,6 @@ class Dashboard:
         request: Callable[[dict[str, Any]], None],
         knobs: KnobTable,
         *,
-        note: Callable[[str], None] | None = None,
         gpus: Sequence[int] | None = None,
     ) -> None:
         """Makes the widget; nothing is displayed yet.
@@ -58,9 +57,8 @@ class Dashboard:
             request: takes a checked request of the page; may be called on any thread, must only post.
             knobs: what the panel lets a person turn.
             gpus: indices of the GPUs to draw lines for at once; None = those that NVML sees.
-            note: told in one sentence if the view fails; None = the notes of the run that is followed.
         """
-        self._look, self._request, self._knobs, self._note = look, request, knobs, note
+        self._look, self._request, self._knobs = look, request, knobs
         self._lines: tuple[Line, ...] = expected(_seen() if gpus is None else gpus)
         self.view = DoctorView(self._asked, document(self._lines))
         self._drawing_s = 0.0  # drawing the figures anew is rare and dear: it must not slow the refresher down
@@ -69,9 +67,9 @@ class Dashboard:
         self.cpu_s = 0.0
         """CPU seconds that refreshing has cost, on whatever thread."""
         self._layers: dict[str, Layer] = {}
-        self._feed: Feed | None = None
+        self._note: Callable[[str], None] | None = None
+        """Adds a note to the run that is followed, while it goes on."""
         self._cleared: set[str] = set()
-        self._asked_for_all = False
         self._said = ""
         self._sent: dict[str, Any] = {}
         self._memory = Memory()
@@ -104,7 +102,7 @@ class Dashboard:
                 self._cleared.add("trial")
             self._layers[layer] = Layer(feed, formatting.clean(name, 60))
             self._cleared.add(layer)
-            self._feed = feed
+            self._note = getattr(feed, "note", None)
 
     def begin(self) -> None:
         """Something begins to run; a view that failed before gets another chance."""
@@ -137,19 +135,19 @@ class Dashboard:
         self.stop()
         with self._pushing:
             self.view.close()
-            self._layers, self._feed = {}, None
+            self._layers, self._note = {}, None
 
-    def push(self, wait: bool = False) -> None:
+    def push(self, whole: bool = False) -> None:
         """One refresh now, on any thread. Never raises.
 
         Args:
-            wait: for another that is under way, and refresh after it; else that one is enough.
+            whole: all that the page should have, after another refresh that is under way; else that one is enough.
         """
-        if self.failure or not self._pushing.acquire(blocking=wait):
+        if self.failure or not self._pushing.acquire(blocking=whole):
             return
         begin = time.thread_time()
         try:
-            self._push()
+            self._push(whole=whole)
         except Exception as error:
             self._fail(error)
         finally:
@@ -174,6 +172,7 @@ class Dashboard:
         with self._pushing:
             try:
                 self._push(shown)
+                self._note = None  # it holds the recorder, and with it the memory of all rows
                 head, data = self._rows(everything=True)
                 with self.view.hold_sync():
                     self.view.state = dict(self._sent)
@@ -191,12 +190,11 @@ class Dashboard:
             usual = self.cpu_s - self._drawing_s - begin
             self._stopping.wait(max(PERIOD_S, min(usual / OWN_SHARE, LATEST * PERIOD_S)))
 
-    def _push(self, shown: PanelInput | None = None) -> None:
-        """One message with all that changed; the lock is held."""
+    def _push(self, shown: PanelInput | None = None, whole: bool = False) -> None:
+        """One message with all that changed, or with all that there is; the lock is held."""
         for layer in self._layers.values():
             layer.read()
         self._draw_lines()
-        whole, self._asked_for_all = self._asked_for_all, False
         head, data = self._rows(whole)
         now = self._state(shown)
         changed = {key: one for key, one in now.items() if whole or key not in self._sent or self._sent[key] != one}
@@ -266,9 +264,8 @@ class Dashboard:
 
     def _fail(self, error: Exception) -> None:
         self.failure = f"The live view stopped ({formatting.raised(error)}); the run is not affected."
-        note = self._note or getattr(self._feed, "note", None)
-        if note is not None:
-            note(self.failure)
+        if self._note is not None:
+            self._note(self.failure)
         self._tell_failure(self._sent.get("status", ""))
 
     def _tell_failure(self, status: str) -> None:
@@ -289,7 +286,9 @@ class Dashboard:
             request = checked_request(content, self._knobs)
             self._said = ""
             if request["ask"] == "state":
-                self._answer()
+                self.push(whole=True)
+                if self.failure:
+                    self._tell_failure(self._sent.get("status", ""))
             else:
                 self._request(request)
         except Exception as error:
@@ -297,12 +296,10 @@ class Dashboard:
             if self._thread is None:
                 self.push()
 
-    def _answer(self) -> None:
-        """All that the page should have, at once: a page without it shows what is no longer true."""
-        self._asked_for_all = True
-        self.push(wait=True)
-        if self.failure:
-            self._tell_failure(self._sent.get("status", ""))
+
+def prepare() -> None:
+    """Makes the figures that the first panel of this machine will show; they are remembered."""
+    document(expected(_seen()))
 
 
 def _seen() -> tuple[int, ...]:

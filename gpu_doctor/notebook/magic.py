@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, kwds, magic_arguments
 
-from gpu_doctor.notebook import completion, early_imports, options, representations
+from gpu_doctor.notebook import completion, early_imports, options
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -79,11 +79,11 @@ class GpuDoctorMagics(Magics):
         if not cell.strip():
             raise UsageError("The cell is empty: put the training loop below %%gpudoctor.")
         early_imports.finish()
-        from gpu_doctor.capture.nvtx import unavailable
+        from gpu_doctor.capture import no_nvtx
         from gpu_doctor.notebook.controller import Controller
         from gpu_doctor.notebook.syntax_errors import as_in_any_cell
 
-        if given.nvtx and (said := unavailable()):
+        if given.nvtx and (said := no_nvtx()):
             raise UsageError(said)
         try:
             controller = Controller(shell, line, cell, given)
@@ -134,16 +134,14 @@ def _shell(magics: Magics) -> InteractiveShell:
 
 
 def register(shell: Any) -> None:
-    """Adds the magics to a shell, their tab completion, and the words in which it shows our objects."""
+    """Adds the magics to a shell, with their tab completion."""
     shell.register_magics(GpuDoctorMagics)
-    representations.teach(shell)
     completion.teach(shell)
     early_imports.begin(shell)
 
 
 def unregister(shell: Any) -> None:
     """Takes them away."""
-    representations.forget(shell)
     completion.forget(shell)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(_MAGIC, None)

@@ -1,12 +1,11 @@
 """The three Bokeh figures of the panel: utilization, memory, loader latency; x axes linked, all data empty.
 
-The page fills them: rows come as increments (lines.py), colours come from the page's theme, the legend is HTML. Two
+The page fills them: points come as increments (`report.Layer`), colours from the page's theme, the legend is HTML. Two
 sets of glyphs are made for every line: `base`, and `trial`, broad and pale, for a candidate laid over its baseline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -28,8 +27,7 @@ from bokeh.models import Line as LineGlyph
 from bokeh.plotting import figure
 
 from gpu_doctor.formatting import DASH, DECIMALS, NARROW_SPACE, PERCENT_DECIMALS
-from gpu_doctor.notebook.plot_data import INK, PLOTS, Line
-from gpu_doctor.report import ON_DARK
+from gpu_doctor.report import INK, PLOTS, UNITS, Line, title
 
 HEIGHT: Final = 168
 FIRST_S: Final = 2.0
@@ -37,16 +35,9 @@ FIRST_S: Final = 2.0
 _TOOLBAR_CSS: Final = ":host { background: transparent !important; opacity: 0.85; }"
 """Bokeh's is white, on a dark page too."""
 _GREY: Final = "#8C8C8C"
-_TITLES: Final = {"utilization": "utilization", "memory": "memory", "latency": "loader latency"}
-_UNITS: Final = {"utilization": "%", "memory": "GiB", "latency": "ms per batch"}
+_ON_DARK: Final = {"#0072B2": "#3D9EE0", "#009E73": "#2BBE93"}
+"""The two dark colours of lines, lighter where the page is dark."""
 _TOPS: Final = {"utilization": 103.0, "memory": 1.0, "latency": 10.0}
-
-
-def title(plot: str, lines: Sequence[Line]) -> str:
-    """What a plot is called: where no GPU is read, its title says so."""
-    if plot == "utilization" and lines and not any(line.key.startswith("gpu_util_pct") for line in lines):
-        return "CPU utilization"
-    return _TITLES[plot]
 
 
 @lru_cache(maxsize=16)
@@ -66,8 +57,8 @@ def document(lines: tuple[Line, ...]) -> dict[str, Any]:
         mine = [line for line in lines if line.plot == name]
         fig, parts = _figure(name, mine, shared)
         figures.append(fig)
-        decimals = PERCENT_DECIMALS if _UNITS[name] == "%" else DECIMALS
-        about = {"name": name, "title": title(name, mine), "unit": _UNITS[name], "decimals": decimals}
+        decimals = PERCENT_DECIMALS if UNITS[name] == "%" else DECIMALS
+        about = {"name": name, "title": title(name, mine), "unit": UNITS[name], "decimals": decimals}
         plots.append({**about, **parts})
     # The page makes each of the figures a root in a task of its own, so that it is never busy for long.
     root = Spacer(visible=False, tags=figures)
@@ -146,7 +137,7 @@ def _line(fig: Any, line: Line, filled: bool) -> dict[str, Any]:
         "label": line.label,
         "title": line.title,
         "colour": line.colour,
-        "onDark": ON_DARK.get(line.colour, line.colour),
+        "onDark": _ON_DARK.get(line.colour, line.colour),
         "dash": line.dash,
         **ids,
     }

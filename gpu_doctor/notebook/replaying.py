@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from gpu_doctor import formatting, report
 from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.notebook.answer import Answer
 from gpu_doctor.notebook.details import Details
 from gpu_doctor.notebook.live_verdict import LiveVerdict
-from gpu_doctor.notebook.representations import Answer
 from gpu_doctor.notebook.screen import Screen
 from gpu_doctor.recording import Recording, Replay, Settings
 from gpu_doctor.report.panel import PanelInput, Status

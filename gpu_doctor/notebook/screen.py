@@ -14,8 +14,8 @@ from IPython.display import display
 
 from gpu_doctor import formatting, report
 from gpu_doctor.notebook import panel_needs
+from gpu_doctor.notebook.answer import Answer
 from gpu_doctor.notebook.open_panels import opened
-from gpu_doctor.notebook.representations import Answer
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

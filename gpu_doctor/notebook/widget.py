@@ -4,7 +4,7 @@ How it works: the panel's own script is small and travels with every panel. What
 all: BokehJS (the installed bokeh package's own `bokeh.min.js`) and the figures, empty, as JSON. One loader widget a
 kernel carries both, and the page finds it by its id, so there is no CDN and no extension of ours. A page that cannot
 find it asks, and is sent them in the panel's own trait; later panels of that kernel bring them along, since a question
-may wait for the end of the cell.
+may wait for the end of the cell, until a page says that it has found the loader after all.
 
 The panel's state and the rows go one way, about twice a second, as one custom message with the points in a binary
 buffer. Messages are numbered: a page that misses one asks for everything. At the
@@ -29,6 +29,8 @@ import traitlets
 _STATIC: Final = Path(__file__).parent / "static"
 """What `frontend/` is built into."""
 ASKS_BOKEH: Final = {"ask": "bokeh"}
+FOUND_LOADER: Final = {"ask": "found"}
+"""Of a page that has the loader after all, as one that was slow to load it."""
 _HELLO: Final = {"ask": "hello"}
 """The page's first words in a run."""
 
@@ -56,7 +58,7 @@ class BokehLoader(ipywidgets.Widget):
 
 _loaders: list[BokehLoader] = []
 _unfound: set[str] = set()
-"""Ids of loaders that a page did not find."""
+"""Ids of loaders that the newest page to look for them did not find."""
 
 
 def loader(figure: dict[str, Any]) -> BokehLoader:
@@ -114,6 +116,8 @@ class DoctorView(anywidget.AnyWidget):
         if content == ASKS_BOKEH:
             _unfound.add(self.bokeh["loader"])
             self.bokeh = {**self.bokeh, **self._carried()}
+        elif content == FOUND_LOADER:
+            _unfound.discard(self.bokeh["loader"])
         else:
             asked(content)
 

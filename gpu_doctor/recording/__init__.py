@@ -10,6 +10,7 @@ from gpu_doctor.recording.place import UNKNOWN, devices_of, here, is_elsewhere
 from gpu_doctor.recording.recording import (
     AFTER,
     BEFORE,
+    CLEAN,
     OUTCOMES,
     Fetch,
     LineCost,
@@ -29,6 +30,7 @@ from gpu_doctor.recording.steps import PHASES, Column, Steps
 __all__ = [
     "AFTER",
     "BEFORE",
+    "CLEAN",
     "OUTCOMES",
     "PHASES",
     "UNKNOWN",

@@ -51,8 +51,9 @@ def _value(hint: Any, plain: Any, where: str) -> Any:
     # numpy 2.5 declares NDArray by a `type` statement: behind the alias stands the array.
     origin = get_origin(getattr(origin, "__value__", hint))
     if hint is Any:
-        return plain
-    if origin in (types.UnionType, Union):
+        if not isinstance(plain, np.ndarray):  # a column where none belongs
+            return plain
+    elif origin in (types.UnionType, Union):
         for one in of:
             with contextlib.suppress(ValueError):
                 return _value(one, plain, where)
@@ -74,7 +75,8 @@ def _value(hint: Any, plain: Any, where: str) -> Any:
     elif dataclasses.is_dataclass(hint):
         return made(hint, plain)
     elif hint in (int, float, bool):
-        if isinstance(plain, int) or (isinstance(plain, float) and not math.isinf(plain)):  # NaN: not measured
+        measured = isinstance(plain, int) or (isinstance(plain, float) and math.isfinite(plain))
+        if measured or (hint is float and isinstance(plain, float) and math.isnan(plain)):  # NaN: not measured
             return plain
     elif isinstance(plain, hint):
         return plain

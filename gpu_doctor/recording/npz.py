@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import shutil
 import tokenize
@@ -12,20 +13,18 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.npyio import NpzFile
 
 T = TypeVar("T")
 
 SCHEMA: Final = 1
 """Number of the file format; a file with a higher one was written by a newer gpu_doctor and is refused."""
-LARGE_BYTES: Final = 1 << 20
-"""Arrays from here on (131 072 rows) are compressed fast, or not at all where that does not pay."""
-PIECE_BYTES: Final = 1 << 16
-WORTH_IT: Final = 0.8
-"""A piece must shrink to less than this."""
+MOST_ARRAYS: Final = 1 << 13
+"""A run has about forty columns of steps, and two for each of some thirty metrics of each GPU."""
 MOST_BYTES: Final = 1 << 29
 """No recording is larger when it is unpacked: a step table has 2^17 rows at most (40 MB), a series 2^14 readings."""
 MOST_HEADER_BYTES: Final = 1 << 24
@@ -52,7 +51,7 @@ class RecordingError(ValueError):
 
 
 def write(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, Any]) -> Path:
-    """Writes arrays and a header of plain values as a compressed `.npz`; never pickle.
+    """Writes arrays and a header of plain values as a `.npz`; never pickle.
 
     Returns:
         The path written (with `.npz` added if it had no suffix).
@@ -61,8 +60,11 @@ def write(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], header: Mapp
         OSError: if it is a directory or cannot be written; what lay there before is then still there.
     """
     target = _target(path)
-    packed = json.dumps({**header, "schema": SCHEMA}, default=_plain)
-    _replaced(target, {**arrays, "header": np.frombuffer(packed.encode(), dtype=np.uint8)})
+    text = json.dumps({**header, "schema": SCHEMA}, default=_plain)
+    everything = {**arrays, "header": np.frombuffer(text.encode(), dtype=np.uint8)}
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **everything)  # type: ignore[arg-type]  # its own options have other names
+    _replaced(target, packed.getvalue())
     return target
 
 
@@ -108,17 +110,15 @@ def _plain(one: Any) -> Any:
     raise TypeError(f"A recording holds plain values only, not a {type(one).__name__}.")
 
 
-def _replaced(target: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+def _replaced(target: Path, packed: bytes) -> None:
     """Writes beside the target and puts it in its place when it is whole: a run that is cut off leaves no half file."""
     target = target.resolve()  # a link stays a link
     if target.exists() and not target.is_file():  # a device or a pipe cannot be replaced
-        with target.open("wb") as file:
-            _write(file, arrays)
+        target.write_bytes(packed)
         return
     beside = _beside(target)
     try:
-        with beside.open("wb") as file:
-            _write(file, arrays)
+        beside.write_bytes(packed)
         if target.exists():
             shutil.copymode(target, beside)
         beside.replace(target)
@@ -130,31 +130,7 @@ def _replaced(target: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         raise
 
 
-def _write(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """What `np.savez_compressed` writes, in a third of its time: of a million steps it alone would take seconds.
-
-    The host clock's times hardly shrink however hard one tries, so a large array is tried on a piece of it: it is
-    written as it is where that does not pay.
-    """
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
-        for name, array in arrays.items():
-            whole = np.ascontiguousarray(array)
-            large = whole.nbytes > LARGE_BYTES
-            archive.compression = zipfile.ZIP_STORED if large and not _shrinks(whole) else zipfile.ZIP_DEFLATED
-            archive.compresslevel = 1 if large else 6
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, whole, allow_pickle=False)
-
-
-def _shrinks(array: npt.NDArray[Any]) -> bool:
-    """Whether a piece from the middle of an array becomes much smaller by being compressed."""
-    flat = array.reshape(-1)
-    middle = len(flat) // 2
-    piece = flat[middle : middle + PIECE_BYTES // flat.itemsize].tobytes()
-    return len(zlib.compress(piece, 1)) < WORTH_IT * len(piece)
-
-
-def read(path: str | Path, unpacked: Callable[[Mapping[str, npt.NDArray[Any]], Mapping[str, Any]], T]) -> T:
+def read(path: str | Path, unpacked: Callable[[Mapping[str, npt.NDArray[Any]], dict[str, Any]], T]) -> T:
     """Reads what `write` wrote.
 
     Args:
@@ -171,9 +147,13 @@ def read(path: str | Path, unpacked: Callable[[Mapping[str, npt.NDArray[Any]], M
     if not where.is_file():
         raise RecordingError(f"There is no recording at {where}: give the path of a file written by recording.save().")
     try:
-        with zipfile.ZipFile(where) as archive:
-            _bounded(archive.infolist())
-            arrays = {name.removesuffix(".npy"): _array(archive.read(name)) for name in archive.namelist()}
+        with where.open("rb") as file:
+            with zipfile.ZipFile(file) as archive:
+                _check_sizes(where, archive.infolist())
+                for entry in archive.infolist():
+                    _check_claim(archive, entry)
+            with NpzFile(file, allow_pickle=False) as saved:  # as np.load opens a zip
+                arrays = {name: saved[name] for name in saved.files}
         header = json.loads(arrays.pop("header").tobytes().decode())
         if int(header["schema"]) > SCHEMA:
             raise RecordingError(
@@ -189,24 +169,34 @@ def read(path: str | Path, unpacked: Callable[[Mapping[str, npt.NDArray[Any]], M
         ) from error
 
 
-def _bounded(entries: Sequence[zipfile.ZipInfo]) -> None:
-    """Returns if what was packed is no more than a run leaves behind.
+def _check_sizes(where: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
+    """Returns if a file says that it unpacks to no more than a run leaves behind; nothing is unpacked for that.
 
     Raises:
-        ValueError: if unpacking it would take more memory than any recording does.
+        RecordingError: if it does not.
     """
-    header = sum(one.file_size for one in entries if one.filename == "header.npy")
-    if header > MOST_HEADER_BYTES or sum(one.file_size for one in entries) > MOST_BYTES:
-        raise ValueError("too large for a recording")
+    header = sum(one.file_size for one in entries if one.filename.removesuffix(".npy") == "header")
+    if len(entries) > MOST_ARRAYS or header > MOST_HEADER_BYTES or sum(one.file_size for one in entries) > MOST_BYTES:
+        raise RecordingError(
+            f"{where} would unpack to more than any recording of gpu_doctor: open only what recording.save() wrote."
+        )
 
 
-def _array(packed: bytes) -> npt.NDArray[Any]:
-    """The array of a `.npy` that was read to its end, so that zipfile has compared its checksum.
+def _check_claim(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+    """Returns if an entry is as long as the array that its header describes.
 
-    What its header claims is held against what there is before any memory is taken for it.
+    numpy takes the memory that the header asks for before it reads, and zipfile compares the checksum only of an entry
+    that is read to its end. zipfile unpacks no more of an entry than is read of it where it is stored or deflated; by
+    the other methods it unpacks whole blocks, whatever size the entry claims.
+
+    Raises:
+        ValueError: if it is not, or is no array of the first version of numpy's format, which a recording's all are.
     """
-    file = io.BytesIO(packed)
-    version = np.lib.format.read_magic(file)
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read_header(file)
-    return np.frombuffer(packed, dtype, offset=file.tell()).reshape(shape)
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{entry.filename} is packed by a method that numpy does not use")
+    with archive.open(entry) as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{entry.filename} has another version of numpy's format")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        if file.tell() + math.prod(shape) * dtype.itemsize != entry.file_size:
+            raise ValueError(f"{entry.filename} is not as long as it claims")

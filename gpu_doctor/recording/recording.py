@@ -7,7 +7,7 @@ machine and diagnosed on a laptop that has no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpu_doctor import formatting
+from gpu_doctor.labels import OUTCOME_LABELS
 from gpu_doctor.recording import exports, form, npz
 from gpu_doctor.recording.place import UNKNOWN
 from gpu_doctor.recording.setup import Chore, Flops, Setup, Traffic
@@ -29,11 +30,10 @@ Settings: TypeAlias = Mapping[str, SettingValue]
 """Knob name -> value; empty means 'as written'."""
 
 OUTCOMES: Final = ("completed", "budget-reached", "interrupted", "stopped", "out-of-memory", "failed", "refused")
-_LATER: Final = (
-    *("syncs", "exposed_wait_s", "exposed_transfer_s", "no_grad_s", "closures", "ours_s"),
-    *("gpu_forward_s", "gpu_backward_s", "gpu_optimizer_s", "gpu_caught_up_s", "gpu_since_s", "gpu_since_steps"),
-)
-"""Columns of the steps that files of this schema may lack: they were not measured then."""
+CLEAN: Final = OUTCOMES[:2]
+"""Outcomes of a run that ended as it should."""
+_LATER: Final = ("ours_s", "closures", "gpu_caught_up_s", "gpu_since_s", "gpu_since_steps")
+"""Columns of the steps that the first files of version 0.1.0 lack: they were not measured then."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +231,15 @@ class Recording:
         told = formatting.count(len(self.steps), "step"), formatting.seconds(self.duration_s)
         return f"<Recording{of}: {self.outcome}, {' in '.join(told)}>"
 
+    def __str__(self) -> str:
+        """How long, how many steps, under what, how it ended."""
+        head = f"{formatting.clean(self.name, 80) or 'recording'}, {formatting.clean(describe(self.settings), 200)}"
+        steps = formatting.count(int(self.steps.count.sum()), "step")
+        ended = OUTCOME_LABELS.get(self.outcome, formatting.clean(self.outcome, 80))
+        return f"{head}: {steps} in {formatting.seconds(self.duration_s)}, {ended}"
+
+    _repr_pretty_ = formatting.pretty
+
     @property
     def overhead_share(self) -> float | None:
         """Own cost over the run's wall-clock (0..1), None for an empty run."""
@@ -322,7 +331,7 @@ def _packed(recording: Recording) -> tuple[dict[str, npt.NDArray[Any]], dict[str
 def _plain(value: Any, place: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
     """A value as JSON takes it; its columns go to `arrays`, by their places."""
     if isinstance(value, np.ndarray):
-        arrays[place] = value
+        arrays[place] = np.asarray(value, dtype=np.float64)
         return None
     if is_dataclass(value):
         return {item.name: _plain(getattr(value, item.name), f"{place}.{item.name}", arrays) for item in fields(value)}
@@ -331,30 +340,21 @@ def _plain(value: Any, place: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _unpacked(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, Any]) -> Recording:
-    """The recording of `_packed`'s arrays and header; unknown keys of the header are ignored."""
-
-    def columns(place: str, names: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
-        return {name: arrays[f"{place}.{name}"] for name in names}
-
-    known = {item.name: header[item.name] for item in fields(Recording) if item.name in header}
-    steps = columns("steps", [name for name in STEP_COLUMNS if name not in _LATER or f"steps.{name}" in arrays])
-    lacking = dict.fromkeys(set(_LATER) - steps.keys(), np.full(len(steps["wall_s"]), np.nan))
-    series, fetches = enumerate(header["series"]), enumerate(header["fetches"])
-    plain = {
-        "setup": {"host": UNKNOWN, **header["setup"]},
-        "steps": {**steps, **lacking},
-        "series": [{"metric": one, **columns(f"series.{i}", ("times_s", "values"))} for i, one in series],
-        "fetches": [{**one, **columns(f"fetches.{i}", _fetch_columns(arrays, i))} for i, one in fetches],
-        "losses": columns("losses", ("step", "samples", "value")),
-    }
-    made: Recording = form.made(Recording, {**known, **plain})
+def _unpacked(arrays: Mapping[str, npt.NDArray[Any]], header: dict[str, Any]) -> Recording:
+    """The recording of `_packed`'s arrays and header; unknown keys are ignored."""
+    lacking = np.full(len(arrays["steps.wall_s"]), np.nan)
+    header["steps"] = dict.fromkeys(_LATER, lacking)
+    header["series"] = [{"metric": one} for one in header["series"]]
+    header["setup"].setdefault("host", UNKNOWN)
+    header["losses"] = {}
+    for place, column in arrays.items():
+        inner = header
+        *path, name = place.split(".")
+        for part in path:
+            inner = inner[int(part)] if isinstance(inner, list) else inner[part]
+        inner[name] = column
+    made: Recording = form.made(Recording, header)
     return made
-
-
-def _fetch_columns(arrays: Mapping[str, Any], number: int) -> list[str]:
-    """Those of one loader; files of old lack the looks."""
-    return [name for name in ("walls_s", "ready", "ready_after") if f"fetches.{number}.{name}" in arrays]
 
 
 def _checked(recording: Recording) -> Recording:
@@ -365,7 +365,7 @@ def _checked(recording: Recording) -> Recording:
     """
     steps, losses = recording.steps, recording.losses
     _alike("steps", *(getattr(steps, name) for name in STEP_COLUMNS))
-    if not np.all(steps.count >= 0):  # NaN is no count
+    if not np.all(steps.count > 0):  # NaN is no count
         raise ValueError("steps.count")
     if not all(one.share >= 0.0 for one in (*recording.lines, *recording.around)):
         raise ValueError("lines.share")

@@ -63,8 +63,6 @@ class ModelFacts:
     """Bytes of parameters on each device, such as {"cuda:0": 102400}."""
     dtype_bytes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of parameters of each dtype, such as {"float32": 102400}."""
-    frozen_bytes: int | None = None
-    """Bytes of parameters that get no gradient (`requires_grad=False`); None = not looked."""
     convolutions: int = 0
     """2D convolutions, also of the user's own classes: those that `memory_format=torch.channels_last` is about (3D ones
     have a format of their own, which raises for images, and 1D ones none)."""
@@ -340,7 +338,6 @@ class LoaderSetup:
     """`len(loader)`; where it has none, the batches of its first whole pass, or None without one."""
     collate: str = ""
     start_method: str = "fork"
-    loader_type: str = "DataLoader"
     refusals: Mapping[str, str] = field(default_factory=dict)
     """Knob name -> why this loader cannot honour it, in one sentence."""
 
@@ -395,7 +392,6 @@ class Setup:
     start_method: str = "fork"
     torch_threads: int | None = None
     torch_version: str = ""
-    python_version: str = ""
     cuda_version: str = ""
     driver_version: str = ""
     flags: Mapping[str, Any] = field(default_factory=dict)

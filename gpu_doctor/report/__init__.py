@@ -4,21 +4,24 @@ Knows diagnoses and trials by what they say of themselves; knows no Jupyter, no 
 measures nothing and judges nothing: what it shows was worked out below.
 """
 
+from gpu_doctor.labels import LABELS, heading
 from gpu_doctor.report.as_text import html, text
-from gpu_doctor.report.chart import thin
-from gpu_doctor.report.labels import LABELS, heading
+from gpu_doctor.report.plot_data import INK, PLOTS, UNITS, Layer, Line, Marks, expected, in_order, title
 from gpu_doctor.report.sections import Reported
-from gpu_doctor.report.svg import LINE_COLOURS, METRIC_COLOURS, ON_DARK, PHASE_COLOURS
 
 __all__ = [
+    "INK",
     "LABELS",
-    "LINE_COLOURS",
-    "METRIC_COLOURS",
-    "ON_DARK",
-    "PHASE_COLOURS",
+    "PLOTS",
+    "UNITS",
+    "Layer",
+    "Line",
+    "Marks",
     "Reported",
+    "expected",
     "heading",
     "html",
+    "in_order",
     "text",
-    "thin",
+    "title",
 ]

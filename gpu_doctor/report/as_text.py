@@ -1,7 +1,8 @@
-"""A diagnosis in words: plain text for a terminal, and self-contained HTML that stays in the saved notebook.
+"""A case in words: plain text for a terminal, and self-contained HTML that stays in the saved notebook.
 
-Both walk the sections of `sections.py`, verdict first. The HTML survives notebook sanitizers (see `as_html.py`);
-everything that comes from the user's program, a loaded file or a device's driver is cleaned and escaped.
+Both walk the sections of `sections.py`, verdict first. The HTML survives notebook sanitizers (see
+`gpu_doctor.diagnosis.as_html`); everything that comes from the user's program, a loaded file or a device's driver is
+cleaned and escaped.
 """
 
 from __future__ import annotations
@@ -10,11 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from gpu_doctor import display
-from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.report import as_html as sheet
+from gpu_doctor.diagnosis.as_html import whole
+from gpu_doctor.diagnosis.as_text import WIDTH as WIDTH
 from gpu_doctor.report.sections import SECTIONS, Reported
-from gpu_doctor.report.text_parts import WIDTH as WIDTH
 
 MOST_LETTERS: Final = 140_000
 """Of the static result, which is saved with the notebook; the frame and a note are not counted."""
@@ -35,7 +34,7 @@ def html(shown: Reported) -> str:
         said = f"Left out here, to keep the notebook small: {', '.join(left_out)}."
         last = replace(shown, notes=(*shown.notes, said))
         written |= {section.name: section.html(last) for section in SECTIONS if section.name == "footer"}
-    return sheet.whole(*(text for name, text in written.items() if name not in left_out))
+    return whole(*(text for name, text in written.items() if name not in left_out))
 
 
 def _left_out(written: Mapping[str, str]) -> list[str]:
@@ -47,6 +46,3 @@ def _left_out(written: Mapping[str, str]) -> list[str]:
             too_much -= len(written[name])
             names.append(name)
     return names
-
-
-display.register(Diagnosis, lambda one: text(Reported(one)), lambda one: html(Reported(one)))

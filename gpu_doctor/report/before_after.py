@@ -10,12 +10,12 @@ import numpy as np
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Vitals, paced_s, warmup_rows
-from gpu_doctor.recording import Recording, describe
+from gpu_doctor.diagnosis.words import anatomy_rows
+from gpu_doctor.recording import CLEAN, Recording, describe
 from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.report.remembered import Remembered
 from gpu_doctor.report.runs import vitals_of
 from gpu_doctor.report.trials import Sides
-from gpu_doctor.report.words import CLEAN, anatomy_rows
 from gpu_doctor.trials.compare import Effect
 
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -22,7 +22,9 @@ def ceiling_of(effects: Sequence[Effect], vitals: Vitals) -> Ceiling | None:
     if ideal is None or not ideal.speedup or not step_s:
         return None
     gain = formatting.speedup(ideal.speedup, ideal.low, ideal.high)
-    took = formatting.seconds(step_s / ideal.speedup)
+    wide = formatting.is_wide(ideal.speedup, ideal.low, ideal.high)
+    least = ideal.low if wide and ideal.low else ideal.speedup
+    took = ("at most " if wide else "") + formatting.seconds(step_s / least)
     proved = "" if ideal.verdict == "faster" else f", {ideal.verdict_words}"
     text = f"With an ideal loader a step takes {took}: {gain}{proved}. No change of the input can give more."
-    return Ceiling(round(min(1.0 / ideal.speedup, 1.0), 4), text)
+    return Ceiling(round(min(1.0 / least, 1.0), 4), text)

@@ -1,6 +1,6 @@
 """Line charts as SVG, for light and dark pages: the readings of a run, the losses of a trial; no plot library.
 
-No background, mid-grey text and axes, and a colour never stands alone: a dash or a width says the same.
+No background, mid-grey text and axes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 
 from gpu_doctor import formatting
 from gpu_doctor.recording import Column
-from gpu_doctor.report.svg import FONT, GREY, LINE_COLOURS, opened
+from gpu_doctor.report.plot_data import thin
+from gpu_doctor.svg import FONT, GREY, opened
 
 MOST_POINTS: Final = 200
 """Points a line is thinned to, two for every three pixels of a chart: six lines of noise take 30 kB."""
 MOST_MARKS: Final = 40
-_DASHES: Final = ("", "6 2", "2 2", "8 2 2 2", "4 4", "1 3")
 _SIDES: Final = (36, 8, 8, 18)
 """Pixels around the lines: left at the least, right, above, below."""
 
@@ -42,20 +42,16 @@ class Stroke:
 
 
 @dataclass(frozen=True)
-class Line:
+class Drawn:
     """One line of a chart: `x` and `y` of the same length (NaN = a gap)."""
 
-    label: str
     x: Column
     y: Column
     stroke: Stroke
+    filled: bool = False
+    """A pale area lies between it and the lower edge."""
     cross: float | None = None
     """Where on x a cross stands on the lower edge: from there on the values are no numbers."""
-
-
-def usual_stroke(number: int, colour: str = "") -> Stroke:
-    """Of line `number` of a chart; it has a colour by that number where it has none of its own."""
-    return Stroke(colour or LINE_COLOURS[number % len(LINE_COLOURS)], _DASHES[number % len(_DASHES)])
 
 
 def line_swatch(stroke: Stroke) -> str:
@@ -64,7 +60,7 @@ def line_swatch(stroke: Stroke) -> str:
 
 
 def chart(
-    lines: Sequence[Line],
+    lines: Sequence[Drawn],
     *,
     marks: Sequence[float] = (),
     width: int = 340,
@@ -84,7 +80,7 @@ def chart(
         fitted: the y axis begins where the data does, not at 0.
         unit: of x, behind its last figure.
     """
-    thinned = [thin(line.x, line.y) for line in lines]
+    thinned = [thin(line.x, line.y, MOST_POINTS) for line in lines]
     x = np.concatenate([one for one, _ in thinned] or [np.empty(0)])
     y = np.concatenate([one for _, one in thinned] or [np.empty(0)])
     left, right, above, below = _SIDES
@@ -107,39 +103,11 @@ def chart(
         parts.append(f"<text x='{at:.1f}' y='{height - 5}' text-anchor='{anchor}'>{said}</text>")
     parts.append("</g>")
     for line, points in zip(lines, thinned, strict=True):
-        parts.append(_path(*points, across.at, up.at, line.stroke))
+        parts.append(_path(*points, across.at, up, line))
         if line.cross is not None:
             place = f"M{across.at(line.cross) - 4:.1f} {up.begin - 8:.1f}l8 8m0-8l-8 8"
             parts.append(f"<path d='{place}' stroke='{line.stroke.colour}' stroke-width='2'/>")
     return "".join(parts) + "</svg>"
-
-
-def thin(x: Column, y: Column, most: int = MOST_POINTS) -> tuple[Column, Column]:
-    """At most about `most` points of a line with the same outline: lowest and highest of every stretch, in their order.
-
-    Args:
-        x: ascending, shape (n,).
-        y: shape (n,); NaN is a gap and kept as one.
-        most: points to keep, at least 2.
-
-    Returns:
-        x and y, shapes (k,), k <= most + 1, the last point among them; in a few milliseconds for a million points.
-    """
-    n = len(x)
-    if n <= most:
-        return x, y
-    stretch = -(-n // (most // 2))
-    rows = -(-n // stretch)
-    padded = np.full(rows * stretch, np.nan)
-    padded[:n] = y
-    blocks = padded.reshape(rows, stretch)
-    gap = np.isnan(blocks)
-    low = np.where(gap, np.inf, blocks).argmin(axis=1)
-    high = np.where(gap, -np.inf, blocks).argmax(axis=1)
-    # A stretch of nothing but NaN gives its first point twice: the gap survives as one NaN.
-    base = np.arange(rows) * stretch
-    at = np.unique(np.concatenate([base + low, base + high, [n - 1]]).clip(max=n - 1))
-    return x[at], y[at]
 
 
 @dataclass(frozen=True)
@@ -194,19 +162,27 @@ def _figure(value: float, step: float) -> str:
     return formatting.grouped(value / scale, max(0, -math.floor(math.log10(step / scale) + 1e-9))) + letter
 
 
-def _path(x: Column, y: Column, at_x: Callable[[float], float], at_y: Callable[[float], float], stroke: Stroke) -> str:
+def _path(x: Column, y: Column, at_x: Callable[[float], float], up: _Axis, line: Drawn) -> str:
     """A polyline in steps of a tenth of a pixel, relative, so that it takes few characters; NaN lifts the pen."""
     words: list[str] = []
+    area: list[str] = []
+    floor = round(10 * up.begin)
     pen: tuple[int, int] | None = None
-    for px, py in zip(x.tolist(), y.tolist(), strict=True):
+    for px, py in zip((*x.tolist(), math.nan), (*y.tolist(), math.nan), strict=True):
         if not (math.isfinite(px) and math.isfinite(py)):
+            area += ["" if pen is None else f"V{floor}z"]
             pen = None
             continue
-        to = round(10 * at_x(px)), round(10 * at_y(py))
+        to = round(10 * at_x(px)), round(10 * up.at(py))
         if pen is None:
             words.append(f"M{to[0]} {to[1]}h0")
+            area.append(f"M{to[0]} {floor}V{to[1]}")
         elif to != pen:
             words.append(f"l{to[0] - pen[0]} {to[1] - pen[1]}")
+            area.append(words[-1])
         pen = to
-    drawn = f"fill='none' {stroke.written(10)} stroke-linejoin='round' stroke-linecap='round'"
-    return f"<path transform='scale(.1)' d='{''.join(words)}' {drawn}/>" if words else ""
+    if not words:
+        return ""
+    below = f"<path d='{''.join(area)}' fill='{line.stroke.colour}' fill-opacity='.1'/>" if line.filled else ""
+    drawn = f"fill='none' {line.stroke.written(10)} stroke-linejoin='round' stroke-linecap='round'"
+    return f"<g transform='scale(.1)'>{below}<path d='{''.join(words)}' {drawn}/></g>"

@@ -13,15 +13,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, NewType, TypeAlias, TypedDict
 
+from gpu_doctor.labels import Labels
 from gpu_doctor.recording import SettingValue
-from gpu_doctor.report.labels import Labels
+from gpu_doctor.trials import Dropped, Step
 
-Asked: TypeAlias = Literal["stop", "trial", "treat", "sweep", "largest", "fix", "forecast", "before", "state"]
+Asked: TypeAlias = Literal[
+    "stop", "trial", "treat", "sweep", "largest", "ideal", "look", "fix", "forecast", "before", "state"
+]  # fmt: skip
 Changed = NewType("Changed", dict[str, Any])
 """Some sections of a PanelState."""
 Tone: TypeAlias = Literal["", "good", "bad"]
 Status: TypeAlias = Literal[
-    "starting", "waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching", "idle"
+    "starting", "waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching", "looking", "idle"
 ]  # fmt: skip
 
 
@@ -91,6 +94,8 @@ class Advice(PrescriptionShown):
     """What to try first, with the page of the rule that found it."""
 
     page: tuple[Paragraph, ...]
+    hint: bool
+    """It is that of a hint: worth a trial, and nothing measured says what it gives."""
 
 
 @dataclass(frozen=True)
@@ -224,9 +229,8 @@ class KnobShown(Offer):
     turned: str
     """What turning it does to the training, in words that follow its label."""
     written: SettingValue | None
-    otherwise: Offer | None
-    """What is offered once num_workers is turned from none to some, or from some to none; None where that is the same.
-    """
+    needs_workers: str
+    """Why it cannot be turned where no workers are chosen; empty where it can."""
 
 
 @dataclass(frozen=True)
@@ -238,8 +242,6 @@ class ForecastShown:
     """`predicted 1.9x (1.5-2.4)`, `measured 1.8x (1.7-1.9) in trial 2`, or that there is no forecast."""
     known: bool
     """There is a forecast, or a measurement."""
-    alone: str
-    """What is said of it beside others: `num_workers=2 alone predicted 1.9x (1.5-2.4)`, `amp=bf16 has none`."""
 
 
 @dataclass(frozen=True)
@@ -275,33 +277,6 @@ class FixShown:
     error: str
     """Why there is none."""
     settings: Mapping[str, SettingValue]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One bar of the waterfall, in words and in parts (0..1) of the longest bar."""
-
-    label: str
-    total: str
-    """How fast the loop is with all that is kept so far: `2.31x`."""
-    gain: str
-    """What this step gave, with its interval: `x2.31 (2.1-2.5)`; empty for the first."""
-    before: float
-    """Part of the longest bar that was there before this step (for a step that lost, what is left after it)."""
-    added: float
-    """Part that this step added; negative for a step that lost."""
-    whole: bool = False
-    """Not a further step: all that is kept, measured once more against the code as written."""
-    losses: str = ""
-    """What became of the losses: `loss the same in every step`."""
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """One trial whose settings were not kept."""
-
-    label: str
-    why: str
 
 
 @dataclass(frozen=True)
@@ -376,6 +351,15 @@ class LargestShown:
     sizes: tuple[Size, ...]
     notes: tuple[str, ...]
     settings: Mapping[str, SettingValue]
+
+
+@dataclass(frozen=True)
+class LookShown:
+    """What a deep look found: operators in the form of `Size`, with their share of the step in the place of memory."""
+
+    sentence: str
+    operators: tuple[Size, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -477,20 +461,21 @@ class PanelState:
     """None while no trial was clearly faster than the code as written."""
     verdict: Verdict
     anatomy: Anatomy
+    filling: str
+    """What is known to fill the memory: `model 98 MiB, one batch 19 MiB`; empty where nothing is."""
     plan: PlanShown | None
     sweep: SweepShown | None
     largest: LargestShown | None
+    look: LookShown | None
     table: Table
     findings: tuple[FindingShown, ...]
     hints: tuple[FindingShown, ...]
     """What nothing measured prices: risks first, then what is worth a trial."""
     silent: tuple[Silence, ...]
-    unjudged: str
-    """`not judged: 9 causes`."""
     footer: Footer
     knobs: tuple[KnobShown, ...]
     forecasts: tuple[ForecastShown, ...]
-    """Of every single value that can be chosen, of what was tried, and of the settings that were asked for last; empty
+    """Of every single value that can be chosen, and of the settings that were asked for last; empty
     while the loop as written was not measured."""
     trial: Budget
     sweep_most: int
@@ -501,6 +486,8 @@ class PanelState:
     """Why nothing can be run again here; empty if it can."""
     no_largest: str
     """Why the largest batch cannot be looked for; empty if it can."""
+    no_ideal: str
+    """Why no ideal loader can be tried; empty if it can."""
     fixes: Mapping[str, FixShown]
     """Changes that were unfolded, to be found by their settings."""
     before: tuple[Said, ...] | None
@@ -557,8 +544,6 @@ class Asking(TypedDict):
 class Ask(Asking, total=False):
     """A message of the page."""
 
-    have: int
-    """With `state`: the number of the last message that the page has taken, 0 for none."""
     settings: Mapping[str, SettingValue]
     """With `trial`, `real`, `fix` and `forecast`."""
     grid: Mapping[str, tuple[SettingValue, ...]]

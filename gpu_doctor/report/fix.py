@@ -8,11 +8,11 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.cell import Fix
+from gpu_doctor.elements import LINE, MONO, MUTED, details
 from gpu_doctor.formatting import clean
+from gpu_doctor.labels import LABELS
 from gpu_doctor.recording import SettingValue
 from gpu_doctor.report.contract import FixCell, FixShown
-from gpu_doctor.report.elements import LINE, MONO, MUTED, details
-from gpu_doctor.report.labels import LABELS
 
 MOST_LINES: Final = 600
 """Lines of a diff or cell that are laid out; of what is longer it is said how many more there are."""

@@ -7,9 +7,8 @@ from typing import Final
 import numpy as np
 
 from gpu_doctor.recording import Column, Losses
-from gpu_doctor.report.chart import Line, Stroke, chart
-from gpu_doctor.report.labels import LABELS
-from gpu_doctor.report.svg import GREY
+from gpu_doctor.report.chart import Drawn, Stroke, chart
+from gpu_doctor.svg import GREY
 
 BASELINE: Final = Stroke(GREY, width=4.0, opacity=0.7)
 CANDIDATE: Final = Stroke("#D55E00", dash="5 4", width=1.8)
@@ -30,8 +29,8 @@ def loss_lines(baseline: Losses, candidate: Losses, differs_from: int | None = N
     known = all(np.isfinite(one.samples).all() for one in (baseline, candidate))
     base, other = (one.samples if known else one.step for one in (baseline, candidate))
     lines = [
-        Line(LABELS.baseline, base, baseline.value, BASELINE, _broken(base, baseline.value)),
-        Line(LABELS.candidate, other, candidate.value, CANDIDATE, _broken(other, candidate.value)),
+        Drawn(base, baseline.value, BASELINE, cross=_broken(base, baseline.value)),
+        Drawn(other, candidate.value, CANDIDATE, cross=_broken(other, candidate.value)),
     ]
     marks = other[candidate.step == (differs_from or 0) - 1].tolist()
     return chart(lines, marks=marks, height=HEIGHT, fitted=True, unit="")

@@ -8,10 +8,11 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis
+from gpu_doctor.labels import OUTCOME_LABELS
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.report.contract import FixShown, Said, Status
 from gpu_doctor.report.trials import Sides
-from gpu_doctor.trials import Largest, Plan, Sweep
+from gpu_doctor.trials import Largest, Look, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
 
 STATUS: Final[Mapping[str, str]] = {
@@ -23,9 +24,10 @@ STATUS: Final[Mapping[str, str]] = {
     "treating": "treating",
     "sweeping": "sweep",
     "searching": "looking for the largest batch",
+    "looking": "a deep look",
     "idle": "finished",
 }
-BUSY: Final = ("waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching")
+BUSY: Final = ("waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching", "looking")
 SETTLED: Final = ("waiting", "idle")
 """Nothing runs now: what was seen is all there is."""
 PROMISED_S: Final = 5.0
@@ -73,6 +75,7 @@ class PanelInput:
     """What the last treatment arrived at."""
     sweep: Sweep | None = None
     largest: Largest | None = None
+    look: Look | None = None
     """What the last sweep, and the last search for the largest batch, found."""
     fixes: Mapping[str, FixShown] = field(default_factory=dict)
     """The changes of the user's cells that were unfolded, by `describe(settings)`."""
@@ -111,7 +114,7 @@ def ended(shown: PanelInput) -> str:
     """How the newest run ended, if nothing goes on and it did not simply come to its end."""
     if shown.status != "idle" or _outcome(shown) == "completed":
         return ""
-    return formatting.OUTCOME_LABELS.get(_outcome(shown), "")
+    return OUTCOME_LABELS.get(_outcome(shown), "")
 
 
 def failed(shown: PanelInput) -> bool:

@@ -7,7 +7,22 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis, Finding, Prescription, Vitals, every_cause, paragraphs
-from gpu_doctor.formatting import PHASE_LABELS
+from gpu_doctor.diagnosis.words import (
+    FEW_NAMES,
+    RISK_MARK,
+    SAFETY_WORDS,
+    accent,
+    anatomy_rows,
+    first_cure,
+    hourly_loss,
+    leading_risk,
+    machine_facts,
+    overhead,
+    predicted_words,
+    price,
+    silences,
+)
+from gpu_doctor.labels import BOTTLENECK_LABELS, LABELS, PHASE_LABELS
 from gpu_doctor.recording import Setup, describe
 from gpu_doctor.report import before_after
 from gpu_doctor.report.ceiling import ceiling_of
@@ -30,27 +45,11 @@ from gpu_doctor.report.contract import (
     Table,
     Verdict,
 )
-from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel_input import BUSY, SETTLED, STATUS, PanelInput, Progress, awaited, ended, failed
 from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import columns, rows
-from gpu_doctor.report.svg import PHASE_COLOURS, ink
 from gpu_doctor.report.trials import sides_of
-from gpu_doctor.report.words import (
-    FEW_NAMES,
-    RISK_MARK,
-    SAFETY_WORDS,
-    accent,
-    anatomy_rows,
-    first_cure,
-    hourly_loss,
-    leading_risk,
-    machine_facts,
-    overhead,
-    predicted_words,
-    price,
-    silences,
-)
+from gpu_doctor.svg import PHASE_COLOURS, ink
 
 MOST_NOTES: Final = 12
 _NEUTRAL: Final = PHASE_COLOURS["other"]
@@ -62,7 +61,9 @@ def anatomy(shown: PanelInput) -> Anatomy:
     settled = shown.status in SETTLED
     if vitals is None or vitals.step_wall_s is None:
         return Anatomy("", f"no step was measured{'' if settled else ' yet'}", (), _compared(shown))
-    segments = tuple(_segment(*row, row[1]) for row in anatomy_rows(vitals))
+    rows = anatomy_rows(vitals)
+    shown_share = sum(share for _, share, _ in rows)  # what is too small to be a piece leaves no hole
+    segments = tuple(_segment(*row, row[1] / shown_share) for row in rows)
     of = f"mean of {formatting.count(vitals.measured_steps, 'step')}"
     if vitals.warmup_steps:
         of += f", {formatting.grouped(vitals.warmup_steps)} of warm-up left out"
@@ -122,7 +123,7 @@ def header(shown: PanelInput) -> Header:
     heard = shown.stop_live or shown.status == "waiting"
     return Header(
         machine=" · ".join(machine_facts(setup, bool(shown.step_count))) if setup != Setup() else "",
-        replay="" if shown.replay_speed is None else f"replay at {formatting.times(shown.replay_speed)}",
+        replay="" if shown.replay_speed is None else f"replay at {shown.replay_speed:g}x",
         status=ended(shown) or STATUS.get(shown.status, shown.status),
         failed=failed(shown),
         name=formatting.clean(shown.name, 80),
@@ -167,7 +168,7 @@ def verdict(shown: PanelInput) -> Verdict:
     early = diagnosis.early and not few
     return Verdict(
         text=" ".join(filter(None, (formatting.clean(diagnosis.verdict), hourly_loss(diagnosis, shown.price)))),
-        kind="" if few else formatting.BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
+        kind="" if few else BOTTLENECK_LABELS.get(diagnosis.bottleneck, diagnosis.bottleneck),
         accent=accent(diagnosis),
         early=f"early: {formatting.count(diagnosis.vitals.measured_steps, 'measured step')}" if early else "",
         risk=f"{RISK_MARK} {formatting.clean(risk)}" if risk else "",
@@ -176,7 +177,7 @@ def verdict(shown: PanelInput) -> Verdict:
 
 
 def _advice(finding: Finding, first: Prescription) -> Advice:
-    return Advice(**vars(prescription(first)), page=_page(finding.rule))
+    return Advice(**vars(prescription(first)), page=_page(finding.rule), hint=finding.kind == "hint")
 
 
 def prescription(one: Prescription) -> PrescriptionShown:

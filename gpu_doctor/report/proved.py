@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from gpu_doctor import formatting
 from gpu_doctor.formatting import clean, sentence
-from gpu_doctor.recording import describe
+from gpu_doctor.labels import heading
+from gpu_doctor.recording import CLEAN, describe
 from gpu_doctor.report.contract import Result
-from gpu_doctor.report.labels import heading
-from gpu_doctor.report.words import CLEAN
 from gpu_doctor.trials import Plan, is_bound
 from gpu_doctor.trials.compare import BREAKS, Effect
 

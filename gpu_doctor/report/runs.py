@@ -9,13 +9,14 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
-from gpu_doctor.recording import Recording, describe
+from gpu_doctor.diagnosis.words import RISK_MARK, forecast_words
+from gpu_doctor.labels import OUTCOME_LABELS
+from gpu_doctor.recording import CLEAN, Recording, describe
 from gpu_doctor.report.contract import Cell, Tone, Unfolded
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.remembered import Remembered
-from gpu_doctor.report.svg import address
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, Sides, loss_story, notes_of
-from gpu_doctor.report.words import CLEAN, RISK_MARK, forecast_words
+from gpu_doctor.svg import address
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 
 MARKS: Final = {"faster": "▲", "slower": "▼", "no": "=", "at": "≤"}
@@ -100,7 +101,7 @@ def _run(name: str, recording: Recording, base_rate: float | None, on_gpu: bool)
     if base_rate and rate:
         against = Cell(formatting.factor(rate / base_rate), title="Single runs have no interval. A trial measures one.")
     if recording.outcome != "completed":
-        name = f"{name} ({formatting.OUTCOME_LABELS.get(recording.outcome, formatting.clean(recording.outcome))})"
+        name = f"{name} ({OUTCOME_LABELS.get(recording.outcome, formatting.clean(recording.outcome))})"
     busy = vitals.gpu_util_pct if on_gpu else vitals.cpu_util_pct
     why = "" if busy is not None else TOO_SHORT if on_gpu else NO_GPU
     return Row(
@@ -222,7 +223,7 @@ def _against(effect: Effect, over_written: float | None) -> Cell:
     That of a climb's step is a product, which has no interval: what was measured stands beside it.
     """
     if effect.speedup is None or effect.outcome not in CLEAN:
-        outcome = formatting.OUTCOME_LABELS.get(effect.outcome, formatting.clean(effect.outcome))
+        outcome = OUTCOME_LABELS.get(effect.outcome, formatting.clean(effect.outcome))
         outcome = "nothing was measured" if effect.outcome in CLEAN else outcome
         reason = formatting.clean(effect.reason, 200)
         return Cell(f"{outcome}: {reason}" if reason else outcome, "bad" if effect.outcome != "stopped" else "")

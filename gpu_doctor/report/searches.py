@@ -7,13 +7,13 @@ from html import escape
 from typing import Final
 
 from gpu_doctor import formatting
+from gpu_doctor.elements import MUTED, details, listed, section
 from gpu_doctor.formatting import clean
+from gpu_doctor.labels import LABELS, heading
 from gpu_doctor.recording import describe
-from gpu_doctor.report.contract import LargestShown, Size, Step, SweepShown, Swept
-from gpu_doctor.report.elements import MUTED, details, listed, section
-from gpu_doctor.report.labels import LABELS, heading
+from gpu_doctor.report.contract import LargestShown, Size, SweepShown, Swept
 from gpu_doctor.report.plan import bar, bars
-from gpu_doctor.trials import Largest, Sweep, sweep_state
+from gpu_doctor.trials import Largest, Step, Sweep, sweep_state
 from gpu_doctor.trials.compare import BREAKS, UNMEASURED, Effect
 
 FIRST: Final = 8
@@ -71,7 +71,7 @@ def sweep_html(sweep: Sweep) -> str:
     drawn = [_bar(one) for one in said.rows]
     later = drawn[said.first + 1 :]
     folded = details(said.later, bars(later)) if later else ""
-    return _section(LABELS.sweep, said.sentence, bars(drawn[: said.first + 1]) + folded, said.notes)
+    return titled(LABELS.sweep, said.sentence, bars(drawn[: said.first + 1]) + folded, said.notes)
 
 
 def _bar(row: Swept) -> str:
@@ -79,7 +79,8 @@ def _bar(row: Swept) -> str:
     return bar(Step(row.setting, row.gain, ", ".join(part for part in parts if part), 0.0, row.share, row.faster))
 
 
-def _section(title: str, sentence: str, drawn: str, notes: Sequence[str]) -> str:
+def titled(title: str, sentence: str, drawn: str, notes: Sequence[str]) -> str:
+    """A section of the static result: a title with its sentence, what is drawn, and notes."""
     body = f"<div><b>{heading(title)}</b> &nbsp; {escape(sentence)}</div>{drawn}"
     if notes:
         body += f'<div style="{MUTED}">{listed(notes)}</div>'
@@ -126,7 +127,7 @@ def largest_html(largest: Largest) -> str:
     """The search as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
     said = largest_shown(largest)
     drawn = [bar(Step(one.label, one.peak, one.said, 0.0, one.share, one.chosen)) for one in said.sizes]
-    return _section(LABELS.largest, said.sentence, bars(drawn), said.notes)
+    return titled(LABELS.largest, said.sentence, bars(drawn), said.notes)
 
 
 def _largest_sentence(largest: Largest) -> str:

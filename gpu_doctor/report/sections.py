@@ -9,22 +9,24 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor.diagnosis import Diagnosis
-from gpu_doctor.formatting import clean
+from gpu_doctor.diagnosis import as_html as sheet
+from gpu_doctor.diagnosis import as_text as lines
+from gpu_doctor.diagnosis.words import filling
+from gpu_doctor.labels import LABELS
 from gpu_doctor.recording import Recording
-from gpu_doctor.report import as_html as sheet
+from gpu_doctor.report import as_html, text_parts
 from gpu_doctor.report import panel_parts as parts
-from gpu_doctor.report import text_parts as lines
 from gpu_doctor.report.before_after import newest
 from gpu_doctor.report.ceiling import ceiling_of
-from gpu_doctor.report.labels import LABELS, heading
+from gpu_doctor.report.looked import look_html, look_shown
 from gpu_doctor.report.panel_input import PanelInput
-from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
+from gpu_doctor.report.plan import plan_html, plan_shown
+from gpu_doctor.report.plots import plots
 from gpu_doctor.report.proved import proved
 from gpu_doctor.report.runs import Row, rows
 from gpu_doctor.report.searches import largest_html, largest_shown, sweep_html, sweep_shown
 from gpu_doctor.report.trials import Sides, sides_html, sides_of, sides_text
-from gpu_doctor.report.words import footer, machine_facts, run_facts, silences, unjudged, verdict_words
-from gpu_doctor.trials import Largest, Plan, Sweep
+from gpu_doctor.trials import Largest, Look, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
 
 if TYPE_CHECKING:  # a case brings torch, which a report can do without
@@ -50,6 +52,7 @@ class Reported:
     """Of a treatment."""
     sweep: Sweep | None = None
     largest: Largest | None = None
+    look: Look | None = None
     price: float | None = None
     """Dollars that an hour of the machine costs."""
 
@@ -73,6 +76,7 @@ class Reported:
             plan=case.plans[-1] if case.plans else None,
             sweep=case.sweeps[-1] if case.sweeps else None,
             largest=case.largest,
+            look=case.looked,
             price=case.price,
         )
 
@@ -107,64 +111,41 @@ class Section:
     """Pieces of the panel's state by their names in `contract.PanelState`."""
 
 
-def _header_text(shown: Reported) -> str:
-    vitals = shown.diagnosis.vitals
-    machine = " · ".join([LABELS.product, *machine_facts(vitals.setup)])
-    return machine + "\n" + " · ".join(run_facts(vitals, shown.run))
-
-
 def _result(shown: Reported) -> str:
     found = proved(shown.effects, shown.plan, price=shown.price)
     return f"{found.text}. {found.more}" if found is not None else ""
 
 
-def _verdict_text(shown: Reported) -> str:
-    return "\n".join([lines.wrapped(verdict_words(shown.diagnosis, shown.price)), *lines.first_lines(shown.diagnosis)])
+def _anatomy_text(shown: Reported) -> str:
+    vitals = shown.diagnosis.vitals
+    bound = ceiling_of(shown.effects, vitals)
+    limit = lines.wrapped(bound.text, "  ") if bound is not None else ""
+    parts = (lines.anatomy(vitals), limit, text_parts.compared(newest(shown.effects, shown.sides)))
+    return "\n".join(part for part in parts if part)
+
+
+def _anatomy_html(shown: Reported) -> str:
+    vitals = shown.diagnosis.vitals
+    bound = ceiling_of(shown.effects, vitals)
+    mark, limit = (bound.share, bound.text) if bound is not None else (None, "")
+    return sheet.anatomy(vitals, mark, limit) + as_html.compared(newest(shown.effects, shown.sides))
 
 
 def _runs_text(shown: Reported) -> str:
     # One run without a trial is told by the header already.
     if not shown.effects:
         return ""
-    return lines.runs(_rows(shown), shown.diagnosis.vitals.on_gpu, shown.effects)
+    return text_parts.runs(_rows(shown), shown.diagnosis.vitals.on_gpu, shown.effects)
 
 
 def _runs_html(shown: Reported) -> str:
     if not (shown.recordings or shown.effects):
         return ""
-    return sheet.runs(_rows(shown), shown.diagnosis.vitals.on_gpu, shown.effects)
+    return as_html.runs(_rows(shown), shown.diagnosis.vitals.on_gpu, shown.effects)
 
 
 def _rows(shown: Reported) -> list[Row]:
     return rows(shown.recordings, shown.effects, shown.sides, shown.diagnosis.vitals.on_gpu)
-
-
-def _findings_text(shown: Reported) -> str:
-    found = enumerate(shown.diagnosis.findings, 1)
-    return "\n".join(lines.finding(f"{number}.", one, shown.diagnosis) for number, one in found)
-
-
-def _findings_html(shown: Reported) -> str:
-    found = enumerate(shown.diagnosis.findings, 1)
-    return "".join(sheet.finding(number, one, shown.diagnosis) for number, one in found)
-
-
-def _hints_text(shown: Reported) -> str:
-    hints = shown.diagnosis.hints
-    return (
-        "\n".join([heading(LABELS.hints), *(lines.finding("-", one, shown.diagnosis) for one in hints)])
-        if hints
-        else ""
-    )
-
-
-def _hints_html(shown: Reported) -> str:
-    return "".join(sheet.finding(None, one, shown.diagnosis) for one in shown.diagnosis.hints)
-
-
-def _footer_text(shown: Reported) -> str:
-    notes = "\n".join(lines.wrapped(f"Note: {clean(one)}") for one in shown.all_notes)
-    return "\n\n".join(part for part in (notes, footer(shown.diagnosis.vitals)) if part)
 
 
 def _pictures_only(_: Reported) -> str:
@@ -173,7 +154,7 @@ def _pictures_only(_: Reported) -> str:
 
 
 def _elsewhere(_: PanelInput) -> dict[str, Any]:
-    """The panel's plots are drawn from readings as they come, and a trial unfolds in its row."""
+    """A trial unfolds in its row, and a line of the cell in a finding's evidence."""
     return {}
 
 
@@ -189,41 +170,43 @@ def _hints_panel(shown: PanelInput) -> dict[str, Any]:
 
 def _silent_panel(shown: PanelInput) -> dict[str, Any]:
     found = shown.diagnosis
-    return {
-        "silent": () if found is None else parts.silent(found),
-        "unjudged": "" if found is None else unjudged(len(found.silent)),
-    }
+    return {"silent": () if found is None else parts.silent(found)}
 
 
 SECTIONS: Final = (
     Section(
         "header",
-        _header_text,
-        lambda r: sheet.header(r.diagnosis, r.run, r.title),
+        lambda r: lines.header(r.diagnosis.vitals, r.run),
+        lambda r: sheet.header(r.diagnosis.vitals, r.run, r.title),
         lambda p: {"header": parts.header(p)},
     ),
     Section(
         "result",
         lambda r: lines.wrapped(_result(r)),
-        lambda r: sheet.result(proved(r.effects, r.plan, price=r.price)),
+        lambda r: as_html.result(proved(r.effects, r.plan, price=r.price)),
         lambda p: {"result": parts.result(p)},
     ),
     Section(
-        "verdict", _verdict_text, lambda r: sheet.verdict(r.diagnosis, r.price), lambda p: {"verdict": parts.verdict(p)}
+        "verdict",
+        lambda r: lines.verdict(r.diagnosis, r.price),
+        lambda r: sheet.verdict(r.diagnosis, r.price),
+        lambda p: {"verdict": parts.verdict(p)},
     ),
     Section(
         "anatomy",
-        lambda r: lines.anatomy(r.diagnosis, newest(r.effects, r.sides), ceiling_of(r.effects, r.diagnosis.vitals)),
-        lambda r: (
-            sheet.anatomy(r.diagnosis.vitals, ceiling_of(r.effects, r.diagnosis.vitals))
-            + sheet.compared(newest(r.effects, r.sides))
-        ),
+        _anatomy_text,
+        _anatomy_html,
         lambda p: {"anatomy": parts.anatomy(p)},
     ),
-    Section("plots", _pictures_only, lambda r: sheet.plots(r.run) if r.run is not None else "", _elsewhere),
+    Section(
+        "plots",
+        _pictures_only,
+        lambda r: plots(r.run, filling(r.diagnosis.vitals)) if r.run is not None else "",
+        lambda p: {"filling": filling(p.diagnosis.vitals) if p.diagnosis is not None else ""},
+    ),
     Section(
         "plan",
-        lambda r: plan_text(r.plan) if r.plan is not None else "",
+        lambda r: str(r.plan) if r.plan is not None else "",
         lambda r: plan_html(r.plan) if r.plan is not None else "",
         lambda p: {"plan": plan_shown(p.plan) if p.plan is not None else None},
     ),
@@ -239,6 +222,12 @@ SECTIONS: Final = (
         lambda r: largest_html(r.largest) if r.largest is not None else "",
         lambda p: {"largest": largest_shown(p.largest) if p.largest is not None else None},
     ),
+    Section(
+        "look",
+        lambda r: str(r.look) if r.look is not None else "",
+        lambda r: look_html(r.look) if r.look is not None else "",
+        lambda p: {"look": look_shown(p.look) if p.look is not None else None},
+    ),
     Section("runs", _runs_text, _runs_html, lambda p: {"table": parts.table(p)}),
     Section(
         "trials",
@@ -246,8 +235,13 @@ SECTIONS: Final = (
         lambda r: sides_html(r.effects, r.sides),
         _elsewhere,
     ),
-    Section("findings", _findings_text, _findings_html, _findings_panel),
-    Section("hints", _hints_text, _hints_html, _hints_panel),
+    Section(
+        "findings",
+        lambda r: lines.findings(r.diagnosis),
+        lambda r: sheet.findings(r.diagnosis),
+        _findings_panel,
+    ),
+    Section("hints", lambda r: lines.hints(r.diagnosis), lambda r: sheet.hints(r.diagnosis), _hints_panel),
     Section(
         "lines",
         _pictures_only,
@@ -257,10 +251,13 @@ SECTIONS: Final = (
     Section(
         LABELS.not_judged,
         lambda r: lines.silent(r.diagnosis),
-        lambda r: sheet.silent(silences(r.diagnosis)),
+        lambda r: sheet.silent(r.diagnosis),
         _silent_panel,
     ),
     Section(
-        "footer", _footer_text, lambda r: sheet.footer(r.diagnosis, r.all_notes), lambda p: {"footer": parts.footer(p)}
+        "footer",
+        lambda r: lines.footer(r.diagnosis.vitals, r.all_notes),
+        lambda r: sheet.footer(r.diagnosis.vitals, r.all_notes),
+        lambda p: {"footer": parts.footer(p)},
     ),
 )

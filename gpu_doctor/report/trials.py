@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
+from gpu_doctor.elements import MUTED, folded
 from gpu_doctor.formatting import clean, sentence
+from gpu_doctor.labels import LABELS
 from gpu_doctor.recording import Recording, describe
 from gpu_doctor.report.chart import line_swatch
-from gpu_doctor.report.elements import MUTED, folded
-from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.losses import BASELINE, CANDIDATE, loss_lines
-from gpu_doctor.report.svg import as_image
+from gpu_doctor.svg import as_image
 from gpu_doctor.trials import ceiling, reached
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 

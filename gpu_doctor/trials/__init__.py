@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.case import last_case as last_case
     from gpu_doctor.trials.ideal_loader import ceiling as ceiling
     from gpu_doctor.trials.ideal_loader import is_bound as is_bound
+    from gpu_doctor.trials.ideal_loader import no_ideal as no_ideal
     from gpu_doctor.trials.ideal_loader import reached as reached
+    from gpu_doctor.trials.look.looked import Look as Look
+    from gpu_doctor.trials.look.looked import Operator as Operator
+    from gpu_doctor.trials.plan import Dropped as Dropped
+    from gpu_doctor.trials.plan import Plan as Plan
+    from gpu_doctor.trials.plan import Step as Step
     from gpu_doctor.trials.results import Largest as Largest
-    from gpu_doctor.trials.results import Plan as Plan
-    from gpu_doctor.trials.results import Rung as Rung
     from gpu_doctor.trials.results import Sweep as Sweep
     from gpu_doctor.trials.results import sweep_state as sweep_state
     from gpu_doctor.trials.run import AlreadyShown as AlreadyShown
@@ -26,20 +30,26 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.searches import no_largest as no_largest
     from gpu_doctor.trials.searches import no_ray as no_ray
     from gpu_doctor.trials.side_effects.scratch import remove_scratch_folders as remove_scratch_folders
+    from gpu_doctor.trials.watch import Watch as Watch
 
 __all__ = [
     "PERMISSIONS",
     "SWEEP_TRIALS",
     "AlreadyShown",
     "Case",
+    "Dropped",
     "Largest",
+    "Look",
+    "Operator",
     "Plan",
-    "Rung",
+    "Step",
     "Sweep",
+    "Watch",
     "ceiling",
     "combinations",
     "is_bound",
     "last_case",
+    "no_ideal",
     "no_largest",
     "no_ray",
     "reached",
@@ -53,14 +63,19 @@ _FACE: Final = {
     "Case": "case",
     "Largest": "results",
     "PERMISSIONS": "allowing",
-    "Plan": "results",
-    "Rung": "results",
+    "Dropped": "plan",
+    "Look": "look.looked",
+    "Operator": "look.looked",
+    "Plan": "plan",
+    "Step": "plan",
     "SWEEP_TRIALS": "searches",
     "Sweep": "results",
+    "Watch": "watch",
     "ceiling": "ideal_loader",
     "combinations": "searches",
     "is_bound": "ideal_loader",
     "last_case": "case",
+    "no_ideal": "ideal_loader",
     "no_largest": "searches",
     "no_ray": "searches",
     "reached": "ideal_loader",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpu_doctor import formatting
 from gpu_doctor.capture import running
 from gpu_doctor.diagnosis import judged
 from gpu_doctor.recording import Recording, Settings, SettingValue
@@ -24,7 +25,8 @@ from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.largest_batch import SECONDS as SEARCH_SECONDS
 from gpu_doctor.trials.largest_batch import Memory
 from gpu_doctor.trials.look.looked import Look
-from gpu_doctor.trials.results import Largest, Plan, Sweep
+from gpu_doctor.trials.plan import Plan
+from gpu_doctor.trials.results import Largest, Sweep
 from gpu_doctor.trials.rounds import MOST_PAIRS
 from gpu_doctor.trials.runner import TRIAL_SECONDS, TRIAL_STEPS, Runner
 from gpu_doctor.trials.searches import SWEEP_TRIALS
@@ -58,6 +60,14 @@ class Case(Runner):
         super().__init__(*code, **how)
         if running() is None:  # code inside a recorded run may make cases of its own
             _last[:] = [self]
+
+    def __str__(self) -> str:
+        """What was run and tried, and the verdict."""
+        done = f"{formatting.count(len(self.recordings), 'run')}, {formatting.count(len(self.effects), 'trial')}"
+        verdict = self.diagnosis.verdict if self.diagnosis is not None else "Not run yet: .run() runs it."
+        return f"{formatting.clean(self.name, 80)} ({done}): {formatting.clean(verdict)}"
+
+    _repr_pretty_ = formatting.pretty
 
     def run(
         self, settings: Settings | None = None, *, steps: int | None = None, seconds: float | None = None
@@ -250,7 +260,8 @@ class Case(Runner):
         from gpu_doctor.trials.look import deep_look  # imports the profiler
 
         with self.requested(allow):
-            return deep_look.look(self, steps, seconds)
+            self.looked = deep_look.look(self, steps, seconds)
+            return self.looked
 
 
 def case(

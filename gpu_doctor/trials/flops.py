@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import torch
 
-from gpu_doctor import formatting
 from gpu_doctor.capture import Recorder
 from gpu_doctor.recording.setup import Flops
 from gpu_doctor.trials import run
 from gpu_doctor.trials.beforehand import beforehand
+from gpu_doctor.trials.results import left_behind
 from gpu_doctor.trials.runner import Runner
 
 STEPS: Final = 4
@@ -79,7 +79,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
     found = flops_of(totals, recording.steps.samples.tolist())
     if found is None:
         raise NotCounted(_why(recording.outcome, recording.reason, len(totals)))
-    return found, formatting.left_behind(aside.lost)
+    return found, left_behind((), aside.lost)
 
 
 @contextmanager

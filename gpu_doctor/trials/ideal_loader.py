@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_doctor import formatting
+from gpu_doctor.recording import Setup
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import FASTER, Effect
 
@@ -33,6 +34,12 @@ class Reached:
         # More than the ceiling is nothing but the error of both.
         low, share, high = (formatting.share(min(one, 1.0)) for one in (self.low, self.share, self.high))
         return f"{share} ({low} to {high}) of what any loader could give"
+
+
+def no_ideal(setup: Setup) -> str:
+    """Why no ideal loader can be tried in a loop, in one sentence; empty where it can."""
+    ((name, value),) = knobs.IDEAL_LOADER.items()
+    return knobs.known(name).reason(value, setup)
 
 
 def is_bound(effect: Effect) -> bool:

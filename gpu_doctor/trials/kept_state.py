@@ -6,7 +6,7 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.trials.runner import Runner
-from gpu_doctor.trials.said_before import Beforehand
+from gpu_doctor.trials.said_before import Beforehand, not_copied, unrestorable
 from gpu_doctor.trials.snapshot.snapshot import no_room, room_bytes
 from gpu_doctor.trials.snapshot.walk import Walk, uncollected
 
@@ -30,6 +30,6 @@ def kept_state(case: Runner) -> Beforehand:
     lost = (*walk.unrestorable, *tensors.unrestorable)
     large = (*tensors.uncopied.values(), *arrays.uncopied.values())
     return Beforehand(
-        notes=(kept, *([formatting.sentence(formatting.not_copied(large))] if large else [])),
-        lost=(formatting.sentence(formatting.unrestorable(lost)),) if lost else (),
+        notes=(kept, *([formatting.sentence(not_copied(large))] if large else [])),
+        lost=(formatting.sentence(unrestorable(lost)),) if lost else (),
     )

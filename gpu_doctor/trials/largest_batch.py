@@ -13,14 +13,13 @@ import sys
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.diagnosis.vitals.memory_fit import memory_fit
-from gpu_doctor.recording import Recording
+from gpu_doctor.recording import CLEAN, Recording
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.knobs.found_loaders import trained_from
-from gpu_doctor.trials.results import MARGIN, Largest
+from gpu_doctor.trials.results import MARGIN, Largest, left_behind
 from gpu_doctor.trials.runner import Aside, Runner
 from gpu_doctor.trials.searches import no_largest
 from gpu_doctor.trials.side_budget import LONGEST
@@ -75,7 +74,7 @@ def largest_batch(case: Runner, *, memory: Memory | None = None, seconds: float 
             found = search.run()
     except SnapshotTooLarge as too_large:
         return Largest(None, reason=str(too_large))
-    return replace(found, notes=formatting.left_behind(aside.lost))
+    return replace(found, notes=left_behind((), aside.lost))
 
 
 class _Search:
@@ -157,7 +156,7 @@ class _Search:
         if one.outcome == "out-of-memory":
             self._tried.append((size, None))
             return True
-        if one.outcome not in ("completed", "budget-reached") or not len(one.steps):
+        if one.outcome not in CLEAN or not len(one.steps):
             self._reason = one.reason or f"A trial with a batch of {size} ended: {one.outcome}."
             return False
         peak = self._memory.peak_bytes()

@@ -1,16 +1,15 @@
-"""What trials arrive at, as plain data: a treatment's plan, what a sweep found, the largest batch that fits."""
+"""What a sweep found, and the largest batch that fits, as plain data and in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import MemoryFit, Safety
-from gpu_doctor.display import Shown
-from gpu_doctor.recording import SettingValue, describe
+from gpu_doctor.labels import OUTCOME_LABELS
+from gpu_doctor.recording import CLEAN, SettingValue, describe
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
 from gpu_doctor.trials.loss_reasons import breaks, differs, unusable
@@ -36,80 +35,10 @@ def training_changes(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{knob.name} changes the training: {knob.changes}" for knob in changing)
 
 
-@dataclass(frozen=True)
-class Rung:
-    """One step of the waterfall: what was added, what it gave, and how fast the loop is with all kept so far."""
-
-    label: str
-    """`as written`, or what was turned, such as `num_workers=8`; that of the last trial is `all together`, or `measured
-    again` where one step was kept."""
-    settings: Mapping[str, SettingValue]
-    """What this step added or changed; all that is kept in the row of the last trial."""
-    speedup: float
-    """Samples/s with all that is kept so far over samples/s as written."""
-    gain: float | None = None
-    """What this trial measured, candidate over baseline; None for the first row."""
-    low: float | None = None
-    """Lower end of the 95 % interval of `gain`."""
-    high: float | None = None
-    loss_verdict: str | None = None
-    """Of this trial's losses, as in `Effect`: same, different, not-finite; None = nothing to compare."""
-    loss_first_step: int | None = None
-    """First step (from 1) at which they differ."""
-    losses: str = ""
-    """The same in words, with the reason where they differ."""
-    verified: str = ""
-    """Of the row of the last trial, as in `Effect`; empty for what was measured in the climb."""
-
-
-@dataclass(frozen=True)
-class Plan(Shown):
-    """What `Case.treat` arrived at."""
-
-    settings: Mapping[str, Any]
-    """The knob values that were kept."""
-    speedup: float
-    """Samples/s with them over samples/s as written, of the last trial, which measured them afresh; where that was
-    stopped, the product of what the climb measured, and `verified` is empty."""
-    effects: tuple[Effect, ...]
-    """Every trial, in order, kept or not."""
-    code: str
-    """The lines to paste."""
-    fix: Fix = field(default_factory=Fix)
-    """The user's own cells with the settings written in."""
-    by_hand: tuple[str, ...] = ()
-    """What is left that no knob can do, dearest first."""
-    reason: str = ""
-    """Why nothing was tried; empty if something was."""
-    waterfall: tuple[Rung, ...] = ()
-    """The measured gains in the order in which they were kept, after the code as written (1.0) and before the last
-    trial, the only one whose figure is verified."""
-    notes: tuple[str, ...] = ()
-    """Sentences on how the treatment ended: what could not be verified, what was left untried, and what the
-    trials could not put back."""
-    verified: str = ""
-    """`as pasted`: the last trial ran the cell's text with the settings written in, as `fix` has it. `by settings`: it
-    turned knobs. Empty where nothing was kept, or the treatment ended before that trial."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The plan as plain data (strings, numbers, lists, dicts, None), ready for JSON."""
-        return {
-            "settings": dict(self.settings),
-            "speedup": self.speedup,
-            "verified": self.verified,
-            "waterfall": [asdict(one) for one in self.waterfall],
-            "effects": [effect.to_dict() for effect in self.effects],
-            "code": self.code,
-            "diff": self.fix.diff,
-            "by_hand": list(self.by_hand),
-            "reason": self.reason,
-            "notes": list(self.notes),
-        }
-
-
 def left_behind(effects: Sequence[Effect], clauses: Sequence[str] = ()) -> tuple[str, ...]:
     """Sentences on what trials, and what was measured before them, could not put back."""
-    return formatting.left_behind((*clauses, *(clause for one in effects for clause in one.not_restored)))
+    every = (*clauses, *(clause for one in effects for clause in one.not_restored))
+    return tuple(dict.fromkeys(map(formatting.sentence, every)))
 
 
 def _is_faster(effect: Effect) -> bool:
@@ -119,9 +48,9 @@ def _is_faster(effect: Effect) -> bool:
 
 def sweep_state(effect: Effect) -> str:
     """How far a combination of a sweep came, in a word or two."""
-    if effect.outcome in ("completed", "budget-reached"):
+    if effect.outcome in CLEAN:
         return "stopped early" if effect.reason.startswith(EARLY) else "measured"
-    return formatting.OUTCOME_LABELS.get(effect.outcome, effect.outcome)
+    return OUTCOME_LABELS.get(effect.outcome, effect.outcome)
 
 
 @dataclass(frozen=True)
@@ -232,9 +161,7 @@ class Sweep:
         turned = dict.fromkeys(name for effect in self.effects for name in effect.settings)
         return (*notes, *training_changes(turned))
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """What IPython shows of it."""
-        printer.text(str(self))
+    _repr_pretty_ = formatting.pretty
 
     def to_dict(self) -> dict[str, Any]:
         """The sweep as plain data (numbers, strings, None, lists and mappings of them)."""
@@ -275,6 +202,8 @@ class Largest:
 
     def __str__(self) -> str:
         return " ".join([self.sentence, *(formatting.clean(one) for one in self.notes)])
+
+    _repr_pretty_ = formatting.pretty
 
     @property
     def sentence(self) -> str:

@@ -17,14 +17,14 @@ from typing import Final
 
 import numpy as np
 
-from gpu_doctor import formatting
 from gpu_doctor.diagnosis import paced_s
 from gpu_doctor.machine import torch_memory
-from gpu_doctor.recording import Recording, Settings
+from gpu_doctor.recording import CLEAN, Recording, Settings
 from gpu_doctor.recording.steps import TRAINING
 from gpu_doctor.trials.compare.effect import BROKEN, MEASURED_S, Effect, compare
 from gpu_doctor.trials.interrupts import uninterrupted
 from gpu_doctor.trials.run import Result
+from gpu_doctor.trials.said_before import unrestorable
 from gpu_doctor.trials.side_budget import WAVES, before_s
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 
@@ -164,7 +164,7 @@ class Rounds:
         if outcome == "completed" and any(map(_trains, self.runs)) and not _trains(into[-1]):
             outcome = "refused"
             into[-1] = replace(into[-1], outcome=outcome, reason=FINISHED)
-        if self.stopped() and outcome in ("completed", "budget-reached"):  # Stop came while the state was put back
+        if self.stopped() and outcome in CLEAN:  # Stop came while the state was put back
             outcome = "stopped"
             into[-1] = replace(into[-1], outcome=outcome)
         if outcome == "out-of-memory":
@@ -176,7 +176,7 @@ class Rounds:
 
 def went_well(recording: Recording) -> bool:
     """Whether a side leaves something to compare; one that was ended before its first step has a reason."""
-    return recording.outcome in ("completed", "budget-reached") and not recording.reason
+    return recording.outcome in CLEAN and not recording.reason
 
 
 def _trains(recording: Recording) -> bool:
@@ -190,7 +190,7 @@ def not_restored(lost: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
         lost: `Snapshot.unrestorable`.
         notes: what `Snapshot.restore` returned.
     """
-    return tuple(dict.fromkeys((*([formatting.unrestorable(lost)] if lost else []), *notes)))
+    return tuple(dict.fromkeys((*([unrestorable(lost)] if lost else []), *notes)))
 
 
 @contextmanager

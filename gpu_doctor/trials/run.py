@@ -45,7 +45,7 @@ class AlreadyShown:
     @classmethod
     def of(cls, error: BaseException) -> AlreadyShown:
         """The error itself is not kept: its traceback would keep the loop's memory."""
-        return cls(*_outcome_of(error))
+        return cls(*outcome_of(error))
 
 
 @dataclass
@@ -181,14 +181,14 @@ def _executed(
             # Before the loop's frames are let go: a late Stop must not interrupt a loader that ends its workers.
             end(recorder)
     except (RunEnded, Refused) as ours:
-        return _End(*_outcome_of(ours))
+        return _End(*outcome_of(ours))
     except BaseException as raised:
-        outcome, reason = _outcome_of(raised)
+        outcome, reason = outcome_of(raised)
         stopped = outcome == "interrupted" and recorder.ending == "stopped"
         return _End("stopped") if stopped else _End(outcome, reason, _users(raised))
 
 
-def _outcome_of(error: BaseException) -> tuple[str, str]:
+def outcome_of(error: BaseException) -> tuple[str, str]:
     """How code ended that raised an error, one of ours among them, and why."""
     if isinstance(error, RunEnded):
         return str(error), ""

@@ -11,16 +11,17 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpu_doctor.capture import Recorder
-from gpu_doctor.capture.nvtx import NvtxRanges
+from gpu_doctor.capture import NvtxRanges, Recorder
 from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import Diagnosis, judged
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.trials import allowing, cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.look.looked import Look
+from gpu_doctor.trials.plan import Plan
 from gpu_doctor.trials.printed_aside import mute_streams
-from gpu_doctor.trials.results import Largest, Plan, Sweep
+from gpu_doctor.trials.results import Largest, Sweep
 from gpu_doctor.trials.rounds import BLOCK_SHARE, Rounds, not_restored, silence
 from gpu_doctor.trials.side_budget import SideBudget
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
@@ -105,6 +106,8 @@ class Runner:
         """What sweeps found, oldest first, interrupted ones among them."""
         self.largest: Largest | None = None
         """What the newest search for the largest batch found."""
+        self.looked: Look | None = None
+        """What the newest deep look found."""
         self.sweeping: Sweep | None = None
         """What there is so far of a sweep that goes on."""
         self.diagnosis: Diagnosis | None = None

@@ -8,13 +8,14 @@ from typing import Any, Final
 from gpu_doctor import formatting
 from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import Diagnosis, Safety, diagnose
-from gpu_doctor.recording import Settings, SettingValue, describe
+from gpu_doctor.recording import CLEAN, Settings, SettingValue, describe
 from gpu_doctor.trials import loss_reasons, race, run
 from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.candidates import WORTH, Move, joined, moves
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
 from gpu_doctor.trials.interrupts import uninterrupted
-from gpu_doctor.trials.results import Plan, Rung, left_behind, places, training_changes
+from gpu_doctor.trials.plan import Plan, Rung
+from gpu_doctor.trials.results import left_behind, places, training_changes
 from gpu_doctor.trials.rounds import MOST_PAIRS
 from gpu_doctor.trials.runner import Runner
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
@@ -27,7 +28,6 @@ NOT_VERIFIED: Final = "The kept settings are not verified: they were not measure
 PAIRS: Final = 6
 """Pairs of runs of each trial but the last, at most: a climb makes many, and asks of each only whether a gain is worth
 keeping."""
-_CLEAN: Final = ("completed", "budget-reached")
 
 
 def treat(
@@ -264,7 +264,7 @@ class _Climb:
 def _gains(effect: Effect) -> bool:
     """Whether a trial showed a gain that is worth keeping; a loss that breaks is no cure, however fast."""
     broken = loss_reasons.breaks(effect)
-    return effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH and effect.outcome in _CLEAN and not broken
+    return effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH and effect.outcome in CLEAN and not broken
 
 
 def _fix(case: Runner, kept: dict[str, Any]) -> Fix:

@@ -6,13 +6,16 @@ import itertools
 import sys
 from collections import ChainMap
 from collections.abc import MutableMapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
 from gpu_doctor.capture import Recorder, recorded
 from gpu_doctor.diagnosis import Diagnosis, diagnose
+from gpu_doctor.job import Place
 from gpu_doctor.recording import Recording
+from gpu_doctor.signals import before_sigterm, sigterm_held
 from gpu_doctor.trials import run
 
 _numbers = itertools.count(1)
@@ -21,10 +24,25 @@ _numbers = itertools.count(1)
 class Watch:
     """A block under observation; `recording` and `diagnosis` are there after it."""
 
-    def __init__(self, name: str = "", namespace: MutableMapping[str, Any] | None = None) -> None:
-        """See `watch`; `namespace`: where models are looked for first."""
+    def __init__(
+        self,
+        name: str = "",
+        namespace: MutableMapping[str, Any] | None = None,
+        source: str = "",
+        folder: str | Path | None = None,
+    ) -> None:
+        """Nothing is recorded before the block is entered.
+
+        Args:
+            name: see `watch`.
+            namespace: where models are looked for first.
+            source: text of the code that runs.
+            folder: see `watch`.
+        """
         self.recording: Recording | None = None
-        self._recorder = Recorder(name=name or f"watch {next(_numbers)}")
+        self._recorder = Recorder(name=name or f"watch {next(_numbers)}", source=source)
+        self._place = Place(folder) if folder is not None else None
+        self._to_the_end = ExitStack()
         self._open: AbstractContextManager[None] = recorded(self._recorder, namespace)
 
     @property
@@ -36,21 +54,39 @@ class Watch:
         if self.recording is not None:
             raise RuntimeError("A watch observes one block: make another with gpu_doctor.watch().")
         self._open.__enter__()
+        if self._place is not None:
+            try:
+                self._place.begin()
+            except OSError as error:
+                self._open.__exit__(type(error), error, error.__traceback__)
+                raise
+            self._to_the_end.enter_context(before_sigterm(self._terminated))  # a launcher ends all ranks when one dies
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._open.__exit__(None, None, None)
-        outcome = "completed" if error is None else "interrupted" if kind is KeyboardInterrupt else "failed"
-        if error is not None and run.is_out_of_memory(error):
-            outcome = "out-of-memory"
-        self.recording = self._recorder.close(outcome, "" if error is None else run.reason_of(error))
+        with self._to_the_end, sigterm_held() if self._place is not None else nullcontext():
+            self._open.__exit__(kind, error, tb)  # with the error, so that our frames leave its traceback
+            self.recording = self._recorder.close(*(run.outcome_of(error) if error is not None else ()))
+            if self._place is not None:
+                self.recording = self._place.end(self.recording)
+
+    def _terminated(self) -> None:
+        """Leaves what was recorded so far; the process ends then."""
+        with suppress(Exception):
+            if self.recording is None:
+                self.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
 
 
-def watch(name: str = "") -> Watch:
+def watch(name: str = "", folder: str | Path | None = None) -> Watch:
     """Observes any block: `with gpu_doctor.watch() as run: ...`, then `run.recording`, `run.diagnosis`.
+
+    Args:
+        name: of the run, for people.
+        folder: where each rank of a job leaves its recording; `gpu_doctor.load(folder)` shows them side by side.
 
     Raises (on entering):
         Busy: if a run is already being recorded in this process.
+        OSError: if nothing can be written into the folder.
 
     Example:
         >>> import gpu_doctor
@@ -65,7 +101,7 @@ def watch(name: str = "") -> Watch:
         >>> run.recording.outcome, len(run.recording.steps.wall_s)
         ('completed', 40)
     """
-    return Watch(name, _names(sys._getframe(1)))
+    return Watch(name, _names(sys._getframe(1)), folder=folder)
 
 
 def _names(frame: FrameType) -> MutableMapping[str, Any]:

@@ -114,9 +114,19 @@ def test_cells_of_colab_whose_frames_do_not_find_the_loader_plot_all_the_same(bl
         frame.evaluate("window.answer()")
         frame.wait_for_function(PLOTTED, timeout=20_000)
         assert frame.evaluate("Bokeh.documents.length") == 1
-    start(later, treated(), manager="is not needed")
+    start(later, treated(), manager="refuses", brings=True)
     later.wait_for_function(PLOTTED, timeout=20_000)
     assert later.evaluate("window.asked") == [], "the kernel has learned, and sent it with the panel"
+
+
+def test_a_page_that_missed_the_loader_once_says_when_it_has_it(blank: Page) -> None:
+    """Later panels of its kernel then need not bring BokehJS."""
+    resize(blank, 1000)
+    serve(blank, "light")
+    blank.goto("http://localhost/still")
+    start(blank, shown(starved()), brings=True)
+    blank.wait_for_function(PLOTTED, timeout=20_000)
+    assert blank.evaluate("window.asked") == [{"ask": "found"}]
 
 
 @pytest.mark.parametrize("name", ["vscode-dark", "colab-light"])

@@ -1,14 +1,16 @@
-"""The panel in a bare page: a knob is answered at once, what was proved stands first, then both sides of a trial."""
+"""The panel in a bare page: a turned knob is answered, what was proved stands first, then both sides of a trial."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Page
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.forecast.forecast import forecast
+from gpu_doctor.diagnosis.words import forecast_words
 from gpu_doctor.report.panel import state
-from gpu_doctor.report.words import forecast_words
 from gpu_doctor.trials import knobs
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
@@ -37,33 +39,31 @@ def test_a_turned_knob_is_answered_by_the_page_itself(blank: Page) -> None:
     assert blank.locator("[data-forecast]").count() == 0
 
 
-def test_several_turned_knobs_are_answered_at_once_by_the_page_itself(blank: Page) -> None:
+def test_several_turned_knobs_are_asked_of_the_kernel(blank: Page) -> None:
     given = shown(starved())
     show(blank, given, plots=False)
     turn(blank, "num_workers", "2")
     blank.locator("[data-fold=more]").click()
     turn(blank, "persistent_workers", "on")
-    found = forecast(diagnose(starved()).vitals, {"num_workers": 2, "persistent_workers": True})
+    both = {"num_workers": 2, "persistent_workers": True}
+    assert asked(blank) == [{"ask": "forecast", "settings": both}] and told_of(blank).endswith("…")
+    blank.wait_for_function("document.querySelector('[data-forecast]').innerText.includes('busy')", timeout=6000)
+    answer = state(replace(given, asked=(both,)), knobs.KNOBS)["forecasts"]
+    blank.evaluate("(forecasts) => window.tell({ forecasts })", answer)
+    found = forecast(diagnose(starved()).vitals, both)
     assert found is not None
     assert told_of(blank) == f"predicted {forecast_words(found.speedup, found.low, found.high)}"
     assert blank.locator(".gd-predicted[data-forecast]").count() == 1
     turn(blank, "persistent_workers", "off (as written)")
+    assert told_of(blank).startswith("predicted 2.7x (") and len(asked(blank)) == 1, "a single value was sent along"
     turn(blank, "amp", "bf16")
-    none = told_of(blank)
-    assert none.startswith("no forecast for these together") and "num_workers=2 alone predicted 2.7x (" in none
-    assert none.endswith("; amp=bf16 has none)")
-    assert asked(blank) == [], "no kernel has to answer"
+    answer = state(replace(given, asked=(both, asked(blank)[-1]["settings"])), knobs.KNOBS)["forecasts"]
+    blank.evaluate("(forecasts) => window.tell({ forecasts })", answer)
+    assert told_of(blank).startswith("no forecast for these together")
     for width in (600, 1000):
         resize(blank, width)
         assert blank.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
         blank.locator(".gd-knobs").screenshot(path=ARTIFACTS / f"forecast-{width}.png")
-
-
-def test_settings_of_two_sums_have_no_forecast_together(blank: Page) -> None:
-    show(blank, shown(starved(), status="recording"), plots=False)
-    turn(blank, "num_workers", "2")
-    turn(blank, "batch_size", "256")
-    assert "no forecast" in told_of(blank)
 
 
 @pytest.mark.parametrize("look", ["light", "dark"])

@@ -21,7 +21,7 @@ def test_plots_move_while_the_cell_blocks_and_stop_is_heard(lab: Lab, page: Page
     assert not ran(notebook), "the cell was still running"
     page.locator("[data-gpu-doctor] [data-ask=stop]").click()
     wait_until(lambda: ran(notebook), 5, "Stop was not heard while the cell ran")
-    wait_until(lambda: rows(page) == 1500, 10, "The last rows did not come")
+    wait_until(lambda: rows(page) == 900, 10, "The last rows did not come")
     assert page.evaluate(f"{PANEL}.state().status") == "idle"
     assert not page.locator(".gpu-doctor-static").is_visible(), "hidden while the panel stands beside it"
     assert notebook.console_errors == []
@@ -33,7 +33,7 @@ def test_a_reload_shows_the_plots_with_their_data(lab: Lab, page: Page) -> None:
     wait_until(lambda: ran(notebook), 25, "The cell did not end")
     notebook.save()
     notebook.reload()
-    wait_until(lambda: rows(page) == 1500, 30, "The reloaded page has not all rows")
+    wait_until(lambda: rows(page) == 900, 30, "The reloaded page has not all rows")
     assert "waits for data" in page.locator("[data-gpu-doctor] .gd-text").inner_text()
 
 

@@ -14,6 +14,8 @@ import gpu_doctor
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.trials.case import Case
 from tests.support import patched_cells
+from tests.support.jobs import coupled, saved
+from tests.support.recordings import Loop
 from tests.support.shells import LOOP, ran
 from tests.support.shells import one_shell as one_shell
 from tests.support.shells import shell as shell
@@ -318,6 +320,12 @@ def test_a_report_asked_for_again_has_the_search_for_the_largest_batch(shell: In
     found = case.largest_batch()
     told = " ".join(repr(shell.run_line_magic("gpudoctor", "report")).split())
     assert " ".join(str(found).split()) in told
+
+
+def test_the_folder_of_a_job_is_reported_as_its_table(shell: InteractiveShell, tmp_path: Path) -> None:
+    saved(tmp_path, coupled([Loop(), Loop(wait=20.0)]))
+    answer = shell.run_line_magic("gpudoctor", f"report {tmp_path}")
+    assert "rank 1" in repr(answer) and "<table" in answer._repr_html_()
 
 
 def test_compare_and_report_of_saved_recordings(shell: InteractiveShell, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import nbformat
 import pytest
 
-from gpu_doctor.formatting import BOTTLENECK_LABELS
+from gpu_doctor.labels import BOTTLENECK_LABELS
 from tests.support import course, stored_notebooks
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(900)]

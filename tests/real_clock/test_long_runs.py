@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +19,10 @@ from benchmarks import long_runs
 from gpu_doctor import formatting
 from gpu_doctor.capture import kept_losses, recorder
 from gpu_doctor.capture.readings import MOST_READINGS, Readings
-from gpu_doctor.capture.step_table import StepTable
+from gpu_doctor.capture.step_table import CAPACITY, StepTable
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import Metric, load
-from gpu_doctor.recording.npz import LARGE_BYTES
 from gpu_doctor.recording.steps import STEP_COLUMNS
 from gpu_doctor.report import as_text
 from gpu_doctor.report.sections import Reported
@@ -80,9 +78,8 @@ def test_ten_million_steps_take_no_more_memory_than_the_aim() -> None:
     assert 30 < most_mb <= long_runs.MEMORY_MB
 
 
-def test_a_million_rows_are_saved_loaded_and_diagnosed_in_the_time_aimed_at(tmp_path: Path) -> None:
-    """0.9 to 1.5 CPU seconds were measured on a virtual machine of 2 busy cores."""
-    recording = long_runs.single_rows(1_000_000)
+def test_a_full_table_is_saved_loaded_and_diagnosed_in_the_time_aimed_at(tmp_path: Path) -> None:
+    recording = long_runs.single_rows(CAPACITY)
     begin = time.process_time()
     again = load(recording.save(tmp_path / "long.npz"))
     diagnosis = diagnose(again)
@@ -136,7 +133,6 @@ def test_readings_are_bounded_and_their_mean_is_that_of_the_whole_run() -> None:
 
 def test_many_rows_are_saved_loaded_and_diagnosed_as_they_were(tmp_path: Path) -> None:
     recording = long_runs.single_rows(200_000)
-    assert recording.steps.wall_s.nbytes > LARGE_BYTES
     again = load(recording.save(tmp_path / "long.npz"))
     for name in STEP_COLUMNS:
         np.testing.assert_array_equal(getattr(again.steps, name), getattr(recording.steps, name))
@@ -149,19 +145,3 @@ def test_many_rows_are_saved_loaded_and_diagnosed_as_they_were(tmp_path: Path) -
 def test_a_picture_of_many_rows_is_no_larger_than_one_of_few() -> None:
     sizes = [len(as_text.html(Reported(diagnose(one), (one,)))) for one in map(long_runs.single_rows, (5_000, 200_000))]
     assert sizes[1] < 1.5 * sizes[0]
-
-
-def test_what_does_not_shrink_is_written_as_it_is_and_the_rest_is_compressed(tmp_path: Path) -> None:
-    path = long_runs.single_rows(200_000).save(tmp_path / "long.npz")
-    with zipfile.ZipFile(path) as archive:
-        ways = {one.filename: one.compress_type for one in archive.infolist()}
-        sizes = {one.filename: one.compress_size for one in archive.infolist()}
-    assert ways["steps.forward_s.npy"] == zipfile.ZIP_STORED
-    assert ways["steps.samples.npy"] == zipfile.ZIP_DEFLATED
-    assert sizes["steps.samples.npy"] < 200_000 * 8 / 50
-
-
-def test_a_run_of_usual_length_is_compressed_throughout(tmp_path: Path) -> None:
-    path = long_runs.single_rows(2_000).save(tmp_path / "short.npz")
-    with zipfile.ZipFile(path) as archive:
-        assert {one.compress_type for one in archive.infolist()} == {zipfile.ZIP_DEFLATED}

@@ -50,7 +50,7 @@ def test_the_host_tells_shares_from_the_second_reading_on() -> None:
     assert told_within(spun["process_cpu_pct"], marks[1:3], marks[3:5])
     assert told_within(slept["process_cpu_pct"], marks[3:5], marks[5:7])
     assert slept["process_cpu_pct"] < HALF * spun["process_cpu_pct"]  # which a share of all time since the begin is not
-    assert 0 <= spun["cpu_util_pct"] <= 100 and spun["cpu_max_core_pct"] >= spun["cpu_util_pct"] - 1e-6
+    assert 0 <= spun["cpu_util_pct"] <= 100
     assert slept["process_rss_bytes"] == pytest.approx(resident, rel=HALF)
     assert 0 < spun["host_memory_available_bytes"] <= spun["host_memory_total_bytes"]
     if sys.platform == "linux":
@@ -81,19 +81,17 @@ def spun(child: subprocess.Popen[bytes], cpu_s: float) -> None:
 
 def test_children_are_counted_and_their_cpu_goes_on_after_they_end() -> None:
     tree, spins_s, begin_s = host._Tree(time.perf_counter), 0.2, time.perf_counter()
-    found = values(tree.read(), None)
-    before = found["child_processes"]  # other tests of the run may have left some, such as a resource tracker
-    assert ("workers_rss_bytes" in found) == (before > 0)
+    before = tree.read()["workers_rss_bytes"] or 0.0  # other tests of the run may have left some
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
         spun(child, spins_s)
-        during, middle_s = values(tree.read(), None), time.perf_counter()
+        during, middle_s = tree.read(), time.perf_counter()
         spun(child, spins_s)
         child.kill()
-    after, end_s = values(tree.read(), None), time.perf_counter()
-    assert during["child_processes"] == before + 1 and during["workers_rss_bytes"] > MIB
+    after, end_s = tree.read(), time.perf_counter()
+    assert (during["workers_rss_bytes"] or 0.0) > before + MIB
     for told, took_s in ((during, middle_s - begin_s), (after, end_s - middle_s + TICK_S)):
-        assert told["process_cpu_pct"] / 100 * host.usable_cores() * took_s >= spins_s - TICK_S
-    assert after["child_processes"] == before
+        assert (told["process_cpu_pct"] or 0.0) / 100 * host.usable_cores() * took_s >= spins_s - TICK_S
+    assert (after["workers_rss_bytes"] or 0.0) < before + MIB
 
 
 def test_a_child_of_half_a_second_is_ours_in_every_reading() -> None:

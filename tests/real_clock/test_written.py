@@ -14,7 +14,7 @@ from IPython.utils.capture import capture_output
 
 import gpu_doctor
 from gpu_doctor.notebook.cell_runner import Cell
-from gpu_doctor.report.plan import plan_html, plan_text
+from gpu_doctor.report.plan import plan_html
 from gpu_doctor.trials.candidates import Move
 from gpu_doctor.trials.case import Case
 from tests.support.faster import make_trials_faster
@@ -124,9 +124,9 @@ def test_a_plan_says_that_the_changed_cell_was_run(monkeypatch: pytest.MonkeyPat
     case, plan = treated(monkeypatch)
     assert [one.verified for one in plan.effects] == ["", "as pasted"] and plan.verified == "as pasted"
     assert case.trials[-1][1].source == plan.fix.cells[0].after
-    for told in (plan_text(plan), plan_html(plan)):
+    for told in (str(plan), plan_html(plan)):
         assert "2.00x faster, verified by running the changed" in told and "in 2 trials: batch_size=8." in told
-    assert "by settings" not in plan_text(plan)
+    assert "by settings" not in str(plan)
 
 
 def test_a_changed_text_that_fails_is_no_gain() -> None:

@@ -15,18 +15,28 @@ from gpu_doctor.trials import knobs
 from tests.support.recordings import starved
 
 
+class Noted(Replay):
+    """A replay that takes notes, as a recorder does."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.notes: list[str] = []
+
+    def note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+
+
 class Bench:
     """A dashboard over a replay, whose messages are kept instead of sent."""
 
     def __init__(self) -> None:
         self.recording = starved(gpu=True, steps=100)
-        self.replay = Replay(self.recording, 1.0)
+        self.replay = Noted(self.recording, 1.0)
         self.input = PanelInput(status="recording", setup=self.recording.setup)
         self.requests: list[dict[str, Any]] = []
-        self.notes: list[str] = []
         self.messages: list[dict[str, Any]] = []
         self.page: dict[str, list[float]] = {}
-        self.dashboard = Dashboard(self.look, self.requests.append, knobs.KNOBS, note=self.notes.append, gpus=(0,))
+        self.dashboard = Dashboard(self.look, self.requests.append, knobs.KNOBS, gpus=(0,))
         self.dashboard.view.send = self.send
         self.failing: Exception | None = None
 

@@ -1,17 +1,14 @@
-"""A page without a browser: it takes a panel's messages by the rules of `frontend/src/messages.js` and asks for what it
-misses; and a line to it that loses, repeats and swaps messages."""
+"""A page without a browser: it takes a panel's messages by the rules of `frontend/src/live.js`, and asks for all where
+it misses one; and a line to it that loses, repeats and swaps messages."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-
-PATIENCE: Final = 20
-"""So many messages later an answer that did not come is asked for again; twice as many after each time."""
 
 
 class Traits(Protocol):
@@ -25,44 +22,31 @@ class FakePage:
     """What one page knows of a panel."""
 
     def __init__(self, traits: Traits) -> None:
-        """Loads the page: it reads what is written down, and asks for all if something runs."""
+        """Loads the page: it reads what is written down."""
         self.state: dict[str, Any] = dict(traits.state)
         self.points: dict[str, list[float]] = {}
         self.asks: list[dict[str, Any]] = []
         """Not yet heard by the kernel."""
         rows = traits.rows or {}
-        self.last = self.whole = rows.get("seq", 0)
-        self._missing = False
-        self._asked_at: int | None = None
-        self._patience = PATIENCE
+        self.last = rows.get("seq", 0)
         if "head" in rows:
             self._take(rows["head"], rows["data"])
 
     def hear(self, message: dict[str, Any], data: bytes) -> None:
         """A message as it comes."""
         seq, whole = message["seq"], message["kind"] == "state"
-        if whole:
-            self._asked_at = None
-        if seq < self.last if whole else seq <= self.last:
-            if whole:
-                self._missing = True
-                self.ask_for_all()
-            return
-        self._missing = not whole and (self._missing or seq > self.last + 1)
-        self.last = seq
-        if not self._missing:
-            self.whole, self._patience = seq, PATIENCE
-        elif self._asked_at is None or seq - self._asked_at >= self._patience:
+        old = seq < self.last if whole else seq <= self.last
+        if old if whole else seq > self.last + 1:
             self.ask_for_all()
+        if old:
+            return
+        self.last = seq
         self.state = message["state"] if whole else {**self.state, **message["state"]}
         self._take(message["rows"], data)
 
     def ask_for_all(self) -> None:
         """Posts the question for all."""
-        if self._asked_at is not None:
-            self._patience *= 2
-        self._asked_at = self.last
-        self.asks.append({"ask": "state", "have": self.whole})
+        self.asks.append({"ask": "state"})
 
     def _take(self, head: dict[str, Any], data: bytes) -> None:
         values, at = np.frombuffer(data, "<f4"), 0
@@ -105,13 +89,12 @@ class Line:
             self._hear(one)
 
     def answers(self) -> None:
-        """The kernel hears what the page has asked for, unless it is lost."""
+        """The kernel hears what the page has asked for."""
         if self.page is None:
             return
         asks, self.page.asks = self.page.asks, []
         for ask in asks:
-            if not self.bad or self._chance.random() > 0.3:
-                self._hears(json.loads(json.dumps(ask)))
+            self._hears(json.loads(json.dumps(ask)))
 
     def _hear(self, told: tuple[str, bytes]) -> None:
         if self.page is not None:

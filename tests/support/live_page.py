@@ -21,7 +21,7 @@ from gpu_doctor.report.panel import PanelInput
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
 
-recording = starved(gpu=True, steps=1500)
+recording = starved(gpu=True, steps=900)
 feed = Replay(recording, 0.0)
 asked = []
 seen = shown(recording, status="recording", recordings=())

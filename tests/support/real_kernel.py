@@ -13,6 +13,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 from tests.support.jupyter_home import jupyter_environment
+from tests.support.repository import ROOT
 
 VIEW: Final = "gpu_doctor.notebook.widget.DoctorView"
 
@@ -21,13 +22,13 @@ class Kernel:
     """A kernel, and a front end that clicks in its panel."""
 
     def __init__(self, home: Path, manager: KernelManager | None = None) -> None:
-        """Starts it with every Jupyter folder below `home`.
+        """Starts it with every Jupyter folder below `home`; it finds this package, wherever another is installed.
 
         Args:
             manager: of a kernel of another kind; None = this Python's.
         """
         self.manager = manager or KernelManager(kernel_name="python3")
-        self.manager.start_kernel(env=jupyter_environment(home), cwd=str(home))
+        self.manager.start_kernel(env={**jupyter_environment(home), "PYTHONPATH": str(ROOT)}, cwd=str(home))
         self.client: BlockingKernelClient = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=90)

@@ -108,25 +108,24 @@ def serve(page: Page, theme: str, address: str = _ADDRESS, more: str = "", polic
     page.route(_SCRIPT, lambda route: route.fulfill(body=script, content_type="text/javascript; charset=utf-8"))
 
 
-Manager = Literal["finds", "refuses", "none", "is not needed"]
+Manager = Literal["finds", "refuses", "none"]
 _MANAGERS: Final[dict[Manager, str]] = {
     "finds": "{ get_model: async () => ({ get: (name) => carried[name] }) }",
     "refuses": "{ get_model: async () => { throw new Error('widget model not found'); } }",
     "none": "undefined",
-    "is not needed": "{ get_model: async () => { throw new Error('this is not asked'); } }",
 }
 
 
-def start(page: Page | Frame, shown: PanelInput, manager: Manager = "finds") -> None:
+def start(page: Page | Frame, shown: PanelInput, manager: Manager = "finds", brings: bool = False) -> None:
     """Draws the panel in a page that is there.
 
     Args:
-        manager: what the page's widget manager does about the loader; where it is not needed, the panel brings along
-            what plots need.
+        manager: what the page's widget manager does about the loader.
+        brings: the panel brings along what plots need.
     """
     carried = {"source": loader({}).source, "figure": loader({}).figure}
     traits = traits_of(shown)
-    if manager == "is not needed":
+    if brings:
         traits["bokeh"] |= carried
     given = {"SCRIPT": _SCRIPT, "TRAITS": json.dumps(traits), "CARRIED": json.dumps(carried)}
     given["MANAGER"] = _MANAGERS[manager]

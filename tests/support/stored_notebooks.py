@@ -17,6 +17,7 @@ VIEW: Final = "application/vnd.jupyter.widget-view+json"
 RESULT: Final = "gpu-doctor-static"
 """The class of what stays in a saved notebook below a doctored cell."""
 INSTALL_ID: Final = "install"
+PLACEHOLDER: Final = "OWNER/NAME"
 """The id of the cell that installs the package where it is missing."""
 _PICTURE: Final = re.compile(r"data:image/[\w+]+;base64,[\w+/=]+")
 _PATH: Final = re.compile(r"(?<![\w.~<])/(?:home|root|tmp|usr|opt|work|mnt|srv|var|private|Users)/[^\s<>\"']*")
@@ -32,6 +33,8 @@ def complaints(text: str) -> list[str]:
         found.append(f"It has {size / 1000:.0f} kB; {MOST_BYTES // 1000} are allowed.")
     if "widgets" in notebook["metadata"]:
         found.append("It holds the state of widgets.")
+    if PLACEHOLDER in text:
+        found.append(f"It shows a placeholder: {PLACEHOLDER}.")
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for number, cell in enumerate(code, 1):
         found += [f"Code cell {number} {what}." for what in _troubles(cell)]

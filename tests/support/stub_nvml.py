@@ -40,7 +40,6 @@ class Card:
     reasons: int | None = 0
     gen: int | None = 5
     gen_max: int | None = 5
-    gen_card: int | None = 5
     width: int | None = 16
     width_max: int | None = 16
     c2c: tuple[int, int] | None = None
@@ -104,7 +103,6 @@ class StubNvml:
             "nvmlDeviceGetCurrentClocksThrottleReasons": "reasons",
             "nvmlDeviceGetCurrPcieLinkGeneration": "gen",
             "nvmlDeviceGetMaxPcieLinkGeneration": "gen_max",
-            "nvmlDeviceGetGpuMaxPcieLinkGeneration": "gen_card",
             "nvmlDeviceGetCurrPcieLinkWidth": "width",
             "nvmlDeviceGetMaxPcieLinkWidth": "width_max",
             "nvmlDeviceGetTotalEccErrors": "ecc",

@@ -12,7 +12,9 @@ from gpu_doctor.cell.fix import Fix, FixedCell
 from gpu_doctor.recording import Recording
 from gpu_doctor.report.panel import PanelInput
 from gpu_doctor.trials.compare.effect import BY_SETTINGS, Effect, compare
-from gpu_doctor.trials.results import Largest, Plan, Rung, Sweep
+from gpu_doctor.trials.look.looked import Look, Operator, PhaseShare
+from gpu_doctor.trials.plan import Plan, Rung
+from gpu_doctor.trials.results import Largest, Sweep
 from tests.support.panel_parts import replaced, shown
 from tests.support.recordings import losses, starved
 
@@ -131,3 +133,17 @@ def verified(**fields: Any) -> PanelInput:
     told = plan(tried, verified=BY_SETTINGS, speedup=gain)
     told = replace(told, waterfall=(*told.waterfall, whole))
     return treated(effects=tried, trials=(*pairs, (base, both)), plan=told, **fields)
+
+
+HOSTILE: Final = "<script>alert(1)</script>"
+LOOK: Final = Look(
+    steps=5,
+    step_s=0.2,
+    operators=(
+        Operator("aten::convolution", 0.08, 0.4, 2.0, "conv (Conv2d)", "cell line 9", f"y = conv(x)  # {HOSTILE}"),
+        Operator("aten::mm", 0.02, 0.1, 1.0, kernel="ampere_s16816gemm"),
+    ),
+    phases=(PhaseShare("backward", 0.5, 0.4, "its nodes alone"), PhaseShare("optimizer", 0.1, 0.1)),
+    on_gpu=True,
+    tensor_cores=0.25,
+)

@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -24,13 +25,15 @@ PACKAGE = ROOT / "gpu_doctor"
 GUESTS: Final = "torch ray pynvml bokeh PIL anywidget ipywidgets IPython"
 # What reads a recording: none of it needs a guest.
 DIAGNOSIS_HALF: Final = (
-    "formatting display recording diagnosis report report.panel.panel_state report.panel.controls trials.compare"
+    "formatting labels elements svg recording diagnosis job report report.panel.panel_state report.panel.controls "
+    "trials.compare"
 )
 # Doors besides a room's own face: what crosses a wall is in the `__all__` of its room, or of one of these.
 SHELVES: Final = (
     "recording.setup", "recording.steps", "machine.cards", "machine.nvml", "cell.arguments", "cell.calls",
     "cell.constructors", "cell.dataflow", "cell.loop", "cell.switches", "cell.syntax", "capture.describe",
-    "capture.frameworks", "trials.compare", "trials.executors", "trials.knobs", "report.panel",
+    "capture.frameworks", "diagnosis.as_html", "diagnosis.as_text", "diagnosis.words", "trials.compare",
+    "trials.executors", "trials.knobs", "report.panel",
 )  # fmt: skip
 
 
@@ -132,6 +135,34 @@ def run_python(script: str, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def named_in_full(text: str) -> Iterator[str]:
+    """Modules of ours that a file imports by name when it runs: `import_module("gpu_doctor.report")`."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from (str(one.value) for one in node.args[:1] if isinstance(one, ast.Constant))
+
+
+def module_of(target: str) -> str | None:
+    """The file that has what is imported: `capture.recorder` for `gpu_doctor.capture.recorder.Recorder`."""
+    package, _, name = target.partition(".")
+    while package == "gpu_doctor" and name and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name if package == "gpu_doctor" and name else None
+
+
+def test_no_imports_form_a_circle() -> None:
+    """Those inside of functions, for types, and by a name as text count like any other."""
+    below: dict[str, set[str]] = {name: set() for name in MODULES}
+    found = [(one.importer, one.target) for one in IMPORTS]
+    found += [(name, one) for name, path in MODULES.items() for one in named_in_full(path.read_text(encoding="utf-8"))]
+    for importer, target in found:
+        below[importer] |= {module_of(target) or importer} - {importer}
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError as error:
+        pytest.fail(f"Imports form a circle: {' <- '.join(error.args[1])}")
 
 
 def test_importing_the_package_imports_no_guest() -> None:

@@ -57,6 +57,11 @@ def test_what_is_wrong_with_a_cell_is_said(wrong: dict[str, Any], words: str) ->
     assert one.startswith("Code cell 2 ") and words in one
 
 
+def test_a_placeholder_is_refused() -> None:
+    (one,) = said(cell(), {"cell_type": "markdown", "source": "https://github.com/OWNER/NAME"})
+    assert "OWNER/NAME" in one
+
+
 def test_a_large_one_and_the_state_of_widgets_are_refused() -> None:
     assert [one.split()[0:2] for one in said(cell("1", stream(MOST_BYTES * ".")))] == [["It", "has"]]
     assert said(widgets={"state": {}}) == ["It holds the state of widgets."]

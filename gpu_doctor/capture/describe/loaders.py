@@ -75,7 +75,6 @@ def describe(loader: AnyLoader, role: str = "unknown", ordinal: int = 0) -> Load
         batches=_batches(loader, samples) if iterable else length_of(loader),
         collate=str(getattr(collate, "__qualname__", type(collate).__name__)),
         start_method=start_method_of(loader),
-        loader_type=type(loader).__name__,
         refusals={knob: said for knob in KNOBS_ON_LOADERS if (said := refusal(loader, knob))},
     )
 

@@ -38,7 +38,6 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
     return ModelFacts(
         device_bytes=devices,
         dtype_bytes=dtypes,
-        frozen_bytes=sum(size_of(one)[1] for one in parameters.values() if not one.requires_grad),
         convolutions=len(convolutions),
         channels_last=sum(channels_last(getattr(part, "weight", None)) for part in convolutions),
         compiled=any(compiles_itself(part) for _, part in places.values()) or _calls_compiled(namespace or {}),

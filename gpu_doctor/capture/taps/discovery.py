@@ -7,7 +7,9 @@ holds that was found, the next module that is called on the training thread is t
 
 from __future__ import annotations
 
+import functools
 import math
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
@@ -18,7 +20,8 @@ from torch import nn
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.next_call import NextCall
 from gpu_doctor.capture.taps.compiler import around_compiling
-from gpu_doctor.capture.taps.listener import Listener, hear_directly
+from gpu_doctor.capture.taps.forward import given, heard_by_name, heard_call
+from gpu_doctor.capture.taps.listener import Listener
 from gpu_doctor.capture.taps.parameters import Parameters
 from gpu_doctor.capture.taps.tap import TapScope
 
@@ -189,7 +192,7 @@ class Discovery:
         for module in found:
             if module in self._models:
                 continue
-            listener = Listener(self._scope, module)
+            listener = Listener(self._scope, module, heard_call)
             self._models.add(module, listener)
             try:
                 self._scope.patches.hook(f"forward of {type(module).__name__}", listener.end)
@@ -238,6 +241,29 @@ class Discovery:
         self._direct.clear()
         self._shown = []
         self._models.clear()  # what is heard knows us: a circle that would outlive `del model`
+
+
+def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable[..., Any]]) -> None:
+    """Hears a module whose `forward` is called past torch's own call: by its name, or by a `__call__` of its class.
+
+    Args:
+        scope: the tap's; the class gets its `forward` back with it.
+        listener: of the module.
+        heard: the modules of this kind by id, to which it is added.
+    """
+    module = listener.ref()
+    if module is None or isinstance(module, torch.jit.ScriptModule):  # whose class has no `forward` of its own
+        return
+    kind = type(module)
+    forward = kind.forward
+    plain = getattr(forward, models.OURS, forward)
+    if plain.__module__.partition(".")[0] == "torch":
+        return  # a layer whose weight is used without it; and torch's own layers stand inside of compiled models
+    key = id(module)
+    listener.ref = weakref.ref(module, lambda _: heard.pop(key, None))
+    heard[key] = heard_call(listener, listener.ref, functools.partial(given, listener.ref, plain))
+    if plain is forward:  # else another module of this class is heard already
+        scope.patches.wrap(kind, "forward", functools.partial(heard_by_name, heard))
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections import Counter
 from dataclasses import replace
 from typing import Any, Final
@@ -133,7 +132,6 @@ def tap(scope: TapScope) -> None:
     flags.update(switches())
     facts.update(
         torch_version=torch.__version__,
-        python_version=platform.python_version(),
         cuda_version=torch.version.cuda or "",
         devices=cuda_devices(),
         torch_threads=torch.get_num_threads(),

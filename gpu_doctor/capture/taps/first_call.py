@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from gpu_doctor.capture.describe import models
-
-if TYPE_CHECKING:
-    from gpu_doctor.capture.taps.listener import Listener
+from gpu_doctor.capture.taps.listener import Listener
 
 
 def meet(listener: Listener, module: nn.Module, learns: bool) -> Any:

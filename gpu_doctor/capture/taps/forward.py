@@ -17,11 +17,10 @@ from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.batches import sample_count
 from gpu_doctor.capture.events import CALL, CALLED, OWN
 from gpu_doctor.capture.taps.first_call import meet as _meet
+from gpu_doctor.capture.taps.listener import Listener
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from gpu_doctor.capture.taps.listener import Listener
 
 SEAM: Final = models.CALL
 _tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-if TYPE_CHECKING:
-    from gpu_doctor.capture.taps.listener import Listener
+from gpu_doctor.capture.taps.listener import Listener
 
 
 class FoundModels:

@@ -6,18 +6,18 @@ slow way round, 7 us against 2), and leaves it out of every copy and pickle of t
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.taps.copies import Call
-from gpu_doctor.capture.taps.forward import SEAM, given, heard_by_name, heard_call
-from gpu_doctor.capture.taps.tap import TapScope
+from gpu_doctor.capture.taps.moments import Moments
+
+ModuleCall: TypeAlias = Callable[..., Any]
 
 
 class Listener:
@@ -28,7 +28,20 @@ class Listener:
     compiled call which stood there before; we hold ours while it is off the module.
     """
 
-    def __init__(self, scope: TapScope, module: nn.Module) -> None:
+    def __init__(
+        self,
+        scope: Moments,
+        module: nn.Module,
+        heard_call: Callable[[Listener, Callable[[], Any], ModuleCall | None], ModuleCall],
+    ) -> None:
+        """Stands nowhere yet.
+
+        Args:
+            scope: who is told of the calls.
+            module: the module.
+            heard_call: makes the call that notes begin and end, from this, what says the module, and its own call.
+        """
+        self._heard_call = heard_call
         self.scope, self.recorder, self.ref = scope, scope.recorder, weakref.ref(module)
         self.parameters = self.inside = frozenset[int]()
         """Ids of its parameters, and of the modules inside of it."""
@@ -60,14 +73,14 @@ class Listener:
         """
         module = self.ref()
         if module is not None and not self.on() and not isinstance(module, torch.jit.ScriptModule):
-            self._listen(module, vars(module).get(SEAM))
+            self._listen(module, vars(module).get(models.CALL))
 
     def _listen(self, module: nn.Module, own: Callable[..., Any] | None) -> None:
         """Stands around what the module has of its own; `module.compile()` leaves its compiled call there."""
-        call = Call(heard_call(self, self.ref, own))
+        call = Call(self._heard_call(self, self.ref, own))
         setattr(call, models.OURS, own)
         self._call, self._kept = weakref.ref(call), None
-        setattr(module, SEAM, call)
+        setattr(module, models.CALL, call)
 
     @property
     def _own(self) -> Callable[..., Any] | None:
@@ -79,26 +92,26 @@ class Listener:
         module, kept = self.ref(), self._kept
         if module is None or kept is None:
             return
-        stands = vars(module).get(SEAM)
+        stands = vars(module).get(models.CALL)
         if stands is not self._own:
             self._listen(module, stands)
         else:
-            vars(module)[SEAM], self._kept = kept, None
+            vars(module)[models.CALL], self._kept = kept, None
 
     def on(self) -> bool:
         """Whether our call stands on its module."""
         module, call = self.ref(), self._call and self._call()
-        return module is not None and call is not None and vars(module).get(SEAM) is call
+        return module is not None and call is not None and vars(module).get(models.CALL) is call
 
     def remove(self) -> None:
         """Puts back what stood there; what somebody else has put in its place stays."""
         module = self.ref()
         if module is not None and self.on():
-            self._kept, own = vars(module)[SEAM], self._own
+            self._kept, own = vars(module)[models.CALL], self._own
             if own is None:
-                delattr(module, SEAM)
+                delattr(module, models.CALL)
             else:
-                setattr(module, SEAM, own)
+                setattr(module, models.CALL, own)
 
     def teaches(self) -> bool:
         """It is in evaluation mode and no weight of it asks for gradients: if it was trained, that is over."""
@@ -111,26 +124,3 @@ class Listener:
         if self.inner is not None:
             self.inner.remove()
         self._call = self._kept = self.inner = None
-
-
-def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable[..., Any]]) -> None:
-    """Hears a module whose `forward` is called past torch's own call: by its name, or by a `__call__` of its class.
-
-    Args:
-        scope: the tap's; the class gets its `forward` back with it.
-        listener: of the module.
-        heard: the modules of this kind by id, to which it is added.
-    """
-    module = listener.ref()
-    if module is None or isinstance(module, torch.jit.ScriptModule):  # whose class has no `forward` of its own
-        return
-    kind = type(module)
-    forward = kind.forward
-    plain = getattr(forward, models.OURS, forward)
-    if plain.__module__.partition(".")[0] == "torch":
-        return  # a layer whose weight is used without it; and torch's own layers stand inside of compiled models
-    key = id(module)
-    listener.ref = weakref.ref(module, lambda _: heard.pop(key, None))
-    heard[key] = heard_call(listener, listener.ref, functools.partial(given, listener.ref, plain))
-    if plain is forward:  # else another module of this class is heard already
-        scope.patches.wrap(kind, "forward", functools.partial(heard_by_name, heard))

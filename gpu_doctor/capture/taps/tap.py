@@ -13,50 +13,15 @@ import torch
 
 from gpu_doctor.capture.describe.names import named
 from gpu_doctor.capture.patching import Patches
-from gpu_doctor.capture.recorder import Recorder
-from gpu_doctor.capture.taps.evaluations import Evaluations
 from gpu_doctor.capture.taps.found_models import FoundModels
+from gpu_doctor.capture.taps.moments import Moments
 from gpu_doctor.capture.taps.parameters import Parameters
 
 
-class Listeners(list[Callable[..., Any]]):
-    """Who is told of one kind of moment of the loop."""
-
-    def join(self, hear: Callable[..., Any]) -> None:
-        """It is told from now on, once a moment."""
-        if hear not in self:
-            self.append(hear)
-
-    def leave(self, hear: Callable[..., Any]) -> None:
-        """It is told no more, if it was."""
-        if hear in self:
-            self.remove(hear)
-
-    def tell(self, note: Callable[[str], None], failed: str, *given: Any, stay: bool = False) -> None:
-        """The moment is there: what a listener raises is noted, and the others are told all the same.
-
-        What is given is the user's own, and so may be what reads its attributes.
-
-        Args:
-            note: takes a sentence.
-            failed: how it begins.
-            *given: to the listeners.
-            stay: who has failed is told of the next moment too.
-        """
-        for hear in tuple(self):  # some take themselves out
-            try:
-                hear(*given)
-            except Exception as error:
-                if not stay:
-                    self.leave(hear)
-                note(f"{failed}: {error}")
-
-
 @dataclass
-class TapScope:
+class TapScope(Moments):
     """What the taps of one run share."""
 
-    recorder: Recorder
     patches: Patches
     namespace: MutableMapping[str, Any] | None = None
     """Where the code runs, None for a `watch()` block."""
@@ -64,38 +29,14 @@ class TapScope:
     """A device other than the CPU is there to copy to and to wait for."""
     flags: dict[str, Any] = field(default_factory=dict)
     """Fact `flags` of the setup."""
-    pulled: Listeners = field(default_factory=Listeners)
-    """Called when a loader is first iterated."""
-    optimized: Listeners = field(default_factory=Listeners)
-    """Called with an optimizer before its first step."""
     models: FoundModels = field(default_factory=FoundModels)
     """The outermost modules that are known, by names or because they were called, with their listeners."""
-    called: Listeners = field(default_factory=Listeners)
-    """Called with an outermost module before its first call."""
-    evaluations: Evaluations = field(default_factory=Evaluations)
-    found: Listeners = field(default_factory=Listeners)
-    """Called when a call has shown further modules, after optimizers were met: the facts of the model are to be read
-    anew."""
-    made: Listeners = field(default_factory=Listeners)
-    """Called with an optimizer that the training thread has just made."""
     optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
     """Those alive that were made or met in this run."""
     owned: Parameters = field(default_factory=Parameters)
     """Parameters of every optimizer met so far, or of a loop that updates them by hand."""
-    heard: Listeners = field(default_factory=Listeners)
-    """Called after every forward of an outermost module, while somebody looks: module, whether it is trained, its
-    arguments, named arguments and output. Empty most of the time."""
-    stepped: Listeners = field(default_factory=Listeners)
-    """Called after every optimizer step while something is still looked for; empty most of the time."""
     steps: Counter[int] = field(default_factory=Counter)
     """How often each optimizer, by its id, has stepped while somebody of `stepped` looked."""
-    differentiated: Listeners = field(default_factory=Listeners)
-    """Called with the loss before a backward pass of the training thread, while somebody looks: empty most of the
-    time."""
-    replayed: Listeners = field(default_factory=Listeners)
-    """Called before a CUDA graph of the loop's own is launched, while somebody looks."""
-    backed: Listeners = field(default_factory=Listeners)
-    """Called when a backward pass of the training thread has ended, still within its phase."""
     ends: ExitStack = field(default_factory=ExitStack)
     """What is done when the run is over, the last first."""
 
@@ -142,12 +83,6 @@ class TapScope:
             facts[name] = read()
 
         self.at_end(freeze, error_message or f"The {name.replace('_', ' ')} could not be read")
-
-    def forget(self) -> None:
-        """Nobody listens any more: what listens holds the model and, through the scope, itself."""
-        seldom = (self.pulled, self.optimized, self.called, self.found, self.made)
-        for listeners in (*seldom, self.heard, self.stepped, self.differentiated, self.replayed, self.backed):
-            listeners.clear()
 
 
 Tap: TypeAlias = Callable[[TapScope], None]

@@ -20,7 +20,8 @@ from torch import nn
 from gpu_doctor.capture.describe.backward_graph import MOST_OPERATIONS
 from gpu_doctor.capture.describe.models import size_of
 from gpu_doctor.capture.describe.nodes import LEAF, behind, name_of, shape_of
-from gpu_doctor.capture.taps.tap import Listeners, TapScope
+from gpu_doctor.capture.taps.moments import Listeners
+from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import ModelFacts
 
 MOST_STEPS: Final = 40

@@ -102,5 +102,6 @@ def _epoch_samples(steps: Steps) -> float | None:
     epoch, samples = steps.epoch[known], steps.samples[known]
     if not len(epoch) or epoch.min() == epoch.max() or steps.count.max() > 1:
         return None  # thinned rows of a long run may reach over an epoch's end
-    sums = np.bincount((epoch - epoch.min()).astype(np.int64), weights=samples)
+    _, nth = np.unique(epoch, return_inverse=True)  # a file may give its epochs any numbers
+    sums = np.bincount(nth, weights=samples)
     return float(sums[:-1].max())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final
 
+from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.arithmetic import ArithmeticVitals
 from gpu_doctor.diagnosis.vitals.compiling import Recompiled
 from gpu_doctor.diagnosis.vitals.device import DeviceVitals
@@ -134,8 +135,6 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     # machine readings (means over the run after warm-up unless said otherwise)
     gpu_util_pct: float | None = None
     tensor_active_pct: float | None = None
-    load_average: float | None = None
-    """Threads of all programs that run or wait for a core, mean of the last minute."""
     cpu_util_pct: float | None = None
     """Of all usable cores, machine-wide."""
     peak_bytes: float | None = None
@@ -317,3 +316,12 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     def could_compile(self) -> bool:
         """True if torch.compile is possible here and not in use: static shapes, and a card that Triton supports."""
         return self.static_shapes and not self.compiled and (self.capability is None or self.at_least(TENSOR_CORES))
+
+    def __str__(self) -> str:
+        """The numbers that were measured, one a line, by their names."""
+        found = ((one.name, getattr(self, one.name)) for one in fields(self))
+        numbers = {name: one for name, one in found if isinstance(one, (int, float)) and not isinstance(one, bool)}
+        wide = max(map(len, numbers), default=0)
+        return "\n".join(f"{name:<{wide}}  {one:.6g}" for name, one in numbers.items())
+
+    _repr_pretty_ = formatting.pretty

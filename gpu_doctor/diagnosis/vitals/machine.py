@@ -30,7 +30,6 @@ def machine(recording: Recording, rest: Steps) -> dict[str, float | None]:
         "gpu_util_pct": mean("gpu_util_pct"),
         "tensor_active_pct": mean("tensor_active_pct"),
         "cpu_util_pct": mean("cpu_util_pct"),
-        "load_average": mean("load_average"),
         "peak_bytes": peak,
         "memory_total_bytes": float(total) if total else None,
         "peak_share": peak / total if peak is not None and total else None,

@@ -56,23 +56,22 @@ def _nvml_facts(vendor: Any) -> dict[str, Any]:
 
 
 def _card(vendor: Any, gpu: Gpu, other_processes: int | None, other_bytes: int | None) -> CardFacts:
-    read = probe.readings(vendor, gpu)
+    found = device_setup(vendor, gpu)
+    memory, busy = (
+        ask(vendor, name, gpu.handle) for name in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizationRates")
+    )
     return CardFacts(
         index=gpu.index,
         name=gpu.name,
         uuid=gpu.uuid,
         mig=gpu.mig,
-        memory_bytes=_whole(read.get("gpu_memory_total_bytes")),
-        memory_used_bytes=_whole(read.get("gpu_memory_used_bytes")),
-        capability=device_setup(vendor, gpu).capability,
-        busy_pct=read.get("gpu_util_pct"),
+        memory_bytes=found.memory_bytes,
+        memory_used_bytes=None if memory is None else int(memory.used),
+        capability=found.capability,
+        busy_pct=None if busy is None else float(busy.gpu),
         other_processes=other_processes,
         other_bytes=other_bytes,
     )
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def torch_facts() -> TorchFacts | None:

@@ -7,6 +7,8 @@ import textwrap
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from gpu_doctor import formatting
+
 OK: Final = "ok"
 LOOK: Final = "worth a look"
 WRONG: Final = "wrong"
@@ -71,6 +73,8 @@ class Checkup:
             '<table style="border-collapse:collapse;table-layout:auto;width:100%;color:inherit;font-size:inherit;">'
             f"<tbody>{rows}</tbody></table></div>"
         )
+
+    _repr_pretty_ = formatting.pretty
 
 
 def _row(line: CheckLine) -> str:

@@ -1,4 +1,4 @@
-"""How busy a GPU is inside, on Hopper and later: any engine, SMs, occupancy, tensor cores, memory, PCIe traffic.
+"""How busy a GPU is inside, on Hopper and later: any engine, SMs, occupancy, tensor cores, memory.
 
 NVML's GPM needs no root: the driver subtracts two samples that are more than 100 ms apart. Earlier cards do not have
 it, and then nothing is read. The vendor module is handed in, so that a stub can stand for it.
@@ -17,19 +17,16 @@ from gpu_doctor.recording import Metric
 
 APART_S: Final = 0.1
 """Least time between two samples (NVML API reference, nvmlGpmMetricsGet)."""
-_MIB: Final = 1 << 20
 _SUCCESS: Final = 0
 
 METRICS: Final = {
-    1: ("gr_engine_active_pct", "%", "graphics and compute engine active", "detail", 1),
-    2: ("sm_active_pct", "%", "SMs active", "utilization", 1),
-    3: ("sm_occupancy_pct", "%", "SM occupancy", "detail", 1),
-    5: ("tensor_active_pct", "%", "tensor cores active", "detail", 1),
-    10: ("dram_active_pct", "%", "GPU memory bandwidth used", "detail", 1),
-    20: ("pcie_tx_bytes_per_s", "bytes/s", "PCIe from the GPU", "detail", _MIB),
-    21: ("pcie_rx_bytes_per_s", "bytes/s", "PCIe to the GPU", "detail", _MIB),
+    1: ("gr_engine_active_pct", "%", "graphics and compute engine active", "detail"),
+    2: ("sm_active_pct", "%", "SMs active", "utilization"),
+    3: ("sm_occupancy_pct", "%", "SM occupancy", "detail"),
+    5: ("tensor_active_pct", "%", "tensor cores active", "detail"),
+    10: ("dram_active_pct", "%", "GPU memory bandwidth used", "detail"),
 }
-"""GPM's number -> name, unit, label, group, and what one unit of GPM is in ours (nvml.h, nvmlGpmMetricId_t)."""
+"""GPM's number -> name, unit, label and group (nvml.h, nvmlGpmMetricId_t)."""
 
 
 class Gpm:
@@ -39,7 +36,7 @@ class Gpm:
         """Allocates the samples; raises what NVML raises. Ask `supported` first."""
         self._vendor, self._gpu, self._clock = vendor, gpu, clock
         self._instance = vendor.nvmlDeviceGetGpuInstanceId(gpu.handle) if gpu.mig else None
-        self._metrics = {n: Metric(*form[:4], gpu.index) for n, form in METRICS.items()}
+        self._metrics = {n: Metric(*form, gpu.index) for n, form in METRICS.items()}
         self._samples: list[Any] = []
         try:
             self._samples.append(vendor.nvmlGpmSampleAlloc())
@@ -76,7 +73,7 @@ class Gpm:
         for at, number in enumerate(METRICS):
             answer = get.metrics[at]
             if answer.nvmlReturn == _SUCCESS and math.isfinite(answer.value) and answer.value >= 0:
-                found.append((self._metrics[number], answer.value * METRICS[number][4]))
+                found.append((self._metrics[number], answer.value))
         return found
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """What NVML is asked of one GPU during a run: one row of `GAUGES` a reading.
 
-PCIe traffic comes from GPM where the card has it and from nowhere else: nvmlDeviceGetPcieThroughput waits 20 ms for
-each direction, and what the training copies is known from the copies themselves. The vendor module is handed in, so
+PCIe traffic is not among it: nvmlDeviceGetPcieThroughput waits 20 ms for each direction, and what the training copies
+is known from the copies themselves. The vendor module is handed in, so
 that a stub can stand for it. GPU: not yet run on one.
 """
 
@@ -94,7 +94,6 @@ _USED: Final = _of_handle("nvmlDeviceGetMemoryInfo", "used")
 _TOTAL: Final = _of_handle("nvmlDeviceGetMemoryInfo", "total")
 _ENERGY: Final = _of_card("nvmlDeviceGetTotalEnergyConsumption", per=1000)
 _POWER_DEFAULT: Final = _of_card("nvmlDeviceGetPowerManagementDefaultLimit", per=1000)
-_GEN_CARD: Final = _of_card("nvmlDeviceGetGpuMaxPcieLinkGeneration")
 _GEN_MAX: Final = _of_card("nvmlDeviceGetMaxPcieLinkGeneration")
 _DRIVER_CUDA: Final = "highest CUDA version that the driver serves, 12040 = 12.4"
 
@@ -111,11 +110,9 @@ GAUGES: Final = (
     Gauge("gpu_power_limit_w", "W", "power limit", _of_card("nvmlDeviceGetEnforcedPowerLimit", per=1000), RARELY),
     Gauge("gpu_power_default_w", "W", "power limit as delivered", _POWER_DEFAULT, RARELY),
     Gauge("sm_clock_max_mhz", "MHz", "SM clock, maximum", _of_card("nvmlDeviceGetMaxClockInfo", CLOCK_SM), RARELY),
-    Gauge("pcie_gen_card", "count", "PCIe generation of the card alone", _GEN_CARD, RARELY),
     Gauge("pcie_gen_max", "count", "PCIe generation, maximum of card and slot", _GEN_MAX, RARELY),
     Gauge("pcie_width_max", "count", "PCIe lanes, maximum", _of_card("nvmlDeviceGetMaxPcieLinkWidth"), RARELY),
     Gauge("c2c_bytes_per_s", "bytes/s", "NVLink-C2C to the CPU", _c2c_bytes_per_s, RARELY),
     Gauge("gpu_memory_total_bytes", "bytes", "GPU memory", _TOTAL, FACT),
-    Gauge("mig", "count", "1 = a MIG slice of a card", lambda nvml, gpu: gpu.mig, FACT),
     Gauge("driver_cuda", "count", _DRIVER_CUDA, lambda nvml, _: nvml.nvmlSystemGetCudaDriverVersion_v2(), FACT),
 )

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
 from gpu_doctor.machine.nvml.visible import Gpu, ask
-from gpu_doctor.machine.probe import Reading
-from gpu_doctor.recording import Metric
+from gpu_doctor.machine.probe import Form, Reading, readings
 
+METRICS: Final[Mapping[str, Form]] = {
+    "other_processes": ("count", "other processes on the GPU", "detail"),
+    "other_processes_bytes": ("bytes", "held by other processes", "detail"),
+    "other_processes_util_pct": ("%", "GPU busy for others", "detail"),
+}
 _MOST_PCT: Final = 100.0
 """What a sample says beyond this is no per cent: drivers leave such numbers where they measured nothing."""
 
@@ -94,16 +98,13 @@ def others_util_pct(
 
 def neighbours(vendor: Any, gpus: Sequence[Gpu], in_use: bool, newest_us: MutableMapping[int, int]) -> list[Reading]:
     """`others` and `others_util_pct` as readings; the arguments are theirs."""
-    readings: list[Reading] = []
-    for index, (count, size) in others(vendor, gpus, in_use).items():
-        metric = Metric("other_processes", "count", "other processes on the GPU", "detail", index)
-        readings.append((metric, float(count)))
-        if size is not None:
-            metric = Metric("other_processes_bytes", "bytes", "held by other processes", "detail", index)
-            readings.append((metric, float(size)))
-    for index, busy in others_util_pct(vendor, gpus, in_use, newest_us).items():
-        readings.append((Metric("other_processes_util_pct", "%", "GPU busy for others", "detail", index), busy))
-    return readings
+    known, busy = others(vendor, gpus, in_use), others_util_pct(vendor, gpus, in_use, newest_us)
+    found: list[Reading] = []
+    for gpu in gpus:
+        count, size = known.get(gpu.index, (None, None))
+        values = {"other_processes": count, "other_processes_bytes": size}
+        found += readings(METRICS, {**values, "other_processes_util_pct": busy.get(gpu.index)}, gpu.index)
+    return found
 
 
 def _is_ours(pid: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -79,16 +79,6 @@ def driver_version() -> str:
     """The NVIDIA driver's version, such as `580.65.06`; empty without one."""
     with initialised() as access:
         return text(ask(access.vendor, "nvmlSystemGetDriverVersion")) if access.vendor is not None else ""
-
-
-def readings(vendor: Any, gpu: Gpu) -> dict[str, float]:
-    """One reading of everything that is read of a GPU during a run, by the metric's name; what fails is absent."""
-    found: dict[str, float] = {}
-    for gauge in GAUGES:
-        with suppress(Exception):
-            value = gauge.read(vendor, gpu)
-            found |= {} if value is None else {gauge.name: float(value)}
-    return found
 
 
 class _Device:

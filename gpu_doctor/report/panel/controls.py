@@ -15,7 +15,7 @@ from gpu_doctor.trials import PERMISSIONS, SWEEP_TRIALS, combinations
 from gpu_doctor.trials import knobs as knob_table
 from gpu_doctor.trials.knobs import Knob, KnobTable
 
-ASKS: Final = ("stop", "trial", "treat", "sweep", "largest", "fix", "forecast", "before", "state")
+ASKS: Final = ("stop", "trial", "treat", "sweep", "largest", "ideal", "look", "fix", "forecast", "before", "state")
 MOST_STEPS: Final = 100_000
 MOST_SECONDS: Final = 3600
 UNKNOWN: Final = "Run the loop once to see which knobs apply."
@@ -57,7 +57,7 @@ def _blank(knob: Knob) -> KnobShown:
     return _made(knob, Offer((Choice(None, "…", ""),), UNKNOWN, ()), None)
 
 
-def _made(knob: Knob, offer: Offer, written: SettingValue | None, otherwise: Offer | None = None) -> KnobShown:
+def _made(knob: Knob, offer: Offer, written: SettingValue | None) -> KnobShown:
     return KnobShown(
         **vars(offer),
         name=knob.name,
@@ -66,7 +66,7 @@ def _made(knob: Knob, offer: Offer, written: SettingValue | None, otherwise: Off
         safe=knob.safety is Safety.SAFE,
         turned=_turned(knob),
         written=written,
-        otherwise=otherwise,
+        needs_workers=formatting.clean(knob.needs_workers, 300),
     )
 
 
@@ -78,20 +78,12 @@ def _turned(knob: Knob) -> str:
 
 
 def _control(knob: Knob, setup: Setup, as_written: bool) -> KnobShown:
-    if not as_written:
-        drawn = _offer(knob, None, setup)
-        return _made(knob, replace(drawn, choices=(*drawn.choices, UNSEEN)), None)
-    written = knob.found(setup)
-    drawn = _offer(knob, written, setup)
-    if knob.name == "num_workers" or not setup.loaders:
-        return _made(knob, drawn, written)
-    other = _offer(knob, written, _with_workers_turned(setup))
-    return _made(knob, drawn, written, other if other != drawn else None)
-
-
-def _with_workers_turned(setup: Setup) -> Setup:
-    loaders = (replace(one, num_workers=0 if one.num_workers else 1) for one in setup.loaders)
-    return replace(setup, loaders=tuple(loaders))
+    written = knob.found(setup) if as_written else None
+    if knob.needs_workers:  # the page, which knows whether some are chosen, says it where there are none
+        with_workers = (replace(one, num_workers=one.num_workers or 1) for one in setup.loaders)
+        setup = replace(setup, loaders=tuple(with_workers))
+    offer = _offer(knob, written, setup)
+    return _made(knob, offer if as_written else replace(offer, choices=(*offer.choices, UNSEEN)), written)
 
 
 def _offer(knob: Knob, written: Any, setup: Setup) -> Offer:

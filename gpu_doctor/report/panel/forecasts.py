@@ -1,23 +1,24 @@
-"""What settings should give, told before they are tried: of every single value of a knob, and of what a page asks for.
+"""What settings should give, told before they are tried.
 
-All of it is sent along, so that a page answers a turned knob by itself, also while the kernel is busy. Of several knobs
-at once few have a forecast (see `diagnosis.forecast`): workers that stay are sent, the page asks for others.
+That of every single value that can be chosen is sent along, so that a page answers a turned knob by itself, also while
+the kernel is busy. What else a person chooses, such as several knobs at once, the page asks for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Vitals
 from gpu_doctor.diagnosis.forecast.forecast import forecast
-from gpu_doctor.recording import Settings, SettingValue, describe
-from gpu_doctor.report.contract import Choice, ForecastShown, KnobShown
-from gpu_doctor.report.labels import LABELS
+from gpu_doctor.diagnosis.words import NO_FORECAST, forecast_words, predicted_words
+from gpu_doctor.recording import CLEAN, Settings
+from gpu_doctor.report.contract import ForecastShown, KnobShown
 from gpu_doctor.report.panel.recent import Recent
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.runs import vitals_of
-from gpu_doctor.report.words import CLEAN, NO_FORECAST, forecast_words, predicted_words
+
+NONE_TOGETHER: Final = "no forecast for these together: try it"
 
 
 def forecasts(
@@ -41,11 +42,14 @@ def forecasts(
 
 
 def _worked_out(shown: PanelInput, vitals: Vitals, knobs: tuple[KnobShown, ...]) -> tuple[ForecastShown, ...]:
-    wanted = list(_single(shown, knobs))
-    for one in (*(one.settings for one in shown.effects if _measured(shown, one.settings)), *shown.asked):
-        if one not in wanted:
-            wanted.append(one)
-    return tuple(_foretold(shown, vitals, one) for one in wanted)
+    single: list[Settings] = [
+        {knob.name: one.value}
+        for knob in knobs
+        for one in knob.choices
+        if one.value is not None and one.value != knob.written and not one.refusal
+    ]
+    asked = [one for one in shown.asked if one not in single]
+    return tuple(_foretold(shown, vitals, one) for one in (*single, *asked))
 
 
 def _as_written(shown: PanelInput) -> Vitals | None:
@@ -57,43 +61,11 @@ def _as_written(shown: PanelInput) -> Vitals | None:
     return None if written is None else vitals_of(written)
 
 
-def _single(shown: PanelInput, knobs: tuple[KnobShown, ...]) -> Iterator[Settings]:
-    """What can be chosen now or with workers, what was tried or is advised, and workers that stay."""
-    findings = shown.diagnosis.findings if shown.diagnosis is not None else ()
-    seen = [one.settings for one in shown.effects]
-    seen += [cure.settings for one in findings for cure in one.prescriptions]
-    values = {
-        knob.name: list(
-            dict.fromkeys(
-                (
-                    *_free((*knob.choices, *(knob.otherwise.choices if knob.otherwise is not None else ())), knob),
-                    *(one[knob.name] for one in seen if one.get(knob.name, knob.written) != knob.written),
-                )
-            )
-        )
-        for knob in knobs
-    }
-    for name, ones in values.items():
-        yield from ({name: one} for one in ones)
-    for count in values.get("num_workers", ()) if True in values.get("persistent_workers", ()) else ():
-        if count:
-            yield {"num_workers": count, "persistent_workers": True}
-
-
-def _free(choices: tuple[Choice, ...], knob: KnobShown) -> list[SettingValue]:
-    return [one.value for one in choices if one.value is not None and one.value != knob.written and not one.refusal]
-
-
 def _foretold(shown: PanelInput, vitals: Vitals, settings: Settings) -> ForecastShown:
     """`predicted 1.9x (1.5-2.4)`; where it was tried, what was measured; that there is none."""
-    known = _known(shown, vitals, settings)
-    name = formatting.clean(describe(settings), 80)
-    alone = f"{name} alone {known}" if known else f"{name} has none"
-    return ForecastShown(settings, known or _parts(shown, vitals, settings), bool(known), alone)
-
-
-def _known(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
-    return _measured(shown, settings) or _predicted(shown, vitals, settings)
+    known = _measured(shown, settings) or _predicted(shown, vitals, settings)
+    none = NO_FORECAST if len(settings) < 2 else NONE_TOGETHER
+    return ForecastShown(settings, known or none, bool(known))
 
 
 def _measured(shown: PanelInput, settings: Settings) -> str:
@@ -122,11 +94,3 @@ def _forecast(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
         return ""
     peak = f", peak memory about {formatting.size(found.peak_bytes)}" if found.peak_bytes is not None else ""
     return f"predicted {forecast_words(found.speedup, found.low, found.high)}{peak}"
-
-
-def _parts(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
-    """Of several knobs, what is known of each alone: as the page says it where it need not ask."""
-    if len(settings) < 2:
-        return NO_FORECAST
-    alone = (_foretold(shown, vitals, {name: value}).alone for name, value in settings.items())
-    return f"{LABELS.none_together} ({'; '.join(alone)})"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_doctor import formatting
+from gpu_doctor.labels import LABELS
 from gpu_doctor.recording import Setup
 from gpu_doctor.report.contract import Budget, PanelState, as_json
-from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, controls
 from gpu_doctor.report.panel.forecasts import forecasts
 from gpu_doctor.report.panel.recent import Memory
 from gpu_doctor.report.panel_input import BUSY, PanelInput, raised
 from gpu_doctor.report.sections import SECTIONS
-from gpu_doctor.trials import SWEEP_TRIALS, no_largest, no_ray
+from gpu_doctor.trials import SWEEP_TRIALS, no_ideal, no_largest, no_ray
 from gpu_doctor.trials.knobs import KnobTable
 
 
@@ -43,6 +43,7 @@ def state(shown: PanelInput, knobs: KnobTable, memory: Memory | None = None) -> 
             no_sweep=no_ray(),
             no_trials=shown.no_trials,
             no_largest=no_largest(shown.setup) if known else UNKNOWN,
+            no_ideal=no_ideal(shown.setup) if known else UNKNOWN,
             fixes=shown.fixes,
             before=shown.before,
         )

@@ -12,9 +12,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from gpu_doctor import formatting
+from gpu_doctor.labels import OUTCOME_LABELS
 from gpu_doctor.recording import Recording, SettingValue, describe
 from gpu_doctor.trials.compare import batch_scaling
-from gpu_doctor.trials.compare.losses import BREAKS, DIFFERENT, parity, spread
+from gpu_doctor.trials.compare.losses import BREAKS, DIFFERENT, loss_words, parity, spread
 from gpu_doctor.trials.compare.measured_on import measured_on
 from gpu_doctor.trials.compare.pairs import Measured, has_samples, pair_of, wait_share, warm_pairs
 from gpu_doctor.trials.compare.ratio import FEWEST_ROWS, PairLog, Ratio, ratio
@@ -131,6 +132,8 @@ class Effect:
         said = [", ".join(parts), *asks, *self.notes, *took]
         return f"{self._candidate()}{against}: " + "; ".join(said)
 
+    _repr_pretty_ = formatting.pretty
+
     def _candidate(self) -> str:
         """The candidate's settings; those of two runs under the same tell the runs apart by their order alone."""
         name = formatting.clean(describe(self.settings))
@@ -149,7 +152,7 @@ class Effect:
         """What became of the loss: `loss within 0.3 %`; empty where there is nothing to compare."""
         if self._breaks_anyway():
             return "loss is NaN or infinite at the end, also without the change"
-        return formatting.losses(self.loss_verdict, self.loss_drift, self.loss_first_step, self.loss_alone)
+        return loss_words(self.loss_verdict, self.loss_drift, self.loss_first_step, self.loss_alone)
 
     @property
     def scaling(self) -> str:
@@ -205,9 +208,7 @@ class Effect:
         why = f": {formatting.clean(self.reason)}" if self.reason else ""
         if self.speedup is None:
             ended = self.outcome in BROKEN
-            return (
-                f"{formatting.OUTCOME_LABELS.get(self.outcome, self.outcome) if ended else 'nothing was measured'}{why}"
-            )
+            return f"{OUTCOME_LABELS.get(self.outcome, self.outcome) if ended else 'nothing was measured'}{why}"
         left = f" ({self.outcome}{why})" if self.outcome in BROKEN else why
         return f"{formatting.speedup(self.speedup, self.low, self.high)} {self.verdict_words}{left}"
 

@@ -6,12 +6,14 @@ infinite. How far the losses of this loop lie apart by themselves is read off th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from gpu_doctor.formatting import share
 from gpu_doctor.recording import Column, Losses
 
 SMALL: Final = 0.01
@@ -156,3 +158,36 @@ def _apart(ours: Column, theirs: Column) -> Column:
 
 def _last(losses: Losses) -> float | None:
     return float(losses.value[-1]) if len(losses.value) else None
+
+
+def loss_words(
+    verdict: str | None,
+    drift: float | None,
+    first_step: int | None = None,
+    alone: float | None = None,
+) -> str:
+    """What became of the loss in a trial, by the verdict of its comparison; empty where there is nothing to compare.
+
+    Args:
+        verdict: of `Effect.loss_verdict`.
+        drift: the largest relative difference; None = not known.
+        first_step: at which the losses part; None = they do not.
+        alone: by how much the losses of runs without the change differ.
+    """
+    if verdict == SAME and not drift:
+        return "loss the same in every step"
+    if verdict == DIFFERENT and drift is not None:
+        own = "" if alone is None else f"; this loop alone by {_bound(alone)}"
+        return f"loss differs from step {first_step} on, by {_bound(drift)}{own}"
+    if verdict == BREAKS:
+        return f"loss becomes NaN or infinite from step {first_step} on"
+    if drift is None or math.isnan(drift):
+        return ""
+    if math.isinf(drift):
+        return "loss becomes NaN or infinite"
+    return "loss same" if drift < 1e-6 else f"loss within {share(max(drift, 1e-3))}"
+
+
+def _bound(drift: float) -> str:
+    """`up to 0.3 %`, `less than 0.1 %`."""
+    return "less than 0.1 %" if drift < 1e-3 else f"up to {share(drift)}"

@@ -62,6 +62,8 @@ class Knob(ABC):
     """Knobs of one such group are arguments of one call and are written together; empty = each by itself."""
     written_late: int = 0
     """Lines of several knobs may meet at one place: those of a higher number are written later."""
+    needs_workers: str = ""
+    """Why it cannot be turned where the loader has no workers, one sentence; empty where it can."""
     lines_only: bool = False
     """It acts by its lines in the cell alone; `turned` puts back what they have changed."""
     is_switch: bool = False

@@ -30,13 +30,14 @@ class LoaderKnob(Knob):
         return None if loader is None else getattr(loader, self.name)
 
     def reason(self, value: SettingValue, setup: Setup) -> str:
-        """See `Knob`: there is no training loader, or one of them cannot."""
+        """See `Knob`: there is no training loader, one of them cannot, or the first has no workers for it."""
         if setup == Setup():
             return ""
         loaders = meant(setup)
         if not loaders:
             return NO_LOADER
-        return next((said for one in loaders if (said := one.refusals.get(self.name, ""))), "")
+        refused = next((said for one in loaders if (said := one.refusals.get(self.name, ""))), "")
+        return refused or ("" if loaders[0].num_workers else self.needs_workers)
 
     def is_noop(self, value: SettingValue, setup: Setup) -> bool:
         """See `Knob`: there may be other loaders than the first, which have another value."""

@@ -11,8 +11,7 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpu_doctor.capture.lines.places import Place, Places
-from gpu_doctor.capture.lines.stacks import outwards
+from gpu_doctor.capture import Place, Places, outwards
 
 _CALLS: Final = "_call_impl"
 """The function of `nn.Module` in which the frames of all modules stand."""

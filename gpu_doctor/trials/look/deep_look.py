@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import linecache
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +17,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from gpu_doctor import formatting
-from gpu_doctor.capture import Recorder
-from gpu_doctor.capture.ranges import follow
+from gpu_doctor.capture import Recorder, follow
+from gpu_doctor.capture.describe import named
+from gpu_doctor.labels import PHASE_LABELS
 from gpu_doctor.machine import torch_memory
 from gpu_doctor.recording import Recording
 from gpu_doctor.recording.steps import Steps
@@ -27,6 +28,7 @@ from gpu_doctor.trials.beforehand import beforehand
 from gpu_doctor.trials.look.callers import Callers
 from gpu_doctor.trials.look.looked import APART, Look, PhaseShare
 from gpu_doctor.trials.look.operators import dearest, marked, on_tensor_cores
+from gpu_doctor.trials.results import left_behind
 from gpu_doctor.trials.runner import Runner
 
 STEPS: Final = 5
@@ -92,7 +94,7 @@ def look(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> Look:
             finally:
                 profiled.close()
         if profiled.done:
-            with _begun(case, lambda recorder: _named(recorder, called)), _eager(), called:
+            with _begun(case, lambda recorder: _named(recorder, called, case.namespace)), _eager(), called:
                 rounds.side({}, "probe", CALLED, seconds, recordings)
     if not profiled.done:
         raise NotLooked(_why(recordings[0], steps))
@@ -109,16 +111,17 @@ def _begun(case: Runner, begin: Callable[[Recorder], None]) -> Iterator[None]:
         case.on_begin = outer
 
 
-def _named(recorder: Recorder, called: Callers) -> None:
-    """Has the callers of the last step counted; by then the models are known, which give the modules their names."""
+def _named(recorder: Recorder, called: Callers, namespace: Mapping[str, Any]) -> None:
+    """Gives the modules their names in the models of the run after the first step; the steps after it are counted."""
 
     def ended(now: int) -> None:
         if recorder.step_count >= CALLED:  # what puts the state back calls operators too
             called.over = True
             return
-        for ref in recorder.met:
-            if isinstance(model := ref(), torch.nn.Module):
-                called.names.update({id(one): name for name, one in model.named_modules() if name})
+        met = (one for ref in recorder.met if isinstance(one := ref(), torch.nn.Module))
+        for model in (*named(namespace, torch.nn.Module), *met):
+            names = {id(one): name for name, one in model.named_modules() if name}
+            called.names = {**names, **called.names}
         called.found.clear()
 
     recorder.listeners.hear_steps(ended)
@@ -195,7 +198,7 @@ class _Profiled:
             phases=tuple(_shares(rows, events, wall_s)),
             on_gpu=cores is not None,
             tensor_cores=cores,
-            notes=formatting.left_behind(lost),
+            notes=left_behind((), lost),
             packed=self._packed(),
         )
 
@@ -215,7 +218,7 @@ class _Ranges:
 
     def begin(self, name: str) -> None:
         """A phase begins."""
-        one = record_function(f"gpu_doctor: {formatting.PHASE_LABELS.get(name, name)}")
+        one = record_function(f"gpu_doctor: {PHASE_LABELS.get(name, name)}")
         one.__enter__()
         self._open.append(one)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpu_doctor import formatting
+from gpu_doctor.labels import PHASE_LABELS
 
 APART: Final = 0.03
 """Shares of a phase that lie further apart, ours and the profiler's, are explained."""
@@ -97,12 +98,10 @@ class Look:
         lines.append("  phase, by this package and by the profiler")
         for part in self.phases:
             both = f"{formatting.share(part.ours):>6} {formatting.share(part.profiler):>6}"
-            lines.append(f"  {both}  {formatting.PHASE_LABELS[part.phase]}{f': {part.why}' if part.why else ''}")
+            lines.append(f"  {both}  {PHASE_LABELS[part.phase]}{f': {part.why}' if part.why else ''}")
         return "\n".join([*lines, *self.notes])
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """What IPython shows of it."""
-        printer.text(str(self))
+    _repr_pretty_ = formatting.pretty
 
     def to_dict(self) -> dict[str, Any]:
         """The look as plain data (numbers, strings, lists and dicts of them), without the trace."""

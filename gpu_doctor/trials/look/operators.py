@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import place
+from gpu_doctor.diagnosis import place
 from gpu_doctor.trials.look.callers import Caller
 from gpu_doctor.trials.look.looked import Operator
 

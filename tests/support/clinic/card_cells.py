@@ -21,7 +21,7 @@ BUSY = on_gpu(loader={"pin_memory": True, "num_workers": 4, "prefetch_factor": 2
 HEAT_BIT = next(bit for bit, words in THROTTLE_BITS.items() if "heat" in words or "thermal" in words or "hot" in words)
 CLOCKS = {"sm_clock_mhz": 1755.0, "sm_clock_max_mhz": 1980.0, "clock_limit_bits": 0.0, "gpu_temperature_c": 66.0}
 
-RISER = {"pcie_gen": 3.0, "pcie_width": 4.0, "pcie_gen_max": 5.0, "pcie_gen_card": 5.0, "pcie_width_max": 16.0}
+RISER = {"pcie_gen": 3.0, "pcie_width": 4.0, "pcie_gen_max": 5.0, "pcie_width_max": 16.0}
 
 COPIED = ModelFacts({"cuda:0": 4 << 20}, wrapper="DataParallel")
 
@@ -72,8 +72,8 @@ CELLS: tuple[Patient, ...] = (
             BUSY,
             **{**CLOCKS, "sm_clock_mhz": 1500.0, "clock_limit_bits": float(POWER_CAP_BIT), "gpu_temperature_c": 84.0},
             gpu_power_limit_w=700.0,
-            gpu_power_default_w=700.0,
             gpu_power_w=698.0,
+            gpu_power_default_w=700.0,
         ),
     ),
     Recorded(
@@ -124,9 +124,7 @@ CELLS: tuple[Patient, ...] = (
         "compute",
         healthy=True,
         never=("slow-link",),
-        play=read(
-            BUSY, **CLOCKS, pcie_gen=3.0, pcie_width=4.0, pcie_gen_max=5.0, pcie_gen_card=5.0, pcie_width_max=16.0
-        ),
+        play=read(BUSY, **CLOCKS, pcie_gen=3.0, pcie_width=4.0, pcie_gen_max=5.0, pcie_width_max=16.0),
     ),
     Recorded(
         "card-beside-three-idle-ones",

@@ -48,7 +48,7 @@ def test_the_refresher_draws_less_often_where_drawing_is_dear(push_s: float) -> 
     drawn = view.Dashboard.__new__(view.Dashboard)
     drawn.cpu_s, drawn._drawing_s = 0.0, 0.0
 
-    def push(wait: bool = False) -> None:
+    def push(whole: bool = False) -> None:
         run.work(push_s)
         drawn.cpu_s += push_s
 

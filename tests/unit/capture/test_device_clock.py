@@ -11,8 +11,8 @@ from gpu_doctor.capture.device_marks import MOST_MARKS
 from gpu_doctor.capture.events import STEP, STEPPED
 from gpu_doctor.capture.step_table import StepTable
 from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.diagnosis.words import efficiency
 from gpu_doctor.recording import Recording, Steps
-from gpu_doctor.report.words import efficiency
 from tests.support.iterators import iterator
 from tests.support.simulated_device import Noted, SimulatedDevice
 from tests.support.simulated_loops import Loop, Plain

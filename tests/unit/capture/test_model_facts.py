@@ -23,11 +23,6 @@ def test_bytes_by_device_and_dtype() -> None:
     assert not found.compiled and found.wrapper == ""
 
 
-def test_frozen_parameters_are_told() -> None:
-    net = nn.Sequential(nn.Linear(8, 8).requires_grad_(False), nn.Linear(8, 8))
-    assert model_facts([net]).frozen_bytes == 288 and model_facts([net[1]]).frozen_bytes == 0
-
-
 def test_parts_on_another_device_are_told() -> None:
     net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8, bias=False, device="meta"))
     assert model_facts([net]).device_bytes == {"cpu": 288, "meta": 256}

@@ -85,6 +85,6 @@ def test_trials_write_no_ranges(noted: Noted) -> None:
 
 def test_a_torch_without_cuda_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
-    assert nvtx.unavailable() == nvtx.NO_NVTX
+    assert nvtx.no_nvtx() == nvtx.NO_NVTX
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    assert not nvtx.unavailable()
+    assert not nvtx.no_nvtx()

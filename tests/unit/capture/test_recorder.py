@@ -158,6 +158,25 @@ def test_news_come_in_parts_and_once() -> None:
     assert recorder.news(third.cursor).done
 
 
+def test_news_are_the_last_ones_only_if_the_book_was_closed_before_they_were_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorder, clock = opened()
+    train(recorder, clock, 3)
+    series = recorder.readings.series
+
+    def closed_meanwhile() -> Any:
+        if not recorder.over.is_set():
+            recorder.close()
+        return series()
+
+    monkeypatch.setattr(recorder.readings, "series", closed_meanwhile)
+    first = recorder.news(Cursor())
+    assert not first.done
+    rest = recorder.news(first.cursor)
+    assert rest.done and len(first.steps) + len(rest.steps) == 3
+
+
 def test_a_thinned_run_is_told_anew() -> None:
     recorder, clock = opened()
     recorder.table = StepTable(capacity=4)

@@ -104,7 +104,7 @@ def test_a_check_that_fails_is_silent_and_ours_go_on(offer: Offer, check: Callab
     [
         ({"VERSION": 2}, "it says VERSION = 2, and this is version 1"),
         ({"NEEDS": ("other_share", "gpu_gap_share")}, "it needs gpu_gap_share, which is not open"),
-        ({"CPU_NEEDS": ("load_average",)}, "it needs load_average"),
+        ({"CPU_NEEDS": ("memory_total_bytes",)}, "it needs memory_total_bytes"),
     ],
 )
 def test_a_module_that_cannot_be_taken_is_a_note_and_the_others_are_taken(

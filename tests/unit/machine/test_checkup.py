@@ -62,7 +62,7 @@ def test_a_healthy_h200(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_t4_on_colab(monkeypatch: pytest.MonkeyPatch) -> None:
-    card = Card("Tesla T4", memory=15 * GIB, used=0, util=(0, 0), capability=(7, 5), gen=1, gen_max=3, gen_card=3)
+    card = Card("Tesla T4", memory=15 * GIB, used=0, util=(0, 0), capability=(7, 5), gen=1, gen_max=3)
     card.power_limit_mw = card.power_default_mw = 70_000
     card.processes = None
     torch = dataclasses.replace(CUDA_13, version="2.8.0+cu126", cuda="12.6", arches=("sm_70", "sm_75"))

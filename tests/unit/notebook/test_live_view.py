@@ -14,7 +14,7 @@ from gpu_doctor.notebook.live_view import Dashboard
 from gpu_doctor.notebook.widget import DoctorView, bokeh_script, loader
 from gpu_doctor.recording import Replay
 from gpu_doctor.trials import knobs
-from tests.support.dashboard_parts import Bench
+from tests.support.dashboard_parts import Bench, Noted
 from tests.support.dashboard_parts import bench as bench
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
@@ -96,19 +96,34 @@ def test_a_page_that_missed_the_begin_gets_everything(bench: Bench) -> None:
     bench.dashboard.follow(bench.replay)
     bench.dashboard.push()
     bench.page.clear()
-    bench.dashboard._asked({"ask": "state", "have": 0})
+    bench.dashboard._asked({"ask": "state"})
     assert len(bench.page["base:step"]) >= 20
     assert "verdict" in bench.messages[-1]["state"]
 
 
 def test_a_failing_view_says_so_once_and_stops(bench: Bench) -> None:
+    bench.dashboard.follow(bench.replay)
     bench.failing = RuntimeError("no room")
     bench.dashboard.push()
     bench.dashboard.push()
     bench.dashboard.last()
     assert bench.dashboard.failure.startswith("The live view stopped (RuntimeError: no room)")
-    assert bench.notes == [bench.dashboard.failure]
+    assert bench.replay.notes == [bench.dashboard.failure]
     assert bench.messages == []
+
+
+def test_a_panel_keeps_the_lines_of_a_run_that_is_over_and_not_its_recorder(bench: Bench) -> None:
+    recorder = Noted(bench.recording)
+    known = weakref.ref(recorder)
+    bench.dashboard.follow(recorder)
+    bench.dashboard.push()
+    bench.dashboard.last()
+    del recorder
+    gc.collect()
+    assert known() is None
+    bench.page.clear()
+    bench.dashboard._asked({"ask": "state"})
+    assert len(bench.page["base:step"]) == 100
 
 
 def test_requests_are_posted_and_bad_ones_answered(bench: Bench) -> None:
@@ -137,7 +152,7 @@ def test_a_message_says_its_number_and_whether_it_holds_all(bench: Bench) -> Non
     bench.dashboard.follow(bench.replay)
     for _ in range(2):
         bench.dashboard.push()
-    bench.dashboard._asked({"ask": "state", "have": 1})
+    bench.dashboard._asked({"ask": "state"})
     bench.dashboard.push()
     assert [(one["seq"], one["kind"]) for one in bench.messages] == [
         (1, "news"),
@@ -173,7 +188,11 @@ def test_bokeh_travels_once_a_kernel_and_again_where_it_is_asked_for(bench: Benc
     assert "source" not in other.bokeh
     later = DoctorView(lambda _: None, {})
     assert later.bokeh["source"] == bokeh_script(), "a page of this kernel did not find the loader: nor will others"
-    later.close()
+    later._handle_custom_msg({"ask": "found"}, [])
+    spared = DoctorView(lambda _: None, {})
+    assert "source" not in spared.bokeh, "the page had only been slow: BokehJS travels no more"
+    for view in (later, spared):
+        view.close()
     assert bench.requests == [], "nothing that a person asked for"
     shared.close()
     again = DoctorView(bench.requests.append, {"doc": "a third"})

@@ -63,7 +63,7 @@ def scene(bench: Bench) -> Scene:
 def test_every_message_has_the_next_number_and_the_declared_form(scene: Scene) -> None:
     for second in (1.0, 1.5, 2.0):
         scene.goes_on(second)
-    scene.dashboard._asked({"ask": "state", "have": 3})
+    scene.dashboard._asked({"ask": "state"})
     assert [(one["seq"], one["kind"]) for one in scene.line.sent] == [
         *((1, "news"), (2, "news"), (3, "news"), (4, "state"))
     ]
@@ -81,7 +81,7 @@ def test_a_lost_message_is_noticed_by_the_next_and_made_up_for(scene: Scene) -> 
     scene.line.page = kept
     scene.bench.replay.until_s = 2.0
     scene.dashboard.push()
-    assert not scene.agree() and scene.page.asks == [{"ask": "state", "have": 1}]
+    assert not scene.agree() and scene.page.asks == [{"ask": "state"}]
     scene.line.answers()
     assert scene.agree() and scene.page.asks == [] and scene.line.sent[-1]["kind"] == "state"
     scene.goes_on(2.5)
@@ -99,7 +99,7 @@ def test_a_bad_line_leaves_no_page_stale_once_it_is_good_again(bench: Bench, see
     for number in range(4):
         scene.goes_on(2.0 + 0.1 * number)
     scene.line.bad = False
-    for number in range(2 * 20):  # an ask that was lost is made again, later each time
+    for number in range(4):
         if scene.agree():
             break
         scene.goes_on(2.5 + 0.01 * number)
@@ -179,17 +179,10 @@ def test_a_view_that_failed_answers_why(scene: Scene) -> None:
     assert list(differences(scene.line.sent[-1], Whole)) == []
 
 
-@pytest.mark.parametrize("have", [0, 3, -1, "3", None, 10**9, [1]])
-def test_what_a_page_has_is_its_own_word_and_all_is_sent_anyway(scene: Scene, have: Any) -> None:
-    scene.goes_on(1.0)
-    scene.dashboard._asked({"ask": "state", "have": have})
-    assert scene.line.sent[-1]["kind"] == "state" and scene.agree()
-
-
 def test_the_figures_are_sent_again_with_all(scene: Scene) -> None:
     again: list[Any] = []
     scene.view.send_state = again.append
     scene.goes_on(1.0)
     assert again == []
-    scene.dashboard._asked({"ask": "state", "have": 0})
+    scene.dashboard._asked({"ask": "state"})
     assert again == ["figure"]

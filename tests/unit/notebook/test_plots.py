@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from gpu_doctor.notebook import plot_data, plots
-from gpu_doctor.notebook.plot_data import Layer, Tail, expected, line_of
+from gpu_doctor.notebook import plots
 from gpu_doctor.recording import Metric, Replay, Steps
+from gpu_doctor.report.plot_data import MOST_MARKS, Layer, Tail, expected, line_of
 from tests.support.panel_parts import Script, news, replaced
 from tests.support.recordings import starved
 
@@ -97,7 +97,8 @@ def test_marks_stay_few() -> None:
     steps = starved(steps=1000).steps
     layer = Layer(Script(news(replaced(steps, epoch=np.arange(1000.0)), 1000)))
     layer.read()
-    assert 50 < len(layer.marks.epochs) <= plot_data.MOST_MARKS
+    assert 15 < len(layer.marks.epochs) <= MOST_MARKS
+    assert len(json.dumps(layer.marks.epochs)) < 10 * MOST_MARKS, "each message has all of them"
 
 
 def test_rows_wait_for_the_clock_of_the_gpu() -> None:

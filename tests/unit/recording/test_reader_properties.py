@@ -155,3 +155,44 @@ def test_a_file_that_unpacks_to_more_than_a_run_leaves_is_refused_unread(
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_file_of_endless_entries_is_refused_unread(folder: Path) -> None:
+    many = {f"notes.{number}.npy": b"" for number in range(npz.MOST_ARRAYS)}
+    (folder / "many.npz").write_bytes(packed({**many, **entries(folder)}))
+    with pytest.raises(RecordingError, match="more than any recording"):
+        load(folder / "many.npz")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_entry_that_unpacks_to_more_than_it_claims_takes_no_memory(folder: Path, method: int) -> None:
+    """The directory of the zip says 4 kB, and behind it are 64 MB of zeros."""
+    large, small = bytes(64 << 20), bytes(4 << 10)
+    bomb = bytearray(packed({**entries(folder), "more.npy": large}, method))
+    for size in (bomb.index(b"more.npy") - 8, bomb.rindex(b"more.npy") - 22):  # of the entry, and of the directory
+        assert bomb[size : size + 4] == len(large).to_bytes(4, "little")
+        bomb[size : size + 4] = len(small).to_bytes(4, "little")
+    assert len(bomb) < 1 << 20
+    tracemalloc.start()
+    try:
+        assert read(folder, bytes(bomb)) is None
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_column_where_none_belongs_is_refused(folder: Path) -> None:
+    column = io.BytesIO()
+    np.save(column, np.zeros(3))
+    for place in ("settings.batch_size", "setup.flags.cudnn_benchmark", "steps", "name", "series.0", "series.9.values"):
+        assert read(folder, packed({**entries(folder), f"{place}.npy": column.getvalue()})) is None, place
+
+
+def test_a_header_by_another_name_is_bounded_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = entries(folder)
+    text = held.pop(HEADER)
+    (folder / "named.npz").write_bytes(packed({**held, "header": text}))
+    same(load(folder / "named.npz"), full())
+    monkeypatch.setattr(npz, "MOST_HEADER_BYTES", len(text) - 1)
+    with pytest.raises(RecordingError, match="more than any recording"):
+        load(folder / "named.npz")

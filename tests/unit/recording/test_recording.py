@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pickle
 import zipfile
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor.recording import LoaderSetup, Recording, RecordingError, Setup, Steps, describe, load, npz
+from gpu_doctor.recording import LoaderSetup, Recording, RecordingError, Setup, Steps, describe, load
 from gpu_doctor.recording.npz import SCHEMA
 from tests.support.recordings import full, same
 
@@ -107,12 +106,13 @@ def test_a_save_that_breaks_off_leaves_the_file_that_was_there(tmp_path: Path, m
     path.chmod(0o640)
     before = path.read_bytes()
 
-    def breaks(file: Any, arrays: Any) -> None:
-        file.write(b"half")
+    def breaks(path: Path, packed: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(packed[:100])
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(npz, "_write", breaks)
+        broken.setattr(Path, "write_bytes", breaks)
         with pytest.raises(OSError, match="No space left"):
             full().save(path)
     assert path.read_bytes() == before
@@ -141,28 +141,8 @@ def test_a_newer_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
         load(path)
 
 
-def test_a_file_from_before_waits_were_counted_says_they_were_not(tmp_path: Path) -> None:
-    path = full().save(tmp_path / "run.npz")
-    with np.load(path) as archive:
-        kept = {name: archive[name] for name in archive.files if name != "steps.syncs"}
-    np.savez(path, **kept)
-    again = load(path)
-    assert np.isnan(again.steps.syncs).all()
-    syncs = np.full(len(again.steps), np.nan)
-    same(again, dataclasses.replace(full(), steps=dataclasses.replace(full().steps, syncs=syncs)))
-
-
 def test_unknown_keys_of_the_header_are_passed_over(tmp_path: Path) -> None:
     same(load(rewritten(full().save(tmp_path / "run.npz"), of_tomorrow=[1])), full())
-
-
-def test_a_file_of_old_lacks_what_was_counted_later(tmp_path: Path) -> None:
-    path = full().save(tmp_path / "run.npz")
-    with np.load(path) as archive:
-        (fetch,) = json.loads(bytes(archive["header"]).decode())["fetches"]
-    later = ("ready_batches", "empty_share", "starts", "start_s", "first_s", "ends", "end_s", "collate_cpu_s")
-    old = load(rewritten(path, fetches=[{name: value for name, value in fetch.items() if name not in later}]))
-    assert [getattr(old.fetches[0], name) for name in later] == [None] * len(later)
 
 
 def test_settings_are_told_in_words() -> None:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
+from gpu_doctor.diagnosis import measure
 from gpu_doctor.recording import Recording, RecordingError, Steps, load
 
 ROWS = 40
@@ -57,6 +58,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "brackets": ("[" * 200_000, nothing),
     "duration": (lambda h: h.update(duration_s="x"), nothing),
     "notes": (lambda h: h.update(notes=[1, None]), nothing),
+    "no number of workers": (lambda h: h["setup"].update(loaders=[{"key": "a", "num_workers": float("nan")}]), nothing),
     "outcome": (lambda h: h.update(outcome=None), nothing),
     "settings": (lambda h: h.update(settings=[1]), nothing),
     "device": (lambda h: h["setup"].update(device=None), nothing),
@@ -66,6 +68,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "column of columns": (nothing, lambda a: a.update({"steps.forward_s": a["steps.forward_s"][:, None]})),
     "one number": (nothing, lambda a: a.update({"steps.wall_s": np.float64(1)})),
     "negative counts": (nothing, lambda a: a.update({"steps.count": -a["steps.count"]})),
+    "counts of nothing": (nothing, lambda a: a.update({"steps.count": 0 * a["steps.count"]})),
     "no count": (nothing, lambda a: a.update({"steps.count": a["steps.count"] * np.nan})),
     "endless seconds": (nothing, lambda a: a.update({"steps.wall_s": a["steps.wall_s"] * np.inf})),
     "endless duration": (lambda h: h.update(duration_s=float("inf")), nothing),
@@ -100,6 +103,13 @@ def test_a_claim_of_more_than_there_is_memory_is_refused(tmp_path: Path) -> None
             after.writestr(name, claim.getvalue() if name == "steps.wall_s.npy" else before.read(name))
     with pytest.raises(RecordingError):
         load(tmp_path / "huge.npz")
+
+
+def test_epochs_of_any_number_take_no_memory(tmp_path: Path) -> None:
+    numbers = np.repeat([0.0, 1e18, 1e300, 1e300], 10)
+    samples = np.repeat([4.0, 2.0, 8.0, 8.0], 10)
+    path = written(tmp_path, nothing, lambda a: a.update({"steps.epoch": numbers, "steps.samples": samples}))
+    assert measure(load(path)).epoch_samples == 40.0, "of the epochs that are complete"
 
 
 def test_settings_of_any_literal_pass(tmp_path: Path) -> None:

@@ -10,15 +10,14 @@ import pytest
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.diagnosis.words import NO_FORECAST, forecast_words
 from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.notebook.details import MOST_FIXES, Details
 from gpu_doctor.recording import Settings
 from gpu_doctor.report.contract import ForecastShown
-from gpu_doctor.report.labels import LABELS
 from gpu_doctor.report.panel import Memory, PanelInput, state
 from gpu_doctor.report.panel import forecasts as told
 from gpu_doctor.report.panel.controls import checked_request, controls
-from gpu_doctor.report.words import NO_FORECAST, forecast_words
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
 from tests.support.panel_parts import shown
@@ -60,23 +59,16 @@ def test_a_cure_is_foretold_alike_in_the_advice_and_at_the_knob() -> None:
     assert said(replace(given, asked=(advice["settings"],)), advice["settings"]) == advice["predicted"]
 
 
-def test_of_several_knobs_each_is_told_alone() -> None:
+def test_several_knobs_are_foretold_when_the_page_asks_and_not_before() -> None:
+    stay: Settings = {"num_workers": 2, "persistent_workers": True}
     both: Settings = {"num_workers": 2, "amp": "bf16"}
-    neither: Settings = {"amp": "bf16", "threads": 1}
-    given = shown(starved(), asked=(both, neither))
-    none = LABELS.none_together
-    assert said(given, both).startswith(f"{none} (num_workers=2 alone predicted 2.7x (")
-    assert said(given, both).endswith("; amp=bf16 has none)")
-    assert said(given, neither) == f"{none} (amp=bf16 has none; threads=1 has none)"
-
-
-def test_workers_that_stay_are_told_though_neither_knob_alone_can() -> None:
-    both: Settings = {"num_workers": 2, "persistent_workers": True}
     given = shown(starved())
-    found = forecast(measure(starved()), both)
+    assert all(len(one["settings"]) == 1 for one in state(given, knobs.KNOBS)["forecasts"])
+    given = replace(given, asked=(stay, both))
+    found = forecast(measure(starved()), stay)
     assert found is not None
-    assert said(given, both) == f"predicted {forecast_words(found.speedup, found.low, found.high)}"
-    assert said(given, {"persistent_workers": True}) == NO_FORECAST, "there are no workers that could"
+    assert said(given, stay) == f"predicted {forecast_words(found.speedup, found.low, found.high)}"
+    assert said(given, both) == told.NONE_TOGETHER
 
 
 def test_what_was_tried_is_told_as_measured() -> None:
@@ -113,7 +105,7 @@ def test_they_are_worked_out_when_something_changes_and_no_more(monkeypatch: pyt
 
     def counted(shown: Any, vitals: Any, settings: Settings) -> ForecastShown:
         worked.append(settings)
-        return ForecastShown(settings, NO_FORECAST, False, "")
+        return ForecastShown(settings, NO_FORECAST, False)
 
     monkeypatch.setattr(told, "_foretold", counted)
     here, there = shown(starved()), shown(starved())
@@ -132,7 +124,7 @@ def test_they_are_worked_out_when_something_changes_and_no_more(monkeypatch: pyt
 
 def test_what_was_tried_together_is_told_as_measured() -> None:
     both: Settings = {"num_workers": 2, "amp": "bf16"}
-    given = shown(starved(), effects=(Effect(both, {}, 2.1, 2.0, 2.2, "faster"),))
+    given = shown(starved(), effects=(Effect(both, {}, 2.1, 2.0, 2.2, "faster"),), asked=(both,))
     assert said(given, both) == "measured 2.10x (2.0-2.2) in trial 1"
 
 

@@ -15,7 +15,7 @@ from gpu_doctor.recording import Setup
 from gpu_doctor.recording.setup import InputFacts
 from gpu_doctor.report.panel import Memory, PanelInput, Progress, state
 from gpu_doctor.report.panel.controls import MOST_SECONDS, MOST_STEPS, UNKNOWN, checked_request, controls
-from gpu_doctor.report.svg import PHASE_COLOURS
+from gpu_doctor.svg import PHASE_COLOURS
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
 from tests.support.panel_parts import shown
@@ -70,6 +70,15 @@ def test_the_anatomy_accounts_for_the_whole_step() -> None:
     first = anatomy["segments"][0]
     assert (first["label"], first["percent"], first["time"]) == ("data wait", "75 %", "30.0 ms")
     assert first["colour"] == PHASE_COLOURS["data_wait"]
+
+
+def test_our_own_share_too_small_for_a_piece_leaves_no_hole_in_the_bar() -> None:
+    one = starved()
+    for ours, drawn_phases in ((0.012, 5), (0.022, 6)):
+        steps = replace(one.steps, ours_s=one.steps.wall_s * ours)
+        segments = drawn(shown(replace(one, steps=steps)))["anatomy"]["segments"]
+        assert len(segments) == drawn_phases
+        assert sum(segment["share"] for segment in segments) == pytest.approx(1.0, abs=1e-3)
 
 
 @pytest.mark.parametrize(("gpu", "says"), [(False, "no GPU: judging the CPU as the device"), (True, "NVIDIA H200")])
@@ -189,18 +198,16 @@ def test_a_run_whose_diagnosis_failed_is_shown_without_a_verdict() -> None:
     assert found["table"]["rows"]
 
 
-def test_what_needs_workers_can_be_chosen_together_with_them() -> None:
+def test_what_needs_workers_is_offered_for_the_page_to_hold_back_while_there_are_none() -> None:
     setup = starved().setup
     alone = {one.name: one for one in controls(knobs.KNOBS, setup, known=True)}
     kept = alone["persistent_workers"]
-    assert "set num_workers above 0 first" in kept.refusal
-    assert kept.otherwise is not None and kept.otherwise.refusal == ""
-    assert not any(one.refusal for one in kept.otherwise.choices)
-    assert alone["num_workers"].otherwise is None and alone["batch_size"].otherwise is None
+    assert "above 0 first" in kept.needs_workers and kept.refusal == ""
+    assert not any(one.refusal for one in kept.choices)
+    assert {name for name, one in alone.items() if one.needs_workers} == {"persistent_workers", "prefetch_factor"}
     two = replace(setup, loaders=tuple(replace(one, num_workers=2) for one in setup.loaders))
-    with_two = {one.name: one for one in controls(knobs.KNOBS, two, known=True)}["persistent_workers"]
-    assert with_two.refusal == "" and with_two.otherwise is not None
-    assert "above 0 first" in with_two.otherwise.refusal
+    with_two = {one.name: one for one in controls(knobs.KNOBS, two, known=True)}
+    assert with_two["persistent_workers"] == kept, "the number of workers changes nothing of what is sent"
 
 
 def test_the_knobs_are_asked_once_a_setup(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpu_doctor.diagnosis.rules.rule import Prescription, Safety
+from gpu_doctor.diagnosis.words import NO_FORECAST, predicted_words
 from gpu_doctor.report.panel_parts import prescription
-from gpu_doctor.report.words import NO_FORECAST, predicted_words
 
 
 def test_what_no_recording_tells_is_to_be_tried() -> None:

@@ -9,12 +9,12 @@ import pytest
 import gpu_doctor
 from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.diagnosis.rules.rule import Kind
+from gpu_doctor.diagnosis.words import hourly_loss
 from gpu_doctor.formatting import dollars, share
 from gpu_doctor.report import html, text
 from gpu_doctor.report.panel import state
 from gpu_doctor.report.proved import proved
 from gpu_doctor.report.sections import Reported
-from gpu_doctor.report.words import hourly_loss
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import Effect
 from tests.support.panel_parts import shown

@@ -16,7 +16,7 @@ from gpu_doctor.report.runs import rows
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, Effect
-from gpu_doctor.trials.results import Plan
+from gpu_doctor.trials.plan import Plan
 from tests.support.html_page import HOSTILE, Page
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved

@@ -9,6 +9,7 @@ import pytest
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.diagnosis.words import machine_facts
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_text
 from gpu_doctor.report.fix import MOST_LINES, fix_shown
@@ -16,8 +17,7 @@ from gpu_doctor.report.panel_parts import MOST_NOTES, footer
 from gpu_doctor.report.plots import plots
 from gpu_doctor.report.runs import rows
 from gpu_doctor.report.sections import Reported
-from gpu_doctor.report.svg import PHASE_COLOURS, ink
-from gpu_doctor.report.words import machine_facts
+from gpu_doctor.svg import PHASE_COLOURS, ink
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
 from tests.support.trial_parts import effects, fix, side, trials

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gpu_doctor.diagnosis import diagnose, warmup_rows
-from gpu_doctor.notebook.plot_data import Layer, line_of
-from gpu_doctor.recording import Replay
+from gpu_doctor.recording import Replay, Series
 from gpu_doctor.report import as_text
 from gpu_doctor.report.panel import state
+from gpu_doctor.report.plot_data import INK, PLOTS, Layer, in_order
 from gpu_doctor.report.plots import plots
 from gpu_doctor.report.sections import Reported
+from gpu_doctor.svg import GREY
 from gpu_doctor.trials import knobs
 from tests.support.html_page import pictures
 from tests.support.panel_parts import replaced, shown
-from tests.support.recordings import CPU, PROCESS, starved
+from tests.support.recordings import CPU, starved
 
 
 def test_the_bar_beside_the_verdict_has_one_colour() -> None:
@@ -29,11 +31,26 @@ def test_the_bar_beside_the_verdict_has_one_colour() -> None:
         assert f"border-left:4px solid {live}" in as_text.html(Reported(diagnosis, (one,)))
 
 
-def test_a_reading_has_one_colour() -> None:
-    drawn = [one for one in pictures(plots(starved())) if "<text" in one]
-    for metric, picture in zip((CPU, PROCESS), drawn, strict=False):
-        line = line_of(metric)
-        assert line is not None and line.colour in picture
+def test_both_draw_the_same_lines_under_the_same_names() -> None:
+    one = starved(gpu=True)
+    layer = Layer(Replay(one))
+    layer.read()
+    live = in_order(layer.lines.values())
+    static = plots(one)
+    assert {"GPU", "CPU", "process", "step", "wait", "hidden wait"} == {line.label for line in live}
+    assert re.findall(r"> ([^<>]+) <b", static) == [line.label for line in live]
+    drawn = [picture for picture in pictures(static) if "<text" in picture]
+    for plot, picture in zip(PLOTS, drawn, strict=True):
+        colours = [GREY if line.colour == INK else line.colour for line in live if line.plot == plot]
+        assert re.findall(r"stroke='(#\w+)'[^>]*linejoin", picture) == colours
+
+
+def test_figures_are_of_all_readings_not_of_the_points_that_are_drawn() -> None:
+    """Thinning keeps the lowest and the highest of each stretch, whose mean is another."""
+    one = starved()
+    values = np.where(np.arange(50_000) % 100, 10.0, 90.0)
+    many = replace(one, series=(Series(CPU, np.linspace(0.0, one.duration_s, len(values)), values),))
+    assert "mean 11 %" in plots(many).replace("\u202f", " ")
 
 
 def test_without_a_gpu_the_plot_is_called_the_cpus() -> None:
@@ -44,7 +61,7 @@ def test_without_a_gpu_the_plot_is_called_the_cpus() -> None:
 def test_a_loop_without_a_loader_has_no_line_of_waiting() -> None:
     one = starved()
     by_hand = replace(one, steps=replaced(one.steps, data_wait_s=np.zeros(len(one.steps))))
-    assert "wait for a batch" in plots(one) and "wait for a batch" not in plots(by_hand)
+    assert "> wait <" in plots(one) and "> wait <" not in plots(by_hand)
 
 
 def test_a_run_without_steps_is_no_factor_of_itself() -> None:

@@ -9,12 +9,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from gpu_doctor import svg as drawing
 from gpu_doctor.recording import PHASES
-from gpu_doctor.report import chart as module
-from gpu_doctor.report import svg as drawing
-from gpu_doctor.report.chart import Line, chart, line_swatch, thin, usual_stroke
-from gpu_doctor.report.svg import PHASE_COLOURS
+from gpu_doctor.report.chart import MOST_POINTS, Drawn, Stroke, chart, line_swatch
+from gpu_doctor.report.plot_data import thin
+from gpu_doctor.svg import PHASE_COLOURS
 
+LINE = Stroke("#0072B2")
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -46,8 +47,8 @@ def test_shares_that_do_not_add_up_still_fill_the_bar() -> None:
 def test_colour_never_stands_alone() -> None:
     pictures = {drawing.swatch(phase).replace(colour, "") for phase, colour in PHASE_COLOURS.items()}
     assert len(pictures) == len(PHASE_COLOURS)
-    lines = {re.sub("#[0-9A-F]{6}", "", line_swatch(usual_stroke(i))) for i in range(6)}
-    assert len(lines) == 6
+    lines = {re.sub("#[0-9A-F]{6}", "", line_swatch(Stroke("#0072B2", dash))) for dash in ("", "6 2", "2 2", "8 2 2 2")}
+    assert len(lines) == 4
 
 
 def test_an_image_holds_its_picture_and_says_it_in_words() -> None:
@@ -61,17 +62,15 @@ def test_an_image_holds_its_picture_and_says_it_in_words() -> None:
 
 def test_a_chart_puts_values_where_its_axis_says() -> None:
     x = np.array([0.0, 5.0, 10.0])
-    root = parsed(
-        chart([Line("a", x, np.array([0.0, 50.0, 100.0]), usual_stroke(0))], top=100.0, width=344, height=126)
-    )
-    path = next(p for p in root.iter(f"{SVG}path") if p.get("transform"))
+    root = parsed(chart([Drawn(x, np.array([0.0, 50.0, 100.0]), LINE)], top=100.0, width=344, height=126))
+    path = next(p for p in root.iter(f"{SVG}path") if p.get("stroke-linejoin"))
     # The plot's area is 300 x 100 pixels from (36, 8); a path counts tenths of a pixel.
     assert path.get("d") == "M360 1080h0l1500 -500l1500 -500"
     assert {"0", "50", "100", "5", "10 s"} <= {t.text for t in root.iter(f"{SVG}text")}
 
 
 def test_a_gap_lifts_the_pen() -> None:
-    svg = chart([Line("a", np.arange(4.0), np.array([1.0, np.nan, 1.0, 2.0]), usual_stroke(0))])
+    svg = chart([Drawn(np.arange(4.0), np.array([1.0, np.nan, 1.0, 2.0]), LINE)])
     assert len(re.findall("M[0-9]+ [0-9]+h0", svg)) == 2
 
 
@@ -80,12 +79,12 @@ def test_a_gap_lifts_the_pen() -> None:
     [np.empty(0), np.array([np.nan]), np.array([0.0]), np.array([np.inf, 1.0]), np.array([1e-9]), np.array([1e12])],
 )
 def test_any_values_make_a_valid_chart(values: np.ndarray) -> None:
-    root = parsed(chart([Line("a", np.arange(float(len(values))), values, usual_stroke(0))]))
+    root = parsed(chart([Drawn(np.arange(float(len(values))), values, LINE)]))
     assert "nan" not in ElementTree.tostring(root).decode()
 
 
 def test_values_above_the_top_are_cut_there() -> None:
-    root = parsed(chart([Line("a", np.arange(3.0), np.array([1.0, 1e6, 1.0]), usual_stroke(0))], top=2.0))
+    root = parsed(chart([Drawn(np.arange(3.0), np.array([1.0, 1e6, 1.0]), LINE)], top=2.0))
     numbers = [float(n) for p in root.iter(f"{SVG}path") for n in re.findall(r"M\d+ (\d+)", p.get("d", ""))]
     assert max(numbers) < 1500
 
@@ -94,8 +93,8 @@ def test_thinning_keeps_the_extremes_the_end_and_the_order() -> None:
     x = np.arange(1_000_000.0)
     y = np.sin(x / 1e5)
     y[[123_456, 700_001]] = 9.0, -9.0
-    thin_x, thin_y = thin(x, y)
-    assert len(thin_x) <= module.MOST_POINTS + 2
+    thin_x, thin_y = thin(x, y, MOST_POINTS)
+    assert len(thin_x) <= MOST_POINTS + 2
     assert {9.0, -9.0} <= set(thin_y)
     assert thin_x[-1] == x[-1]
     assert (np.diff(thin_x) >= 0).all()
@@ -119,10 +118,10 @@ def test_a_short_line_is_left_alone(n: int) -> None:
 
 def test_a_long_run_is_a_small_picture() -> None:
     y = np.random.default_rng(0).random(1_000_000)
-    assert len(chart([Line("a", np.arange(1_000_000.0), y, usual_stroke(0))])) < 8_000
+    assert len(chart([Drawn(np.arange(1_000_000.0), y, LINE)])) < 8_000
 
 
 def test_marks_outside_are_left_out_and_many_are_thinned() -> None:
-    line = [Line("a", np.arange(100.0), np.ones(100), usual_stroke(0))]
+    line = [Drawn(np.arange(100.0), np.ones(100), LINE)]
     assert chart(line, marks=[-5.0, 50.0, 500.0]).count("dasharray='1 2'") == 1
     assert chart(line, marks=np.linspace(0, 99, 5000).tolist()).count("dasharray='1 2'") <= 40

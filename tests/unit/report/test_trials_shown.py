@@ -27,14 +27,14 @@ from gpu_doctor.report.contract import FixCell
 from gpu_doctor.report.fix import MOST_LINES, fix_html, fix_shown
 from gpu_doctor.report.losses import loss_lines
 from gpu_doctor.report.panel import PanelInput, Said, as_json, state
-from gpu_doctor.report.plan import plan_html, plan_shown, plan_text
+from gpu_doctor.report.plan import plan_html, plan_shown
 from gpu_doctor.report.runs import rows
 from gpu_doctor.report.sections import Reported
 from gpu_doctor.report.trials import NO_GPU, TOO_SHORT, loss_story, notes_of, sides_of
 from gpu_doctor.trials import PERMISSIONS, Case, knobs
 from gpu_doctor.trials.compare.effect import Effect, compare
+from gpu_doctor.trials.plan import Plan, Rung
 from gpu_doctor.trials.reaching_out import reaching_out
-from gpu_doctor.trials.results import Plan, Rung
 from gpu_doctor.trials.said_before import Beforehand
 from tests.support.html_page import HOSTILE, Page
 from tests.support.recordings import losses
@@ -220,7 +220,7 @@ def test_a_loss_that_breaks_is_why_a_fast_setting_was_not_kept() -> None:
 def test_what_the_climb_says_is_shown() -> None:
     cure = plan((), notes=("Not all together.",))
     assert plan_shown(cure).notes == ("Not all together.",)
-    assert "Not all together." in plan_text(cure) and "Not all together." in plan_html(cure)
+    assert "Not all together." in str(cure) and "Not all together." in plan_html(cure)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_hostile_text_is_escaped_in_the_static_result() -> None:
     for one in (cure, replace(cure, settings={"amp": HOSTILE}), replace(cure, effects=(), reason=HOSTILE)):
         page = Page(plan_html(one))
         assert "<script>" in page.text, "as text"
-        plan_text(one).encode("utf-8")
+        str(one).encode("utf-8")
     recording = side()
     html = report.html(Reported(diagnose(recording), (recording,), tried, trials=pairs, plan=cure))
     Page(html)

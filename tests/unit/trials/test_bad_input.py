@@ -11,7 +11,7 @@ import pytest
 import torch
 from IPython.core.error import UsageError
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
 from gpu_doctor.capture import patching
@@ -251,6 +251,27 @@ def test_a_watch_tells_an_error_as_a_run_does() -> None:
     with pytest.raises(ValueError, match="first"), gpu_doctor.watch() as block:
         raise ValueError("first\nsecond")
     assert block.recording is not None and block.recording.reason == "ValueError: first"
+
+
+def test_a_watch_leaves_the_traceback_of_an_error_as_it_was() -> None:
+    def broken(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        raise ValueError("bad batch")
+
+    model = nn.Linear(2, 1)
+    torch.optim.SGD(model.parameters(), lr=0.1)
+    model.register_forward_pre_hook(broken)
+    with pytest.raises(ValueError, match="bad batch") as caught, gpu_doctor.watch():
+        model(next(iter(DataLoader(TensorDataset(torch.rand(4, 2)))))[0])
+    files = [str(one.path) for one in caught.traceback]
+    assert not [one for one in files if "gpu_doctor/capture" in one]
+    assert any("torch" in one for one in files)
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(None, "completed"), (0, "completed"), (3, "failed")])
+def test_a_block_that_exits_without_an_error_is_complete(code: int | None, outcome: str) -> None:
+    with pytest.raises(SystemExit), gpu_doctor.watch() as block:
+        raise SystemExit(code)
+    assert block.recording is not None and block.recording.outcome == outcome
 
 
 def test_a_recording_is_not_saved_beside_a_directory_that_was_named(tmp_path: Path) -> None:

@@ -12,16 +12,15 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpu_doctor
-from gpu_doctor import formatting
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic_kind
 from gpu_doctor.diagnosis.vitals.measure import measure
+from gpu_doctor.diagnosis.words import efficiency, flops
 from gpu_doctor.machine.cards import CARDS, peak_flops_per_s, peaks_of
 from gpu_doctor.recording import DeviceSetup
 from gpu_doctor.recording.setup import Flops
 from gpu_doctor.report import as_text
 from gpu_doctor.report.sections import Reported
-from gpu_doctor.report.words import efficiency
 from gpu_doctor.trials.flops import NotCounted, counted, flops_of
 from tests.support.recordings import Loop, on_gpu
 
@@ -412,7 +411,7 @@ def test_the_report_says_what_was_measured_and_nothing_else() -> None:
     ("value", "words"), [(4.12e14, "412 TFLOP/s"), (9.5e9, "9.5 GFLOP/s"), (2e15, "2 PFLOP/s"), (5e4, "0.05 MFLOP/s")]
 )
 def test_arithmetic_in_words(value: float, words: str) -> None:
-    assert formatting.flops(value) == words
+    assert flops(value) == words
 
 
 def test_float32_is_tf32_where_products_may_run_so() -> None:

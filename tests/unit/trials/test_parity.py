@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_doctor import formatting
 from gpu_doctor.recording import Losses, Recording
 from gpu_doctor.trials.compare.effect import compare
-from gpu_doctor.trials.compare.losses import NEAR, parity, spread
+from gpu_doctor.trials.compare.losses import NEAR, loss_words, parity, spread
 from tests.support.recordings import Loop, losses
 
 N = 50
@@ -157,10 +156,11 @@ def test_an_effect_says_it() -> None:
         (("not-finite", math.inf, 12), "loss becomes NaN or infinite from step 12 on"),
         ((None, None), ""),
         ((None, 0.04), "loss within 4 %"),
+        ((None, math.inf), "loss becomes NaN or infinite"),
     ],
 )
 def test_the_words(given: Any, said: str) -> None:
-    assert formatting.losses(*given) == said
+    assert loss_words(*given) == said
 
 
 @pytest.mark.parametrize(

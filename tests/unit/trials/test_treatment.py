@@ -18,11 +18,12 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.diagnosis.rules.rule import Safety
 from gpu_doctor.recording import Settings, SettingValue, Setup, describe
-from gpu_doctor.report.plan import plan_html, plan_text
+from gpu_doctor.report.plan import plan_html
 from gpu_doctor.trials import loss_reasons, race
 from gpu_doctor.trials.candidates import Move, moves
 from gpu_doctor.trials.compare.effect import BY_SETTINGS, Effect
-from gpu_doctor.trials.results import Plan, training_changes
+from gpu_doctor.trials.plan import Plan
+from gpu_doctor.trials.results import training_changes
 from gpu_doctor.trials.run import Result
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
 from gpu_doctor.trials.treat import TOGETHER
@@ -112,7 +113,7 @@ def test_one_step_is_measured_once_more_and_only_that_figure_is_verified() -> No
     first, again = plan.effects[0], plan.effects[-1]
     assert (first.verified, again.verified, plan.verified) == ("", BY_SETTINGS, BY_SETTINGS)
     assert first.settings == again.settings and plan.speedup == again.speedup != first.speedup
-    for told in (plan_text(plan), html.unescape(plan_html(plan))):
+    for told in (str(plan), html.unescape(plan_html(plan))):
         assert f"{formatting.factor(plan.speedup)} faster, verified by settings, in " in told
         assert "Verified by settings, not by running" in told
         assert told.count(f"verified ({formatting.interval(again.low, again.high)})") == 1
@@ -129,8 +130,8 @@ def test_a_winner_that_is_not_confirmed_is_not_kept() -> None:
     assert [one.label for one in plan.waterfall] == ["as written"] and not plan.fix.cells
     name = describe(plan.effects[0].settings)
     said = f"{name} looked 1.07x as fast and was not confirmed"
-    assert any(one.startswith(said) and "1.01x (0.99-1.03)" in one for one in plan.notes) and said in plan_text(plan)
-    assert "found no setting worth keeping" in plan_text(plan) and "verified" not in plan_text(plan)
+    assert any(one.startswith(said) and "1.01x (0.99-1.03)" in one for one in plan.notes) and said in str(plan)
+    assert "found no setting worth keeping" in str(plan) and "verified" not in str(plan)
 
 
 def test_one_trial_is_always_put_by_for_the_last_and_comes_on_top_of_a_single_one() -> None:
@@ -228,7 +229,7 @@ def test_a_safe_gain_whose_losses_differ_for_no_known_reason_is_left_for_the_han
     assert plan.settings == {} and plan.effects[0].settings == {"fused_optimizer": True}
     (left,) = [one for one in plan.by_hand if "fused_optimizer=True is 2.00x as fast" in one]
     assert f"loss differs from step {first_step} on, by up to 2 %" in left
-    for told in (plan_text(plan), html.unescape(plan_html(plan))):
+    for told in (str(plan), html.unescape(plan_html(plan))):
         assert left in told, "named among what is left"
         assert f"faster, but its loss differs from step {first_step} on" in told, "and beside what was not kept"
 
@@ -241,7 +242,7 @@ def test_losses_that_differ_for_a_known_reason_are_kept_and_the_reason_is_told()
     assert "from step 1 on, by up to 2 %" in kept.losses and kept.losses.endswith(
         "num_workers draws other random numbers"
     )
-    for told in (plan_text(plan), html.unescape(plan_html(plan))):
+    for told in (str(plan), html.unescape(plan_html(plan))):
         assert kept.losses in told
 
 
@@ -264,7 +265,7 @@ def test_every_step_that_is_kept_says_what_became_of_its_losses() -> None:
     same = Differing(DECODING, 0, loss_drift=0.0, loss_verdict="same", loss_first_step=None).treat(4, steps=50)
     assert [one.loss_verdict for one in same.waterfall[1:]] == ["same"] * (len(same.waterfall) - 1)
     assert same.waterfall[-1].label == TOGETHER
-    assert plan_text(same).count("loss the same in every step") == len(same.waterfall) - 1
+    assert str(same).count("loss the same in every step") == len(same.waterfall) - 1
 
 
 def test_no_trial_is_made_twice() -> None:
@@ -337,7 +338,7 @@ def test_stop_ends_it_with_what_was_kept_so_far() -> None:
     assert len(plan.effects) == 2
     assert len(plan.waterfall) == 3
     assert plan.verified == "" and "not verified" in plan.notes[0]
-    assert "1.5" not in plan.notes[0] and "measured step by step and not verified, in 2 trials" in plan_text(plan)
+    assert "1.5" not in plan.notes[0] and "measured step by step and not verified, in 2 trials" in str(plan)
 
 
 class Interrupted(WorldCase):

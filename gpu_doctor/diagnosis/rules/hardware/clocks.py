@@ -93,10 +93,8 @@ def _throttled(vitals: Vitals) -> Finding | None:
     usual = free if free > low else best
     cost = min(share * max(1.0 - low / usual, 0.0), 1.0) * busy
     reasons = [f"{words} in {formatting.share(held)} of the readings under load" for words, held in shares.items()]
-    heat = f"; up to {formatting.whole(vitals.temperature_c, '°C')}" if vitals.temperature_c is not None else ""
-    clocks = (
-        f"SM clock {formatting.whole(low, 'MHz')} while throttled, {formatting.whole(usual, 'MHz')} otherwise{heat}"
-    )
+    heat = f"; up to {_whole(vitals.temperature_c, '°C')}" if vitals.temperature_c is not None else ""
+    clocks = f"SM clock {_whole(low, 'MHz')} while throttled, {_whole(usual, 'MHz')} otherwise{heat}"
     return Finding(
         rule="throttled",
         kind="at-most",
@@ -129,7 +127,7 @@ def _capped(vitals: Vitals) -> Finding | None:
         headline=f"A setting holds the GPU's clocks below its maximum: {what} (at most {formatting.share(cost)} to "
         "gain).",
         cost_share=cost,
-        evidence=(f"SM clock {formatting.whole(clock, 'MHz')} under load, {formatting.whole(best, 'MHz')} at most",),
+        evidence=(f"SM clock {_whole(clock, 'MHz')} under load, {_whole(best, 'MHz')} at most",),
         prescriptions=(Prescription("Remove the limit (needs administrator rights)", Safety.BY_HAND, code=f"!{cure}"),),
     )
 
@@ -145,9 +143,14 @@ def _setting(vitals: Vitals, low: bool) -> tuple[str, str] | None:
     if capped >= HELD_SHARE:
         if limit is None or default is None or limit >= POWER_CAP_SHARE * default:
             return None  # at its own power limit, as a busy card is
-        said = f"the power limit is {formatting.whole(limit, 'W')} of the card's {formatting.whole(default, 'W')}"
+        said = f"the power limit is {_whole(limit, 'W')} of the card's {_whole(default, 'W')}"
         return said, f"nvidia-smi -pl {round(default)}"
     unnamed = low and capped == 0.0 and (vitals.gpu_util_pct or 0.0) >= FULL_PCT
     if (vitals.held_share or 0.0) >= HELD_SHARE or unnamed:
         return "application or locked clocks are set", "nvidia-smi -rgc && nvidia-smi -rac"
     return None
+
+
+def _whole(value: float, unit: str) -> str:
+    """A reading that needs no decimals: `1 410 MHz`, `70 W`, `91 °C`."""
+    return f"{formatting.grouped(value)} {unit}"

@@ -172,7 +172,7 @@ def _end_of_pass(vitals: Vitals, batch_bytes: float, left: float | None) -> str:
 def _full(left: float | None) -> str:
     if left is None:
         return "The memory will be full, and the run will end."
-    return f"The memory is full after about {formatting.about(left)} more steps."
+    return f"The memory is full after about {formatting.grouped(float(f'{left:.2g}'))} more steps."
 
 
 def _side(vitals: Vitals, where: str) -> tuple[str, float, float, float | None] | None:

@@ -30,6 +30,7 @@ export async function plotting(model, waits) {
   const { version, loader } = model.get("bokeh");
   const { source, figure } = brought(model) ?? (await carried(model, loader)) ?? (await asked(model, waits));
   if (!there(version)) evaluate(source);
+  if (brought(model)) spareOthers(model, loader);
   const bokeh = there(version);
   if (!bokeh) throw new Error(`BokehJS ${version} did not load`);
   const own = model.get("figure");
@@ -64,6 +65,16 @@ async function carried(model, loader) {
     await new Promise((then) => { setTimeout(then, EVERY_MS); });
   } while (Date.now() < until);
   return null;
+}
+
+/**
+ * Tells the kernel when its loader is there after all, as in a page that was slow to load it: later panels need not bring
+ * what it carries.
+ * @param {Model} model
+ * @param {string} loader
+ */
+async function spareOthers(model, loader) {
+  if (await carried(model, loader)) model.send({ ask: "found" });
 }
 
 /**

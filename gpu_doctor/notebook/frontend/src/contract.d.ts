@@ -20,7 +20,7 @@ export interface Whole {
 
 /** All that the page draws but the plots. */
 export interface PanelState {
-  status: "starting" | "waiting" | "recording" | "replaying" | "trial" | "treating" | "sweeping" | "searching" | "idle";
+  status: "starting" | "waiting" | "recording" | "replaying" | "trial" | "treating" | "sweeping" | "searching" | "looking" | "idle";
   busy: boolean;
   message: string;
   labels: Labels;
@@ -29,21 +29,22 @@ export interface PanelState {
   result: Result | null;
   verdict: Verdict;
   anatomy: Anatomy;
+  /** What is known to fill the memory: `model 98 MiB, one batch 19 MiB`; empty where nothing is. */
+  filling: string;
   plan: Plan | null;
   sweep: Sweep | null;
   largest: Largest | null;
+  look: Look | null;
   table: Table;
   findings: Finding[];
   /** What nothing measured prices: risks first, then what is worth a trial. */
   hints: Finding[];
   silent: Silence[];
-  /** `not judged: 9 causes`. */
-  unjudged: string;
   footer: Footer;
   knobs: Knob[];
   /**
-   * Of every single value that can be chosen, of what was tried, and of the settings that were asked for last;
-   * empty while the loop as written was not measured.
+   * Of every single value that can be chosen, and of the settings that were asked for last; empty while the loop
+   * as written was not measured.
    */
   forecasts: Forecast[];
   trial: Budget;
@@ -55,13 +56,15 @@ export interface PanelState {
   noTrials: string;
   /** Why the largest batch cannot be looked for; empty if it can. */
   noLargest: string;
+  /** Why no ideal loader can be tried; empty if it can. */
+  noIdeal: string;
   /** Changes that were unfolded, to be found by their settings. */
   fixes: Record<string, Fix>;
   /** null while nobody asked. */
   before: Said[] | null;
 }
 
-/** Headings and labels, as they stand within a line but where they never do. */
+/** Headings and labels, as they stand within a line but where they never do; sent with the panel's state. */
 export interface Labels {
   product: string;
   asWritten: string;
@@ -76,13 +79,13 @@ export interface Labels {
   paste: string;
   sweep: string;
   largest: string;
+  look: string;
   hints: string;
   notJudged: string;
   steps: string;
   seconds: string;
   useIt: string;
   asking: string;
-  noneTogether: string;
   noAnswer: string;
   interrupt: string;
 }
@@ -152,6 +155,8 @@ export interface Advice {
   safety: string;
   changes: string;
   page: Paragraph[];
+  /** It is that of a hint: worth a trial, and nothing measured says what it gives. */
+  hint: boolean;
 }
 
 /** A part of the page of a cause. */
@@ -330,6 +335,13 @@ export interface Size {
   chosen: boolean;
 }
 
+/** What a deep look found: operators in the form of `Size`, with their share of the step in the place of memory. */
+export interface Look {
+  sentence: string;
+  operators: Size[];
+  notes: string[];
+}
+
 /** The runs and trials. */
 export interface Table {
   head: string[];
@@ -419,11 +431,8 @@ export interface Knob {
   /** What turning it does to the training, in words that follow its label. */
   turned: string;
   written: Value;
-  /**
-   * What is offered once num_workers is turned from none to some, or from some to none; null where that is the
-   * same.
-   */
-  otherwise: Offer | null;
+  /** Why it cannot be turned where no workers are chosen; empty where it can. */
+  needsWorkers: string;
 }
 
 /** A value of a knob. */
@@ -435,15 +444,6 @@ export interface Choice {
   refusal: string;
 }
 
-/** The values of a knob, and which of them cannot be had. */
-export interface Offer {
-  choices: Choice[];
-  /** Why the knob cannot be turned at all; empty if it can. */
-  refusal: string;
-  /** Where only some values cannot be had: which, and why, in words that follow its label. */
-  partly: string[];
-}
-
 /** What settings should give, against the code as written. */
 export interface Forecast {
   settings: Settings;
@@ -451,8 +451,6 @@ export interface Forecast {
   text: string;
   /** There is a forecast, or a measurement. */
   known: boolean;
-  /** What is said of it beside others: `num_workers=2 alone predicted 1.9x (1.5-2.4)`, `amp=bf16 has none`. */
-  alone: string;
 }
 
 /** How long a trial is at first, and at most. */
@@ -500,9 +498,7 @@ export interface News {
 
 /** A message of the page. */
 export interface Ask {
-  ask: "stop" | "trial" | "treat" | "sweep" | "largest" | "fix" | "forecast" | "before" | "state";
-  /** With `state`: the number of the last message that the page has taken, 0 for none. */
-  have?: number;
+  ask: "stop" | "trial" | "treat" | "sweep" | "largest" | "ideal" | "look" | "fix" | "forecast" | "before" | "state";
   /** With `trial`, `real`, `fix` and `forecast`. */
   settings?: Settings;
   /** With `sweep`: the values of each knob. */

@@ -6,7 +6,6 @@ import { words } from "./words.js";
 
 /** @typedef {import("./contract").Forecast} Forecast */
 /** @typedef {import("./contract").Settings} Settings */
-/** @typedef {Pick<import("./contract").PanelState, "forecasts" | "labels">} Told */
 
 /**
  * Under what the panel notes when it asked for a forecast.
@@ -15,20 +14,12 @@ import { words } from "./words.js";
 export function forecastKey(settings) { return `forecast:${keyOf(settings)}`; }
 
 /**
- * What the kernel has told of settings; null where it has to be asked.
- * @param {Told} told
+ * What the kernel has told of settings; undefined where it has to be asked.
+ * @param {Forecast[]} forecasts
  * @param {Settings} settings
- * @returns {Pick<Forecast, "text" | "known"> | null}
  */
-export function toldOf({ forecasts, labels }, settings) {
-  const of = (/** @type {Settings} */ wanted) => forecasts.find((one) => keyOf(one.settings) === keyOf(wanted));
-  const told = of(settings);
-  if (told) return told;
-  const singles = Object.entries(settings).map(([name, value]) => of({ [name]: value }));
-  // One without a forecast leaves the whole without; where all have one the kernel may know more than was sent.
-  if (!singles.some((one) => one && !one.known)) return null;
-  const alone = singles.flatMap((one) => (one ? [one.alone] : []));
-  return { text: `${labels.noneTogether}${alone.length ? ` (${alone.join("; ")})` : ""}`, known: false };
+export function toldOf(forecasts, settings) {
+  return forecasts.find((one) => keyOf(one.settings) === keyOf(settings));
 }
 
 /**
@@ -47,7 +38,7 @@ export function forecastPart(state, panel) {
   const id = forecastOf(panel);
   if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, words.turnFirst);
   if (!forecasts.length) return h("span", { role: "status", id });
-  const told = toldOf(state, panel.chosen);
+  const told = toldOf(forecasts, panel.chosen);
   const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
   return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", id, "data-forecast": "" }, said);
 }

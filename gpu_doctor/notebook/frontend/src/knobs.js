@@ -111,7 +111,7 @@ export function knobsPart(state, panel) {
     open ? h("div", { class: "gd-row gd-actions", key: "further" }, noTrials ? null : budgetPart(state, panel)) : null,
     open && !unknown ? furtherPart(state, act, panel) : null,
     moved && panel.unfolded.has("chosen") ? fixPart(panel.chosen, "", panel) : null,
-    unknown || noTrials ? null : beforePart(before ?? [{ text: words.before, tone: "", allow: "", tick: "" }], panel));
+    unknown || noTrials ? null : beforePart(before ?? [], panel));
 }
 
 /**
@@ -129,12 +129,19 @@ function budgetPart({ trial, labels }, panel) {
 }
 
 /**
- * What a trial keeps and what it cannot put back, said before the click; no refusal whose box is ticked.
+ * What a trial cannot put back, said before the click; no refusal whose box is ticked. What it restores is folded.
  * @param {NonNullable<State["before"]>} said
  * @param {Panel} panel
  */
 function beforePart(said, panel) {
-  return h("ul", { class: "gd-said gd-before" }, said.filter((one) => !panel.allowed.has(one.allow)).map((one) => h("li", { key: one.text, class: one.tone ? "gd-changes" : "" }, one.text)));
+  const bad = said.filter((one) => one.tone && !panel.allowed.has(one.allow));
+  const notes = [words.before, ...said.filter((one) => !one.tone).map((one) => one.text)];
+  const item = (/** @type {string} */ text, /** @type {string} */ tone) => h("li", { key: text, class: tone }, text);
+  return h("div", { class: "gd-said gd-before", key: "before" },
+    bad.length ? h("ul", { class: "gd-said" }, bad.map(({ text }) => item(text, "gd-changes"))) : null,
+    h("details", { key: "restores" },
+      h("summary", { onpointerenter: () => panel.near(), onfocus: () => panel.near() }, words.restores),
+      h("ul", {}, notes.map((text) => item(text, "")))));
 }
 
 /**

@@ -1,6 +1,10 @@
 // What lives as long as the panel's model: the state, the points, and the views to tell. One model may have several views.
+//
+// Every message of the kernel has the next number. Where one is missing, the page asks for all; the message behind the gap
+// is taken all the same: on many kernels the answer waits for the end of the cell, and a panel with a gap is better than
+// one that stands still until then. An answer that is lost is a gap as well. What is written down in the traits at the end
+// of a run has everything.
 
-import { Messages } from "./messages.js";
 import { Points } from "./points.js";
 
 /** @typedef {import("./contract").PanelState} State */
@@ -9,7 +13,6 @@ import { Points } from "./points.js";
 /** @typedef {ReturnType<Points["take"]>} Changed */
 /** @typedef {{ told(changed: Changed): void, draw(): void }} View */
 
-const MISSED_MS = 1500;
 /** The kernel sends twice a second while something runs, every few seconds where it can spare little time. */
 const SILENT_MS = 30_000;
 /** A kernel that was killed says nothing, but nothing can be sent to it either. */
@@ -22,7 +25,8 @@ export class Live {
   constructor(model) {
     this.model = model;
     this.points = new Points();
-    this.messages = new Messages();
+    /** Number of the newest message that was taken. */
+    this.last = 0;
     /** @type {Set<View>} */
     this.views = new Set();
     this.lost = this.silent = false;
@@ -39,8 +43,6 @@ export class Live {
     // Jupyter tells the models of a kernel that was restarted, or has gone, that none hears them any more.
     this.losing = () => this.lose();
     model.on("comm_live_update", this.losing);
-    // A page that was loaded while a run goes on has missed what came before.
-    this.waiting = setTimeout(() => { if (!this.messages.last && this.state.busy) this.askForAll(); }, MISSED_MS);
     this.listen();
   }
 
@@ -48,16 +50,15 @@ export class Live {
   read() {
     this.state = { ...this.model.get("state") };
     const { head, data, seq } = this.model.get("rows") ?? {};
-    if (seq) this.messages = new Messages(seq);
+    if (seq) this.last = seq;
     return head ? this.points.take(head, data) : null;
   }
 
   /** The traits were written anew: at the end of a run, with every point, or where the view has failed. */
   readAgain() {
-    const { seq } = this.model.get("rows") ?? {};
-    const behind = seq > this.messages.last || (this.messages.missing && seq === this.messages.last);
-    const changed = behind ? this.read() : null;
-    if (!behind) this.state = { ...this.state, ...this.model.get("state") };
+    const whole = this.model.get("rows")?.seq >= this.last;
+    const changed = whole ? this.read() : null;
+    if (!whole) this.state = { ...this.state, ...this.model.get("state") };
     this.listen();
     this.tell(changed ?? { whole: new Set(), fresh: new Map() });
   }
@@ -98,18 +99,19 @@ export class Live {
     if (GREETED_AT.includes(this.greeted)) this.ask({ ask: "hello" });
   }
 
-  askForAll() { this.ask(this.messages.question()); }
-
   /**
    * @param {Message} message
    * @param {ArrayBufferView[]} buffers
    */
   hear(message, buffers) {
     if (!message?.seq || !message.rows) return;
-    const { take, ask } = this.messages.heard(message);
-    if (ask) this.askForAll();
-    if (take === "nothing") return;
-    this.state = take === "all" ? { ...message.state } : { ...this.state, ...message.state };
+    const { seq } = message;
+    const whole = message.kind === "state";
+    const old = whole ? seq < this.last : seq <= this.last;
+    if (whole ? old : seq > this.last + 1) this.ask({ ask: "state" });
+    if (old) return;
+    this.last = seq;
+    this.state = whole ? { ...message.state } : { ...this.state, ...message.state };
     this.greet();
     this.listen();
     this.tell(this.points.take(message.rows, buffers?.[0]));
@@ -122,7 +124,6 @@ export class Live {
 
   /** The model goes: nothing of the page may hold what it had. */
   end() {
-    clearTimeout(this.waiting);
     this.hush();
     this.model.off("msg:custom", this.hearing);
     this.model.off("change:state", this.reading);

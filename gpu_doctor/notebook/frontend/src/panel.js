@@ -12,7 +12,7 @@ import { numbered } from "./page.js";
 import { Plots } from "./plots.js";
 import { resultPart } from "./result.js";
 import { tablePart } from "./runs_table.js";
-import { largestPart, sweepPart } from "./searches.js";
+import { largestPart, lookPart, sweepPart } from "./searches.js";
 import { allowedOf, keyOf, ticked, within } from "./settings.js";
 import { planPart } from "./treatment.js";
 import { showTips } from "./tips.js";
@@ -76,6 +76,7 @@ export class Panel {
     /** @type {HTMLElement[]} */
     this.legends = [];
     this.key = made("gd-key gd-soft");
+    this.filling = made("gd-filling gd-soft");
     this.plots = new Plots(live.points, () => this.drawLegends());
     this.unplotted = false;
     this.showStatic = (/** @type {boolean} */ _) => {};
@@ -95,7 +96,9 @@ export class Panel {
       box.append(legend, cell);
       grid.append(box);
     }
-    this.middle.append(grid, this.key);
+    const below = made("gd-below");
+    below.append(this.key, this.filling);
+    this.middle.append(grid, below);
   }
 
   async showPlots() {
@@ -161,8 +164,9 @@ export class Panel {
       anatomyPart(state),
     ]);
     this.drawLegends();
+    patch(this.filling, [state.filling && `${words.inMemory} ${state.filling}`]);
     patch(this.bottom, [
-      knobsPart(state, this), planPart(state, this), sweepPart(state, this), largestPart(state, this),
+      knobsPart(state, this), planPart(state, this), sweepPart(state, this), largestPart(state, this), lookPart(state),
       tablePart(state, this), findingsPart(state, this), footerPart(state),
     ]);
     this.showNewRow(state.table.rows.length);
@@ -261,11 +265,11 @@ export class Panel {
     this.draw();
   }
 
-  /** Asks for the forecast of what is turned now, unless it was told: that of a single value always is. */
+  /** Asks for the forecast of what is turned now, unless it was told: that of a single value is sent along. */
   foretell() {
     const { state, chosen } = this;
     const key = forecastKey(chosen);
-    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state, chosen) !== null) return;
+    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state.forecasts, chosen)) return;
     this.asked.set(key, Date.now());
     this.live.ask({ ask: "forecast", settings: { ...chosen } });
     this.later(() => this.draw(), UNHEARD_MS);
@@ -356,7 +360,7 @@ export class Panel {
     const { state, live, budget } = this;
     if (!state || !budget) return;
     const { trial } = state;
-    const heard = live.messages.last;
+    const heard = live.last;
     const steps = within(Number.parseInt(budget.steps, 10), trial.mostSteps, trial.steps);
     const seconds = within(Number.parseFloat(budget.seconds), trial.mostSeconds, trial.seconds);
     this.budget = { steps: String(steps), seconds: String(seconds) }; // what is done is what stands there
@@ -365,7 +369,7 @@ export class Panel {
       changes_training: this.changesTraining, allow: allowedOf(state, this.allowed), ...(what === "sweep" ? { grid: this.grid } : {}),
     });
     if (what === "sweep") this.unfolded.delete("sweep");
-    this.later(() => { this.unanswered = live.messages.last === heard && !live.state.busy; this.draw(); }, UNHEARD_MS);
+    this.later(() => { this.unanswered = live.last === heard && !live.state.busy; this.draw(); }, UNHEARD_MS);
     this.draw();
   }
 

@@ -14,7 +14,8 @@ import { words } from "./words.js";
 /** @typedef {import("./vdom").Drawn} Drawn */
 
 /**
- * Two further ways to try: a sweep, whose grid unfolds, and the search for the largest batch, or why there is none.
+ * Further ways to try: a sweep, whose grid unfolds, the search for the largest batch or why there is none, an ideal
+ * loader, and a deep look.
  * @param {State} state
  * @param {Act} act
  * @param {Panel} panel
@@ -27,7 +28,9 @@ export function furtherPart(state, act, panel) {
       state.noSweep ? null : button(words.sweep, () => panel.fold("sweep"), { "data-fold": "sweep", "aria-expanded": String(open), tip: words.purposes.sweep, class: "gd-opens" }),
       h("span", { class: "gd-choice" },
         act("largest", words.largest, state.noLargest ? why : null, false),
-        state.noLargest ? h("span", { class: "gd-soft gd-fine", id: why }, state.noLargest) : null)),
+        state.noLargest ? h("span", { class: "gd-soft gd-fine", id: why }, state.noLargest) : null),
+      state.noIdeal ? null : act("ideal", words.ideal, null, false),
+      act("look", words.look, null, false)),
     open && !state.noSweep ? gridPart(state, act, panel) : null,
   ];
 }
@@ -178,6 +181,18 @@ export function largestPart({ largest, busy, labels }, panel) {
     barsPart(largest.sizes.map((one, number) => barPart(one.label, one.share, !one.peak ? "gd-lost" : one.chosen ? "gd-gain" : "gd-was", one.peak, one.said, number, one.chosen)),
       words.largestBars),
     largest.notes.map((text) => h("div", { class: "gd-note", key: text }, text)));
+}
+
+/**
+ * What a deep look found: the operators on which most time goes, each with its share of the step and its caller.
+ * @param {State} state
+ */
+export function lookPart({ look, labels }) {
+  if (!look) return h("section", { class: "gd-plan", hidden: true });
+  return h("section", { class: "gd-plan gd-look" },
+    h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.look), h("span", { class: "gd-sum" }, look.sentence)),
+    barsPart(look.operators.map((one, number) => barPart(one.label, one.share, "gd-was", one.peak, one.said, number, false)), words.lookBars),
+    look.notes.map((text) => h("div", { class: "gd-note", key: text }, text)));
 }
 
 /**

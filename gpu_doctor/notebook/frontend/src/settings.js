@@ -14,15 +14,21 @@ export function keyOf(settings) {
 }
 
 /**
- * The knobs as they would be offered with a number of workers that was chosen and not run yet.
+ * Settings as a person reads them: `amp=bf16`; empty for none.
+ * @param {Settings} settings
+ */
+export function described(settings) { return Object.entries(settings).map(([name, value]) => `${name}=${value}`).join(", "); }
+
+/**
+ * The knobs with a number of workers that was chosen, or as written: some cannot be turned without any.
  * @param {Knob[]} knobs
  * @param {Value | undefined} chosen
  * @returns {Knob[]}
  */
 export function asTurned(knobs, chosen) {
-  const written = knobs.find((one) => one.name === "num_workers")?.written ?? 0;
-  if ((Number(chosen ?? written) > 0) === (Number(written) > 0)) return knobs;
-  return knobs.map((one) => (one.otherwise ? { ...one, ...one.otherwise } : one));
+  const workers = chosen ?? knobs.find((one) => one.name === "num_workers")?.written;
+  if (workers !== 0) return knobs;
+  return knobs.map((one) => (one.needsWorkers && !one.refusal ? { ...one, refusal: one.needsWorkers } : one));
 }
 
 /**

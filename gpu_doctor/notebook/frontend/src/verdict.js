@@ -44,8 +44,8 @@ export function advicePart(advice, held, panel, where) {
     : advice.code ? fold(words.code, "code") : null;
   return h("div", { class: "gd-advice" },
     h("div", { class: "gd-row" },
-      h("span", { class: "gd-try" }, worded(advice.text.replace(/\.$/, ""))),
-      advice.predicted ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
+      h("span", { class: "gd-try" }, advice.hint && where === "top" ? h("span", { class: "gd-soft" }, `${words.worthATrial} `) : null, worded(advice.text.replace(/\.$/, ""))),
+      advice.predicted && !advice.hint ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
       h("span", { class: "gd-soft" }, advice.safety),
       canTry ? button(words.tryIt, () => panel.tryIt(advice.settings), {
         class: where === "top" && panel.next === "try" ? "gd-primary" : "", "data-ask": "try", off: held, onpointerenter: () => panel.near(), onfocus: () => panel.near(),
@@ -71,15 +71,16 @@ function pagePart(page) {
  * @param {State} state
  */
 export function anatomyPart({ anatomy, status, labels }) {
-  const { segments } = anatomy;
+  const { segments, ceiling } = anatomy;
+  const mark = ceiling ? ceiling.share : null;
   const compared = status === "recording" ? null : anatomy.compared;
   const said = segments.map((one) => `${one.label} ${one.percent}`).join(", ");
   return h("section", { class: "gd-anatomy" },
     h("div", { class: "gd-title" }, h("b", {}, labels.anatomy), h("span", { class: "gd-soft" }, compared ? compared.of : anatomy.of),
       compared ? null : h("b", { class: "gd-total" }, anatomy.total)),
-    compared ? comparedPart(compared) : [
-      barPart(segments, said || words.unmeasured),
+    compared ? comparedPart(compared, mark, labels.asWritten) : [
+      barPart(segments, said || words.unmeasured, mark),
       h("div", { class: "gd-chips" }, segments.map((one) => h("span", { key: one.phase },
         h("i", { style: `background: ${one.colour}` }), one.label, h("b", {}, one.percent), h("span", { class: "gd-soft" }, one.time)))),
-    ]);
+    ], ceiling ? h("div", { class: "gd-bound" }, h("i", { class: "gd-ceiling", "aria-hidden": "true" }), ceiling.text) : null);
 }

@@ -7,6 +7,8 @@ export const words = {
     trial: "Runs the code as written and with these settings in turn, from the same state, then restores everything",
     treat: "Tries each recommendation, and keeps what is confirmed when it is measured again",
     largest: "Finds the largest batch that fits and the best one for samples/s, in at most three short trials",
+    ideal: "Measures the loop with batches from memory: no change of the input can make it faster than that",
+    look: "Runs a few steps under torch.profiler, and names the operators on which most time goes",
     sweep: "Compares every combination of the values that you tick with the code as written",
   },
 
@@ -29,6 +31,7 @@ export const words = {
   unmeasured: "no step was measured yet",
 
   secondsSince: "seconds since the start",
+  inMemory: "in memory:",
   pointedAt: "at {seconds} s",
   epoch: "epoch",
   evaluation: "evaluation",
@@ -51,7 +54,8 @@ export const words = {
   lengthSteps: "steps,",
   lengthSeconds: "s",
   budgetTip: "Steps of each side, and seconds of the trial. Two pairs of runs are always made, further ones if they end within these seconds.",
-  before: "A trial restores model, optimizer, loaders, random generators and your variables, and only reads your files. One that would start processes or send data is refused until you allow it.",
+  restores: "A trial restores model, optimizer, data order, random generators and your variables",
+  before: "It only reads your files. A trial that would start processes or send data is refused until you allow it.",
 
   sweep: "Sweep",
   largest: "Find the largest batch",
@@ -64,6 +68,9 @@ export const words = {
   sweepRows: "combinations of the sweep",
   sweepHead: ["setting", "state", "samples/s", "vs the code as written", "loss", ""],
   sweepLater: "the other combinations",
+  ideal: "How fast with an ideal loader?",
+  look: "Look deeper",
+  lookBars: "share of the step by operator",
   largestBars: "memory of each batch size",
   setKnobs: "set the knobs to this",
   setKnob: "set the knob to {value}",
@@ -87,5 +94,8 @@ export const words = {
   orPaste: "Or, to paste:",
 
   findings: "findings",
+  worthATrial: "Worth a trial:",
+  hints: "worth a trial:",
+  tryHint: "Try {hint}",
   findingsOf: "lost: measured, would be gone. At most: a bound. Shares of the wall-clock; they overlap",
 };

@@ -10,15 +10,19 @@ test("settings are the same in whatever order they stand", () => {
   assert.notEqual(keyOf({ num_workers: 2 }), keyOf({ num_workers: 4 }));
 });
 
-test("knobs that need workers are offered as soon as some are chosen", () => {
+test("knobs that need workers are offered as soon as some are chosen, and where it is not known that there are none", () => {
   const knobs = [
-    { name: "num_workers", written: 0 },
-    { name: "prefetch_factor", refusal: "set num_workers above 0 first", otherwise: { refusal: "" } },
-    { name: "amp", refusal: "", otherwise: null },
+    { name: "num_workers", written: 0, refusal: "", needsWorkers: "" },
+    { name: "prefetch_factor", refusal: "", needsWorkers: "set num_workers above 0 first" },
+    { name: "persistent_workers", refusal: "for another reason", needsWorkers: "set num_workers above 0 first" },
   ];
-  assert.equal(asTurned(knobs, undefined), knobs);
-  assert.equal(asTurned(knobs, 0), knobs);
-  assert.deepEqual(asTurned(knobs, 2).map((one) => one.refusal ?? null), [null, "", ""]);
+  const said = (given, chosen) => asTurned(given, chosen).map((one) => one.refusal);
+  assert.deepEqual(said(knobs, undefined), ["", "set num_workers above 0 first", "for another reason"]);
+  assert.deepEqual(said(knobs, 0), said(knobs, undefined));
+  assert.deepEqual(said(knobs, 2), ["", "", "for another reason"]);
+  const [workers, ...others] = knobs;
+  assert.deepEqual(said([{ ...workers, written: null }, ...others], undefined), ["", "", "for another reason"]);
+  assert.deepEqual(said([{ ...workers, written: 2 }, ...others], 0), said(knobs, 0));
 });
 
 test("what was typed stays within its bounds, and nonsense is what is usual", () => {

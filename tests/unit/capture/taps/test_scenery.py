@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +24,6 @@ def test_the_surroundings_are_noted_and_nothing_is_patched() -> None:
         assert patching.active() == ()
     setup = recorder.setup()
     assert setup.torch_version == torch.__version__
-    assert setup.python_version == platform.python_version()
     assert setup.torch_threads == torch.get_num_threads()
     assert setup.start_method in ("fork", "spawn", "forkserver")
     assert setup.flags == switches()

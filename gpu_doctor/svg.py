@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-from gpu_doctor.formatting import PHASE_LABELS, clean, share
+from gpu_doctor.formatting import clean, share
+from gpu_doctor.labels import PHASE_LABELS
 
 PHASE_COLOURS: Final[Mapping[str, str]] = {
     "data_wait": "#D55E00",
@@ -27,21 +28,6 @@ PHASE_COLOURS: Final[Mapping[str, str]] = {
 }
 """One colour per phase everywhere (Okabe and Ito 2008: told apart by colour-blind eyes)."""
 
-LINE_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Colours of lines that are no phase, in order."""
-ON_DARK: Final[Mapping[str, str]] = {"#0072B2": "#3D9EE0", "#009E73": "#2BBE93"}
-"""The two dark colours of lines, lighter where the page is dark."""
-METRIC_COLOURS: Final[Mapping[str, str]] = {
-    "gpu_util_pct": "#0072B2",
-    "sm_active_pct": "#56B4E9",
-    "cpu_util_pct": "#E69F00",
-    "torch_allocated_bytes": "#0072B2",
-    "torch_reserved_bytes": "#56B4E9",
-    "gpu_memory_used_bytes": "#009E73",
-    "process_rss_bytes": "#E69F00",
-    "workers_rss_bytes": "#CC79A7",
-}
-"""Of the readings that have one colour in the live plots and in the static ones."""
 GREY: Final = "#808080"
 """Text and axes: legible on white (3.9 to 1) and on JupyterLab's dark (4.6 to 1)."""
 _HEIGHT: Final = re.compile(r"<svg[^>]* height='(\d+)'")

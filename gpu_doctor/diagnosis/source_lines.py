@@ -13,10 +13,11 @@ from pathlib import PurePath
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.formatting import PHASE_LABELS, clean
+from gpu_doctor.elements import MONO, MUTED, TABLE
+from gpu_doctor.formatting import clean
+from gpu_doctor.labels import PHASE_LABELS
 from gpu_doctor.recording import LineCost
-from gpu_doctor.report.elements import MONO, MUTED, TABLE
-from gpu_doctor.report.svg import PHASE_COLOURS
+from gpu_doctor.svg import PHASE_COLOURS
 
 MOST_SOURCE_LINES: Final = 200
 MOST_ELSEWHERE: Final = 8

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final
 
+from gpu_doctor.formatting import clean
+
 LINE: Final = "1px solid rgba(128,128,128,0.35)"
 MUTED: Final = "opacity:0.72"
 MONO: Final = "font-family:monospace;font-size:12px"
@@ -13,6 +15,11 @@ FIGURES: Final = "font-variant-numeric:tabular-nums"
 TOGETHER: Final = "white-space:nowrap"
 # JupyterLab's own style makes all columns of a table equally wide; they would run into each other.
 TABLE: Final = "border-collapse:collapse;table-layout:auto;border:none"
+
+
+def safe(text: object, most: int = 1000) -> str:
+    """Foreign text, cleaned and escaped for HTML."""
+    return escape(clean(text, most))
 
 
 def section(body: str, style: str = "") -> str:

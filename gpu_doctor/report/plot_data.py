@@ -1,4 +1,4 @@
-"""The lines of the live plots: what is drawn of a run, thinned to what a page can hold, and sent in increments.
+"""The lines of the plots, live and static: what is drawn of a run, thinned to what a page can hold, in increments.
 
 A run is drawn in a layer: `base` (the run, or a trial's baseline) or `trial` (a candidate, laid over it). A layer reads
 News, turns step rows and readings into points, and keeps at most about MOST_POINTS of a line, however long the run.
@@ -13,14 +13,15 @@ from typing import Final
 import numpy as np
 
 from gpu_doctor.recording import Column, Cursor, Feed, Metric, News, Series, Steps, series_key
-from gpu_doctor.report import LINE_COLOURS, METRIC_COLOURS, PHASE_COLOURS, thin
+from gpu_doctor.svg import PHASE_COLOURS
 
-MOST_POINTS: Final = 2000
+MOST_POINTS: Final = 1000
 """Points of a line in the page."""
-MOST_MARKS: Final = 120
+MOST_MARKS: Final = 40
 LATEST: Final = 256
 """Rows at most that wait for the GPU's clock, whose readings arrive some steps after the step has ended."""
-PLOTS: Final = ("utilization", "memory", "latency")
+UNITS: Final = {"utilization": "%", "memory": "GiB", "latency": "ms per batch"}
+PLOTS: Final = tuple(UNITS)
 INK: Final = "ink"
 """A colour that the page takes from its theme."""
 
@@ -49,16 +50,27 @@ HIDDEN: Final = Line(
     "hidden", "latency", "hidden wait", "the GPU still had work meanwhile", "#E69F00", "dashed", order=1
 )
 _GIB: Final = 1.0 / (1 << 30)
+_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _KNOWN: Final = {
-    "gpu_util_pct": ("GPU", "solid"),
-    "sm_active_pct": ("SM", "dashed"),
-    "cpu_util_pct": ("CPU", "solid"),
-    "torch_allocated_bytes": ("allocated", "solid"),
-    "torch_reserved_bytes": ("reserved", "dashed"),
-    "gpu_memory_used_bytes": ("GPU used", "dotdash"),
-    "process_rss_bytes": ("process", "solid"),
-    "workers_rss_bytes": ("workers", "dashed"),
+    "gpu_util_pct": ("GPU", "#0072B2", "solid"),
+    "sm_active_pct": ("SM", "#56B4E9", "dashed"),
+    "cpu_util_pct": ("CPU", "#E69F00", "solid"),
+    "torch_allocated_bytes": ("allocated", "#0072B2", "solid"),
+    "torch_reserved_bytes": ("reserved", "#56B4E9", "dashed"),
+    "gpu_memory_used_bytes": ("GPU used", "#009E73", "dotdash"),
+    "process_rss_bytes": ("process", "#E69F00", "solid"),
+    "workers_rss_bytes": ("workers", "#CC79A7", "dashed"),
 }
+"""Reading -> label, colour and dash of its line."""
+
+
+def title(plot: str, lines: Iterable[Line]) -> str:
+    """What a plot is called: where no GPU is read, its title says so."""
+    if plot == "latency":
+        return "loader latency"
+    known = [line.key for line in lines]
+    cpu = plot == "utilization" and known and not any(key.startswith("gpu_util_pct") for key in known)
+    return "CPU utilization" if cpu else plot
 
 
 def line_of(metric: Metric, several_gpus: bool = False) -> Line | None:
@@ -66,12 +78,12 @@ def line_of(metric: Metric, several_gpus: bool = False) -> Line | None:
     if metric.group not in ("utilization", "memory"):
         return None
     names = list(_KNOWN)
-    label, dash = _KNOWN.get(metric.name, (metric.label.partition(",")[0].partition(" (")[0], "dotted"))
-    colour = METRIC_COLOURS.get(metric.name, LINE_COLOURS[sum(metric.name.encode()) % 6])
+    usual = metric.label.partition(",")[0].partition(" (")[0], _COLOURS[sum(metric.name.encode()) % 6], "dotted"
+    label, colour, dash = _KNOWN.get(metric.name, usual)
     order = names.index(metric.name) if metric.name in names else len(names)
     if several_gpus and metric.device is not None:
         label = f"{label} {metric.device}"
-        colour = LINE_COLOURS[(LINE_COLOURS.index(colour) + metric.device) % 6] if colour in LINE_COLOURS else colour
+        colour = _COLOURS[(_COLOURS.index(colour) + metric.device) % 6]
     scale = _GIB if metric.unit == "bytes" else 1.0
     key = series_key(metric)
     place = 100 * order + (metric.device or 0)
@@ -98,6 +110,48 @@ def expected(gpus: Iterable[int]) -> tuple[Line, ...]:
 def in_order(lines: Iterable[Line]) -> tuple[Line, ...]:
     """The lines plot by plot, as the legends show them."""
     return tuple(sorted(lines, key=lambda one: (PLOTS.index(one.plot), one.order, one.key)))
+
+
+def thin(x: Column, y: Column, most: int) -> tuple[Column, Column]:
+    """At most about `most` points of a line with the same outline: lowest and highest of every stretch, in their order.
+
+    Args:
+        x: ascending, shape (n,).
+        y: shape (n,); NaN is a gap and kept as one.
+        most: points to keep, at least 2.
+
+    Returns:
+        x and y, shapes (k,), k <= most + 1, the last point among them; in a few milliseconds for a million points.
+    """
+    n = len(x)
+    if n <= most:
+        return x, y
+    stretch = -(-n // (most // 2))
+    rows = -(-n // stretch)
+    padded = np.full(rows * stretch, np.nan)
+    padded[:n] = y
+    blocks = padded.reshape(rows, stretch)
+    gap = np.isnan(blocks)
+    low = np.where(gap, np.inf, blocks).argmin(axis=1)
+    high = np.where(gap, -np.inf, blocks).argmax(axis=1)
+    # A stretch of nothing but NaN gives its first point twice: the gap survives as one NaN.
+    base = np.arange(rows) * stretch
+    at = np.unique(np.concatenate([base + low, base + high, [n - 1]]).clip(max=n - 1))
+    return x[at], y[at]
+
+
+def seconds_of(steps: Steps, clocked: bool) -> dict[Line, Column]:
+    """Host seconds of each row: the step without its evaluation, the wait, and the part of it hidden behind a GPU.
+
+    Args:
+        steps: rows of a run.
+        clocked: the GPU's clock was read in the run.
+    """
+    found = {STEP: steps.training_s, WAIT: steps.data_wait_s}
+    if clocked:
+        read = np.where(steps.device_steps > 0, steps.device_steps, np.nan)
+        found[HIDDEN] = steps.data_wait_s - steps.exposed_wait_s * steps.count / read
+    return found
 
 
 class Tail:
@@ -148,14 +202,21 @@ class Layer:
         self.tails: dict[str, Tail] = {}
         self.marks = Marks()
         self.elapsed_s = 0.0
-        self._feed = feed
+        self._feed: Feed | None = feed
+        """None once all of it is taken in: a recorder holds far more memory than its lines."""
         self._cursor = Cursor()
         self._metrics: dict[str, Metric] = {}
-        self._last_epoch, self._evaluating, self._clocked = 0.0, False, False
+        self._last_epoch, self._evaluating = 0.0, False
+        self.clocked = False
+        """The GPU's clock was read."""
 
     def read(self) -> None:
         """Takes in what is new."""
+        if self._feed is None:
+            return
         news = self._feed.news(self._cursor)
+        if news.done:
+            self._feed = None
         steps = self._settled(news)
         self._cursor = replace(news.cursor, rows=news.cursor.rows - (len(news.steps) - len(steps)))
         self.elapsed_s = news.elapsed_s
@@ -174,8 +235,8 @@ class Layer:
         """The new rows without the newest whose device readings are still to come."""
         steps = news.steps
         read = np.flatnonzero(steps.device_steps > 0)
-        self._clocked = self._clocked or len(read) > 0
-        if not self._clocked or news.done:
+        self.clocked = self.clocked or len(read) > 0
+        if not self.clocked or news.done:
             return steps
         last = int(read[-1]) + 1 if len(read) else 0
         return steps.rows(0, max(last, len(steps) - LATEST))
@@ -200,13 +261,9 @@ class Layer:
         return self.tails[key]
 
     def _add_steps(self, steps: Steps) -> None:
-        """Milliseconds per batch: the step without its evaluation, the wait, and the part of it hidden on a GPU."""
+        """Milliseconds per batch."""
         end = steps.start_s + steps.wall_s
-        values = {STEP: steps.training_s, WAIT: steps.data_wait_s}
-        if self._clocked:
-            read = np.where(steps.device_steps > 0, steps.device_steps, np.nan)
-            values[HIDDEN] = steps.data_wait_s - steps.exposed_wait_s * steps.count / read
-        for line, seconds in values.items():
+        for line, seconds in seconds_of(steps, self.clocked).items():
             # A loop without a loader waits for none: that is no line at zero.
             if line.key in self.lines or (np.nansum(seconds) > 0 if line is WAIT else not np.isnan(seconds).all()):
                 self.lines[line.key] = line
@@ -240,7 +297,7 @@ class Layer:
 
 def _few(before: tuple[float, ...], now: Column) -> tuple[float, ...]:
     """Moments so far, every second one where there are too many."""
-    moments = (*before, *now.tolist())
+    moments = (*before, *now.round(3).tolist())
     while len(moments) > MOST_MARKS:
         moments = moments[::2]
     return moments

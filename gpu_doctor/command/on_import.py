@@ -1,0 +1,71 @@
+"""Calls a function once, right after a program has imported a module.
+
+A program may set variables of the environment before it imports torch (`OMP_NUM_THREADS`,
+`PYTORCH_ENABLE_MPS_FALLBACK`). torch reads them as it is loaded, so nobody may load it before the program does.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+class _Finder:
+    """Finds one module as the finders behind it do, and has its loader call `then` when it has run the module."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name, self._then = name, then
+        self._pid = os.getpid()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """As `importlib.abc.MetaPathFinder.find_spec`; leaves every other module to the finders behind it."""
+        if name != self._name or os.getpid() != self._pid:
+            return None
+        self.remove()
+        spec = importlib.util.find_spec(name)
+        if spec is None:
+            sys.meta_path.insert(0, self)  # the program may find it later
+        elif spec.loader is not None:
+            self._follow(spec.loader)
+        return spec
+
+    def _follow(self, loader: Any) -> None:
+        original = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            original(module)
+            self._then()
+
+        loader.exec_module = exec_module
+
+    def remove(self) -> None:
+        """Takes it off the import system; a second time does nothing."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+@contextmanager
+def when_imported(name: str, then: Callable[[], None]) -> Iterator[None]:
+    """Calls `then` once: now if the module is imported already, else right after the code inside imports it.
+
+    Args:
+        name: of a top-level module.
+        then: must not raise.
+    """
+    if name in sys.modules:
+        then()
+        yield
+        return
+    finder: Any = _Finder(name, then)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        finder.remove()

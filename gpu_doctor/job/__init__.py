@@ -1,0 +1,13 @@
+"""Jobs of several ranks: each leaves its recording in one folder, and the recordings are read side by side.
+
+Knows neither torch nor a process group: what a rank waits for another is read off the recordings of both.
+"""
+
+from gpu_doctor.job.folder import Place
+from gpu_doctor.job.job import Job, Missing
+from gpu_doctor.job.rank import Rank
+from gpu_doctor.job.reading import load
+from gpu_doctor.job.shares import Remark
+from gpu_doctor.job.waiting import Waiting
+
+__all__ = ["Job", "Missing", "Place", "Rank", "Remark", "Waiting", "load"]
