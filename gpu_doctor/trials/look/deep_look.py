@@ -186,7 +186,9 @@ class _Profiled:
             lost: what could not be put back.
         """
         events = self._profile.events() or []
-        if sum(one.name == _EDGE for one in events) < 2:  # both edges are there unless another profiler came between
+        if (
+            sum(one.name == _EDGE and one.device_type.name == "CPU" for one in events) < 2
+        ):  # both edges are there unless another profiler came between
             raise NotLooked(OTHER_PROFILER)
         rows = recording.steps.rows(self._first, self._first + self._steps)
         wall_s = float((rows.wall_s - rows.ours_s).sum())

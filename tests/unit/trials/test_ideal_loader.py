@@ -61,7 +61,8 @@ def test_a_few_batches_are_fetched_and_repeated_over_epochs_of_the_same_length()
 
 def only_in_workers(worker: int) -> None:
     """Opens what the data set reads from, as `worker_init_fn` does."""
-    torch.utils.data.get_worker_info().dataset.opened = True
+    info: Any = torch.utils.data.get_worker_info()
+    info.dataset.opened = True
 
 
 class Opened(Counted):
