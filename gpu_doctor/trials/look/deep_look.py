@@ -186,9 +186,8 @@ class _Profiled:
             lost: what could not be put back.
         """
         events = self._profile.events() or []
-        if (
-            sum(one.name == _EDGE and one.device_type.name == "CPU" for one in events) < 2
-        ):  # both edges are there unless another profiler came between
+        edges = [one for one in events if one.name == _EDGE and one.device_type.name == "CPU"]
+        if len(edges) < 2:  # another profiler came between them
             raise NotLooked(OTHER_PROFILER)
         rows = recording.steps.rows(self._first, self._first + self._steps)
         wall_s = float((rows.wall_s - rows.ours_s).sum())
