@@ -29,7 +29,6 @@ from gpu_doctor.capture.events import (
     OPENED,
     OPENING,
     OURS,
-    OWN,
 )
 from gpu_doctor.capture.fetch.book import FetchBook
 from gpu_doctor.capture.sources import Pulled
@@ -100,7 +99,7 @@ class Listening:
         """The looks at the batches of a loader."""
         if key not in self.looks:
             scope = self.scope
-            self.looks[key] = BatchLooks(self.recorder.clock, self.recorder.note, lambda: scope.namespace)
+            self.looks[key] = BatchLooks(self.recorder.note, lambda: scope.namespace)
         return self.looks[key]
 
     def opened(self, loader: Any, key: str, iterator: Any) -> LoaderSource | None:
@@ -196,7 +195,6 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         __tracebackhide__ = True
         source = None
         try:
-            begin = clock()
             thread = get_ident()
             if (thread == log.thread or recorder.adopt()) and thread != state.asking:
                 source = sources.get(id(self))
@@ -209,7 +207,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                     log.cpu_due_ns = now + CPU_EVERY_NS
                     note((CPU, now, log.cpu_clock()))
                 log.steps += 1
-                note(((NEXT if grad_enabled() else NEXT_BLIND) + OWN * (now - begin), now, source.pulled))
+                note((NEXT if grad_enabled() else NEXT_BLIND, now, source.pulled))
                 if now >= log.due_ns or len(events) >= log.due:
                     recorder.fold(now)
                 if log.ending:
@@ -239,41 +237,39 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             raise
         state.asking = 0
         try:
-            if meter.tally is not None and (own_ns := meter.off()) and get_ident() == log.thread:
-                ours(own_ns)
-            begin = clock()
-            taken = source.taken
+            now, taken = clock(), source.taken
             samples = source.full if 0 < taken < source.whole else source.samples(batch)
             source.taken = taken + 1
-            if taken < 2:
-                begun(source, batch)
-            if source.looks is not None:
-                source.looks.left -= 1
-                if source.looks.left < 0:
-                    log.own_ns += source.looks.look(batch)
-            if get_ident() == log.thread:  # else another thread turned out to be the one that trains
+            mine = thread == log.thread  # else another thread turned out to be the one that trains
+            if meter.tally is not None and (own_ns := meter.off()) and mine:
+                log.own_ns += own_ns  # so much of the wait for this batch was our own work
+                note((OURS, now, now - own_ns))
+            if mine:
                 log.pulled = True
                 if log.marker is not None:
                     log.mark(BATCH)
-                now = clock()
-                note((BATCH + OWN * (now - begin), now, samples))
+                note((BATCH, now, samples))
                 if accelerated:
                     note((BATCH_AT, clock(), addresses(batch)))
+            looks = source.looks
+            if looks is not None:
+                looks.left -= 1
+                if looks.left < 0 or taken < 2:
+                    seldom(source, batch, now)
+                    if mine:
+                        log.ours(now)
         except BaseException as error:
             broke(error)
         return batch
 
-    def begun(source: LoaderSource, batch: Any) -> None:
-        """One of the first two batches is there."""
-        if source.edges is not None and source.taken == 1:
-            source.edges.began((clock() - source.asked_ns) * 1e-9)
-        book.weigh(source.key, batch)
-
-    def ours(own_ns: int) -> None:
-        """So much of the wait for this batch was our own work."""
-        now = clock()
-        log.own_ns += own_ns
-        note((OURS, now, now - own_ns))
+    def seldom(source: LoaderSource, batch: Any, now: int) -> None:
+        """One of the first two batches came at `now`, or one that is to be looked at."""
+        if source.taken < 3:
+            if source.edges is not None and source.taken == 1:
+                source.edges.began((now - source.asked_ns) * 1e-9)
+            book.weigh(source.key, batch)
+        if source.looks is not None and source.looks.left < 0:
+            source.looks.look(batch)
 
     def failed(source: LoaderSource, error: BaseException) -> None:
         if source.tally is not None:
