@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
@@ -51,7 +52,7 @@ class Listening:
         self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
         """By loader's id, for a class with an `__eq__` of its own has no hash."""
         self.looks: dict[str, BatchLooks] = {}
-        self.alike: dict[str, list[weakref.ref[Any]]] = {}
+        self.ordinals = loaders.Ordinals()
 
     def known(self, loader: Any) -> str | None:
         """The loader's name in this run; None if it was not seen yet."""
@@ -72,14 +73,16 @@ class Listening:
         return key
 
     def _describe(self, loader: Any) -> str:
-        # A loader that is built anew each epoch is one loader: it takes the place of its dead predecessor.
-        alike = self.alike.setdefault(loaders.key_stem_of(loader), [])
-        ordinal = next((i for i, ref in enumerate(alike) if ref() is None), len(alike))
-        alike[ordinal : ordinal + 1] = [weakref.ref(loader)]
         self.recorder.meet(loader)
-        setup = loaders.describe(loader, role="unknown", ordinal=ordinal)
+        setup = loaders.describe(loader, role="unknown", ordinal=self.ordinals.of(loader))
         self.recorder.loaders.setdefault(setup.key, setup)
         return setup.key
+
+    def passed(self, source: LoaderSource) -> None:
+        """A whole pass over a loader has ended: of a stream without a length it tells how many batches there are."""
+        setup = self.recorder.loaders.get(source.key)
+        if setup is not None and setup.batches is None:
+            self.recorder.loaders[source.key] = replace(setup, batches=source.taken)
 
     def role_of(self, key: str) -> str:
         """`training`, `evaluation`, or `unknown`."""
@@ -273,6 +276,8 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             meter.off()
         now = clock()
         source.ended(error, (now - source.asked_ns) * 1e-9)
+        if isinstance(error, StopIteration):
+            state.passed(source)
         if get_ident() == log.thread:
             if log.marker is not None:
                 log.mark(EXHAUSTED)

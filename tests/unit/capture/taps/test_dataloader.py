@@ -60,6 +60,20 @@ def test_every_way_to_walk_is_heard(way: str) -> None:
     assert heard(recorder) == ([8, 8, 4], 3)
 
 
+class Twenty(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        yield from torch.arange(20)
+
+
+def test_a_whole_pass_tells_how_many_batches_a_stream_has() -> None:
+    recorder, loader = Recorder(), DataLoader(Twenty(), 8)
+    with on(tap, recorder):
+        next(iter(loader))
+        assert [one.batches for one in recorder.loaders.values()] == [None]
+        list(loader)
+    assert [one.batches for one in recorder.loaders.values()] == [3]
+
+
 def test_the_iterator_keeps_its_type_and_methods() -> None:
     with on(tap):
         it = iter(batches(20))
