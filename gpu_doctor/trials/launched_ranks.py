@@ -34,14 +34,11 @@ class Ranks:
     @contextmanager
     def recorded(self) -> Iterator[None]:
         """Around the run: whatever is started meanwhile records itself."""
-        patches = Patches()
-        try:
+        with Patches() as patches:
             for name in _HOLDERS:
                 if name in sys.modules:
                     patches.wrap(sys.modules[name], "start_processes", self._starting)
             yield
-        finally:
-            patches.restore()
 
     def job(self) -> Job | None:
         """The ranks side by side; None where none was started, or none left anything."""

@@ -180,9 +180,9 @@ class Runner:
             execute: Callable[[], Any] = functools.partial(self._of(written.text), self.namespace)
             how: dict[str, Any] = {"settings": settings, "found": self.found, "met": self._met}
             how |= {"reasons": written.reasons, "borrowed": borrowed, "budget": budget, "allowed": self.allowed}
+            how["around"] = nullcontext() if borrowed else ranks.recorded()
             # In no variable: the traceback of its error knows this frame.
-            with nullcontext() if borrowed else ranks.recorded():
-                return self._permitted(trial.run(execute, recorder, self.namespace, **how), borrowed)
+            return self._permitted(trial.run(execute, recorder, self.namespace, **how), borrowed)
         finally:
             if ranges is not None:
                 ranges.close()
