@@ -58,6 +58,7 @@ class Labels:
     sweep: str = "sweep"
     largest: str = "largest batch"
     look: str = "deep look"
+    ranks: str = "ranks"
     hints: str = "without a price: risks, and what is worth a trial"
     not_judged: str = "not judged on this machine"
     steps: str = "steps of each side of a trial"

@@ -71,10 +71,6 @@ MARK: a mark was put into the device's queue; `(code of its event, Put, own ns)`
 REPLAY, REPLAYED: marks alone carry these: a captured graph is launched again, has been launched.
 """
 CODES: Final = CALL + 8
-OWN: Final = 64
-"""An event says how long our code had run until it was noted: its code is `code + OWN * ns`. Taps that every step goes
-through measure that: it depends on what the loop has left of the processor's caches, so that no measurement elsewhere
-says it (the same taps took 62 us of a small step and 116 of one with a hundred modules)."""
 STARTS: Final = (
     *(NEXT, NEXT_BLIND, OPENING, GRADIENT, STEP, RESTART),
     *range(CALL, CODES),

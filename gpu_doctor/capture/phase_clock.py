@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from gpu_doctor.capture import events
 from gpu_doctor.capture.device_marks import DeviceMarks
-from gpu_doctor.capture.events import CODES, OWN, Event
+from gpu_doctor.capture.events import CODES, Event
 from gpu_doctor.capture.found import Copied, Look, Place, Seen
 from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.open_step import OpenStep
@@ -84,15 +84,10 @@ class PhaseClock:
         phases, handle, mark, event_ns, step = self._phases, self._handle, self._mark, self.event_ns, self.open
         total = 0
         for code, now, arg in noted:
-            own = 0
-            if code >= OWN:
-                own, code = divmod(code, OWN)
             if looks and looks[0].begin_ns < now:
-                self._place_looks(looks, now, _own_since(code, arg, now - own))
+                self._place_looks(looks, now, _own_since(code, arg, now))
             took = now - mark
-            own += event_ns
-            if own > took:
-                own = took
+            own = event_ns if event_ns < took else took
             total += own
             ns = step.span.ns
             ns[phases[-1]] += took - own

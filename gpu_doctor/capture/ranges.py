@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from gpu_doctor.capture import events
-from gpu_doctor.capture.events import CALL, CODES, OWN, Event, Log
+from gpu_doctor.capture.events import CALL, CODES, Event, Log
 from gpu_doctor.recording.steps import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, PHASE_NAMES, SYNC, TRANSFER
 
 _BEGINS: Final = {
@@ -50,7 +50,7 @@ def follow(log: Log, ranges: Ranges) -> None:
 
     def note(event: Event) -> None:
         plain(event)
-        code = event[0] % OWN
+        code = event[0]
         if code in _BEGINS or code == events.PHASE:
             opened.append(code)
             ranges.begin(PHASE_NAMES[event[2] if code == events.PHASE else _BEGINS[code]])

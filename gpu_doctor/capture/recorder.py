@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from gpu_doctor import formatting
-from gpu_doctor.capture.cost import event_cost_ns
+from gpu_doctor.capture.cost import EventPrice
 from gpu_doctor.capture.device_waits import DeviceWaits
-from gpu_doctor.capture.events import DUE, FIRST_DUE, OWN, RESTART, STARTS, Event, Log
+from gpu_doctor.capture.events import DUE, FIRST_DUE, RESTART, STARTS, Event, Log
 from gpu_doctor.capture.fence import Fence
 from gpu_doctor.capture.fields import WRITTEN_AT_CLOSE, Fields
 from gpu_doctor.capture.fold_plan import FoldPlan
@@ -73,8 +73,8 @@ class Recorder:
         """The training thread."""
         self.cost = OwnCost(self.log)
         # An event takes nothing on a clock of somebody else's, such as a test's, which stands still meanwhile.
-        event_ns = round(event_cost_ns()) if clock is time.perf_counter_ns else 0
-        self.step_clock = StepClock(self._began, sync_measured, event_ns)
+        self._price = EventPrice(clock) if clock is time.perf_counter_ns else None
+        self.step_clock = StepClock(self._began, sync_measured)
         self.fence = Fence(self._give_up, self.log)
         self.max_steps = max_steps
         self.deadline_ns = None if max_s is None else self._began + round(max_s * 1e9)
@@ -129,7 +129,7 @@ class Recorder:
 
     def started(self) -> bool:
         """Whether the loop has begun."""
-        return self.step_clock.started or any(code % OWN in STARTS for code, _, _ in tuple(self.log.events))
+        return self.step_clock.started or any(code in STARTS for code, _, _ in tuple(self.log.events))
 
     def adopt(self, trains: bool = False) -> bool:
         """Makes the calling thread the training thread if none has trained yet; returns whether it is.
@@ -227,6 +227,8 @@ class Recorder:
         log, begin, paused = self.log, self.clock() if since is None else since, self.device_waits.paused_ns
         if threading.get_ident() != log.thread:  # another one has become the training thread meanwhile
             return
+        if self._price is not None:
+            self.step_clock.event_ns = self._price.timed()
         self._take(log.taken())
         begin += self.device_waits.paused_ns - paused  # that is no part of any step
         now = log.ours(begin)

@@ -106,7 +106,8 @@ class Sources:
     def trains(self, source: Source) -> None:
         """The loop learns from its batches."""
         source.learned = True
-        self.evaluates(source, False)
+        if source.evaluation:
+            self.evaluates(source, False)
         if source.loader.role != TRAINED:
             self._found(source.loader, TRAINED)
 

@@ -47,7 +47,7 @@ class StepClock(PhaseClock):
         Args:
             began: when the run began.
             sync_measured: waits for a device are noted, else `sync_s` is NaN.
-            event_ns: what an event takes of the training thread besides what it says itself (`events.OWN`).
+            event_ns: what an event takes of the training thread (see `cost.EventPrice`).
         """
         super().__init__(began, event_ns)
         self.began, self.sync_measured = began, sync_measured
@@ -235,7 +235,7 @@ class StepClock(PhaseClock):
         self._learned = self._forwarded = self._eval_forward = self._fetched = False
         if len(self.open.spans) > MOST_SPANS:
             self.open.put_together(self.device)
-        self._cut(source.evaluation)
+        self.open.cut(now, source.evaluation)
         phases.append(DATA_WAIT)
         self._asking.append(source)
 
@@ -518,7 +518,7 @@ class StepClock(PhaseClock):
         self._learned = True
         if self.open.span.evaluation:
             self._learn_after_all()
-        if self._begins_a_step(key):
+        if self.open.stepped and self._begins_a_step(key):
             self._close(self.open.end_ns, self.open.end)
         phases = self._phases
         if phases[-1] == LOSS:
@@ -536,7 +536,7 @@ class StepClock(PhaseClock):
         stepped, asked = self.open.stepped, self.open.asked
         if key in stepped:
             return not asked or key == stepped[0]
-        return self._last is None and bool(stepped) and stepped == self._stepped_before
+        return self._last is None and stepped == self._stepped_before
 
     def _optimizer_stepped(self, now: int, key: int) -> None:
         if self._stepping:
@@ -547,7 +547,7 @@ class StepClock(PhaseClock):
         if key not in self.open.stepped:
             self.open.stepped.append(key)
         self.open.end_ns, self.open.end, self.open.fed_span = now, len(self.open.spans), None
-        self._cut(False)
+        self.open.cut(now, False)
 
     def _abandoned(self, now: int, arg: None) -> None:
         if self._stepping:

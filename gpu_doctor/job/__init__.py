@@ -6,8 +6,8 @@ Knows neither torch nor a process group: what a rank waits for another is read o
 from gpu_doctor.job.folder import Place
 from gpu_doctor.job.job import Job, Missing
 from gpu_doctor.job.rank import Rank
-from gpu_doctor.job.reading import load
+from gpu_doctor.job.reading import load, load_job
 from gpu_doctor.job.shares import Remark
 from gpu_doctor.job.waiting import Waiting
 
-__all__ = ["Job", "Missing", "Place", "Rank", "Remark", "Waiting", "load"]
+__all__ = ["Job", "Missing", "Place", "Rank", "Remark", "Waiting", "load", "load_job"]

@@ -63,9 +63,15 @@ class Mark:
 class Place:
     """One rank's place in the folder."""
 
-    def __init__(self, folder: str | Path) -> None:
-        """Nothing is written before `begin`."""
-        self.folder = Path(folder)
+    def __init__(self, folder: str | Path, started_as: tuple[int, int] | None = None) -> None:
+        """Nothing is written before `begin`.
+
+        Args:
+            folder: of the job.
+            started_as: number of this process and how many there are, for ranks of which neither the environment nor a
+                process group says them.
+        """
+        self.folder, self._started_as = Path(folder), started_as
         self._mark: Path | None = None
 
     def begin(self) -> None:
@@ -89,7 +95,7 @@ class Place:
 
     def end(self, recording: Recording) -> Recording:
         """Leaves the recording, and takes the mark away once it is there; what fails is a note of the recording."""
-        ranked = _ranked(recording)
+        ranked = _ranked(recording, from_environment() or self._started_as)
         number = ranked.setup.world.rank if ranked.setup.world is not None else 0
         try:
             ranked.save(_recording_of(self.folder, number))
@@ -105,9 +111,9 @@ def _recording_of(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank:05d}.npz"
 
 
-def _ranked(recording: Recording) -> Recording:
+def _ranked(recording: Recording, known: tuple[int, int] | None) -> Recording:
     """The recording with its rank as the launcher says it, where no process group was seen."""
-    world, known = recording.setup.world or World(), from_environment()
+    world = recording.setup.world or World()
     if world.world_size > 1 or known is None:
         return recording
     rank, size = known

@@ -50,6 +50,18 @@ class Job:
 
     `print(job)` shows the table; in a notebook it is the cell's last expression. `job.ranks[1].recording()` is the
     whole recording of a rank, for `gpu_doctor.diagnose`.
+
+    Example:
+        >>> import gpu_doctor
+        >>> import tempfile
+        >>> import torch
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with gpu_doctor.watch(folder=folder):
+        ...         for inputs in torch.utils.data.DataLoader(torch.rand(64, 8), batch_size=16):
+        ...             pass
+        ...     job = gpu_doctor.load(folder)
+        >>> job.world_size, job.ranks[0].number
+        (1, 0)
     """
 
     ranks: tuple[Rank, ...]

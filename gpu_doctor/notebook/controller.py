@@ -205,6 +205,7 @@ class Controller:
             sweep=case.sweeping or (case.sweeps[-1] if case.sweeps else None),
             largest=case.largest,
             look=case.looked,
+            job=case.job,
             fixes=self.details.fixes,
             asked=self.details.asked,
             before=self.details.before,

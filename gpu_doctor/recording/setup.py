@@ -335,7 +335,7 @@ class LoaderSetup:
     """`map` or `iterable`."""
     dataset_len: int | None = None
     batches: int | None = None
-    """`len(loader)`, or None where it has none."""
+    """`len(loader)`; where it has none, the batches of its first whole pass, or None without one."""
     collate: str = ""
     start_method: str = "fork"
     refusals: Mapping[str, str] = field(default_factory=dict)

@@ -80,9 +80,9 @@ class Steps:
     """Seconds in which the host waited for the device; NaN where no device can be waited for."""
     evaluation_s: Column
     ours_s: Column
-    """Seconds that gpu_doctor itself took of the training thread, in no phase and not in `other`: writing events down
-    (as timed by each, and what one costs besides, measured once in a process), turning them into steps, finding models,
-    marking the device. A lower bound: calls around it, and what our code evicts from the caches, are not in it."""
+    """Seconds that gpu_doctor took of the training thread, at least, in no phase and not in `other`: for events (each
+    half of an empty tap, timed in this run), turning them into steps, finding models, marking the device. What taps do
+    more than an empty one, and what our code evicts from the caches, are not in it."""
     loss_s: Column
     """Part of `other`: between the end of the last forward and the begin of backward (functional losses, metrics)."""
     no_grad_s: Column

@@ -354,6 +354,18 @@ class LargestShown:
 
 
 @dataclass(frozen=True)
+class RanksShown:
+    """The ranks that the cell has started, side by side."""
+
+    sentence: str
+    remarks: tuple[tuple[str, str], ...]
+    """What is wrong, and what to do about it."""
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class LookShown:
     """What a deep look found: operators in the form of `Size`, with their share of the step in the place of memory."""
 
@@ -467,6 +479,7 @@ class PanelState:
     sweep: SweepShown | None
     largest: LargestShown | None
     look: LookShown | None
+    ranks: RanksShown | None
     table: Table
     findings: tuple[FindingShown, ...]
     hints: tuple[FindingShown, ...]

@@ -8,6 +8,7 @@ from typing import Final
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis
+from gpu_doctor.job import Job
 from gpu_doctor.labels import OUTCOME_LABELS
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.report.contract import FixShown, Said, Status
@@ -76,6 +77,7 @@ class PanelInput:
     sweep: Sweep | None = None
     largest: Largest | None = None
     look: Look | None = None
+    job: Job | None = None
     """What the last sweep, and the last search for the largest batch, found."""
     fixes: Mapping[str, FixShown] = field(default_factory=dict)
     """The changes of the user's cells that were unfolded, by `describe(settings)`."""

@@ -12,6 +12,8 @@ from gpu_doctor.diagnosis import Diagnosis
 from gpu_doctor.diagnosis import as_html as sheet
 from gpu_doctor.diagnosis import as_text as lines
 from gpu_doctor.diagnosis.words import filling
+from gpu_doctor.elements import section
+from gpu_doctor.job import Job
 from gpu_doctor.labels import LABELS
 from gpu_doctor.recording import Recording
 from gpu_doctor.report import as_html, text_parts
@@ -23,6 +25,7 @@ from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.plan import plan_html, plan_shown
 from gpu_doctor.report.plots import plots
 from gpu_doctor.report.proved import proved
+from gpu_doctor.report.ranks import ranks_shown
 from gpu_doctor.report.runs import Row, rows
 from gpu_doctor.report.searches import largest_html, largest_shown, sweep_html, sweep_shown
 from gpu_doctor.report.trials import Sides, sides_html, sides_of, sides_text
@@ -53,6 +56,7 @@ class Reported:
     sweep: Sweep | None = None
     largest: Largest | None = None
     look: Look | None = None
+    job: Job | None = None
     price: float | None = None
     """Dollars that an hour of the machine costs."""
 
@@ -77,6 +81,7 @@ class Reported:
             sweep=case.sweeps[-1] if case.sweeps else None,
             largest=case.largest,
             look=case.looked,
+            job=case.job,
             price=case.price,
         )
 
@@ -227,6 +232,12 @@ SECTIONS: Final = (
         lambda r: str(r.look) if r.look is not None else "",
         lambda r: look_html(r.look) if r.look is not None else "",
         lambda p: {"look": look_shown(p.look) if p.look is not None else None},
+    ),
+    Section(
+        "ranks",
+        lambda r: str(r.job) if r.job is not None else "",
+        lambda r: section(r.job._repr_html_()) if r.job is not None else "",
+        lambda p: {"ranks": ranks_shown(p.job) if p.job is not None else None},
     ),
     Section("runs", _runs_text, _runs_html, lambda p: {"table": parts.table(p)}),
     Section(

@@ -95,6 +95,9 @@ class Case(Runner):
             raise Refused(result.recording.reason)
         self.recordings.append(result.recording)
         self.diagnosis, self.recordings[-1] = judged(result.recording, self.recordings[:-1])
+        if self.job is not None and self.diagnosis is not None and not len(result.recording.steps):
+            said = f"The cell trains in processes of its own. {self.job.head}: see the ranks below."
+            self.diagnosis = replace(self.diagnosis, verdict=said)
         if result.error is not None:
             try:
                 raise result.error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from inspect import unwrap
 from pathlib import Path
@@ -70,6 +70,7 @@ def run(
     borrowed: bool = False,
     budget: SideBudget | None = None,
     allowed: Collection[str] = (),
+    around: AbstractContextManager[object] | None = None,
 ) -> Result:
     """Executes the code once under settings and records it.
 
@@ -85,6 +86,7 @@ def run(
             alone, and what it reports to experiment trackers is held back.
         budget: of its seconds; a side that reaches no further step is ended.
         allowed: permissions of a trial's side; one that needs another is ended before it reaches out.
+        around: is entered for the time of the code, and left before an interrupt is delivered.
 
     Returns:
         The recording, and the exception that ended the code. An end that we caused (budget, Stop) is no exception.
@@ -114,6 +116,8 @@ def run(
             stack.enter_context(knobs.turned(dict(settings or {}), scope))
         except Refused as refusal:
             return Result(recorder.close("refused", str(refusal)))
+        if around is not None:
+            stack.enter_context(around)
         stack.enter_context(recorded(recorder, namespace))
         if borrowed:
             stack.callback(gc.enable if gc.isenabled() else gc.disable)  # no snapshot's: it is off while one is taken

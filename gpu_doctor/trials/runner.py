@@ -7,17 +7,19 @@ import gc
 import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpu_doctor.capture import NvtxRanges, Recorder
 from gpu_doctor.cell import Fix
 from gpu_doctor.diagnosis import Diagnosis, judged
+from gpu_doctor.job import Job
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
 from gpu_doctor.trials import allowing, cell_code, interrupts, knobs
 from gpu_doctor.trials import run as trial
 from gpu_doctor.trials.compare.effect import Effect
+from gpu_doctor.trials.launched_ranks import Ranks
 from gpu_doctor.trials.look.looked import Look
 from gpu_doctor.trials.plan import Plan
 from gpu_doctor.trials.printed_aside import mute_streams
@@ -106,6 +108,9 @@ class Runner:
         """What sweeps found, oldest first, interrupted ones among them."""
         self.largest: Largest | None = None
         """What the newest search for the largest batch found."""
+        self.job: Job | None = None
+        """The ranks that the newest run started, side by side; None where it started none."""
+        self._ranks: Ranks | None = None
         self.looked: Look | None = None
         """What the newest deep look found."""
         self.sweeping: Sweep | None = None
@@ -165,6 +170,7 @@ class Runner:
         recorder = Recorder(settings=settings, name=self.name, source=written.text, **limits)
         budget = SideBudget(recorder, max_s, max_steps) if borrowed and max_s is not None else None
         ranges = NvtxRanges() if self.nvtx and not borrowed else None
+        ranks = Ranks()
         try:
             if ranges is not None:
                 ranges.follow(recorder)
@@ -174,12 +180,14 @@ class Runner:
             execute: Callable[[], Any] = functools.partial(self._of(written.text), self.namespace)
             how: dict[str, Any] = {"settings": settings, "found": self.found, "met": self._met}
             how |= {"reasons": written.reasons, "borrowed": borrowed, "budget": budget, "allowed": self.allowed}
+            how["around"] = nullcontext() if borrowed else ranks.recorded()
             # In no variable: the traceback of its error knows this frame.
             return self._permitted(trial.run(execute, recorder, self.namespace, **how), borrowed)
         finally:
             if ranges is not None:
                 ranges.close()
             if not borrowed:
+                self._ranks, self.job = ranks, ranks.job()
                 self.reached = {}
                 self.made = {name: id(one) for name, one in self.namespace.items() if before.get(name) != id(one)}
             self._current, self._budget, self._met = None, None, recorder.met or self._met

@@ -29,7 +29,7 @@ class Watch:
         name: str = "",
         namespace: MutableMapping[str, Any] | None = None,
         source: str = "",
-        folder: str | Path | None = None,
+        folder: str | Path | Place | None = None,
     ) -> None:
         """Nothing is recorded before the block is entered.
 
@@ -41,7 +41,7 @@ class Watch:
         """
         self.recording: Recording | None = None
         self._recorder = Recorder(name=name or f"watch {next(_numbers)}", source=source)
-        self._place = Place(folder) if folder is not None else None
+        self._place = Place(folder) if isinstance(folder, (str, Path)) else folder
         self._to_the_end = ExitStack()
         self._open: AbstractContextManager[None] = recorded(self._recorder, namespace)
 

@@ -92,7 +92,7 @@ def test_a_fault_while_the_users_exception_is_on_its_way_leaves_that_one_alone()
 
 def test_an_error_in_what_handles_an_error_is_not_noticed_either() -> None:
     loop = LOOPS["plain"]
-    row = swept(loop, seconds_of(loop, [Fault(key_of("_pulling.<locals>.begun"), 2)]), 0)
+    row = swept(loop, seconds_of(loop, [Fault(key_of("_pulling.<locals>.seldom"), 2)]), 0)
     assert row.faults > 5
     assert not row.troubles, row.troubles
 
@@ -192,7 +192,7 @@ def cell_space(fault: Fault | None) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("part", ["", "Recorder.fold", "_pulling.<locals>.begun"])
+@pytest.mark.parametrize("part", ["", "Recorder.fold", "_pulling.<locals>.seldom"])
 def test_a_trial_ends_with_its_budget_and_with_a_fault_as_the_code_ends(part: str) -> None:
     """`RunEnded` passes the fence and the cell's own `except Exception`."""
     space = cell_space(Fault(key_of(part), 2) if part else None)

@@ -72,3 +72,50 @@ def test_a_rank_that_is_forked_from_a_run_records_itself(tmp_path: Path) -> None
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert [one.number for one in gpu_doctor.load(tmp_path).ranks] == [0]
+
+
+LAUNCHES = """
+import torch, time
+def train(rank, late_s):
+    model = torch.nn.Linear(64, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in torch.utils.data.DataLoader(torch.rand(320, 64), batch_size=16):
+        time.sleep(late_s * rank)
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+    if rank == 2:
+        raise ValueError("of the user")
+torch.multiprocessing.start_processes(train, args=(0.005,), nprocs={0}, start_method="fork")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_ranks_that_a_cell_launches_stand_side_by_side_in_its_result() -> None:
+    program = f"""
+        import torch, gpu_doctor
+        from gpu_doctor import report
+        starts = torch.multiprocessing.start_processes
+        case = gpu_doctor.case({LAUNCHES.replace("{0}", "2")!r})
+        case.run()
+        assert [one.steps for one in case.job.ranks] == [20, 20] and not case.job.missing
+        assert torch.multiprocessing.start_processes is starts and "2 ranks" in case.diagnosis.verdict
+        told = report.Reported.of(case, case.diagnosis)
+        assert "Job of 2 ranks" in report.text(told) and "Job of 2 ranks" in report.html(told)
+        failing = gpu_doctor.case({LAUNCHES.replace("{0}", "3")!r})
+        try:
+            failing.run()
+        except torch.multiprocessing.ProcessRaisedException as error:
+            assert "ValueError: of the user" in str(error)
+        assert [one.outcome for one in failing.job.ranks][2] == "failed"
+        import glob, tempfile
+        del case, failing, told
+        gpu_doctor.case("pass")
+        import gc; gc.collect()
+        print("left", len(glob.glob(tempfile.gettempdir() + "/gpu_doctor-ranks-*")))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-2:] == ["left", "0"]

@@ -60,6 +60,8 @@ STAND_INS: Final = {
     "_pulling.<locals>.__next__": "is the fence of an ask",
     "_backward.<locals>.backward": "is the fence of a backward",
     "Steps.zeroing.<locals>.zero_grad": "is the fence of gradients set to zero",
+    "Steps.begins": "is the fence of torch's hook before a step",
+    "Steps.ended": "is the fence of torch's hook after a step",
     "metered.<locals>.fetch": "is the fence of a fetch",
     "_saving.<locals>.open_archive": "is the fence of a checkpoint",
     "NextCall._around.<locals>.call": "is the fence of the next module's call",

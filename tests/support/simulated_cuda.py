@@ -27,7 +27,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 
-from gpu_doctor.capture.cost import event_cost_ns
 from gpu_doctor.machine import cuda as our_cuda
 from gpu_doctor.machine.nvml import probe
 from tests.support.simulated_device import Graph, Mark, SimulatedDevice
@@ -135,7 +134,6 @@ class SimulatedCuda(TorchFunctionMode):
 
     def __enter__(self) -> SimulatedCuda:
         self._ends.__enter__()
-        event_cost_ns()  # is measured once a process, and not in virtual time
         self._functions_replaced()
         self._methods_replaced()
         self._replace(torch.backends.cuda, is_built=lambda: True)

@@ -17,6 +17,32 @@ written_batch: Final[weakref.WeakKeyDictionary[AnyLoader, int | None]] = weakref
 """The batch size as written of loaders that have another one now: a trial of it keeps the loader's key."""
 
 
+class Ordinals:
+    """Tells loaders apart whose keys have the same stem, by the order in which a run meets them."""
+
+    def __init__(self) -> None:
+        """No loader was met yet."""
+        self._alike: dict[str, list[weakref.ref[Any]]] = {}
+
+    def of(self, loader: AnyLoader) -> int:
+        """The ordinal of a loader, 0 for the first of its stem.
+
+        A loader that is built anew each epoch is one loader: it takes the place of its dead predecessor.
+        """
+        alike = self._alike.setdefault(key_stem_of(loader), [])
+        known = next((i for i, ref in enumerate(alike) if ref() is loader), None)
+        if known is not None:
+            return known
+        free = next((i for i, ref in enumerate(alike) if ref() is None), len(alike))
+        alike[free : free + 1] = [weakref.ref(loader)]
+        return free
+
+
+def key_of(loader: AnyLoader, ordinal: int) -> str:
+    """`LoaderSetup.key` of a loader."""
+    return f"{key_stem_of(loader)} #{ordinal}"
+
+
 def describe(loader: AnyLoader, role: str = "unknown", ordinal: int = 0) -> LoaderSetup:
     """How `loader` is set up right now, as plain values.
 
@@ -34,7 +60,7 @@ def describe(loader: AnyLoader, role: str = "unknown", ordinal: int = 0) -> Load
     samples = length_of(dataset)
     collate = values.get("collate_fn")
     return LoaderSetup(
-        key=f"{key_stem_of(loader)} #{ordinal}",
+        key=key_of(loader, ordinal),
         role=role,
         num_workers=int(loader.num_workers),
         batch_size=batch_size_of(loader),

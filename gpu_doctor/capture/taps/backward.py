@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from gpu_doctor.capture.describe.backward_graph import backward_graph
-from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT, OWN
+from gpu_doctor.capture.events import BACKED, DIFFERENTIATE, GRADIENT
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import compiler_tables
 from gpu_doctor.capture.taps.by_hand import ByHand
@@ -99,16 +99,14 @@ def _backward(
         begun = False
         try:
             if get_ident() == log.thread and not (log.backing and _alike(handed, tensors)):
-                begin, loss = clock(), None
+                now, loss = clock(), None
                 evaluations.backwards += 1
-                if differentiated:
-                    differentiated.tell(recorder.note, "The graph of a backward could not be read", tensors)
                 if not log.pulled:
                     log.steps += 1
-                if log.steps >= log.loss_at:
-                    loss = kept(tensors)
-                now = clock()
-                note((GRADIENT + OWN * (now - begin), now, loss))
+                if differentiated or log.steps >= log.loss_at:
+                    loss = looked_at(tensors)
+                    now = log.ours(now)
+                note((GRADIENT, now, loss))
                 if now >= log.due_ns or len(events) >= log.due:
                     recorder.fold(now)
                 if log.marker is not None:
@@ -128,16 +126,21 @@ def _backward(
                 log.backing -= 1
                 handed = handed if log.backing else None
                 try:
-                    for tell in tuple(backed):
-                        tell()
+                    if backed:
+                        for tell in tuple(backed):
+                            tell()
                     if log.marker is not None:
                         log.mark(BACKED)
                     note((BACKED, clock(), None))
                 except BaseException as error:
                     broke(error)
 
-    def kept(tensors: Any) -> int | None:
-        """The number of the loss, which is to be kept; at the first backwards, what they learn from is looked at."""
+    def looked_at(tensors: Any) -> int | None:
+        """The number of the loss, if it is to be kept; at the first backwards, what they learn from is looked at."""
+        if differentiated:
+            differentiated.tell(recorder.note, "The graph of a backward could not be read", tensors)
+        if log.steps < log.loss_at:
+            return None
         if not log.trains and by_hand.due():
             begin = clock()
             look(tensors)
@@ -181,11 +184,11 @@ def _gradient(scope: TapScope, by_hand: ByHand, original: Callable[..., Any]) ->
     whole: dict[tuple[Any, ...], bool] = {}
 
     def learns(inputs: Any) -> bool:
-        ones = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+        ones, modules = inputs if isinstance(inputs, (tuple, list)) else (inputs,), scope.models.alive()
         try:
             key = (len(ones), *(getattr(one, "shape", None) for one in ones[:3]))
             if key not in whole:
-                whole[key] = _all_parameters(ones, scope.models.alive())
+                whole[key] = _all_parameters(ones, modules)
             return whole[key]
         except Exception:  # a nested tensor has no shape, and a tensor of the user's own may raise what it likes
             return False

@@ -16,30 +16,27 @@ RARER: Final = 8
 class BatchLooks:
     """What was seen of the batches of one loader."""
 
-    __slots__ = ("_batches", "_clock", "_note", "left", "marks", "padding")
+    __slots__ = ("_batches", "_note", "left", "marks", "padding")
 
     def __init__(
         self,
-        clock: Callable[[], int],
         note: Callable[[str], None],
         names: Callable[[], Mapping[str, Any] | None] = lambda: None,
     ) -> None:
         """Looks at nothing yet.
 
         Args:
-            clock: in ns, for what the looks cost.
             note: hears of a batch that cannot be read.
             names: gives the names that the loop runs with.
         """
-        self._clock, self._note = clock, note
+        self._note = note
         self.left = 0
         """Batches until the next look; the tap counts it down."""
         self._batches = 0
         self.padding, self.marks = PaddingSums(), BatchMarks(names)
 
-    def look(self, batch: Any) -> int:
-        """Looks at a batch, the last one if it cannot be read, as a class of the user's may; returns what that took."""
-        began = self._clock()
+    def look(self, batch: Any) -> None:
+        """Looks at a batch; it is the last one if it cannot be read, as a class of the user's may be."""
         self._batches += 1
         number, self.left = self._batches, self._batches // RARER
         self._batches += self.left
@@ -49,4 +46,3 @@ class BatchLooks:
         except Exception as error:
             self.left = sys.maxsize
             self._note(f"The batches could not be looked at for padding and for what keeps them: {error}")
-        return self._clock() - began

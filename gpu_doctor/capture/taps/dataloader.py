@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
@@ -28,7 +29,6 @@ from gpu_doctor.capture.events import (
     OPENED,
     OPENING,
     OURS,
-    OWN,
 )
 from gpu_doctor.capture.fetch.book import FetchBook
 from gpu_doctor.capture.sources import Pulled
@@ -52,7 +52,7 @@ class Listening:
         self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
         """By loader's id, for a class with an `__eq__` of its own has no hash."""
         self.looks: dict[str, BatchLooks] = {}
-        self.alike: dict[str, list[weakref.ref[Any]]] = {}
+        self.ordinals = loaders.Ordinals()
 
     def known(self, loader: Any) -> str | None:
         """The loader's name in this run; None if it was not seen yet."""
@@ -73,14 +73,16 @@ class Listening:
         return key
 
     def _describe(self, loader: Any) -> str:
-        # A loader that is built anew each epoch is one loader: it takes the place of its dead predecessor.
-        alike = self.alike.setdefault(loaders.key_stem_of(loader), [])
-        ordinal = next((i for i, ref in enumerate(alike) if ref() is None), len(alike))
-        alike[ordinal : ordinal + 1] = [weakref.ref(loader)]
         self.recorder.meet(loader)
-        setup = loaders.describe(loader, role="unknown", ordinal=ordinal)
+        setup = loaders.describe(loader, role="unknown", ordinal=self.ordinals.of(loader))
         self.recorder.loaders.setdefault(setup.key, setup)
         return setup.key
+
+    def passed(self, source: LoaderSource) -> None:
+        """A whole pass over a loader has ended: of a stream without a length it tells how many batches there are."""
+        setup = self.recorder.loaders.get(source.key)
+        if setup is not None and setup.batches is None:
+            self.recorder.loaders[source.key] = replace(setup, batches=source.taken)
 
     def role_of(self, key: str) -> str:
         """`training`, `evaluation`, or `unknown`."""
@@ -97,7 +99,7 @@ class Listening:
         """The looks at the batches of a loader."""
         if key not in self.looks:
             scope = self.scope
-            self.looks[key] = BatchLooks(self.recorder.clock, self.recorder.note, lambda: scope.namespace)
+            self.looks[key] = BatchLooks(self.recorder.note, lambda: scope.namespace)
         return self.looks[key]
 
     def opened(self, loader: Any, key: str, iterator: Any) -> LoaderSource | None:
@@ -193,7 +195,6 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         __tracebackhide__ = True
         source = None
         try:
-            begin = clock()
             thread = get_ident()
             if (thread == log.thread or recorder.adopt()) and thread != state.asking:
                 source = sources.get(id(self))
@@ -206,7 +207,7 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                     log.cpu_due_ns = now + CPU_EVERY_NS
                     note((CPU, now, log.cpu_clock()))
                 log.steps += 1
-                note(((NEXT if grad_enabled() else NEXT_BLIND) + OWN * (now - begin), now, source.pulled))
+                note((NEXT if grad_enabled() else NEXT_BLIND, now, source.pulled))
                 if now >= log.due_ns or len(events) >= log.due:
                     recorder.fold(now)
                 if log.ending:
@@ -236,47 +237,47 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             raise
         state.asking = 0
         try:
-            if meter.tally is not None and (own_ns := meter.off()) and get_ident() == log.thread:
-                ours(own_ns)
-            begin = clock()
-            taken = source.taken
+            now, taken = clock(), source.taken
             samples = source.full if 0 < taken < source.whole else source.samples(batch)
             source.taken = taken + 1
-            if taken < 2:
-                begun(source, batch)
-            if source.looks is not None:
-                source.looks.left -= 1
-                if source.looks.left < 0:
-                    log.own_ns += source.looks.look(batch)
-            if get_ident() == log.thread:  # else another thread turned out to be the one that trains
+            mine = thread == log.thread  # else another thread turned out to be the one that trains
+            if meter.tally is not None and (own_ns := meter.off()) and mine:
+                log.own_ns += own_ns  # so much of the wait for this batch was our own work
+                note((OURS, now, now - own_ns))
+            if mine:
                 log.pulled = True
                 if log.marker is not None:
                     log.mark(BATCH)
-                now = clock()
-                note((BATCH + OWN * (now - begin), now, samples))
+                note((BATCH, now, samples))
                 if accelerated:
                     note((BATCH_AT, clock(), addresses(batch)))
+            looks = source.looks
+            if looks is not None:
+                looks.left -= 1
+                if looks.left < 0 or taken < 2:
+                    seldom(source, batch, now)
+                    if mine:
+                        log.ours(now)
         except BaseException as error:
             broke(error)
         return batch
 
-    def begun(source: LoaderSource, batch: Any) -> None:
-        """One of the first two batches is there."""
-        if source.edges is not None and source.taken == 1:
-            source.edges.began((clock() - source.asked_ns) * 1e-9)
-        book.weigh(source.key, batch)
-
-    def ours(own_ns: int) -> None:
-        """So much of the wait for this batch was our own work."""
-        now = clock()
-        log.own_ns += own_ns
-        note((OURS, now, now - own_ns))
+    def seldom(source: LoaderSource, batch: Any, now: int) -> None:
+        """One of the first two batches came at `now`, or one that is to be looked at."""
+        if source.taken < 3:
+            if source.edges is not None and source.taken == 1:
+                source.edges.began((now - source.asked_ns) * 1e-9)
+            book.weigh(source.key, batch)
+        if source.looks is not None and source.looks.left < 0:
+            source.looks.look(batch)
 
     def failed(source: LoaderSource, error: BaseException) -> None:
         if source.tally is not None:
             meter.off()
         now = clock()
         source.ended(error, (now - source.asked_ns) * 1e-9)
+        if isinstance(error, StopIteration):
+            state.passed(source)
         if get_ident() == log.thread:
             if log.marker is not None:
                 log.mark(EXHAUSTED)

@@ -15,7 +15,7 @@ import torch
 
 from gpu_doctor.capture.describe import models
 from gpu_doctor.capture.describe.batches import sample_count
-from gpu_doctor.capture.events import CALL, CALLED, OWN
+from gpu_doctor.capture.events import CALL, CALLED
 from gpu_doctor.capture.taps.first_call import meet as _meet
 from gpu_doctor.capture.taps.listener import Listener
 
@@ -62,27 +62,26 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
         own: what stood there as its compiled call, if anything did.
     """
     recorder, heard, evaluations = listener.recorder, listener.scope.heard, listener.scope.evaluations
-    log, broke, grad_enabled, inside = recorder.log, recorder.fence.broke, torch.is_grad_enabled, 0
+    log, broke, grad_enabled = recorder.log, recorder.fence.broke, torch.is_grad_enabled
     note, clock, events = log.note, log.clock, log.events
 
     def call(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        nonlocal inside
         module = ref()
         if _dynamo() or get_ident() != log.thread or _compiler.get(_FLAG):
             return (own or module._call_impl)(*args, **kwargs)
         begun, look, fed = False, None, None
         try:
-            begin = clock()
-            if log.ending and not log.pulled and not inside:
-                recorder.check_end()
-            if not log.pulled and not _tracing():  # reading a size would warn inside the user's trace
-                fed = sample_count(args or tuple(kwargs.values())), id(module)
-            grad, training = grad_enabled(), module.training
+            grad, training, now = grad_enabled(), module.training, clock()
+            if not log.pulled:
+                if log.ending and not log.calling:
+                    recorder.check_end()
+                if not _tracing():  # reading a size would warn inside the user's trace
+                    fed = sample_count(args or tuple(kwargs.values())), id(module)
             if not listener.known:
                 look = _meet(listener, module, training or grad)
-            now = clock()
-            note((CALL + training + 2 * grad + 4 * listener.trained + OWN * (now - begin), now, fed))
+                now = log.ours(now)
+            note((CALL + training + 2 * grad + 4 * listener.trained, now, fed))
             if now >= log.due_ns or len(events) >= log.due:
                 recorder.fold(now)
             if log.marker is not None:
@@ -90,12 +89,10 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
             begun = True
         except BaseException as error:
             broke(error)
-        inside += 1
         log.calling += 1
         try:
             output = (own or module._call_impl)(*args, **kwargs)
         finally:
-            inside -= 1
             log.calling -= 1
             try:
                 if begun:

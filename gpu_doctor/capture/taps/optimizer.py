@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gpu_doctor.capture.events import ABANDONED, CPU, CPU_EVERY_NS, DONE, OWN, PHASE, STEP, STEPPED, ZERO
+from gpu_doctor.capture.events import ABANDONED, CPU, CPU_EVERY_NS, DONE, PHASE, STEP, STEPPED, ZERO
 from gpu_doctor.capture.lines.stacks import DEEPEST, outwards
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import foreign
@@ -70,10 +70,14 @@ def _with_closure(recorder: Recorder, args: Any, kwargs: Any) -> Any:
 
 
 class Steps:
-    """What the tap knows of the optimizers of one run, and the hooks that torch calls around their steps."""
+    """What the tap knows of the optimizers of one run, and the hooks that torch calls around their steps.
+
+    The hooks are fences as in `fence.py`, written out: every step goes through them.
+    """
 
     def __init__(self, scope: TapScope) -> None:
         self._scope, self._recorder, self._log = scope, scope.recorder, scope.recorder.log
+        self._broke = scope.recorder.fence.broke
         self._known: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         """By id, which another optimizer may have once this one is gone."""
         self._open = 0
@@ -100,29 +104,32 @@ class Steps:
 
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         """A step begins; returns its arguments where they are changed."""
-        log, key = self._log, id(optimizer)
-        begin = log.clock()
-        if get_ident() != log.thread and self._elsewhere():
+        try:
+            log, key = self._log, id(optimizer)
+            if get_ident() != log.thread and self._elsewhere():
+                return None
+            if log.ending and not log.pulled:
+                self._recorder.check_end()
+            if self._open and not _within_a_step():
+                # A step before raised, and the loop went on: its phase ends here.
+                log.note((ABANDONED, log.clock(), None))
+                self._open = 0
+            if not log.trains:
+                log.trains = True
+                self._recorder.facts["grad_scaler"] = _within_a_scaler()
+            now = log.clock()
+            log.note((STEP, now, key))
+            if now >= log.due_ns or len(log.events) >= log.due:
+                self._fold(now)
+            self._open += 1
+            if log.marker is not None:
+                log.mark(STEP, follow=True)
+            if key not in self._known:
+                self._meet(optimizer)
+            return _with_closure(self._recorder, args, kwargs) if kwargs or len(args) > 1 else None
+        except BaseException as error:
+            self._broke(error)
             return None
-        if log.ending and not log.pulled:
-            self._recorder.check_end()
-        if self._open and not _within_a_step():
-            # A step before raised, and the loop went on: its phase ends here.
-            log.note((ABANDONED, log.clock(), None))
-            self._open = 0
-        if not log.trains:
-            log.trains = True
-            self._recorder.facts["grad_scaler"] = _within_a_scaler()
-        now = log.clock()
-        log.note((STEP + OWN * (now - begin), now, key))
-        if now >= log.due_ns or len(log.events) >= log.due:
-            self._fold(now)
-        self._open += 1
-        if log.marker is not None:
-            log.mark(STEP, follow=True)
-        if key not in self._known:
-            self._meet(optimizer)
-        return _with_closure(self._recorder, args, kwargs) if kwargs or len(args) > 1 else None
 
     def _fold(self, now: int) -> None:
         self._recorder.fold(now)
@@ -131,27 +138,30 @@ class Steps:
 
     def ended(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """A step has ended."""
-        log = self._log
-        begin = log.clock()
-        if get_ident() != log.thread:
-            if log.backing and _backward_pass() != -1:
-                self._within.append(optimizer)
-                self._scope.backed.join(self.stepped_within)
-        elif self._open:
-            self._open -= 1
-            log.stepped += 1
-            if log.marker is not None:
-                log.mark(STEPPED)
-            now = log.clock()
-            log.note((STEPPED + OWN * (now - begin), now, id(optimizer)))
-            if not log.pulled and now >= log.cpu_due_ns:  # where batches are pulled, it is read as they are asked for
-                log.cpu_due_ns = now + CPU_EVERY_NS
-                log.note((CPU, now, log.cpu_clock()))
-            log.pulled = False
-            if self._scope.stepped:
-                self._scope.steps[id(optimizer)] += 1
-                if not self._open:
-                    self._shown()
+        try:
+            log = self._log
+            if get_ident() != log.thread:
+                if log.backing and _backward_pass() != -1:
+                    self._within.append(optimizer)
+                    self._scope.backed.join(self.stepped_within)
+            elif self._open:
+                self._open -= 1
+                log.stepped += 1
+                if log.marker is not None:
+                    log.mark(STEPPED)
+                now = log.clock()
+                log.note((STEPPED, now, id(optimizer)))
+                if log.pulled:  # where batches are pulled, the CPU clock is read as they are asked for
+                    log.pulled = False
+                elif now >= log.cpu_due_ns:
+                    log.cpu_due_ns = now + CPU_EVERY_NS
+                    log.note((CPU, now, log.cpu_clock()))
+                if self._scope.stepped:
+                    self._scope.steps[id(optimizer)] += 1
+                    if not self._open:
+                        self._shown()
+        except BaseException as error:
+            self._broke(error)
 
     def _shown(self) -> None:
         begin = self._log.clock()
@@ -192,18 +202,14 @@ class Steps:
             __tracebackhide__ = True
             begun = False
             try:
-                begin = clock()
                 if get_ident() == log.thread or not self._elsewhere():
                     if log.marker is not None:
                         log.mark(ZERO)
-                    now = clock()
-                    note((ZERO + OWN * (now - begin), now, None))
+                    note((ZERO, clock(), None))
                     begun = True
                     if id(optimizer) not in known:
                         # Most loops zero the gradients before the first forward: met here, that forward is heard.
                         self._meet(optimizer)
-                    if len(log.events) >= log.due:
-                        self._recorder.fold()
             except BaseException as error:
                 broke(error)
             try:
@@ -248,12 +254,12 @@ class Steps:
 
 def tap(scope: TapScope) -> None:
     """A step begins and ends; before an optimizer's first use the scope's `optimized` listeners hear of it."""
-    steps, fence = Steps(scope), scope.recorder.fence
+    steps = Steps(scope)
     for register, hook, kind in (
         (register_optimizer_step_pre_hook, steps.begins, "pre"),
         (register_optimizer_step_post_hook, steps.ended, "post"),
     ):
-        handle = register(fence.quietly(hook))
+        handle = register(hook)
         scope.at_end(handle.remove)
         scope.patches.hook(f"optimizer step {kind} hook", functools.partial(_silence, handle))
     scope.patches.wrap(torch.optim.Optimizer, "__init__", steps.making)

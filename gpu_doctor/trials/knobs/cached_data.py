@@ -63,7 +63,7 @@ class CachedData(Knob):
             raise Refused(ONLY_TRIALS)
         if not meant(scope.setup):
             raise Refused(NOT_SEEN)
-        with _replaying({one.stem for one in meant(scope.setup)}):
+        with _replaying(scope.setup):
             yield
 
     def code(self, value: SettingValue, setup: Setup) -> str:
@@ -76,10 +76,12 @@ class CachedData(Knob):
 
 
 @contextmanager
-def _replaying(stems: set[str]) -> Iterator[None]:
-    """Has the loaders of these stems deliver batches from memory, whenever they are iterated.
+def _replaying(setup: Setup) -> Iterator[None]:
+    """Has the loaders that train deliver batches from memory, whenever they are iterated.
 
-    They fetch them in this process, so that no worker is started, and keep every attribute.
+    They fetch them as they would for the loop, by workers where they have these, and keep every attribute. The workers
+    end with the fetching. A loader that is built anew
+    each epoch gets the batches of its dead predecessor.
     """
     from torch.utils.data import DataLoader
     from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -88,19 +90,30 @@ def _replaying(stems: set[str]) -> Iterator[None]:
     from gpu_doctor.capture.describe import loaders
     from gpu_doctor.trials.knobs.loader_change import changed
     from gpu_doctor.trials.knobs.replayed_batches import Replayed, replayed
+    from gpu_doctor.trials.side_effects.leftover_workers import shut_down
 
     pull = _BaseDataLoaderIter.__next__  # as it is before the run's taps: to fill the memory is no part of the loop
-    held: dict[int, tuple[Any, Replayed]] = {}  # the loaders too, so that their ids stay theirs
+    stems = {one.stem for one in meant(setup)}
+    others = {one.key for one in setup.loaders} - {one.key for one in meant(setup)}
+    lengths = {one.key: one.batches for one in setup.loaders}
+    ordinals, held = loaders.Ordinals(), dict[str, Replayed]()
 
     def iterate(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(original)
         def __iter__(self: Any) -> Any:
             if loaders.key_stem_of(self) not in stems:
                 return original(self)
-            if id(self) not in held:
-                with changed(self, num_workers=0):
-                    held[id(self)] = self, replayed(self, original(self), pull)
-            return held[id(self)][1].iterator()
+            key = loaders.key_of(self, ordinals.of(self))
+            if key in others:
+                return original(self)
+            if key not in held:
+                with changed(self, persistent_workers=False):
+                    fetch = original(self)
+                    try:
+                        held[key] = replayed(self, fetch, pull, lengths.get(key))
+                    finally:
+                        shut_down(fetch)
+            return held[key].iterator()
 
         return __iter__
 

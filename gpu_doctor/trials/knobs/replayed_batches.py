@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from gpu_doctor import formatting
 from gpu_doctor.trials.knobs.knob import Refused
@@ -27,8 +27,8 @@ _ENDLESS: Final = 1 << 40
 class Replayed(Dataset[Any]):
     """The batches of one loader as a data set of whole batches.
 
-    Each is handed out in new containers, since loops take entries out of theirs. The tensors are the same ones, so that
-    nothing is copied.
+    Each is handed out in new containers, since loops take entries out of theirs, and as new tensors, since loops ask
+    for gradients of theirs. The memory of the tensors is the same, so that nothing is copied.
     """
 
     def __init__(self, batches: list[Any], length: int) -> None:
@@ -55,7 +55,7 @@ class Replayed(Dataset[Any]):
                 "The loop changes its batches in place, so they cannot be delivered twice: write x = x / 255 in the "
                 "place of x /= 255, say."
             )
-        return _in_new_containers(self._batches[number])
+        return _anew(self._batches[number])
 
     def iterator(self) -> Iterator[Any]:
         """Returns an iterator of torch's own class, which the taps hear as they hear that of the user's loader."""
@@ -63,37 +63,33 @@ class Replayed(Dataset[Any]):
         return DataLoader(self, batch_size=None, shuffle=False, collate_fn=_as_it_is)._get_iterator()
 
 
-def replayed(loader: DataLoader[Any], fetch: Iterator[Any], pull: Callable[[Any], Any]) -> Replayed:
+def replayed(
+    loader: DataLoader[Any], fetch: Iterator[Any], pull: Callable[[Any], Any], seen: int | None = None
+) -> Replayed:
     """Fetches a few batches of a loader.
 
     Args:
         loader: whose number of batches an epoch keeps.
         fetch: a fresh iterator of it.
-        pull: takes the next batch from that.
+        pull: takes the next batch from that, if it is an iterator of torch's.
+        seen: batches of an epoch as a run has counted them, for a loader that has no length; None = it has not.
 
     Raises:
         Refused: as `Replayed`. Whatever the loader raises.
     """
-    begin, batches = time.perf_counter(), []
-    for batch in islice(iter(lambda: _next(fetch, pull), _OVER), BATCHES):
-        batches.append(batch)
-        if len(batches) >= 2 and time.perf_counter() - begin > FETCH_S:
+    begin, batches, whole = time.perf_counter(), list[Any](), False
+    take = pull if type(fetch).__next__ is _BaseDataLoaderIter.__next__ else next
+    while len(batches) < BATCHES and not (len(batches) >= 2 and time.perf_counter() - begin > FETCH_S):
+        try:
+            batches.append(take(fetch))
+        except StopIteration:
+            whole = True
             break
     try:
         length = len(loader)
     except TypeError:  # an IterableDataset without a length
-        length = _ENDLESS
+        length = len(batches) if whole else seen or _ENDLESS
     return Replayed(batches, length)
-
-
-_OVER: Final = object()
-
-
-def _next(fetch: Iterator[Any], pull: Callable[[Any], Any]) -> Any:
-    try:
-        return pull(fetch)
-    except StopIteration:
-        return _OVER
 
 
 def _as_it_is(batch: Any) -> Any:
@@ -118,16 +114,18 @@ def _tensors(batch: Any) -> Iterator[torch.Tensor]:
         )
 
 
-def _in_new_containers(batch: Any) -> Any:
-    if isinstance(batch, Mapping):
+def _anew(batch: Any) -> Any:
+    if type(batch) is torch.Tensor:
+        return batch.detach().requires_grad_(batch.requires_grad)
+    if isinstance(batch, MutableMapping):
         fresh = copy.copy(batch)
         for name, one in batch.items():
-            if isinstance(one, (Mapping, list, tuple)):
-                fresh[name] = _in_new_containers(one)  # type: ignore[index]
+            if isinstance(one, (torch.Tensor, Mapping, list, tuple)):
+                fresh[name] = _anew(one)
         return fresh
     if isinstance(batch, list):
-        return [_in_new_containers(one) for one in batch]
+        return [_anew(one) for one in batch]
     if isinstance(batch, tuple):
-        inner = [_in_new_containers(one) for one in batch]
+        inner = [_anew(one) for one in batch]
         return type(batch)(*inner) if hasattr(batch, "_fields") else tuple(inner)
     return batch

@@ -9,7 +9,7 @@ import gzip
 import linecache
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,19 +38,28 @@ WARM: Final = 3
 CALLED: Final = 2
 """Steps in which callers are counted: the second has no first-time work."""
 _MARKS: Final = (
-    ("data_wait", "enumerate(DataLoader)", "the profiler marks each batch, not the start of the iterator at an epoch"),
+    (
+        "data_wait",
+        "enumerate(DataLoader)",
+        "the profiler marks each batch, not the start of the iterator at an epoch",
+        "the profiler marks the batches of an evaluation too, which has a phase of its own here",
+    ),
     (
         "backward",
         "autograd::engine::evaluate_function",
         "the profiler marks nodes of the graph, not the whole call",
+        "the profiler marks nodes of the graph wherever they run, here another phase may hold them",
     ),
     (
         "optimizer",
         "Optimizer.step",
         "the profiler marks step() alone; here zero_grad() and a scaler are in it too",
+        "the profiler marks the whole of step(); here what its closure computes has phases of its own",
     ),
 )
-"""Phase, how the profiler's own marks of it begin, and what the two do not share."""
+"""Phase, how the profiler's own marks of it begin, why the share may be larger here, and why there."""
+OTHER_PROFILER: Final = "The cell uses a profiler of its own, and torch has one at a time: leave it out for the look."
+_EDGE: Final = "gpu_doctor: edge of the look"
 
 
 class NotLooked(RuntimeError):
@@ -66,7 +75,7 @@ def look(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> Look:
         seconds: of each of the two runs.
 
     Raises:
-        NotLooked: if no trial may begin, or the loop did not come to so many steps.
+        NotLooked: if no trial may begin, the loop did not come to so many steps, or the cell runs a profiler itself.
         KeyboardInterrupt: if it is interrupted, after everything was put back.
         SnapshotTooLarge: if what must be put back does not fit into memory.
         ValueError: if steps or seconds are not positive.
@@ -103,10 +112,12 @@ def _begun(case: Runner, begin: Callable[[Recorder], None]) -> Iterator[None]:
 
 
 def _named(recorder: Recorder, called: Callers, namespace: Mapping[str, Any]) -> None:
-    """Gives the modules their names in the models of the run after the first step, which alone is not counted."""
+    """Gives the modules their names in the models of the run after the first step; the steps after it are counted."""
 
     def ended(now: int) -> None:
-        recorder.listeners.hear_no_steps(ended)
+        if recorder.step_count >= CALLED:  # what puts the state back calls operators too
+            called.over = True
+            return
         met = (one for ref in recorder.met if isinstance(one := ref(), torch.nn.Module))
         for model in (*named(namespace, torch.nn.Module), *met):
             names = {id(one): name for name, one in model.named_modules() if name}
@@ -142,9 +153,11 @@ class _Profiled:
             if self._profile is None and steps >= WARM:
                 self._first, self._profile = steps, profile(activities=_activities())
                 self._profile.start()
+                self._mark()
             elif self._profile is not None and not self.done and steps >= self._first + self._steps:
-                self._profile.stop()
                 self.done = True
+                self._mark()
+                self._stop()
 
         recorder.listeners.hear_steps(ended)
         recorder.plan.fold_each_step()
@@ -153,7 +166,16 @@ class _Profiled:
     def close(self) -> None:
         """The run has ended, be it in the middle of the profiled steps."""
         if self._profile is not None and not self.done:
+            self._stop()
+
+    def _stop(self) -> None:
+        with suppress(RuntimeError):  # another profiler of the cell has ended this one
             self._profile.stop()
+
+    @staticmethod
+    def _mark() -> None:
+        with record_function(_EDGE):
+            pass
 
     def look(self, recording: Recording, called: Callers, lost: tuple[str, ...]) -> Look:
         """What was found.
@@ -163,7 +185,10 @@ class _Profiled:
             called: who calls the operators.
             lost: what could not be put back.
         """
-        events = self._profile.events()
+        events = self._profile.events() or []
+        edges = [one for one in events if one.name == _EDGE and one.device_type.name == "CPU"]
+        if len(edges) < 2:  # another profiler came between them
+            raise NotLooked(OTHER_PROFILER)
         rows = recording.steps.rows(self._first, self._first + self._steps)
         wall_s = float((rows.wall_s - rows.ours_s).sum())
         cores = on_tensor_cores(events)
@@ -211,10 +236,11 @@ def _activities() -> list[ProfilerActivity]:
 
 def _shares(rows: Steps, events: list[Any], wall_s: float) -> Iterator[PhaseShare]:
     """The phases that the profiler marks by itself, as both saw them in the same steps."""
-    for phase, begins, unlike in _MARKS:
+    for phase, begins, more_here, more_there in _MARKS:
         ours, theirs = float(getattr(rows, f"{phase}_s").sum()) / wall_s, marked(events, begins) / wall_s
         if ours or theirs:
-            yield PhaseShare(phase, ours, theirs, unlike if abs(ours - theirs) > APART else "")
+            why = more_here if ours > theirs else more_there
+            yield PhaseShare(phase, ours, theirs, why if abs(ours - theirs) > APART else "")
 
 
 def _why(ended: Recording, steps: int) -> str:

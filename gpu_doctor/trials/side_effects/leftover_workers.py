@@ -27,16 +27,19 @@ def parked(notes: list[str]) -> Iterator[None]:
     Args:
         notes: receives a sentence for each thing that could not be put back.
     """
-    aside: dict[int, tuple[Any, Any]] = {}
+    known: dict[int, weakref.ref[Any]] = {}  # weakly: one that is built anew each epoch must die as it does in a run
+    aside: list[tuple[Any, Any]] = []
     made: list[weakref.ref[Any]] = []
 
     def guarded(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(original)
         def __iter__(loader: Any) -> Any:
-            if id(loader) not in aside:
+            ref = known.get(id(loader))
+            if ref is None or ref() is not loader:
+                known[id(loader)] = weakref.ref(loader)
                 staying = vars(loader).get("_iterator")
-                aside[id(loader)] = loader, staying
                 if staying is not None:
+                    aside.append((loader, staying))
                     object.__setattr__(loader, "_iterator", None)
             iterator = original(loader)
             made.append(weakref.ref(iterator))
@@ -51,9 +54,8 @@ def parked(notes: list[str]) -> Iterator[None]:
     finally:
         for one in made:
             shut_down(one())
-        for loader, staying in aside.values():
-            now = vars(loader).get("_iterator")
-            if staying is not None and now is not staying:
+        for loader, staying in aside:
+            if vars(loader).get("_iterator") is not staying:
                 object.__setattr__(loader, "_iterator", staying)
 
 

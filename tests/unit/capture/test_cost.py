@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
-from gpu_doctor.capture.cost import BUDGET_SHARE
+from gpu_doctor.capture.cost import BUDGET_SHARE, EventPrice
 from gpu_doctor.capture.events import Log
 from gpu_doctor.capture.own_cost import OwnCost
 from gpu_doctor.capture.recorder import Recorder
@@ -112,6 +114,38 @@ def test_of_steps_that_are_long_enough_it_says_nothing() -> None:
 
 def test_of_a_loop_that_is_over_in_a_moment_it_says_nothing() -> None:
     assert stepping(100_000, steps=200).close().notes == ()
+
+
+def test_an_event_costs_half_of_what_an_empty_tap_adds_to_a_bare_call() -> None:
+    reads = itertools.count()
+
+    def clock() -> int:
+        """Of which every reading takes a microsecond, so that a tap takes as many as it reads the clock more often."""
+        return 1000 * next(reads)
+
+    price = EventPrice(clock)
+    assert [price.timed() for _ in range(4)][-1] == 1000
+
+
+def test_one_interrupted_tap_does_not_set_the_price() -> None:
+    now = 0
+    steps = itertools.chain([1000, 1000, 1_000_000_000], itertools.repeat(1000))
+
+    def clock() -> int:
+        nonlocal now
+        now += next(steps)
+        return now
+
+    price = EventPrice(clock)
+    assert [price.timed() for _ in range(12)][-1] == 1000
+
+
+def test_the_price_is_that_of_the_run() -> None:
+    recorder = Recorder()
+    recorder.fold()
+    recorder.fold()
+    assert 0 < recorder.step_clock.event_ns < 1_000_000
+    assert Recorder(clock=lambda: 0).step_clock.event_ns == 0
 
 
 def account(searched_s: float = 0.0, searches: int = 0) -> OwnCost:

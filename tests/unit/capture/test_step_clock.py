@@ -17,12 +17,10 @@ from gpu_doctor.capture.events import (
     OPENED,
     OPENING,
     OURS,
-    OWN,
     PAUSED,
     PHASE,
     STEP,
     STEPPED,
-    call_code,
 )
 from gpu_doctor.capture.found import Look
 from gpu_doctor.capture.gpu.clock import Put
@@ -698,27 +696,12 @@ def test_our_own_time_is_in_no_phase() -> None:
     assert (found["forward"], found["backward"]) == (pytest.approx(3 * 1.9), pytest.approx(3 * 2.9))
 
 
-def test_an_event_says_how_long_our_code_had_run_before_it() -> None:
-    bench, loader = Bench(event_ns=MS // 10), iterator()
-    for _ in range(3):
-        bench.note(NEXT + OWN * (MS // 2), loader)
-        bench.spend(2)
-        bench.note(BATCH + OWN * MS, 8)
-        bench.train()
-    bench.exhaust(loader)
-    steps = bench.close()
-    found = sums(steps)
-    assert found["data_wait"] == pytest.approx(3 * (2 - 1 - 0.1))
-    assert sum(found.values()) == pytest.approx(float(steps.wall_s.sum()) * 1e3)
-    assert found["ours"] > 3 * 1.1 and bench.clock.own_ns == pytest.approx(found["ours"] * MS, abs=MS)
-
-
 def test_a_look_at_our_own_code_is_no_look_at_the_loop() -> None:
     bench, loader = Bench(), iterator()
     bench.pull(loader)
     bench.spend(5)
     looks = [Look(bench.now - 4 * MS, bench.now - 4 * MS, "loop"), Look(bench.now - MS, bench.now - MS, "ours")]
-    bench.clock.fold([(call_code(True, True, True) + OWN * 2 * MS, bench.now, None)], looks)
+    bench.clock.fold([(OURS, bench.now, bench.now - 2 * MS)], looks)
     assert [(one.seen, one.phase) for one in bench.clock.found().looks] == [("loop", OTHER), ("ours", -1)]
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections import UserDict
 from collections.abc import Iterator
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from gpu_doctor.capture.describe.loaders import describe
+from gpu_doctor.capture.describe.loaders import Ordinals, describe
 from gpu_doctor.recording import Setup
 from gpu_doctor.trials import ceiling, is_bound, knobs, reached
 from gpu_doctor.trials.compare.effect import Effect
@@ -39,7 +42,8 @@ class Counted(Dataset[Any]):
 
 def turned(*loaders: Any, in_trial: bool = True) -> Any:
     """Turns the knob for a loop that trains from these loaders."""
-    setup = Setup(loaders=tuple(describe(one, role="training") for one in loaders))
+    ordinals = Ordinals()
+    setup = Setup(loaders=tuple(describe(one, role="training", ordinal=ordinals.of(one)) for one in loaders))
     return knobs.turned(knobs.IDEAL_LOADER, TrialScope({}, setup, in_trial=in_trial))
 
 
@@ -55,14 +59,65 @@ def test_a_few_batches_are_fetched_and_repeated_over_epochs_of_the_same_length()
     assert [batch["x"][0, 0].item() for batch in loader][-1] == 396.0, "as it was"
 
 
-def test_workers_are_not_started_and_the_loader_keeps_its_settings() -> None:
-    loader = DataLoader(Counted(), batch_size=4, num_workers=3, persistent_workers=True)
+def only_in_workers(worker: int) -> None:
+    """Opens what the data set reads from, as `worker_init_fn` does."""
+    info: Any = torch.utils.data.get_worker_info()
+    info.dataset.opened = True
+
+
+class Opened(Counted):
+    """Can be read from in workers alone."""
+
+    opened = False
+
+    def __getitem__(self, index: int) -> Any:
+        assert self.opened
+        return super().__getitem__(index)
+
+
+def test_workers_end_with_the_fetching_and_the_loader_keeps_its_settings() -> None:
+    loader = DataLoader(Opened(), batch_size=4, num_workers=2, persistent_workers=True, worker_init_fn=only_in_workers)
     before = {name: id(value) for name, value in vars(loader).items()}
     with turned(loader):
         iterator = iter(loader)
         next(iterator)
-        assert not hasattr(iterator, "_workers")
+        assert not hasattr(iterator, "_workers") and not multiprocessing.active_children()
     assert {name: id(value) for name, value in vars(loader).items()} == before
+
+
+def test_a_loader_that_is_built_anew_each_epoch_fetches_once() -> None:
+    data = Counted()
+    with turned(DataLoader(data, batch_size=4)):
+        for _ in range(3):
+            assert len(list(DataLoader(data, batch_size=4))) == 100
+    assert data.fetched == 4 * BATCHES
+
+
+def test_two_loaders_that_look_alike_keep_their_own_batches() -> None:
+    datas = Counted(), Counted()
+    first, second = (DataLoader(one, batch_size=4) for one in datas)
+    with turned(first, second):
+        assert len(list(zip(first, second, strict=True))) == 100
+    assert [one.fetched for one in datas] == [4 * BATCHES] * 2
+
+
+def test_a_loader_that_evaluates_and_looks_like_that_of_the_training_is_left_alone() -> None:
+    data, held_out = Counted(), Counted()
+    train, evaluate = DataLoader(data, batch_size=4), DataLoader(held_out, batch_size=4)
+    loaders = describe(train, role="training"), describe(evaluate, role="evaluation", ordinal=1)
+    with knobs.turned(knobs.IDEAL_LOADER, TrialScope({}, Setup(loaders=loaders), in_trial=True)):
+        list(train)
+        list(evaluate)
+    assert (data.fetched, held_out.fetched) == (4 * BATCHES, 400)
+
+
+def test_a_loop_may_ask_for_gradients_of_its_batches() -> None:
+    loader: Any = DataLoader(Counted(16), batch_size=4)
+    with turned(loader):
+        for _ in range(3):
+            for batch in loader:
+                assert not batch["x"].requires_grad and batch["x"].grad is None
+                batch["x"].requires_grad_().sum().backward()
 
 
 def test_a_loader_that_evaluates_is_left_alone() -> None:
@@ -93,6 +148,8 @@ class Pair(NamedTuple):
         (torch.ones(2), {"deep": [torch.ones(1)]}),
         Pair(torch.ones(2), [1]),
         UserDict({"x": torch.ones(2), "of": [1, 2]}),
+        MappingProxyType({"x": torch.ones(2), "of": [1, 2]}),
+        np.ones(3),
     ],
 )
 def test_batches_keep_their_form(batch: Any) -> None:
@@ -128,11 +185,36 @@ class Stream(IterableDataset[Any]):
             yield torch.tensor([index])
 
 
-def test_a_stream_without_a_length_goes_on_until_the_budget_ends_it() -> None:
-    loader: Any = DataLoader(Stream(), batch_size=4)
+class Long(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        yield from torch.arange(200)
+
+
+def test_a_stream_without_a_length_ends_as_it_did_in_the_run_or_goes_on_until_the_budget_ends_it() -> None:
+    short: Any = DataLoader(Stream(), batch_size=4)
+    with turned(short):
+        assert len(list(short)) == 3
+    loader: Any = DataLoader(Long(), batch_size=4)
     with turned(loader):
-        found = [batch for _, batch in zip(range(50), loader, strict=False)]
-    assert len(found) == 50 and {len(one) for one in found} == {4}
+        assert len([batch for _, batch in zip(range(70), loader, strict=False)]) == 70
+    seen = replace(describe(loader, role="training"), batches=50)
+    with knobs.turned(knobs.IDEAL_LOADER, TrialScope({}, Setup(loaders=(seen,)), in_trial=True)):
+        assert len(list(loader)) == 50
+
+
+class Wrapped(DataLoader[Any]):
+    """Its iterators are none of torch's."""
+
+    def _get_iterator(self) -> Any:
+        yield from super()._get_iterator()
+
+
+def test_a_loader_with_iterators_of_its_own_is_replayed_too() -> None:
+    data = Counted()
+    loader = Wrapped(data, batch_size=4)
+    with turned(loader):
+        assert len(list(loader)) == 100
+    assert data.fetched == 4 * BATCHES
 
 
 def test_a_loader_without_batches_has_none() -> None:

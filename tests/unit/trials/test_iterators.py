@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -153,3 +154,13 @@ def test_an_iterator_that_a_trainer_keeps_ends_with_its_side() -> None:
         next(trainer.batches)
     assert trainer.batches._shutdown and not theirs._shutdown
     assert len(list(theirs)) == 8
+
+
+def test_a_loader_that_is_built_in_a_side_is_not_kept_alive() -> None:
+    """One that is built anew each epoch would keep its workers and its data until the side is over."""
+    with parked([]):
+        loader = DataLoader(TensorDataset(torch.ones(4, 1)), 4)
+        assert len(list(loader)) == 1
+        gone = weakref.ref(loader)
+        del loader
+        assert gone() is None

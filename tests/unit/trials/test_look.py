@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import gpu_doctor
-from gpu_doctor.capture.events import ABANDONED, BACKED, CALL, CALLED, DONE, GRADIENT, OWN, PHASE, STEP, Log
+from gpu_doctor.capture.events import ABANDONED, BACKED, CALL, CALLED, DONE, GRADIENT, PHASE, STEP, Log
 from gpu_doctor.capture.lines.places import Place
 from gpu_doctor.capture.ranges import follow
 from gpu_doctor.recording.steps import OTHER
@@ -152,7 +152,7 @@ def test_ranges_nest_as_the_phases_do_and_end_where_a_step_raises() -> None:
     said: list[str] = []
     log = Log(lambda: 0)
     follow(log, SimpleNamespace(begin=said.append, end=lambda: said.append("end")))
-    for code, arg in ((CALL + 5 + OWN * 900, None), (CALLED, None), (STEP, 1), (GRADIENT, None), (ABANDONED, None)):
+    for code, arg in ((CALL + 5, None), (CALLED, None), (STEP, 1), (GRADIENT, None), (ABANDONED, None)):
         log.note((code, 0, arg))
     assert said == ["forward", "end", "optimizer", "backward", "end", "end"]
     said.clear()
@@ -160,3 +160,47 @@ def test_ranges_nest_as_the_phases_do_and_end_where_a_step_raises() -> None:
         log.note((code, 0, arg))
     assert said == ["other", "end"]
     assert len(log.events) == 8
+
+
+def test_callers_are_named_of_a_loop_whose_model_has_no_parts() -> None:
+    case = gpu_doctor.case(
+        """
+import torch
+weights = torch.zeros(64, 4, requires_grad=True)
+optimizer = torch.optim.SGD([weights], lr=0.1)
+for inputs in torch.utils.data.DataLoader(torch.rand(1280, 64), batch_size=64):
+    optimizer.zero_grad()
+    (inputs @ weights).sum().backward()
+    optimizer.step()
+"""
+    )
+    case.run()
+    assert {one.place for one in case.look(3).operators if one.name == "aten::mm"} == {"cell line 7"}
+
+
+def test_a_closure_is_the_reason_where_the_profiler_sees_more_of_the_optimizer() -> None:
+    case = gpu_doctor.case(
+        """
+import torch
+model = torch.nn.Linear(256, 1024)
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+for inputs in torch.utils.data.DataLoader(torch.rand(2560, 256), batch_size=256):
+    def closure():
+        optimizer.zero_grad()
+        loss = model(inputs).square().mean()
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+"""
+    )
+    case.run()
+    (found,) = (one for one in case.look(1).phases if one.phase == "optimizer")
+    assert found.profiler > found.ours and "closure" in found.why
+
+
+@pytest.mark.parametrize("then", ["", "other.stop()"])
+def test_a_cell_with_a_profiler_of_its_own_is_not_looked_at(then: str) -> None:
+    lines = f"    number = number + 1\n    if number == 5:\n        other.start()\n        {then}\n"
+    case = gpu_doctor.case(CELL + lines, {"number": 0, "other": torch.profiler.profile()})
+    with pytest.raises(NotLooked, match="profiler"):
+        case.look(4)

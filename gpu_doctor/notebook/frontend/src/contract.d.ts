@@ -35,6 +35,7 @@ export interface PanelState {
   sweep: Sweep | null;
   largest: Largest | null;
   look: Look | null;
+  ranks: Ranks | null;
   table: Table;
   findings: Finding[];
   /** What nothing measured prices: risks first, then what is worth a trial. */
@@ -80,6 +81,7 @@ export interface Labels {
   sweep: string;
   largest: string;
   look: string;
+  ranks: string;
   hints: string;
   notJudged: string;
   steps: string;
@@ -339,6 +341,16 @@ export interface Size {
 export interface Look {
   sentence: string;
   operators: Size[];
+  notes: string[];
+}
+
+/** The ranks that the cell has started, side by side. */
+export interface Ranks {
+  sentence: string;
+  /** What is wrong, and what to do about it. */
+  remarks: ([string, string])[];
+  head: string[];
+  rows: string[][];
   notes: string[];
 }
 

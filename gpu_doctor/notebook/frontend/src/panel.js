@@ -12,7 +12,7 @@ import { numbered } from "./page.js";
 import { Plots } from "./plots.js";
 import { resultPart } from "./result.js";
 import { tablePart } from "./runs_table.js";
-import { largestPart, lookPart, sweepPart } from "./searches.js";
+import { largestPart, lookPart, ranksPart, sweepPart } from "./searches.js";
 import { allowedOf, keyOf, ticked, within } from "./settings.js";
 import { planPart } from "./treatment.js";
 import { showTips } from "./tips.js";
@@ -166,7 +166,7 @@ export class Panel {
     this.drawLegends();
     patch(this.filling, [state.filling && `${words.inMemory} ${state.filling}`]);
     patch(this.bottom, [
-      knobsPart(state, this), planPart(state, this), sweepPart(state, this), largestPart(state, this), lookPart(state),
+      knobsPart(state, this), planPart(state, this), sweepPart(state, this), largestPart(state, this), lookPart(state), ranksPart(state),
       tablePart(state, this), findingsPart(state, this), footerPart(state),
     ]);
     this.showNewRow(state.table.rows.length);

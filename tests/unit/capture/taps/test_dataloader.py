@@ -16,7 +16,7 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from gpu_doctor.capture import patching
 from gpu_doctor.capture.describe import loaders
-from gpu_doctor.capture.events import BATCH, NEXT, OURS, OWN
+from gpu_doctor.capture.events import BATCH, NEXT, OURS
 from gpu_doctor.capture.fetch.book import FetchBook
 from gpu_doctor.capture.fetch.meter import Meter, MeteredFetch
 from gpu_doctor.capture.fetch.tally import Tally
@@ -58,6 +58,20 @@ def test_every_way_to_walk_is_heard(way: str) -> None:
     with on(tap, recorder):
         WAYS[way](batches(20))
     assert heard(recorder) == ([8, 8, 4], 3)
+
+
+class Twenty(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        yield from torch.arange(20)
+
+
+def test_a_whole_pass_tells_how_many_batches_a_stream_has() -> None:
+    recorder, loader = Recorder(), DataLoader(Twenty(), 8)
+    with on(tap, recorder):
+        next(iter(loader))
+        assert [one.batches for one in recorder.loaders.values()] == [None]
+        list(loader)
+    assert [one.batches for one in recorder.loaders.values()] == [3]
 
 
 def test_the_iterator_keeps_its_type_and_methods() -> None:
@@ -237,9 +251,9 @@ def test_what_metering_a_fetch_takes_is_no_wait_for_data() -> None:
         iterator = iter(batches(16))
         del recorder.log.events[:]
         next(iterator)
-        codes = [code % OWN for code, _, _ in recorder.log.events]
-        ((_, now, since),) = [event for event in recorder.log.events if event[0] == OURS]
-    assert [code for code in codes if code in (NEXT, OURS, BATCH)] == [NEXT, OURS, BATCH]
+        codes = [code for code, _, _ in recorder.log.events]
+        _, now, since = recorder.log.events[codes.index(OURS)]
+    assert [code for code in codes if code in (NEXT, OURS, BATCH)] == [NEXT, OURS, BATCH, OURS]
     assert now > since
 
 
