@@ -54,7 +54,7 @@ def _uncopied(case: Runner) -> set[int]:
 
 
 def _read_by_loaders(datasets: Iterable[Any]) -> Iterator[tuple[str, CellSource, Mapping[str, Any]]]:
-    """The user's methods by which a loader reads datasets, as `sources` gives those that a cell calls."""
+    """Returns the user's methods by which a loader reads datasets, as `sources` gives those that a cell calls."""
     for dataset in datasets:
         for name in _READS:
             method = inspect.getattr_static(type(dataset), name, None)

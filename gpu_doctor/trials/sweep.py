@@ -151,7 +151,7 @@ class _Going:
             entry.going = False
 
     def concluded(self) -> Sweep:
-        """What was found; each entry is concluded once."""
+        """Returns the sweep's result; each entry is concluded once."""
         if not self.effects:
             self.effects = [race.concluded(self.case, entry, {}) for entry in self.entries]
         return Sweep(tuple(self.effects), stopped=self.case.stopped, again=self.again)

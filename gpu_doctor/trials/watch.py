@@ -105,7 +105,7 @@ def watch(name: str = "", folder: str | Path | None = None) -> Watch:
 
 
 def _names(frame: FrameType) -> MutableMapping[str, Any]:
-    """What code finds by its names: those of its module as they are by then, those of its function as they are now.
+    """Returns the names that code can read: its module's, live, and its function's as they are now.
 
     Tensors are left out of the latter: one that the block lets go of is to be freed. None is a model.
     """

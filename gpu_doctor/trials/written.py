@@ -75,7 +75,7 @@ def not_written(settings: Settings, reason: str, source: str) -> Written:
 
 
 def _with(cell: CellSource, edits: Edits) -> str:
-    """The cell's text with its own edits, and at its top the functions of earlier cells with theirs."""
+    """Returns the cell's text with its own edits, and at its top the functions of earlier cells with theirs."""
     own = [edit for where, edit in edits if where is cell]
     above = [
         text
@@ -94,12 +94,12 @@ def _changed(cell: CellSource, edits: list[Edit]) -> Iterator[str]:
 
 
 def _function_of(cell: CellSource, edit: Edit) -> set[str]:
-    """The name of the function that an edit lies in, or that it stands before; empty for none."""
+    """Returns the name of the function that an edit lies in, or that it stands before; empty for none."""
     return {one.name for begin, end, one in _functions(cell) if begin <= edit.begin and edit.end <= end}
 
 
 def _functions(cell: CellSource) -> Iterator[tuple[int, int, Function]]:
-    """The functions at the top level of a cell, with where their whole lines begin and end, decorators included."""
+    """Yields begin, end and node of each top-level function of a cell, decorators included."""
     for one in cell.tree.body if cell.tree is not None else ():
         if isinstance(one, FUNCTIONS):
             first = min([one.lineno, *(each.lineno for each in one.decorator_list)])

@@ -325,7 +325,7 @@ def _numbers(bases: Sequence[Recording]) -> list[int]:
 
 
 def _compared(pairs: Sequence[tuple[Measured, Measured]], fair: Sequence[bool], numbers: Sequence[int]) -> _Pairs:
-    """The fair pairs by their number in the trial.
+    """Returns the fair pairs by their number in the trial.
 
     A run that the end of the trial's seconds cut short has no interval and would leave the others none, so its pair is
     left out where there are others.

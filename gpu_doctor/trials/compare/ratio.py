@@ -92,7 +92,7 @@ class PairLog:
 
     @property
     def log(self) -> float:
-        """The log of the candidate's rate over the baseline's."""
+        """Returns the log of the candidate's rate over the baseline's."""
         return self.candidate - self.baseline
 
     def until(self, following: PairLog) -> float | None:

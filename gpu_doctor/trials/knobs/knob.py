@@ -90,7 +90,7 @@ class Knob(ABC):
         """
 
     def reason(self, value: SettingValue, setup: Setup) -> str:
-        """Why a value other than the one as written cannot be honoured for the loop of `setup`; empty if it can.
+        """Returns why a value that differs from the written one cannot be used in this loop; empty if it can.
 
         With an empty setup nothing was found out yet: only what this machine cannot do at all speaks against it.
         """
@@ -105,7 +105,7 @@ class Knob(ABC):
         return False
 
     def loss_reason(self, value: SettingValue | None, setup: Setup) -> str:
-        """Why losses may differ for no fault where it is turned, a clause; empty where no reason is known."""
+        """Returns why losses may differ for no fault where it is turned, a clause; empty where no reason is known."""
         return ""
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
@@ -121,11 +121,11 @@ class Knob(ABC):
 
     @abstractmethod
     def code(self, value: SettingValue, setup: Setup) -> str:
-        """The line(s) to paste into the user's program for this value."""
+        """Returns the line(s) to paste into the user's program for this value."""
 
     @abstractmethod
     def edit(self, settings: Settings, draft: Draft) -> Edits:
-        """The change of the user's cells that gives them this setting.
+        """Returns the change of the user's cells that gives them this setting.
 
         Args:
             settings: this knob's, and those of its group.

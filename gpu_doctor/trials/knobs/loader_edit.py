@@ -36,7 +36,7 @@ class LoaderLines:
         self.cells, self.setup, self.notes = cells, setup, notes
 
     def edits(self, settings: Settings) -> Edits:
-        """The edits for settings of loaders.
+        """Returns the edits for settings of loaders.
 
         Raises:
             NotPlaced: if the calls are not found, or cannot be told apart.
@@ -69,7 +69,7 @@ class LoaderLines:
         return list(groups.values())
 
     def _fitting(self, settings: Settings, first: LoaderSetup | None, this: LoaderSetup | None) -> Settings:
-        """The settings of one loader: those of the first one, its batch in the ratio that the two have as written."""
+        """Returns the settings of one loader: the first loader's, with batches in the ratio as written."""
         if "batch_size" not in settings or first is None or this is None or this is first:
             return settings
         if not first.batch_size or not this.batch_size:

@@ -94,7 +94,7 @@ _RANDOM: Final = (
 
 
 def random_states() -> tuple[Switch, ...]:
-    """The generators of the process, those of devices left out."""
+    """Returns the generators of the process, those of devices left out."""
     return _RANDOM
 
 

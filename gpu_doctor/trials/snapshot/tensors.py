@@ -176,7 +176,7 @@ class TensorStore:
         return notes + [_stays(one) for one in self.changed()]
 
     def changed(self) -> list[str]:
-        """What of the data that is not copied was changed since, in the words of `uncopied`."""
+        """Returns the data that is not copied and has changed, in the words of `uncopied`."""
         return [self.uncopied[id(tensor)] for tensor, marks in self._watched if _marks(tensor) != marks]
 
 
@@ -332,7 +332,7 @@ class ArrayStore:
         return notes + [_stays(one) for one in self.changed()]
 
     def changed(self) -> list[str]:
-        """What of the data that is not copied was changed since, in the words of `uncopied`."""
+        """Returns the data that is not copied and has changed, in the words of `uncopied`."""
         return [self.uncopied[id(array)] for array, probe in self._watched if _probe(array) != probe]
 
 
