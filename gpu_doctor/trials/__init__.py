@@ -57,7 +57,7 @@ __all__ = [
     "sweep_state",
 ]
 
-# Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
+# Name -> module, loaded at first use, so that one name does not load the modules of the others.
 _FACE: Final = {
     "AlreadyShown": "run",
     "Case": "case",

@@ -1,4 +1,4 @@
-"""What a trial does only where a person allows it: start processes, open connections, change data that is not copied.
+"""Permissions for a trial: to start processes, open connections, or change data that is not copied.
 
 Each side of a trial runs the cell again. What leaves the process, or is too large to copy, cannot be put back, so the
 trial is refused until `allow=` names it.
@@ -15,12 +15,12 @@ from gpu_doctor.trials.said_before import Beforehand
 
 LARGE_DATA: Final = "large_data"
 _MOST: Final = 3
-"""So many calls are named in one sentence."""
+"""Most calls that one sentence names."""
 
 
 @dataclass(frozen=True)
 class Permission:
-    """One of the things that `allow=` names, in words."""
+    """The sentences for one permission of `allow=`."""
 
     refusal: str
     """Why a trial is refused without it; `{calls}` stands for what the cell does."""
@@ -50,11 +50,11 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
         tick="Allow each side of a trial to change this data for good",
     ),
 }
-"""Those that there are, by the name that `allow=` takes."""
+"""All permissions, by the name that `allow=` takes."""
 
 
 def checked(allow: Any) -> frozenset[str]:
-    """The permissions that a person gives.
+    """Returns the value of `allow=` as a set, after checking it.
 
     Raises:
         TypeError: if they are no collection of texts. ValueError: if one of them is unknown.
@@ -69,7 +69,7 @@ def checked(allow: Any) -> frozenset[str]:
 
 
 def said(calls: Mapping[str, Sequence[str]], allowed: Collection[str]) -> Beforehand:
-    """What is to be known of what a cell does, before a trial begins.
+    """Returns the refusals and warnings for calls that need a permission.
 
     Args:
         calls: permission -> what in the cell needs it, such as `os.system in line 3`.
@@ -81,7 +81,7 @@ def said(calls: Mapping[str, Sequence[str]], allowed: Collection[str]) -> Before
 
 
 def refusal(name: str, calls: Sequence[str]) -> str:
-    """Why a trial is refused without a permission, given what needs it."""
+    """Returns the refusal for the calls that need a permission."""
     return PERMISSIONS[name].refusal.format(calls=_listed(calls))
 
 

@@ -1,4 +1,4 @@
-"""What a person asks of a case, checked before anything runs: each mistake is one sentence that says what to give."""
+"""Checks the arguments of a case before anything runs: each error is one sentence that says what to give."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu_doctor.trials.executors import RayExecutor
 
 
 def whole(value: Any, name: str, such_as: int) -> int:
-    """A count from 1 up.
+    """Returns a whole number of at least 1.
 
     Raises:
         ValueError: if it is anything else.
@@ -22,7 +22,7 @@ def whole(value: Any, name: str, such_as: int) -> int:
 
 
 def seconds(value: Any, name: str, such_as: int) -> float:
-    """A time above 0.
+    """Returns a number of seconds above 0.
 
     Raises:
         ValueError: if it is anything else.
@@ -31,7 +31,7 @@ def seconds(value: Any, name: str, such_as: int) -> float:
 
 
 def dollars(value: Any, name: str, such_as: float) -> float:
-    """What an hour of a machine costs.
+    """Returns a price of a machine in dollars an hour.
 
     Raises:
         ValueError: if it is no number above 0.
@@ -46,7 +46,7 @@ def _above_zero(value: Any, name: str, what: str) -> float:
 
 
 def switch(value: Any, name: str) -> bool:
-    """True or False; a text such as 'no' would be taken for a yes.
+    """Returns True or False; a text such as 'no' would count as True.
 
     Raises:
         TypeError: if it is anything else.
@@ -57,7 +57,7 @@ def switch(value: Any, name: str) -> bool:
 
 
 def executor(value: Any) -> RayExecutor | None:
-    """Where a sweep runs; None = on this machine.
+    """Returns the executor of a sweep; None = this machine.
 
     Raises:
         TypeError: if it is no executor, or the class of one.
@@ -70,7 +70,7 @@ def executor(value: Any) -> RayExecutor | None:
 
 
 def code(value: Any) -> None:
-    """Lets the text of a cell pass, or a function that needs no argument.
+    """Checks that the code is a cell's text or a function without required arguments.
 
     Raises:
         TypeError: if it is neither. ValueError: if the text is empty.
@@ -90,7 +90,7 @@ def code(value: Any) -> None:
 
 
 def names(namespace: Any, name: Any) -> None:
-    """Lets the names that a text runs in pass, and what the case is called.
+    """Checks the namespace and the name of a case.
 
     Raises:
         TypeError: if they are no dict, or it is no text.
@@ -104,7 +104,7 @@ def names(namespace: Any, name: Any) -> None:
 
 
 def _needed(function: Callable[..., Any]) -> list[str]:
-    """Parameters that a call must give; empty where the signature cannot be read."""
+    """Returns the required parameters of a function; empty if its signature cannot be read."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

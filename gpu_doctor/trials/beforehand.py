@@ -1,4 +1,4 @@
-"""What is to be known before a trial begins: why it is refused, or what it cannot see or put back.
+"""Checks a case before a trial: why it is refused, or what the trial cannot see or put back.
 
 Nothing is run, copied or changed here. Whoever starts trials asks first; the panel shows the same sentences.
 """
@@ -25,7 +25,7 @@ from gpu_doctor.trials.used_names import walked_once
 CHECKS: Final[tuple[Callable[[Runner], Beforehand], ...]] = (
     *(ranks, iterators, earlier_pools, open_before, silenced, reaching_out, large_data, unrestored),
 )
-"""Each looks at one kind of thing that a cell may do."""
+"""The checks, one for each kind of thing that a cell may do."""
 _SOUGHT: Final[Mapping[Callable[[Runner], Beforehand], str]] = {
     kept_state: "what of your variables a trial would put back",
     ranks: "whether other processes would wait for this one in a trial",
@@ -40,17 +40,17 @@ _SOUGHT: Final[Mapping[Callable[[Runner], Beforehand], str]] = {
 
 
 def beforehand(case: Runner) -> Beforehand:
-    """What the checks have to say of a case as things stand; what state there is, a trial measures itself."""
+    """Runs all checks but the size of the state, which a trial measures itself."""
     return _joined(CHECKS, case)
 
 
 def everything(case: Runner) -> Beforehand:
-    """What the checks have to say, and what of the state would be kept and come back."""
+    """Runs all checks, the size of the state included."""
     return _joined((kept_state, *CHECKS), case)
 
 
 def _said_by(check: Callable[[Runner], Beforehand], case: Runner) -> Beforehand:
-    """What one check has to say; one that fails, whatever object it meets, has not shown that a trial is harmless."""
+    """Runs one check; an error in it refuses the trial, which was not shown to be harmless."""
     try:
         return check(case)
     except Exception as error:

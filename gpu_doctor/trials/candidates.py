@@ -1,4 +1,4 @@
-"""What a treatment may try next: the settings that the findings ask for, the dearest finding's first.
+"""Chooses the settings that a treatment tries next: those for the costliest finding first.
 
 Where a finding asks for workers, the forecast says how many; over short epochs they are kept alive.
 """
@@ -17,19 +17,19 @@ from gpu_doctor.trials.compare.effect import FASTER
 from gpu_doctor.trials.knobs.knob import Refused
 
 WORTH: Final = FASTER
-"""A setting is tried and kept for such a gain or more (3 %)."""
+"""Smallest gain for which a setting is tried and kept (3 %)."""
 ENOUGH: Final = 1.02
-"""Of several numbers of workers the smallest is tried that is forecast within 2 % of the best."""
+"""The smallest number of workers is tried whose forecast is within 2 % of the best."""
 ON_WORKERS: Final = ("prefetch_factor", "persistent_workers")
-"""Knobs that act on workers: torch refuses them where there are none."""
+"""Knobs that need workers: torch refuses them without."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """One thing to try."""
+    """One change of the settings to try."""
 
     settings: dict[str, SettingValue]
-    """What it adds to the settings that are kept, or changes in them."""
+    """Settings to add to those kept so far, or to change in them."""
     why: str
     """The rule that asked for it."""
 
@@ -37,12 +37,12 @@ class Move:
 def moves(
     diagnosis: Diagnosis, allowed: Set[Safety], kept: Settings, tried: Sequence[Mapping[str, Any]]
 ) -> Iterator[Move]:
-    """What is worth a trial: what is new, is allowed, and may gain 3 % by its forecast.
+    """Yields the moves worth a trial: new, allowed, and with a forecast gain of 3 % or more.
 
     Args:
-        diagnosis: of a run under the settings that are kept.
+        diagnosis: diagnosis of a run under the settings kept so far.
         allowed: kinds of settings that may be tried.
-        kept: those found so far.
+        kept: settings kept so far.
         tried: the whole settings of each trial so far.
     """
     hints = (one for one in diagnosis.hints if not one.risk)  # turning a risk gains nothing that a trial could show
@@ -60,14 +60,14 @@ def moves(
 
 
 def joined(kept: Settings, settings: Settings) -> dict[str, SettingValue]:
-    """Settings with others added to them; without workers nothing that acts on workers is left."""
+    """Returns settings with others added; without workers, knobs that need them are dropped."""
     both = {**kept, **settings}
     gone = ON_WORKERS if settings.get("num_workers") == 0 else ()
     return {name: value for name, value in both.items() if name not in gone}
 
 
 def _workers(v: Vitals, kept: Settings, tried: Sequence[Mapping[str, Any]]) -> dict[str, SettingValue]:
-    """The cheapest number of workers near the best by the forecast; empty where no further one gains."""
+    """Returns the smallest number of workers near the best forecast; empty if none gains."""
     staying: dict[str, SettingValue] = {"persistent_workers": True} if _could_stay(v) else {}
     seen = {}
     for count in worker_counts(v):
@@ -81,7 +81,7 @@ def _workers(v: Vitals, kept: Settings, tried: Sequence[Mapping[str, Any]]) -> d
 
 
 def _could_stay(v: Vitals) -> bool:
-    """Whether workers may be kept over epochs, and there are epochs to keep them over."""
+    """True if workers may be kept over epochs, and there are epochs to keep them over."""
     loader = v.loader
     if loader is None or loader.persistent_workers or v.settings.get("persistent_workers") or (v.epochs or 1) < 2:
         return False

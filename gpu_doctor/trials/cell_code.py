@@ -1,4 +1,4 @@
-"""A case's code as text: how plain Python runs it, lines to paste for settings, its cells with a cure written in."""
+"""Works on a case's code as text: runs it, gives lines to paste for settings, writes a cure into its cells."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpu_doctor.trials.written import Written, written
 
 
 def plain_execute(code: str | Callable[[], Any], name: str) -> Callable[..., Any]:
-    """What runs the code in a namespace."""
+    """Returns a function that runs the code in a namespace."""
     if callable(code):
         return lambda namespace: code()
     file = f"<gpu_doctor {name}>"
@@ -29,7 +29,7 @@ def plain_execute(code: str | Callable[[], Any], name: str) -> Callable[..., Any
 
 
 def lines_to_paste(settings: Settings, found: Setup | None) -> str:
-    """The lines to paste for some settings of a loop with the setup `found`, one block a knob."""
+    """Returns the lines to paste for some settings of a loop with the setup `found`, one block a knob."""
     lines = [knobs.known(name).code(value, found or Setup()) for name, value in settings.items()]
     return "\n".join(line for line in lines if line)
 
@@ -43,16 +43,16 @@ def fix_of(
     history: Sequence[str] | None,
     until: int | None = None,
 ) -> Fix:
-    """The change of a person's own cells that gives them some settings; nothing is executed, no text is changed.
+    """Returns the change that writes settings into the user's cells; it runs and changes nothing.
 
     Args:
-        code: what is run.
+        code: the cell's text or the callable.
         source: its text, empty for a callable.
         namespace: where it runs.
-        setup: what its loop had.
+        setup: setup of its loop.
         settings: knob values, such as a plan's.
         history: texts of the cells that ran before, oldest first; None = those that IPython remembers.
-        until: of those that IPython remembers, only so many count (see `entered`).
+        until: number of IPython's remembered cells to use (see `entered`).
 
     Returns:
         A diff, the changed cells whole, and notes; with the lines to paste for what could not be placed.
@@ -77,7 +77,7 @@ def fix_of(
 def written_into(
     source: str, namespace: Mapping[str, Any], setup: Setup, settings: Settings, until: int | None = None
 ) -> Written:
-    """A cell with as many settings written into its text as a run of it can have; see `fix_of` and `Written`."""
+    """Writes as many settings into a cell's text as a run can use; see `fix_of` and `Written`."""
     cells = _before(source, namespace, None, until)
     draft = fix.drafted([*(text for text, _ in cells), source], setup, namespace, [label for _, label in cells])
     return written(draft, source, settings)
@@ -86,14 +86,14 @@ def written_into(
 def _before(
     source: str, namespace: Mapping[str, Any], history: Sequence[str] | None, until: int | None
 ) -> list[tuple[str, str]]:
-    """Texts and labels of the cells that ran before one."""
+    """Returns texts and labels of the cells that ran before one."""
     earlier = cells_entered(namespace, until) if history is None else [(text, "") for text in history]
     # The cell itself is in the history too, as it is now and as it was before it was edited.
     return [(text, label) for text, label in earlier if text.strip() != source.strip()]
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """The text of a function, of the one behind its decorators; empty where there is none."""
+    """Returns the source text of a function behind its decorators; empty if there is none."""
     try:
         return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError, ValueError):
@@ -101,7 +101,7 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def text_of(code: str | Callable[[], Any], namespace: Mapping[str, Any]) -> str:
-    """What runs the code as a text in its namespace; empty for a callable that no text defines there anew.
+    """Returns a text that runs the code in its namespace; empty for a callable that no text can define anew.
 
     A function is defined and called, where its name leads to it and it keeps nothing of a function around it.
     """
@@ -113,13 +113,13 @@ def text_of(code: str | Callable[[], Any], namespace: Mapping[str, Any]) -> str:
 
 
 def entered(namespace: Mapping[str, Any]) -> list[str]:
-    """What IPython remembers of the cells so far, the one that runs now among them; empty outside of IPython."""
+    """Returns the cells that IPython remembers, the running one included; empty outside of IPython."""
     found = namespace.get("In")
     return found if isinstance(found, list) else []
 
 
 def cells_entered(namespace: Mapping[str, Any], until: int | None = None) -> list[tuple[str, str]]:
-    """The cells that ran before, as typed, oldest first, each with what a person calls it; empty outside of IPython.
+    """Returns the cells that ran before, as typed, oldest first, each with its label; empty outside of IPython.
 
     Args:
         namespace: of the notebook.

@@ -1,4 +1,4 @@
-"""The names that a cell takes from the namespace, read off its text: those that it reads before it surely made them."""
+"""Finds the names that a cell takes from the namespace: those that it reads before it surely binds them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TRIES: tuple[Any, ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
 
 @dataclass
 class Reach:
-    """What a cell takes from the namespace."""
+    """The names that a cell takes from the namespace, and those that it binds."""
 
     needed: set[str] = field(default_factory=set)
     """Read before the cell surely made them."""
@@ -27,7 +27,7 @@ class Reach:
 
 
 def reached(source: str) -> Reach:
-    """The names that a cell reads.
+    """Returns the names that a cell reads and binds.
 
     Args:
         source: Python text.
@@ -48,7 +48,7 @@ def reached(source: str) -> Reach:
 
 
 def _inner(table: symtable.SymbolTable) -> Iterator[tuple[int, str, bool]]:
-    """Line of a scope inside the cell, a global name in it (or a scope inside it), and whether it surely reads it."""
+    """Yields line, global name, and whether it is surely read, for each scope inside the cell."""
     for child in table.get_children():
         for scope in (child, *_below(child)):
             for symbol in scope.get_symbols():
@@ -63,7 +63,7 @@ def _below(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 
 def _block(body: Iterable[ast.stmt], found: Reach, bound: set[str], top: bool) -> None:
-    """Reads and bindings of statements in order; only what stands at the top is surely made."""
+    """Collects reads and bindings of statements in order; only top-level statements surely bind."""
     for one in body:
         if isinstance(one, (ast.For, ast.AsyncFor)):
             _reads([one.iter], found, bound)
@@ -97,7 +97,7 @@ def _bind(names: set[str], where: ast.stmt, found: Reach, bound: set[str], top: 
 
 
 def _reads(nodes: Iterable[ast.AST], found: Reach, bound: set[str]) -> None:
-    """Names read in the cell's own scope; inner scopes are looked up in the symbol table."""
+    """Collects the names read in the cell's own scope; inner scopes are in the symbol table."""
     stack = list(nodes)
     while stack:
         node = stack.pop()
@@ -121,7 +121,7 @@ def _reads(nodes: Iterable[ast.AST], found: Reach, bound: set[str]) -> None:
 
 
 def _outside(node: ast.AST) -> list[ast.AST]:
-    """What of a definition is evaluated where it stands: decorators, defaults, bases."""
+    """Returns the parts of a definition that are evaluated in place: decorators, defaults, bases."""
     outside: list[ast.AST] = [*getattr(node, "decorator_list", []), *getattr(node, "bases", [])]
     outside += [word.value for word in getattr(node, "keywords", [])]
     arguments = getattr(node, "args", None)
@@ -131,7 +131,7 @@ def _outside(node: ast.AST) -> list[ast.AST]:
 
 
 def stored(nodes: Iterable[ast.AST]) -> set[str]:
-    """Names that statements bind in the cell's own scope."""
+    """Returns the names that statements bind in the cell's own scope."""
     names: set[str] = set()
     stack = list(nodes)
     while stack:

@@ -1,4 +1,4 @@
-"""A cure as code: the exact lines of the user's cells that change for some settings, as a diff and as whole cells.
+"""Writes settings into the user's cells: the exact lines that change, as a diff and as whole cells.
 
 The text is edited and never executed. What cannot be placed is said in one sentence, with the lines to paste instead.
 """
@@ -27,7 +27,7 @@ def fix(
     namespace: Mapping[str, Any] | None = None,
     labels: Sequence[str] = (),
 ) -> Fix:
-    """The change of some cells for settings.
+    """Returns the change that writes settings into some cells.
 
     Args:
         sources: texts of the cells that were run, oldest first; the last one is the cell that trains.
@@ -57,7 +57,7 @@ def fix(
 def drafted(
     sources: Sequence[str], setup: Setup, namespace: Mapping[str, Any] | None = None, labels: Sequence[str] = ()
 ) -> Draft:
-    """The cells into which settings are to be written; see `fix`."""
+    """Prepares the cells into which settings are written; see `fix`."""
     names, last = [*labels, *[""] * len(sources)], len(sources) - 1
     texts = [
         CellSource(text, names[index] or ("this cell" if index == last else f"earlier cell {index + 1}"), index)
@@ -70,7 +70,7 @@ def drafted(
 
 
 def edits_of(draft: Draft, settings: Settings) -> tuple[dict[tuple[str, ...], Edits], dict[str, str]]:
-    """The edits that give the cells some settings, by the knobs that are written together.
+    """Returns the edits that give the cells some settings, by the knobs that are written together.
 
     Returns:
         The edits, and for each knob that has no place in the cells why, in one sentence.
@@ -92,7 +92,7 @@ def edits_of(draft: Draft, settings: Settings) -> tuple[dict[tuple[str, ...], Ed
 
 
 def _groups(settings: Settings) -> list[tuple[str, ...]]:
-    """Settings that are arguments of one call together, each other one alone, those that may meet last."""
+    """Groups settings: arguments of one call together, each other alone, those that may meet at a line last."""
     together: dict[str, list[str]] = {}
     for name in settings:
         group = knobs.known(name).written_with
@@ -104,7 +104,7 @@ def _groups(settings: Settings) -> list[tuple[str, ...]]:
 
 
 def reads(edits: Edits) -> bool:
-    """Whether every cell is still Python when edited, and no two edits overlap."""
+    """True if every cell is still Python when edited, and no two edits overlap."""
     for cell in dict.fromkeys(cell for cell, _ in edits):
         mine = sorted({edit for where, edit in edits if where is cell}, key=lambda edit: (edit.begin, edit.end))
         if any(after.begin < before.end for before, after in pairwise(mine)):
@@ -115,7 +115,7 @@ def reads(edits: Edits) -> bool:
 
 
 def _edits(draft: Draft, settings: Settings) -> Edits:
-    """The edits for the settings of one group: a framework's own place for them comes first.
+    """Returns the edits for the settings of one group: a framework's own place for them comes first.
 
     Raises:
         NotPlaced: if they cannot be placed.

@@ -29,7 +29,7 @@ SECONDS: Final = 60.0
 
 
 class NotCounted(RuntimeError):
-    """The operations of a step could not be counted; the message says why."""
+    """Says why the operations of a step could not be counted."""
 
 
 def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple[Flops, tuple[str, ...]]:
@@ -84,7 +84,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
 
 @contextmanager
 def _counting() -> Iterator[Any]:
-    """Counts what the calling thread computes, and autograd for it; yields torch's counter."""
+    """Counts the operations of the calling thread and its autograd; yields torch's counter."""
     from torch.utils.flop_counter import FlopCounterMode  # imports much; only a count needs it
 
     stance = getattr(torch.compiler, "set_stance", None)  # torch 2.6
@@ -93,7 +93,7 @@ def _counting() -> Iterator[Any]:
 
 
 def flops_of(totals: Sequence[float], samples: Sequence[float]) -> Flops | None:
-    """What a step takes: the median, so that an evaluation in one of them does not count.
+    """Returns the operations of a step: the median, so that an evaluation in one step does not count.
 
     Args:
         totals: operations so far, at each step's end.

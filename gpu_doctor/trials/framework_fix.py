@@ -1,4 +1,4 @@
-"""Settings written as a framework takes them: as arguments of its classes, and of models that are handed to it.
+"""Writes settings as a framework takes them: as arguments of its classes, or around models passed to it.
 
 Where a framework makes the loader or enters autocast itself, no line of the user's cells does it: the argument by which
 the framework is told is the line to change.
@@ -23,19 +23,19 @@ from gpu_doctor.cell.switches import torch_name
 from gpu_doctor.recording import Settings
 
 ONLY_IF_GIVEN: Final = {"bf16": "False", "fp16": "False"}
-"""Defaults that are not written out where nothing is."""
+"""Values that are not written if the argument is missing."""
 WORKERS_ONLY: Final = {
     "dataloader_prefetch_factor": "None",
     "dataloader_persistent_workers": "False",
     "iterator_train__prefetch_factor": "None",
     "iterator_train__persistent_workers": "False",
 }
-"""What torch refuses to take without workers, and its value for none."""
+"""Arguments that torch refuses without workers, and their value for none."""
 _MAKES_TRAINING: Final = tuple(name for one in FRAMEWORKS for name in one.makes_training_loader)
 
 
 def framework_edits(cells: Cells, settings: Settings) -> Edits | None:
-    """The edits that give a framework the settings of one group; None where no framework decides them.
+    """Returns the edits that give a framework the settings of one group; None if no framework decides them.
 
     Raises:
         NotPlaced: if the framework's call cannot be told, or hands its arguments on in a way not seen.
@@ -75,13 +75,13 @@ def _slots(cells: Cells, kind: Class, made: Made, settings: Settings) -> dict[Sl
 
 
 def _own_loader(cells: Cells, settings: Settings) -> bool:
-    """Whether the training loader is made by a method that the framework calls for it: then that is the place."""
+    """True if the training loader is made by a method that the framework calls for it: then that is the place."""
     makers = cells.made_by(is_loader, LOADER) if "num_workers" in settings or "batch_size" in settings else ()
     return any(getattr(function_around(one.site.cell, one.site.call), "name", "") in _MAKES_TRAINING for one in makers)
 
 
 def handed_model(cells: Cells) -> tuple[CellSource, ast.expr] | None:
-    """The model that is handed to a trainer, where it is; None where a loop of the program's own trains.
+    """Returns the model passed to a trainer, with its cell; None if the program's own loop trains.
 
     Raises:
         NotPlaced: if it cannot be told, or comes before torch is imported.
@@ -101,7 +101,7 @@ def handed_model(cells: Cells) -> tuple[CellSource, ast.expr] | None:
 
 
 def _handed(cells: Cells) -> Iterator[tuple[CellSource, ast.expr]]:
-    """The models that are handed to trainers, each where it is."""
+    """Yields the models passed to trainers, each with its cell."""
     for framework in FRAMEWORKS:
         if framework.trainer is None:
             continue
@@ -116,7 +116,7 @@ def _handed(cells: Cells) -> Iterator[tuple[CellSource, ast.expr]]:
 
 
 def _handed_to(cells: Cells, trainers: Sequence[Made], method: str) -> Iterator[tuple[CellSource, ast.expr]]:
-    """The models that are handed to a method of trainers, such as `trainer.fit(model)`."""
+    """Yields the models passed to a method of trainers, such as `trainer.fit(model)`."""
     fits = [(cell, call, on) for cell, call in cells.calls(method) if (on := getattr(call.func, "value", None))]
     named = {ast.unparse(target) for one in trainers for target in one.targets}
     sure = [one for one in fits if ast.unparse(one[2]) in named]

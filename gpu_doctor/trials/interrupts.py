@@ -1,4 +1,4 @@
-"""How a run is ended from outside: Stop, an interrupt where no step is reached, and what no interrupt may leave undone.
+"""Ends a run from outside: by Stop, or by an interrupt if it reaches no step; restoring is never interrupted.
 
 Stop and the budget are asked at steps, where leaving is clean. Code that reaches none is interrupted as the kernel's
 own interrupt would: once, and never after its run is over.
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from gpu_doctor.trials.side_budget import SideBudget
 
 _TIMERS: Final = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
-"""Alarms of a process, by the wall-clock, its own CPU time, and that with the system's; Windows has none."""
+"""Timers of a process: wall-clock, its CPU time, CPU time with the system's; Windows has none."""
 _WORKER_SIGNALS: Final = "torch.utils.data._utils.signal_handling"
 STOP_PATIENCE_S: Final = 1.0
-"""So long after Stop a loop that reaches no tap (one long step) is interrupted as the kernel's interrupt would."""
+"""Seconds after Stop until a loop in one long step is interrupted, as the kernel's interrupt would."""
 
 _insisting: list[Recorder] = []
-"""Runs that are being stopped: each is to be interrupted once."""
+"""Runs that are being stopped; each is interrupted once."""
 _unheard: list[Recorder] = []
 """Runs that went on after their interrupt."""
 _lock: Final = threading.Lock()
@@ -46,13 +46,13 @@ def stop(recorder: Recorder) -> None:
 
 
 class StepGuard:
-    """Ends a side of a trial that reaches no further step, where nobody asks for its budget; a user's run has none."""
+    """Ends a side of a trial that reaches no further step; the user's own run has no such guard."""
 
     def __init__(self) -> None:
         self.ended = False
         """The side was ended."""
         self.reason = ""
-        """Why there is nothing to compare of it, if its recording has no step."""
+        """Why the side has nothing to compare, if its recording has no step."""
 
     def begin(self, budget: SideBudget) -> None:
         """Waits on a thread that ends with the run."""
@@ -72,7 +72,7 @@ class StepGuard:
 
 
 def _claimed(recorder: Recorder) -> bool:
-    """True for the first who wants to interrupt a run; the others leave it to that one."""
+    """Returns True to the first caller that wants to interrupt a run, False to all others."""
     with _lock:
         if recorder in _insisting:
             return False
@@ -98,14 +98,14 @@ def _insist(recorder: Recorder) -> None:
 
 
 def end(recorder: Recorder) -> None:
-    """Says that a run is over: whoever insists on its end does not interrupt what comes next."""
+    """Marks a run as over, so that a pending interrupt does not hit the code after it."""
     with _lock:
         recorder.over.set()
         _unheard[:] = [one for one in _unheard if one is not recorder]
 
 
 def held_up(recorder: Recorder) -> str:
-    """Where a run is that goes on after its interrupt: a call in C, which nothing but its return ends; else empty."""
+    """Names the call in C in which a run goes on after its interrupt; empty if the run has ended."""
     frame = sys._current_frames().get(recorder.thread) if recorder in _unheard else None
     if frame is None:
         return ""
@@ -114,7 +114,7 @@ def held_up(recorder: Recorder) -> str:
 
 
 def interrupt_main() -> None:
-    """What the kernel's interrupt does: SIGINT to the main thread, also where it waits in a system call."""
+    """Sends SIGINT to the main thread, as the kernel's interrupt does, also during a system call."""
     ident = threading.main_thread().ident
     if hasattr(signal, "pthread_kill") and ident is not None:
         signal.pthread_kill(ident, signal.SIGINT)
@@ -124,7 +124,7 @@ def interrupt_main() -> None:
 
 @contextmanager
 def handlers_put_back() -> Iterator[None]:
-    """Handlers of signals that code inside sets are replaced afterwards by those of before (on the main thread)."""
+    """Restores signal handlers and timers at the end of the context (on the main thread)."""
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.getsignal(number) for number in signal.valid_signals()}
@@ -145,16 +145,16 @@ def handlers_put_back() -> Iterator[None]:
 
 
 def _torch_watches_workers() -> bool:
-    """Whether torch has set a handler, as it says itself, that hears of a loader's workers that died."""
+    """True if torch has set its signal handler for loader workers that die."""
     return bool(getattr(sys.modules.get(_WORKER_SIGNALS), "_SIGCHLD_handler_set", False))
 
 
 @contextmanager
 def ends_on_threads(kind: type[BaseException]) -> Iterator[list[str]]:
-    """A loop on a thread of the code's own is left there by an exception of ours: that is no error to print.
+    """Keeps an exception of ours that ends a loop on another thread from being printed.
 
     Args:
-        kind: of the exception.
+        kind: class of the exception.
 
     Yields:
         What those said that ended threads meanwhile: the run's outcome.
@@ -177,7 +177,7 @@ def ends_on_threads(kind: type[BaseException]) -> Iterator[list[str]]:
 
 @contextmanager
 def noted(ours: Callable[[], bool], tell: Callable[[], None]) -> Iterator[list[int]]:
-    """Knows of the user's interrupts, whatever the code inside makes of them; they are handed on as before.
+    """Records the user's interrupts, even those that the code inside catches, and passes them on.
 
     Args:
         ours: whether gpu_doctor has asked for the end itself, by an interrupt or not.
@@ -208,26 +208,26 @@ def noted(ours: Callable[[], bool], tell: Callable[[], None]) -> Iterator[list[i
 
 
 class Interrupts:
-    """Interrupts between `hold` and `release` are kept, so that what puts things back is not left half done."""
+    """Holds interrupts back between `hold` and `release`, so that restoring is not left half done."""
 
     def __init__(self) -> None:
         self._before: Any = None
         self._came: list[tuple[int, Any]] = []
 
     def hold(self) -> None:
-        """From here on they are kept; on another thread than the main one there are none."""
+        """Starts to hold interrupts back; does nothing outside the main thread."""
         before = signal.getsignal(signal.SIGINT)
         if threading.current_thread() is threading.main_thread() and before is not None:
             self._before = before
             signal.signal(signal.SIGINT, lambda number, frame: self._came.append((number, frame)))
 
     def release(self) -> None:
-        """From here on whoever handled them before does so again."""
+        """Restores the previous handler."""
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 
     def deliver(self) -> None:
-        """Hands on what came meanwhile, once, to whoever handles interrupts; nothing where they are ignored.
+        """Passes a held interrupt to the present handler, once; does nothing if interrupts are ignored.
 
         Raises:
             Whatever that one raises: KeyboardInterrupt, as a rule.
@@ -238,7 +238,7 @@ class Interrupts:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """What puts state back is not left half done: an interrupt that comes meanwhile is handled when it is done.
+    """Delays an interrupt to the end of the context, so that restoring is not left half done.
 
     Raises:
         KeyboardInterrupt: at the end, if the user interrupted; where somebody else handles interrupts, what they raise.

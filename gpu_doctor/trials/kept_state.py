@@ -1,4 +1,4 @@
-"""What a trial would keep of a case's state, and what of it would not come back; nothing is copied."""
+"""Says how much state a trial would store, and what it could not restore; nothing is copied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEPT: Final = "restores model, optimizer, loaders, random generators and your va
 
 
 def kept_state(case: Runner) -> Beforehand:
-    """How much a trial would keep, what it would not copy, and what it could not put back.
+    """Returns how much a trial would store, what it would not copy, and what it could not put back.
 
     It walks through all that the code can reach: some tenths of a second in a large notebook.
     """

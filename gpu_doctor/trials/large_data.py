@@ -1,4 +1,4 @@
-"""Data that a trial does not copy, as it is large, and that the cell changes: the change would stay.
+"""Refuses a cell that changes data too large to copy: the change would stay.
 
 Lines that change it are found in the text of the cell, of the user's functions that it calls, and of what a loader
 calls of a dataset. What no text shows is found when a side has ended (`Snapshot.changed_data`); the case remembers it.
@@ -28,11 +28,11 @@ from gpu_doctor.trials.snapshot.walk import Walk, uncollected
 from gpu_doctor.trials.used_names import Reached
 
 _READS: Final = ("__getitem__", "__getitems__", "__iter__", "__next__")
-"""What a loader calls of a dataset."""
+"""Methods of a dataset that a loader calls."""
 
 
 def large_data(case: Runner) -> Beforehand:
-    """Refuses where the cell changes large data that is not copied, unless the person allows it."""
+    """Refuses a cell that changes large data that is not copied, unless it is allowed."""
     changed: dict[int, str] = {}
     for place, source, namespace in (*sources(case), *_read_by_loaders(Reached.of(case).datasets)):
         for one in changed_in_place(source):
@@ -54,7 +54,7 @@ def _uncopied(case: Runner) -> set[int]:
 
 
 def _read_by_loaders(datasets: Iterable[Any]) -> Iterator[tuple[str, CellSource, Mapping[str, Any]]]:
-    """The user's methods by which a loader reads datasets, as `sources` gives those that a cell calls."""
+    """Returns the user's methods by which a loader reads datasets, as `sources` gives those that a cell calls."""
     for dataset in datasets:
         for name in _READS:
             method = inspect.getattr_static(type(dataset), name, None)
@@ -64,7 +64,7 @@ def _read_by_loaders(datasets: Iterable[Any]) -> Iterator[tuple[str, CellSource,
 
 
 def _value(changed: Changed, namespace: Mapping[str, Any]) -> Any:
-    """The object that a line changes, None where the text does not lead to it; nobody's code is run."""
+    """Returns the object that a line changes, None if the text does not show it; runs no code of the user."""
     value: Any = namespace.get(changed.name)
     for kind, key in changed.steps:
         if kind == ".":

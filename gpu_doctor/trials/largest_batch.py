@@ -1,4 +1,4 @@
-"""The largest batch that a GPU's memory holds: from the memory fit, in at most three short trials, each put back.
+"""Finds the largest batch that fits into a GPU's memory, by the memory fit and at most three short trials.
 
 Only what ran is answered: the fit says what to try, and the trial whether it fits and how fast it is. The largest batch
 need not be the best one: past the size that keeps the card busy, more samples at once only take longer. Both are said.
@@ -36,7 +36,7 @@ ROUND_TO: Final = 8
 NEAR: Final = 0.03
 """A probe within so much of what the fit says afterwards is the answer."""
 LEVEL: Final = 1.01
-"""Peaks of two sizes within so much are the same."""
+"""Ratio of two peaks up to which they are the same."""
 STEP_BACK: Final = 0.7
 """After one that did not fit, the next is so far between the largest that did and that one."""
 FAR: Final = 2.0
@@ -95,14 +95,14 @@ class _Search:
         self._reason = ""
 
     def run(self) -> Largest:
-        """Probes, and the answer."""
+        """Probes batch sizes and returns the answer."""
         size: int | None = self._second_size() if self._seen or self._full else self._now
         while size is not None and len(self._tried) < MOST_PROBES and self._probe(size):
             size = self._next()
         return self._answer()
 
     def _second_size(self) -> int:
-        """Twice the batch as written where that surely fits, else half of it."""
+        """Returns twice the batch as written if that surely fits, else half of it."""
         doubled = 2 * self._now
         if self._full:
             return max(self._now // 2, 1)
@@ -113,7 +113,7 @@ class _Search:
         return (1.0 - MARGIN) * self._limit
 
     def _next(self) -> int | None:
-        """What to try next; None where the answer is known as well as it will be."""
+        """Returns the next size to try; None if the answer is good enough."""
         failed = [size for size, peak in self._tried if peak is None] + ([self._now] if self._full else [])
         if len(self._seen) < 2 and not failed:
             return self._second_size()
@@ -134,7 +134,7 @@ class _Search:
         return None if wanted in dict(self._tried) or wanted <= (1.0 + NEAR) * fitting else wanted
 
     def _level(self) -> bool:
-        """Whether the peak did not rise from one size to the next: it is the optimizer's there, whatever the batch.
+        """True if the peak did not rise from one size to the next: there the optimizer sets it, not the batch.
 
         A line through such a size rises too little, and promises too much.
         """
@@ -197,10 +197,10 @@ class Memory(Protocol):
         """Forget the peak so far."""
 
     def peak_bytes(self) -> float:
-        """Highest since the reset."""
+        """Returns the highest use since the reset, in bytes."""
 
     def limit_bytes(self) -> float:
-        """What this process could hold."""
+        """Returns the bytes that this process could hold."""
 
 
 class CardMemory:
@@ -222,6 +222,6 @@ class CardMemory:
         return float(self._cuda.max_memory_allocated(self._device))
 
     def limit_bytes(self) -> float:
-        """What is free on the device, and what torch holds of it already: other processes' part is left out."""
+        """Returns the device's free bytes plus those that torch holds; other processes' share is left out."""
         free, _ = self._cuda.mem_get_info(self._device)
         return float(free) + float(self._cuda.memory_reserved(self._device))

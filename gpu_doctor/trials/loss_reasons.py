@@ -1,4 +1,4 @@
-"""Why the losses of a trial may differ without a fault: with a reason a gain is kept and told, without it is not.
+"""Explains losses that differ in a trial: a gain is kept only if the difference has a known reason.
 
 How far the losses of this loop lie apart by themselves, the baselines of the trial show (`compare.losses`). What no
 baseline can show, the knobs that were turned say.
@@ -15,26 +15,26 @@ from gpu_doctor.trials.compare.losses import BREAKS, DIFFERENT
 
 
 def differs(effect: Effect) -> bool:
-    """Whether the losses differ by more than this loop's do by themselves."""
+    """True if the losses differ by more than this loop's do by themselves."""
     return effect.loss_verdict == DIFFERENT
 
 
 def breaks(effect: Effect) -> bool:
-    """Whether the losses became NaN or infinite on the candidate's side alone: such settings train nothing."""
+    """True if the losses became NaN or infinite on the candidate's side alone: such settings train nothing."""
     return effect.loss_verdict == BREAKS
 
 
 def unusable(effect: Effect) -> bool:
-    """Whether settings are no answer to a search, however fast: their losses break, or differ for no known reason."""
+    """True if settings are no answer to a search, however fast: their losses break, or differ for no known reason."""
     return breaks(effect) or (differs(effect) and not reason(effect, Setup()))
 
 
 def reason(effect: Effect, setup: Setup) -> str:
-    """Why losses that differ are no sign of a fault, without a capital or a full stop; '' where no reason is known.
+    """Returns a clause on why losses that differ are no fault; '' if no reason is known.
 
     Args:
-        effect: of a trial.
-        setup: of a run of the same loop.
+        effect: result of a trial.
+        setup: setup found by a run of the same loop.
     """
     turned = {name: knobs.known(name) for name in _turned(effect)}
     changing = [name for name, one in turned.items() if one.safety is not Safety.SAFE and not one.only_rounds]
@@ -48,19 +48,19 @@ def reason(effect: Effect, setup: Setup) -> str:
 
 
 def _turned(effect: Effect) -> list[str]:
-    """The knobs that have another value on the candidate's side."""
+    """Returns the knobs whose values differ between the two sides."""
     both = (effect.settings, effect.baseline_settings)
     return [name for name in {**both[1], **both[0]} if both[0].get(name) != both[1].get(name)]
 
 
-def told(effect: Effect, setup: Setup) -> str:
-    """What became of the losses of a gain that is kept, and why; '' where there were none to compare."""
+def loss_note(effect: Effect, setup: Setup) -> str:
+    """Says how the losses of a kept gain compare, and why; '' if there were none."""
     why = reason(effect, setup) if differs(effect) else ""
     return f"{effect.loss_words}: {why}" if why else effect.loss_words
 
 
-def left(effect: Effect) -> str:
-    """A gain whose losses differ for no known reason, told for the hand."""
+def gain_left_to_user(effect: Effect) -> str:
+    """Returns the sentence on a gain that is left to the user: its losses differ for no known reason."""
     turned = {name: effect.settings[name] for name in _turned(effect) if name in effect.settings}
     return (
         f"{describe(turned)} is {formatting.factor(effect.speedup)} as fast, but its {effect.loss_words}, for "

@@ -1,4 +1,4 @@
-"""How exactly torch multiplies float32 numbers, read and put back under its older names and those of torch 2.9.
+"""Reads and restores torch's precision of float32 products, under its older names and those of torch 2.9.
 
 Torch keeps both and mixes them badly: where a newer name (`torch.backends.cuda.matmul.fp32_precision`) was set, it may
 refuse to tell the older, and writing an older name writes the newer as well, "ieee" where none was set.
@@ -20,19 +20,19 @@ _NEWER: Final = (
 
 
 def precisions() -> dict[str, Any]:
-    """The precision as it is, as plain data; None where torch refuses to tell."""
+    """Returns the present precision as plain data; None for each part that torch refuses to return."""
     return {
-        "matmul": told(torch.get_float32_matmul_precision),
-        "convolutions": told(_convolutions),
+        "matmul": unless_refused(torch.get_float32_matmul_precision),
+        "convolutions": unless_refused(_convolutions),
         "newer": {name: place.fp32_precision for name, place in newer_places()},
     }
 
 
 def put_back(kept: dict[str, Any]) -> None:
-    """Makes the precision what `precisions` told; what is so already is not written."""
-    if kept["matmul"] not in (None, told(torch.get_float32_matmul_precision)):
+    """Restores the precision that `precisions` returned; equal values are not written."""
+    if kept["matmul"] not in (None, unless_refused(torch.get_float32_matmul_precision)):
         torch.set_float32_matmul_precision(kept["matmul"])
-    if kept["convolutions"] not in (None, told(_convolutions)):
+    if kept["convolutions"] not in (None, unless_refused(_convolutions)):
         torch.backends.cudnn.allow_tf32 = kept["convolutions"]
     for name, place in newer_places():  # last: the older ones write these
         written = kept["newer"].get(name, place.fp32_precision)
@@ -41,7 +41,7 @@ def put_back(kept: dict[str, Any]) -> None:
 
 
 def newer_places() -> Iterator[tuple[str, Any]]:
-    """Name and owner of every `fp32_precision` that this torch has."""
+    """Yields name and owner of every `fp32_precision` that this torch has."""
     for name in _NEWER:
         place: Any = torch.backends
         for part in name.split(".") if name else ():
@@ -50,8 +50,8 @@ def newer_places() -> Iterator[tuple[str, Any]]:
             yield name, place
 
 
-def told(ask: Callable[[], T]) -> T | None:
-    """What torch tells; None where it refuses, because older and newer names are mixed."""
+def unless_refused(ask: Callable[[], T]) -> T | None:
+    """Returns what `ask` returns; None if torch refuses because older and newer names are mixed."""
     try:
         return ask()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""What code writes past `sys.stdout` and `sys.stderr`: to the streams themselves, which it has kept from before.
+"""Mutes output that code writes to stream objects stored earlier, past `sys.stdout` and `sys.stderr`.
 
 A handler of `logging` keeps the stream that it was made with, `partial(print, file=sys.stderr)` too: putting others in
 the place of the names silences neither.
@@ -17,7 +17,7 @@ from gpu_doctor.trials.interrupts import uninterrupted
 
 @contextmanager
 def mute_streams() -> Iterator[None]:
-    """Both streams of this process, and those that stand in their place now, take what is written and show nothing."""
+    """Mutes both streams of this process, and their present replacements, inside the context."""
     streams = {id(one): one for one in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__) if one is not None}
     patches = Patches()
     try:

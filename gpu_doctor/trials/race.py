@@ -1,4 +1,4 @@
-"""Settings tried from one kept state, and what a trial says in the end, wherever its runs were made.
+"""Tries settings from one stored state, and concludes a trial wherever its runs were made.
 
 Every candidate is compared with a baseline that ran next to it (A B, B A, ...), never with one from minutes ago.
 """
@@ -26,17 +26,17 @@ from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge
 
 @dataclass
 class Entry:
-    """One candidate: `bases[i]` and `candidates[i]` ran next to each other."""
+    """One candidate with its runs: `bases[i]` and `candidates[i]` ran next to each other."""
 
     settings: dict[str, Any]
     bases: list[Recording] = field(default_factory=list)
     candidates: list[Recording] = field(default_factory=list)
     going: bool = True
-    """Another pair of it is wanted."""
+    """Another pair is worth its time."""
     running: bool = False
-    """A machine of a sweep has begun with it."""
+    """A machine of a sweep has started on it."""
     refusal: str = ""
-    """Why it was not even begun."""
+    """Why it was not started."""
     failure: str = ""
     """Why there is nothing to compare, where that is no recording's outcome, such as a machine that went away."""
     failed_as: str = "failed"
@@ -48,14 +48,14 @@ class Entry:
     aside: Aside | None = None
     """From which state its trials ran; None elsewhere, and where none began."""
     seconds: float = 0.0
-    """What its trial took."""
+    """Seconds that its trial took."""
     seen: tuple[Recording, ...] = ()
     """Both sides of every trial before it: a forecast must not know its own outcome."""
     _judged: tuple[int, Effect] | None = None
 
     @property
     def effect(self) -> Effect | None:
-        """What its pairs say so far; None before the first."""
+        """Returns the result of the pairs so far; None before the first."""
         made = len(self.bases) + len(self.candidates)
         if not self.bases or not self.candidates:
             return None
@@ -76,12 +76,12 @@ def tried(
     """Tries settings against one baseline, in turns, and puts everything back.
 
     Args:
-        case: whose code, in its own namespace.
+        case: case whose code runs, in its own namespace.
         settings: knob values to try.
-        against: those of the baseline side; None = as written.
-        steps: of one side of one round.
-        seconds: of the trial.
-        pairs: at most.
+        against: settings of the baseline side; None = as written.
+        steps: steps of one side of one pair.
+        seconds: seconds of the whole trial.
+        pairs: most pairs of runs.
 
     Returns:
         The effect, kept in `case.effects` too.
@@ -112,7 +112,7 @@ def tried(
 
 
 def begun(against: Settings | None, steps: int, seconds: float, pairs: int = MOST_PAIRS) -> dict[str, Any]:
-    """Lets trials begin, as nothing else is being recorded.
+    """Checks that a trial can begin: valid budget, and nothing else being recorded.
 
     Returns:
         The settings of the baseline side.
@@ -127,7 +127,7 @@ def begun(against: Settings | None, steps: int, seconds: float, pairs: int = MOS
 
 
 def entered(case: Runner, settings: Settings, found: Setup | None = None, refused: str = "") -> Entry:
-    """A candidate at the start; it is refused at once if the loop that was found (by the case's runs) cannot honour it.
+    """Returns a new candidate; it is refused at once if the loop cannot honour its settings.
 
     Args:
         case: whose code runs.
@@ -158,14 +158,14 @@ def _raced(case: Runner, entry: Entry, against: Settings, steps: int, seconds: f
 
 
 def _so_far(effect: Effect | None) -> str:
-    """The figure of the pairs so far, for people: `1.9x (1.6-2.2) so far`."""
+    """Returns the figure of the pairs so far: `1.9x (1.6-2.2) so far`."""
     if effect is None or effect.speedup is None:
         return "until it is clear"
     return f"{formatting.speedup(effect.speedup, effect.low, effect.high)} so far"
 
 
 def concluded(case: Runner, entry: Entry, against: Settings) -> Effect:
-    """A candidate's effect, kept in the case with its recordings, wherever they were made."""
+    """Returns a candidate's effect and stores it in the case with its recordings."""
     settings, bases, candidates, aside = entry.settings, entry.bases, entry.candidates, entry.aside
     if entry.refusal:
         return _kept(case, Effect(settings, against, outcome="refused", reason=entry.refusal))
@@ -200,14 +200,14 @@ def _kept(case: Runner, effect: Effect) -> Effect:
 
 
 def _beside(effect: Effect, said: Forecast | None) -> Effect:
-    """What was measured, with what was forecast beside it."""
+    """Returns the effect with the forecast added."""
     if said is None:
         return effect
     return replace(effect, predicted_speedup=said.speedup, predicted_low=said.low, predicted_high=said.high)
 
 
 def _predicted(case: Runner, entry: Entry, against: Settings) -> Forecast | None:
-    """What the forecast says of settings against the baseline side, read off what was seen before the trial."""
+    """Returns the forecast of settings against the baseline, from the runs before the trial."""
     hardware = entry.bases[-1].setup.hardware  # a run on another machine or device tells nothing of these
     runs = [one for one in case.recordings if one.setup.hardware == hardware]
     seen = [one for one in runs if one.settings == against and len(one.steps)] or entry.bases

@@ -1,4 +1,4 @@
-"""Requests that a cell sends and processes that it starts: each side of a trial does so again, and nothing undoes it.
+"""Refuses a cell that uses the network or starts processes: each side would repeat it, and nothing undoes it.
 
 Found in the text of the cell and of the user's functions that it calls. What no text shows, such as a download of a
 library, `side_effects/reach_guard.py` meets in a side; the case remembers it.
@@ -21,11 +21,11 @@ from gpu_doctor.trials.said_before import Beforehand
 from gpu_doctor.trials.snapshot.parts import dict_of, is_users
 
 DEEPEST: Final = 3
-"""So many functions of the user's are followed from the cell, one calling the other."""
+"""Deepest chain of the user's functions that is followed from the cell."""
 
 
 def reaching_out(case: Runner) -> Beforehand:
-    """Refuses where the cell starts processes or uses the network, unless the person allows it."""
+    """Refuses a cell that starts processes or uses the network, unless it is allowed."""
     found: dict[str, list[str]] = {}
     for place, source, namespace in sources(case):
         for reach in reaches(source, namespace):
@@ -40,7 +40,7 @@ def _named(reach: Reach, place: str) -> str:
 
 
 def sources(case: Runner) -> Iterator[tuple[str, CellSource, Mapping[str, Any]]]:
-    """The cell, and the user's functions and methods that it calls: ` of bot.send()`, text, names that it reads."""
+    """Yields the cell and each user function that it calls: place (` of bot.send()`), text, namespace."""
     own = case.source if isinstance(case.made_of, str) else source_of(case.made_of)
     waiting: list[tuple[str, str, Mapping[str, Any], int]] = [("", own, case.namespace, 0)]
     seen: set[int] = set()
@@ -60,7 +60,7 @@ def sources(case: Runner) -> Iterator[tuple[str, CellSource, Mapping[str, Any]]]
 
 
 def _called(names: Sequence[str], namespace: Mapping[str, Any]) -> tuple[types.FunctionType | None, Any]:
-    """The function that runs where names are called, and the object whose method it is; nobody's code is run."""
+    """Returns the function behind a dotted call, and the object it is a method of; runs no code."""
     value: Any = namespace.get(names[0])
     holder: Any = None
     for name in names[1:]:

@@ -31,7 +31,7 @@ from gpu_doctor.trials.snapshot.snapshot import Snapshot
 BLOCK_SHARE: Final = 0.125
 """Part of the trial's seconds that a side measures if that is enough (`side_budget`): two whole A B B A find room."""
 FIRST_S: Final = 300.0
-"""Seconds after which not even the second pair is begun."""
+"""Seconds after which no second pair is started."""
 
 LASTING: Final = 2.0
 """Of the least time by which a difference can be judged: the warm-up and the longest step count for nothing."""
@@ -57,7 +57,7 @@ MOST_UNREAD: Final = 6
 
 @dataclass
 class Rounds:
-    """The sides of a trial so far: `bases[i]` and `candidates[i]` ran next to each other.
+    """The runs of a trial so far: `bases[i]` and `candidates[i]` ran next to each other.
 
     The baseline was first in every other pair.
     """
@@ -76,10 +76,10 @@ class Rounds:
     took_s: float = 0.0
     """Seconds that the pairs so far took, with all of that."""
     effect: Effect | None = None
-    """What the pairs so far say; None before the first."""
+    """Result of the pairs so far; None before the first."""
 
     def pair(self, what: str, against: Settings, settings: Settings, steps: int, seconds: float) -> bool:
-        """One round: baseline, then candidate, or the other way round; false if the trial ends with it.
+        """Runs one pair, baseline and candidate in alternating order; returns False if the trial ends with it.
 
         The very first side is a baseline: where that fails, it is not for the settings under trial.
 
@@ -115,7 +115,7 @@ class Rounds:
         return not self.stopped() and room and goes_on(self.effect, made)
 
     def _lasting(self, steps: int) -> int:
-        """So many steps, or more where a side would measure for a shorter time than is worth its set-up.
+        """Returns `steps`, or more if a side would measure too briefly for its set-up time.
 
         A side measures long enough to be judged, and as long as what is around its measuring takes. Pairs that give no
         answer are followed by longer ones.
@@ -138,7 +138,7 @@ class Rounds:
         left_s: float,
         into: list[Recording],
     ) -> bool:
-        """One side of one round; false if the trial ends with it.
+        """Runs one side of a pair; returns False if the trial ends with it.
 
         Args:
             side: knob values.
@@ -175,7 +175,7 @@ class Rounds:
 
 
 def went_well(recording: Recording) -> bool:
-    """Whether a side leaves something to compare; one that was ended before its first step has a reason."""
+    """True if the run has steps to compare; a run that was ended before its first step has a reason."""
     return recording.outcome in CLEAN and not recording.reason
 
 
@@ -184,7 +184,7 @@ def _trains(recording: Recording) -> bool:
 
 
 def not_restored(lost: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
-    """Clauses on what a trial could not put back.
+    """Returns clauses on what a trial could not put back.
 
     Args:
         lost: `Snapshot.unrestorable`.
@@ -195,26 +195,26 @@ def not_restored(lost: Sequence[str], notes: Sequence[str]) -> tuple[str, ...]:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Swallows what a trial's code writes, as text or through `sys.stdout.buffer`: the run has shown it already."""
+    """Mutes what a trial's code prints, as text or through `sys.stdout.buffer`: the first run has shown it."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace") for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err):
         yield
 
 
 def _free() -> None:
-    """Gives the memory of a side that did not fit back to the device."""
+    """Returns the memory of a side that did not fit to the device."""
     gc.collect()
     if torch_memory.cuda_in_use():
         sys.modules["torch"].cuda.empty_cache()
 
 
 def needs_more(bases: Sequence[Recording], candidates: Sequence[Recording]) -> bool:
-    """Whether another pair of runs is worth its time, see `goes_on`."""
+    """True if another pair of runs is worth its time, see `goes_on`."""
     return goes_on(compare(bases, candidates), min(len(bases), len(candidates)))
 
 
 def goes_on(effect: Effect, made: int) -> bool:
-    """Whether another pair of runs is worth its time.
+    """True if another pair of runs is worth its time.
 
     It is before the pairs of a whole A B B A were judged, and while these give no answer (`Effect.settled`). None is
     after a failure, a refusal, an interrupt or a Stop. The interval holds however often it is looked at

@@ -1,4 +1,4 @@
-"""Run the code once under settings and a budget: knobs, then taps, then probes -> a recording.
+"""Runs the code once under settings and a budget, with knobs, taps and probes, and returns its recording.
 
 The first run of a cell goes through here as well as every trial, so that both are measured by the same means. Whatever
 the code raises is handed back beside the recording, untouched: who called decides whether it passes on.
@@ -37,20 +37,20 @@ _OURS: Final = str(Path(__file__).parents[1])
 
 @dataclass(frozen=True)
 class AlreadyShown:
-    """What executed code may return: how an error ended it that its runner has shown, and that nobody raises again."""
+    """Outcome of code whose error its runner has already shown: it is not raised again."""
 
     outcome: str
     reason: str
 
     @classmethod
     def of(cls, error: BaseException) -> AlreadyShown:
-        """The error itself is not kept: its traceback would keep the loop's memory."""
+        """Builds it without the error, whose traceback would keep the loop's memory alive."""
         return cls(*outcome_of(error))
 
 
 @dataclass
 class Result:
-    """What one execution gave: its recording, and the exception that ended it, if any."""
+    """The result of one execution: its recording, and the exception that ended it, if any."""
 
     recording: Recording
     error: BaseException | None = None
@@ -152,7 +152,7 @@ def run(
 
 @dataclass(frozen=True)
 class _End:
-    """How the code ended."""
+    """The way the code ended: outcome, reason, exception."""
 
     outcome: str
     reason: str = ""
@@ -193,7 +193,7 @@ def _executed(
 
 
 def outcome_of(error: BaseException) -> tuple[str, str]:
-    """How code ended that raised an error, one of ours among them, and why."""
+    """Returns outcome and reason of code that raised an error, ours included."""
     if isinstance(error, RunEnded):
         return str(error), ""
     if isinstance(error, Refused):
@@ -206,7 +206,7 @@ def outcome_of(error: BaseException) -> tuple[str, str]:
 
 
 def _overruled(ended: _End, guard: StepGuard, refusal: str, interrupted: bool) -> _End:
-    """How it ended as we or the user wanted it, whatever the code made of an interrupt or of a refused file."""
+    """Returns the end that we or the user asked for, even if the code caught an interrupt or a refusal."""
     if guard.ended and ended.outcome not in ("stopped", "out-of-memory"):
         ended = _End("budget-reached", guard.reason, stuck=True)
     if refusal:
@@ -218,7 +218,7 @@ def _overruled(ended: _End, guard: StepGuard, refusal: str, interrupted: bool) -
 
 
 def _users(error: BaseException) -> BaseException:
-    """The exception with a traceback that begins in the user's code: the frames above it are ours."""
+    """Returns the exception with a traceback that begins in the user's code, without our frames."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
         trace = trace.tb_next
@@ -233,7 +233,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def globals_of(code: Callable[[], Any]) -> dict[str, Any]:
-    """Where a callable's function reads its globals; a new namespace if it has none, such as a callable object.
+    """Returns the globals of a callable's function; a new dict if it has none, such as a callable object.
 
     Of a decorated one they are those of the function behind: torch.no_grad() puts one of torch's own around it.
     """
@@ -242,7 +242,7 @@ def globals_of(code: Callable[[], Any]) -> dict[str, Any]:
 
 
 def check_budget(steps: int | None, seconds: float | None) -> None:
-    """Lets a budget pass that a loop can be given; None is no limit.
+    """Checks a budget; None is no limit.
 
     Raises:
         ValueError: if it leaves no step to measure, or is no number.
@@ -254,7 +254,7 @@ def check_budget(steps: int | None, seconds: float | None) -> None:
 
 
 def check_start(steps: int | None, seconds: float | None, then: str) -> None:
-    """Lets a trial begin: its budget can be given, and nothing else is being recorded.
+    """Checks that a trial can begin: valid budget, and nothing else being recorded.
 
     Args:
         steps: budget.
@@ -271,13 +271,13 @@ def check_start(steps: int | None, seconds: float | None, then: str) -> None:
 
 
 def baseline_ended(ended: Recording) -> str:
-    """Why a trial ended with its baseline: a failure there is not that of the settings under trial."""
+    """Returns why a trial ended with its baseline: the settings are not to blame for that failure."""
     own = ended.outcome in ("failed", "out-of-memory")
     return f"also without the change: {ended.reason}" if own else ended.reason
 
 
 def reason_of(error: BaseException) -> str:
-    """What a recording says of the error that ended it, in one line."""
+    """Returns one line for a recording on the error that ended it."""
     lines = str(error).strip().splitlines()
     if len(lines) > 1 and lines[0].startswith("Caught ") and "worker process" in lines[0]:
         return f"{lines[-1]} (in a DataLoader worker)"  # torch puts the worker's traceback before its error

@@ -1,4 +1,4 @@
-"""What a check has to say before a trial begins."""
+"""Defines the result of a check before a trial."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpu_doctor.formatting import clean
 
 @dataclass(frozen=True)
 class Beforehand:
-    """Whole sentences for people, each once."""
+    """The result of checks before a trial: whole sentences for people, each once."""
 
     refusals: tuple[str, ...] = ()
     """Why no trial may begin; each names the variable, file or process and says what to do."""

@@ -1,4 +1,4 @@
-"""Checks what is asked of a sweep and of a search for the largest batch. Needs no torch: the panel asks it too."""
+"""Checks the arguments of a sweep and of a search for the largest batch. Needs no torch: the panel uses it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEEDED: Final = ("ray", "pyarrow", "pandas", "fsspec", "requests")
 
 
 def no_ray() -> str:
-    """Why no sweep can run here, one sentence; empty where Ray Tune is installed. Nothing of it is imported."""
+    """Returns why no sweep can run here, one sentence; empty where Ray Tune is installed. Nothing of it is imported."""
     return "" if all(map(_installed, NEEDED)) else NO_RAY
 
 
@@ -38,7 +38,7 @@ def _installed(name: str) -> bool:
 
 
 def no_largest(setup: Setup) -> str:
-    """Why no largest batch can be looked for in a loop, one sentence; empty where it can."""
+    """Returns why no largest batch can be looked for in a loop, one sentence; empty where it can."""
     loader = trained_from(setup)  # where the memory ran out in the first step, nobody learned what trains
     if not setup.on_gpu:
         return "The loop does not use a GPU: CPU memory is shared, so there is no largest batch."

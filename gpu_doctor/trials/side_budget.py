@@ -1,4 +1,4 @@
-"""How long one side of a trial runs: until it has measured enough, counted from the end of its warm-up.
+"""Limits one side of a trial: it runs until it has measured enough, counted from the end of its warm-up.
 
 Several short pairs of runs tell more than one long pair, and the first figure comes soon. So a side ends as soon as it
 has measured the seconds that it was given, as long as its set-up and warm-up took, and ENOUGH_STEPS steps; after
@@ -31,7 +31,7 @@ LONGEST: Final = 8
 
 
 class SideBudget:
-    """The seconds of a side that runs; told by its recorder when steps have ended."""
+    """The budget of a running side, in seconds; its recorder calls it when steps have ended."""
 
     def __init__(self, recorder: Recorder, seconds: float, steps: int | None = None) -> None:
         """Nothing of the budget is spent yet.
@@ -48,7 +48,7 @@ class SideBudget:
         recorder.listeners.hear_steps(self._steps_ended)
 
     def stage(self) -> str:
-        """What the side is at before it measures: `setting up, 12 s so far`; empty from then on."""
+        """Returns the stage before measuring: `setting up, 12 s so far`; empty from then on."""
         recorder = self.recorder
         if recorder.deadline_ns is not None or recorder.over.is_set():
             return ""
@@ -85,7 +85,7 @@ class SideBudget:
 
 
 def before_s(recording: Recording) -> float:
-    """Seconds of a side before its measured part: set-up and warm-up; all of them where no step ended."""
+    """Returns a side's seconds of set-up and warm-up; all of its seconds if no step ended."""
     steps = recording.steps
     if not len(steps):
         return recording.duration_s

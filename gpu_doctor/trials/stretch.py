@@ -1,4 +1,4 @@
-"""The stretch of steps of a trial's side that is timed: from an idle device to an idle device, on the host's clock.
+"""Times a stretch of a side's steps on the host's clock, from an idle device to an idle device.
 
 A host that runs ahead of its device only launches: its own clock then times the launching. So a side waits for the
 device when its warm-up is over and when its last step has ended, and nowhere between. Where the loop trains on the CPU
@@ -28,7 +28,7 @@ MARKED_SHARE: Final = 0.25
 
 
 class Stretch:
-    """Waits for the device at both ends of what a side measures; told by its recorder when steps have ended."""
+    """Waits for the device at both ends of the timed steps; its recorder calls it when steps have ended."""
 
     def __init__(self, recorder: Recorder) -> None:
         """Nothing is measured yet."""
@@ -37,7 +37,7 @@ class Stretch:
         self._marked_until: int | None = None
         """After so many steps the stretch begins, if steps are marked before it."""
         self._folded_each: bool | None = None
-        """Whether somebody else wants every step to be folded when it ends; None = not asked yet."""
+        """True if somebody else wants every step to be folded when it ends; None = not asked yet."""
         self._first: int | None = None
         """The number of the first step that is measured; it began at:"""
         self._began_s = self._left_s = self._ended_s = 0.0
@@ -49,12 +49,12 @@ class Stretch:
         recorder.listeners.hear_budget(lambda: self._end(recorder.step_count))
 
     def loop_over(self) -> None:
-        """The code has come to its end: its last step may have ended without another ask."""
+        """Closes the stretch when the code has ended: its last step may have ended unnoticed."""
         if not self._recorder.ending:
             self._end(None)
 
     def timed(self, recording: Recording) -> Timed | None:
-        """What was timed, of the side's recording; None where there was nothing to wait for, or no moment to."""
+        """Returns the timed stretch of the recording; None if there was no device, or no moment, to wait."""
         if self._first is None or not self._ended:
             return None
         steps = recording.steps
@@ -90,7 +90,7 @@ class Stretch:
             recorder.plan.fold_each_step(self._folded_each)
 
     def _marks_first(self) -> bool:
-        """Whether some steps are marked before the stretch begins."""
+        """True if some steps are marked before the stretch begins."""
         recorder = self._recorder
         if self._first is None or recorder.marks is None:
             return False
@@ -99,7 +99,7 @@ class Stretch:
         return True
 
     def _after_marks(self) -> None:
-        """The steps to be marked have ended: from here on it is timed."""
+        """Starts the timed stretch when the marked steps have ended."""
         recorder, self._marked_until = self._recorder, None
         if recorder.over.is_set() or recorder.ending:
             return

@@ -1,4 +1,4 @@
-"""A sweep: every combination of a grid of settings against the code as written, on Ray Tune.
+"""Runs a sweep: every combination of a grid of settings against the code as written, on Ray Tune.
 
 The fastest is measured once more, afresh: the best of many figures is a lucky one, too.
 """
@@ -74,7 +74,7 @@ def sweep(
 
 @dataclass
 class _Going:
-    """A sweep that goes on; `case.sweeping` is what there is of it so far."""
+    """A running sweep; `case.sweeping` has its results so far."""
 
     case: Runner
     executor: RayExecutor
@@ -96,7 +96,7 @@ class _Going:
         self.tell()
 
     def tell(self) -> None:
-        """Shows how far it is; on any thread."""
+        """Shows the progress; callable on any thread."""
         self.case.sweeping = Sweep(tuple(_so_far(one) for one in self.entries))
 
     def run(self) -> None:
@@ -151,7 +151,7 @@ class _Going:
             entry.going = False
 
     def concluded(self) -> Sweep:
-        """What was found; each entry is concluded once."""
+        """Returns the sweep's result; each entry is concluded once."""
         if not self.effects:
             self.effects = [race.concluded(self.case, entry, {}) for entry in self.entries]
         return Sweep(tuple(self.effects), stopped=self.case.stopped, again=self.again)

@@ -1,4 +1,4 @@
-"""The plan that cures a case: climb by trials, dearest finding first, then measure what was kept once more, afresh."""
+"""Finds a plan that cures a case: tries the costliest finding first, then measures what was kept once more."""
 
 from __future__ import annotations
 
@@ -142,16 +142,16 @@ class _Climb:
 
     @property
     def trials_remaining(self) -> int:
-        """Trials for moves: one is put by for what will be kept."""
+        """Returns the trials left for moves; one is reserved for the last measurement."""
         return max(self.max_trials - 1, 1) - len(self.effects)
 
     def goes_on(self) -> bool:
-        """Whether another move may be tried."""
+        """True if another move may be tried."""
         barred = self.case.reached.keys() - self.case.allowed
         return self.trials_remaining > 0 and not self.case.stopped and not barred
 
     def next_move(self) -> Move | None:
-        """What to try next; None where nothing is worth a trial any more."""
+        """Returns the next move to try; None if nothing is worth a trial."""
         return next(moves(self.diagnosis, self.allowed, self.kept, self.tried), None)
 
     def tries(self, move: Move) -> None:
@@ -184,17 +184,17 @@ class _Climb:
                 return
 
     def _rung(self, label: str, settings: Settings, gain: float, effect: Effect) -> Rung:
-        losses = loss_reasons.told(effect, self.diagnosis.vitals.setup)
+        losses = loss_reasons.loss_note(effect, self.diagnosis.vitals.setup)
         said = (effect.loss_verdict, effect.loss_first_step, losses)
         return Rung(label, settings, self.speedup, gain, effect.low, effect.high, *said, verified=effect.verified)
 
     def _gains(self, effect: Effect) -> bool:
-        """Whether a trial showed a gain to keep; one whose losses differ for no known reason is left for the hand."""
+        """True if a trial showed a gain to keep; losses that differ for no known reason leave it to the user."""
         if not _gains(effect):
             return False
         if not loss_reasons.differs(effect) or loss_reasons.reason(effect, self.diagnosis.vitals.setup):
             return True
-        self.left_by_hand.append(loss_reasons.left(effect))
+        self.left_by_hand.append(loss_reasons.gain_left_to_user(effect))
         return False
 
     def verify(self) -> None:
@@ -222,7 +222,7 @@ class _Climb:
             self.kept, self.speedup, self.rungs = {}, 1.0, self.rungs[:1]
 
     def _afresh(self) -> Effect:
-        """The last trial, and whether its candidate ran the changed cell or the cell as written under knobs."""
+        """Runs the last trial, with the changed cell or the cell as written under knobs."""
         before = len(self.case.effects)
         try:
             effect = self._trial(self.kept, {}, MOST_PAIRS)
@@ -238,7 +238,7 @@ class _Climb:
         return effect
 
     def _unconfirmed(self, effect: Effect) -> str:
-        """What looked good, and what came of it when it was measured again."""
+        """Returns the sentence on a gain that was not confirmed by the second measurement."""
         again = formatting.speedup(effect.speedup, effect.low, effect.high, "no speed was measured")
         why = f": {effect.reason}" if effect.reason else ""
         if _gains(effect):
@@ -249,7 +249,7 @@ class _Climb:
         )
 
     def by_settings(self) -> tuple[str, ...]:
-        """Why what is kept was verified by turning knobs rather than by running the changed cell, a sentence."""
+        """Says why the plan was verified by knobs rather than by running the changed cell."""
         if self.verified != BY_SETTINGS:
             return ()
         return (f"Verified by settings, not by running the changed cell. {self.why_by_settings}",)
@@ -262,13 +262,13 @@ class _Climb:
 
 
 def _gains(effect: Effect) -> bool:
-    """Whether a trial showed a gain that is worth keeping; a loss that breaks is no cure, however fast."""
+    """True if a trial showed a gain that is worth keeping; a loss that breaks is no cure, however fast."""
     broken = loss_reasons.breaks(effect)
     return effect.verdict == "faster" and (effect.speedup or 0.0) >= WORTH and effect.outcome in CLEAN and not broken
 
 
 def _fix(case: Runner, kept: dict[str, Any]) -> Fix:
-    """The plan written into the user's cells; minutes of trials are not lost where their text defeats us."""
+    """Writes the plan into the user's cells; an error becomes a note, so that the trials are not lost."""
     try:
         return case.fix(kept) if kept else Fix()
     except Exception as error:
@@ -277,7 +277,7 @@ def _fix(case: Runner, kept: dict[str, Any]) -> Fix:
 
 
 def _why(case: Runner, diagnosis: Diagnosis) -> str:
-    """Why there was nothing to try: the code fails by itself, or the verdict leaves nothing to turn."""
+    """Returns why there was nothing to try: the code fails by itself, or no knob helps."""
     base = case.baseline
     if case.stopped:
         return "it was stopped."

@@ -1,4 +1,4 @@
-"""Which names of the namespace a cell can reach: its own, and those of the functions and objects that they lead to.
+"""Finds the names of the namespace that a cell can reach, also through functions and objects.
 
 What the cell reads stands in its text, what functions of earlier cells read in their compiled code. Objects are
 followed as a snapshot follows them, so that a callback in a list or a model in a trainer counts; nothing is run or
@@ -23,7 +23,7 @@ from gpu_doctor.trials.snapshot.parts import is_users
 from gpu_doctor.trials.snapshot.walk import Walk, uncollected
 
 _BY_NAME: Final = frozenset(("eval", "exec", "globals", "get_ipython"))
-"""What reaches names that stand in no code."""
+"""Functions that reach names which no code contains."""
 _MAIN: Final = "__main__"
 _GLOBAL: Final = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"))
 _HERE: Final = frozenset(("locals", "vars"))
@@ -59,7 +59,7 @@ def walked_once() -> Iterator[None]:
 
 
 class Reached(Walk):
-    """What the code of a case can reach, through its names and those that functions of earlier cells read."""
+    """The walk over everything that a case's code can reach, also through functions of earlier cells."""
 
     def __init__(self, space: Mapping[str, Any]) -> None:
         """Nothing is reached yet of the names in `space`."""
@@ -80,7 +80,7 @@ class Reached(Walk):
 
     @classmethod
     def of(cls, case: Coded) -> Reached:
-        """What the code of a case reaches; all that is there, where that cannot be told."""
+        """Returns the walk of a case's code; over the whole namespace if the names are unknown."""
         walked = _walked.get()
         if walked is None or id(case) not in walked:
             with uncollected():
@@ -92,7 +92,7 @@ class Reached(Walk):
 
     @classmethod
     def by(cls, case: Coded) -> Reached | None:
-        """What the code of a case reaches; None where that cannot be told, as with `eval`."""
+        """Returns the walk of a case's code; None if the names are unknown, as with `eval`."""
         self = cls(case.namespace)
         if callable(case.made_of):
             self.over([], [case.made_of])
@@ -111,7 +111,7 @@ class Reached(Walk):
 
     @classmethod
     def every(cls, case: Coded) -> Reached:
-        """All that any name of the namespace leads to."""
+        """Returns the walk over the whole namespace."""
         self = cls(case.namespace)
         self.every_name = True
         self._follow(set(case.namespace), case.namespace)
@@ -195,6 +195,6 @@ def _read(source: str) -> tuple[dict[str, int], dict[str, int]] | None:
 
 @functools.lru_cache(maxsize=4096)
 def names_in(code: types.CodeType) -> frozenset[str]:
-    """Global names in some compiled code, and in the functions and classes inside of it."""
+    """Returns the global names in compiled code, and in the functions and classes inside it."""
     names = {str(one.argval) for one in dis.get_instructions(code) if one.opname in _GLOBAL}
     return frozenset(names.union(*(names_in(one) for one in code.co_consts if isinstance(one, types.CodeType))))

@@ -1,4 +1,4 @@
-"""Any block of code under observation, with taps and probes but without knobs or trials."""
+"""Records any block of code, with taps and probes but without knobs or trials."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _numbers = itertools.count(1)
 
 
 class Watch:
-    """A block under observation; `recording` and `diagnosis` are there after it."""
+    """Context manager that records a block; `recording` and `diagnosis` are set after it."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Watch:
                 self.recording = self._place.end(self.recording)
 
     def _terminated(self) -> None:
-        """Leaves what was recorded so far; the process ends then."""
+        """Saves the recording so far before the process ends."""
         with suppress(Exception):
             if self.recording is None:
                 self.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
@@ -105,7 +105,7 @@ def watch(name: str = "", folder: str | Path | None = None) -> Watch:
 
 
 def _names(frame: FrameType) -> MutableMapping[str, Any]:
-    """What code finds by its names: those of its module as they are by then, those of its function as they are now.
+    """Returns the names that code can read: its module's, live, and its function's as they are now.
 
     Tensors are left out of the latter: one that the block lets go of is to be freed. None is a model.
     """

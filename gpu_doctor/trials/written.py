@@ -1,4 +1,4 @@
-"""A cell with settings written into its own text, which a run under these settings executes: what is tried is pasted.
+"""Writes settings into a cell's own text, which a trial then runs: the text tried is the text to paste.
 
 A change in a function of an earlier cell is run too: the changed function is defined anew at the cell's top. Any other
 change of an earlier cell cannot be run again, since that cell has made the objects that the loop trains; its knobs are
@@ -31,7 +31,7 @@ NOT_RUN: Final = "No run has told what the loaders are."
 
 @dataclass(frozen=True)
 class Written:
-    """What a run under some settings executes."""
+    """The text that a run under some settings executes."""
 
     text: str
     """The cell with the settings written in; its own text where none is."""
@@ -70,12 +70,12 @@ def written(draft: Draft, source: str, settings: Settings) -> Written:
 
 
 def not_written(settings: Settings, reason: str, source: str) -> Written:
-    """Settings of which none is written into a text, for one reason."""
+    """Returns the unchanged text, with one reason for all settings."""
     return Written(source, dict.fromkeys(settings, reason))
 
 
 def _with(cell: CellSource, edits: Edits) -> str:
-    """The cell's text with its own edits, and at its top the functions of earlier cells with theirs."""
+    """Returns the cell's text with its own edits, and at its top the functions of earlier cells with theirs."""
     own = [edit for where, edit in edits if where is cell]
     above = [
         text
@@ -94,12 +94,12 @@ def _changed(cell: CellSource, edits: list[Edit]) -> Iterator[str]:
 
 
 def _function_of(cell: CellSource, edit: Edit) -> set[str]:
-    """The name of the function that an edit lies in, or that it stands before; empty for none."""
+    """Returns the name of the function that an edit lies in, or that it stands before; empty for none."""
     return {one.name for begin, end, one in _functions(cell) if begin <= edit.begin and edit.end <= end}
 
 
 def _functions(cell: CellSource) -> Iterator[tuple[int, int, Function]]:
-    """The functions at the top level of a cell, with where their whole lines begin and end, decorators included."""
+    """Yields begin, end and node of each top-level function of a cell, decorators included."""
     for one in cell.tree.body if cell.tree is not None else ():
         if isinstance(one, FUNCTIONS):
             first = min([one.lineno, *(each.lineno for each in one.decorator_list)])
@@ -107,7 +107,7 @@ def _functions(cell: CellSource) -> Iterator[tuple[int, int, Function]]:
 
 
 def _called(cells: Sequence[CellSource]) -> set[str]:
-    """The functions at the top level of cells that the last cell names, or one that it names does, and so on."""
+    """Returns the top-level functions of cells that the last cell names, directly or through each other."""
     functions = {one.name: one for cell in cells for _, _, one in _functions(cell)}
     found: set[str] = set()
     named = names_in(cells[-1])

@@ -1,4 +1,4 @@
-"""What two runs say together: their ratio with its interval, their losses, their pairs."""
+"""Compares two runs: the ratio of their speeds with its interval, their losses, their pairs."""
 
 from gpu_doctor.trials.compare.effect import AS_PASTED, BY_SETTINGS, UNMEASURED, Effect, compare
 from gpu_doctor.trials.compare.losses import BREAKS

@@ -1,4 +1,4 @@
-"""What a batch of another size asks of the learning rate, in words.
+"""Says how to scale the learning rate with the batch size.
 
 Linear scaling: batch times k, learning rate times k, after a warm-up (Goyal et al. 2017).
 """
@@ -15,7 +15,7 @@ from gpu_doctor.recording import Recording
 from gpu_doctor.recording.steps import TRAINING
 
 _SAME: Final = 0.01
-"""Samples a step that differ by less are the same: a last batch that is smaller."""
+"""Relative difference of samples a step below which two sides are the same: the last batch may be smaller."""
 
 
 def batch_ratio(baseline: Sequence[Recording], candidate: Sequence[Recording]) -> float | None:
@@ -31,12 +31,12 @@ def batch_ratio(baseline: Sequence[Recording], candidate: Sequence[Recording]) -
 
 
 def same_batch(ours: float, theirs: float) -> bool:
-    """Whether two sides see the same number of samples a step."""
+    """True if two sides see the same number of samples a step."""
     return abs(theirs - ours) < _SAME * ours
 
 
 def clause(ratio: float | None) -> str:
-    """What to do with the learning rate; empty for the same batch."""
+    """Returns the advice on the learning rate; empty for the same batch size."""
     return f"scale the learning rate with the batch (x{formatting.average(ratio)})" if ratio is not None else ""
 
 

@@ -26,7 +26,7 @@ this and its inverse is no difference."""
 SURELY: Final = 1.01
 """The interval's nearer end must lie beyond this for faster or slower: what is left of bias between equal runs."""
 FAR: Final = 1.15
-"""The smallest gain that a trial promises to find."""
+"""Smallest gain that a trial promises to find."""
 A_PAIR: Final = 0.015
 """By so much each pair raises the upper end below which a trial stops, from FASTER up to FAR: after four pairs `at most
 1.06x` is an answer, after ten `at most 1.15x`. With 0.01, equal sides of a quiet loop took 5 pairs instead of 4; 1.05x
@@ -41,13 +41,13 @@ were called faster or slower in 3 to 8 % of tries, up to 5.3x; from 33 ms on in 
 STALL_S: Final = 0.01
 """A candidate too fast for that is faster if it would be with one stall of the scheduler more (a tick at 100 Hz)."""
 UNMEASURED: Final = ("failed", "out-of-memory", "refused")
-"""Outcomes that leave no speed: a candidate that fails is no cure, however fast its first steps were."""
+"""Outcomes without a speed: a candidate that fails is no cure, however fast its first steps were."""
 COLD: Final = "because one side read from disk and the other from the page cache"
 ALL_COLD: Final = f"no fair pair of runs, {COLD}: try again, the data is cached now"
 BROKEN: Final = (*UNMEASURED, "interrupted", "stopped")
 """Outcomes after which a comparison has no further pair."""
 AS_PASTED, BY_SETTINGS = "as pasted", "by settings"
-"""Of what the last trial of a treatment ran: the cell's changed text itself, or the cell as written under knobs."""
+"""How the last trial of a treatment ran: the cell's changed text, or the cell as written under knobs."""
 BUSY_FROM: Final = 0.10
 """Share of the usable cores from which on others are worth a word: more than a notebook's server, a browser's tab and
 gpu_doctor's own threads use (2 to 5 % on two cores, measured with a kernel that did nothing else)."""
@@ -58,7 +58,7 @@ _Pairs: TypeAlias = dict[int, tuple[Measured, Measured]]
 
 @dataclass(frozen=True)
 class Effect:
-    """What a trial of some settings gave, against the baseline (or what compare() found between two recordings)."""
+    """The result of a trial of some settings against the baseline, or of compare() on two recordings."""
 
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     baseline_settings: Mapping[str, SettingValue] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Effect:
     steps: int = 0
     """Measured steps of both sides together."""
     seconds: float = 0.0
-    """What the comparison cost in wall-clock."""
+    """Wall-clock seconds that the comparison took."""
     unit: str = "samples/s"
     """`steps/s` where no batch dimension could be read on one side."""
     busy: float | None = None
@@ -143,35 +143,35 @@ class Effect:
 
     @property
     def way(self) -> str:
-        """How what a treatment kept was measured again: `measured again by running the changed cell`; else empty."""
+        """Says how a treatment's result was verified: `measured again by running the changed cell`; else empty."""
         way = {AS_PASTED: "by running the changed cell", BY_SETTINGS: "by settings"}.get(self.verified)
         return f"measured again {way}" if way and self.speedup is not None else ""
 
     @property
     def loss_words(self) -> str:
-        """What became of the loss: `loss within 0.3 %`; empty where there is nothing to compare."""
+        """Says how the losses compare: `loss within 0.3 %`; empty if there is nothing to compare."""
         if self._breaks_anyway():
             return "loss is NaN or infinite at the end, also without the change"
         return loss_words(self.loss_verdict, self.loss_drift, self.loss_first_step, self.loss_alone)
 
     @property
     def scaling(self) -> str:
-        """What a batch of another size asks of the learning rate, a clause; empty for the same batch."""
+        """Returns the advice on the learning rate as a clause; empty for the same batch size."""
         return batch_scaling.clause(self.batch_ratio)
 
     @property
     def loss_changed(self) -> bool:
-        """The training is not the same: its losses differ by more than this loop's do by themselves, or break."""
+        """True if the losses differ by more than this loop's do by themselves, or become NaN or infinite."""
         return self.loss_verdict in (BREAKS, DIFFERENT)
 
     def _breaks_anyway(self) -> bool:
-        """Whether the last losses of both sides are no numbers: they may be the same, but nothing is learned."""
+        """True if the last losses of both sides are no numbers: they may be the same, but nothing is learned."""
         ends = (self.baseline_loss, self.candidate_loss)
         return not self.loss_changed and all(one is not None and not math.isfinite(one) for one in ends)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else is to be said of the trial, each without a capital or a full stop."""
+        """Returns further clauses on the trial, each without a capital or a full stop."""
         said = [self.way] if self.way else []
         said += [f"measured on {self.device}"] if self.elsewhere else []
         said += self.not_restored
@@ -183,7 +183,7 @@ class Effect:
 
     @property
     def verdict_words(self) -> str:
-        """The verdict as it is read. Where nothing is proved, the bound that was measured: `at most 1.08x`."""
+        """Returns the verdict in words; if nothing is proved, the measured bound: `at most 1.08x`."""
         if self.verdict != "inconclusive" or self.high is None or self.reason:
             return self.verdict.replace("-", " ")
         bound = f"at most {formatting.factor(self.high)}"
@@ -191,7 +191,7 @@ class Effect:
 
     @property
     def settled(self) -> bool:
-        """Whether the interval gives an answer that further pairs would only sharpen; it may be asked after any pair.
+        """True if the interval gives an answer that further pairs would only sharpen; it may be asked after any pair.
 
         It does where faster or slower is proved and the figure is narrow enough to be told, or CLEAR, and where the
         upper end is too low for the settings to be worth more pairs. This bar begins at FASTER and rises pair by pair.
@@ -297,13 +297,13 @@ def compare(
 
 
 def without_losses(effect: Effect) -> Effect:
-    """An effect whose sides were not to learn the same."""
+    """Returns an effect without its losses, for sides that are not meant to learn the same."""
     nothing = {one.name: None for one in dataclasses.fields(Effect) if "loss" in one.name}
     return dataclasses.replace(effect, **nothing)  # type: ignore[arg-type]
 
 
 def _side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
-    """The recordings of one side.
+    """Returns the recordings of one side as a list.
 
     Raises:
         TypeError: if it is anything else.
@@ -316,7 +316,7 @@ def _side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
 
 
 def _numbers(bases: Sequence[Recording]) -> list[int]:
-    """Of each pair, from 0; between two that ran on different machines two numbers are left out.
+    """Returns the number of each pair, from 0; a change of machine between two pairs skips two numbers.
 
     So whose turn it was can still be told from a number, and pairs of different machines are no neighbours.
     """
@@ -325,7 +325,7 @@ def _numbers(bases: Sequence[Recording]) -> list[int]:
 
 
 def _compared(pairs: Sequence[tuple[Measured, Measured]], fair: Sequence[bool], numbers: Sequence[int]) -> _Pairs:
-    """The fair pairs by their number in the trial.
+    """Returns the fair pairs by their number in the trial.
 
     A run that the end of the trial's seconds cut short has no interval and would leave the others none, so its pair is
     left out where there are others.
@@ -366,7 +366,7 @@ def _with_speed(effect: Effect, pairs: _Pairs, by_samples: bool) -> Effect:
 
 
 def _too_short(*seconds: float) -> bool:
-    """Whether a stall of the machine explains the difference: a side measured little, and the other is not far more."""
+    """True if a stall of the machine explains the difference: a side measured little, and the other is not far more."""
     shorter, longer = min(seconds), max(seconds)
     return shorter < MEASURED_S and longer < max(MEASURED_S, FAR * (shorter + STALL_S))
 
@@ -384,14 +384,14 @@ def verdict_of(result: Ratio) -> str:
 
 
 def _nothing(pairs: Sequence[tuple[Measured, Measured]]) -> str:
-    """Why there is no speed to compare."""
+    """Returns the sentence that says why there is no speed to compare."""
     sides = [name for i, name in enumerate(("baseline", "candidate")) if not any(len(pair[i]) for pair in pairs)]
     where = f" in the {sides[0]}" if len(sides) == 1 else ""
     return f"No training step was seen{where}, so there is no speed to compare."
 
 
 def _outcome(bases: Sequence[Recording], candidates: Sequence[Recording]) -> tuple[str, str]:
-    """Outcome and reason of the comparison: the candidate's trouble first, then the baseline's, else how it ended."""
+    """Returns outcome and reason of a comparison: the candidate's trouble first, then the baseline's."""
     for side, name in ((candidates, ""), (bases, "The baseline ended early")):
         for one in side:
             if one.outcome in BROKEN:

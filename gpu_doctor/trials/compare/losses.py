@@ -1,4 +1,4 @@
-"""Whether two runs of one training learn the same: their loss curves over the same samples from the same state.
+"""True if two runs of one training learn the same: their loss curves over the same samples from the same state.
 
 There are three verdicts: the losses are the same, they differ by so many percent, or the candidate's become NaN or
 infinite. How far the losses of this loop lie apart by themselves is read off the baselines of the same trial.
@@ -33,7 +33,7 @@ SAME, DIFFERENT, BREAKS = "same", "different", "not-finite"
 
 @dataclass(frozen=True)
 class Parity:
-    """Two loss curves in a verdict and four figures."""
+    """The comparison of two loss curves: a verdict and four figures."""
 
     drift: float | None
     """Largest relative difference; inf where only the candidate's loss breaks; None = nothing to compare. Between
@@ -78,17 +78,17 @@ def parity(bases: Sequence[Losses], candidate: Losses, same_batch: bool = True) 
 
 
 def spread(bases: Sequence[Losses]) -> float | None:
-    """How far runs of the baseline lie from the first of them, at most, relative; None where there is but one."""
+    """Returns the largest relative difference of the baseline's runs from the first; None for a single run."""
     return max((float(np.abs(apart).max()) for _, apart in _from_first(bases)), default=None)
 
 
 def _from_first(bases: Sequence[Losses]) -> list[tuple[Column, Column]]:
-    """How the other runs of the baseline differ from the first one, step by step."""
+    """Returns how each other run of the baseline differs from the first, step by step."""
     return [found for one in bases[1:] if len((found := _differences(bases[0], one))[0])]
 
 
 def _is_like(bases: Sequence[Losses], steps: Column, apart: Column) -> bool:
-    """Whether a candidate differs from the first baseline by no more than the other baselines do.
+    """True if a candidate differs from the first baseline by no more than the other baselines do.
 
     A loop that does not repeat itself must not hide a training that was changed: the candidate may lie LIKE times as
     far from the first baseline as the others do, after its first steps, after twice as many and so on, so that it does
@@ -128,7 +128,7 @@ def _differences(baseline: Losses, other: Losses) -> tuple[Column, Column]:
 
 
 def _shared(baseline: Losses, other: Losses) -> tuple[Column, Column, Column]:
-    """Steps (from 1) of the baseline that both sides have seen, its losses there, and the other's; empty for none."""
+    """Returns the baseline's steps (from 1) that both sides have seen, with the losses of both; empty for none."""
     at, there = _places(baseline, other)
     if not len(at) or not len(there):
         return _NONE, _NONE, _NONE
@@ -137,7 +137,7 @@ def _shared(baseline: Losses, other: Losses) -> tuple[Column, Column, Column]:
 
 
 def _places(baseline: Losses, candidate: Losses) -> tuple[Column, Column]:
-    """Where each loss lies on the axis that both sides share: samples seen, or steps where those are unknown."""
+    """Returns each loss's place on the shared axis: samples seen, or steps if these are unknown."""
     if all(np.isfinite(one.samples).all() for one in (baseline, candidate)):
         return baseline.samples, candidate.samples
     return baseline.step, candidate.step
@@ -166,13 +166,13 @@ def loss_words(
     first_step: int | None = None,
     alone: float | None = None,
 ) -> str:
-    """What became of the loss in a trial, by the verdict of its comparison; empty where there is nothing to compare.
+    """Says how the losses of a trial compare, by their verdict; empty if there is nothing to compare.
 
     Args:
-        verdict: of `Effect.loss_verdict`.
+        verdict: value of `Effect.loss_verdict`.
         drift: the largest relative difference; None = not known.
-        first_step: at which the losses part; None = they do not.
-        alone: by how much the losses of runs without the change differ.
+        first_step: step from which the losses differ; None = they do not.
+        alone: largest relative difference among runs without the change.
     """
     if verdict == SAME and not drift:
         return "loss the same in every step"

@@ -13,7 +13,7 @@ MACHINES: Final = "this compares machines, not settings"
 
 @dataclass(frozen=True)
 class MeasuredOn:
-    """Where the runs of a comparison were made."""
+    """The device or devices that a comparison was measured on."""
 
     device: str = ""
     """Such as `NVIDIA H100 (cuda:0)`; both sides' where they differ, empty where no step ended."""
@@ -24,7 +24,7 @@ class MeasuredOn:
 
 
 def measured_on(bases: Sequence[Recording], candidates: Sequence[Recording]) -> MeasuredOn:
-    """Where both sides were measured; a side that ended no step may not have come to its device."""
+    """Returns where both sides were measured; a side without a step may not have reached its device."""
     sides = [[one.setup for one in side if len(one.steps)] for side in (bases, candidates)]
     before, after = (devices_of(side) for side in sides)
     pairs = [(a, b) for a, b in zip(bases, candidates, strict=False) if len(a.steps) and len(b.steps)]

@@ -31,7 +31,7 @@ CLEARLY: Final = 2.0
 
 
 def has_samples(recording: Recording) -> bool:
-    """Whether the batch dimension of every step could be read."""
+    """True if the batch dimension of every step could be read."""
     samples = recording.steps.samples
     return bool(np.isfinite(samples).all() and samples.sum() > 0)
 
@@ -42,26 +42,26 @@ class Measured:
 
     steps: Steps
     wall_s: Column
-    """What each of them took, see `vitals.pace`."""
+    """Seconds of each step, see `vitals.pace`."""
     made: float = 1.0
-    """The part of their batches that was made meanwhile, see `stock`."""
+    """Share of their batches that workers made during these steps, see `stock`."""
 
     def __len__(self) -> int:
         return len(self.steps)
 
     @property
     def whole(self) -> bool:
-        """Whether there is anything to compare."""
+        """True if there is anything to compare."""
         return len(self.steps) > 0 and float(self.wall_s.sum()) > 0
 
     def stretch(self, by_samples: bool) -> Stretch:
-        """Seconds and the work that the run can keep up in them."""
+        """Returns seconds and sustainable work of each row."""
         amount = self.steps.samples if by_samples else self.steps.count
         return Stretch(self.wall_s, amount * self.made)
 
 
 def _judged(recording: Recording) -> tuple[Steps, Column, int, int]:
-    """The rows that count, batches taken before each, which is the first after the warm-up, and before which they end.
+    """Returns the rows that count, the batches taken before each, and the first and last row after the warm-up.
 
     Rows as `vitals.measure` takes them; of a trial on a device they lie between its two waits (`Recording.timed`).
     """
@@ -102,14 +102,14 @@ def _rows(recording: Recording, steps: Steps, before: Column, start: int, stop: 
 
 
 def wait_share(side: Sequence[Steps]) -> float | None:
-    """Data wait over wall-clock of all runs of a side (host clock), None if it was not measured."""
+    """Returns a side's data wait as a share of wall-clock (host clock), None if it was not measured."""
     share = sum(one.data_wait_s.sum() for one in side) / sum(one.wall_s.sum() for one in side)
     return None if np.isnan(share) else float(share)
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """What a side read, a sample: a batch may be larger on the other side, and workers fetch ahead."""
+    """Bytes that a side read per sample: batches may differ in size, and workers fetch ahead."""
 
     stored: float
     """Bytes from the storage."""
@@ -132,7 +132,7 @@ _Side: TypeAlias = tuple[float | None, bool]
 
 
 def _sides(bases: Sequence[Recording], candidates: Sequence[Recording]) -> list[tuple[_Side, _Side]]:
-    """Both sides of each pair."""
+    """Returns, for both sides of each pair, the share of data read from storage, and if that counts."""
     pairs = [(_reading(base), _reading(candidate)) for base, candidate in zip(bases, candidates, strict=False)]
     data = max((one.whole for pair in pairs for one in pair if one is not None), default=0.0)
 

@@ -63,7 +63,7 @@ class Stretch:
 
     @property
     def influence(self) -> Column:
-        """What each row adds to the log of the rate, to first order; sums to 0."""
+        """Returns each row's contribution to the log of the rate, to first order; sums to 0."""
         shares: Column = self.amount / self.amount.sum() - self.wall_s / self.wall_s.sum()
         return shares
 
@@ -76,15 +76,15 @@ class PairLog:
     """Log of the baseline's rate."""
     candidate: float
     variance: float | None
-    """Of the difference, as the steps lead to expect; None where either run has too few rows to tell."""
+    """Variance of the difference, estimated from the steps; None if a run has too few rows."""
     seconds: float = 1.0
     """Measured: half the harmonic mean of both runs' seconds."""
     number: int = 0
-    """Of the pair in its trial, from 0: the baseline ran first where it is even."""
+    """Number of the pair in its trial, from 0; the baseline ran first in even pairs."""
 
     @classmethod
     def of(cls, baseline: Stretch, candidate: Stretch, number: int = 0) -> PairLog:
-        """Of two stretches that did some work and took time."""
+        """Builds the pair from two stretches with work and time above 0."""
         short = min(len(baseline.wall_s), len(candidate.wall_s)) < FEWEST_ROWS
         seconds = 1.0 / (1.0 / baseline.wall_s.sum() + 1.0 / candidate.wall_s.sum())
         variance = None if short else _within(baseline, candidate)
@@ -92,7 +92,7 @@ class PairLog:
 
     @property
     def log(self) -> float:
-        """The log of the candidate's rate over the baseline's."""
+        """Returns the log of the candidate's rate over the baseline's."""
         return self.candidate - self.baseline
 
     def until(self, following: PairLog) -> float | None:

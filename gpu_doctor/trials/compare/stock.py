@@ -1,4 +1,4 @@
-"""What a stretch of steps drew from stock: batches that workers had fetched before it began, taken off its work.
+"""Subtracts prefetched batches from a stretch of steps: those that workers had ready before it began.
 
 With workers, up to `prefetch_factor` times as many batches as there are workers lie ready when the measuring begins. A
 loop that uses them up in a few seconds looks faster than it can go on: workers made only what it took less what the
@@ -20,12 +20,12 @@ deliver in bursts, and a single look says where in a burst it fell."""
 
 
 def made_share(recording: Recording, taken: float, until: float) -> float:
-    """The part of the batches of a stretch that was made during it, at most 1; 1 where nobody counted.
+    """Returns the share of a stretch's batches that was made during it, at most 1; 1 if batches were not counted.
 
     Args:
-        recording: of the run.
-        taken: batches that its loop had got before the stretch.
-        until: and at its end.
+        recording: the run.
+        taken: batches that the loop had taken before the stretch.
+        until: batches taken by the end of the stretch.
     """
     loader = recording.setup.training_loader
     fetch = next((one for one in recording.fetches if loader is not None and one.loader == loader.key), None)

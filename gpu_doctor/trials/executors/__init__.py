@@ -1,4 +1,4 @@
-"""Where a sweep runs: the Ray that Ray Tune uses, what travels to it, and what comes back."""
+"""Runs a sweep on Ray: the cluster, the parcel that is sent to it, and the recordings that come back."""
 
 from __future__ import annotations
 

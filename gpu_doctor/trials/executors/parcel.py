@@ -1,4 +1,4 @@
-"""What travels with a trial: the cell, the names it reaches, the settings' baseline, and the state of the process.
+"""Packs a trial for another machine: the cell, the names it reaches, the baseline run, and the process's state.
 
 It is packed by torch's own format with cloudpickle inside, so that classes and functions of the notebook go by value,
 tensors that share memory still do, and a GPU's tensors find a GPU there. It goes to the user's own cluster and nowhere
@@ -42,35 +42,35 @@ NOT_PYTHON: Final = (
 
 
 class Unpackable(Exception):
-    """Something that the cell needs cannot travel; the message says what, in one sentence."""
+    """Says in one sentence which object of the cell cannot be sent to another machine."""
 
 
 class Different(Exception):
-    """A machine has other versions than the kernel; the message names them, in one sentence."""
+    """Says in one sentence which versions of a machine differ from the kernel's."""
 
 
 @dataclass
 class Parcel:
-    """What arrives on the other machine, ready to be made a case of."""
+    """The unpacked trial on the other machine, from which a case is made."""
 
     code: str | Callable[[], Any]
     namespace: dict[str, Any]
     name: str
     run: bytes | None
-    """The baseline run as saved, for what knobs must know of the loop."""
+    """File of the baseline run, from which knobs learn about the loop."""
     process: dict[str, Any]
     allowed: frozenset[str] = frozenset()
-    """What a person allows the trials."""
+    """Permissions given by `allow=`."""
 
     @property
     def known_run(self) -> Recording | None:
-        """The baseline run; None where it trained on a CPU and this process has a GPU, whose loop is another one."""
+        """Returns the baseline run; None if it trained on a CPU and this process has a GPU: that loop would differ."""
         found = None if self.run is None else of_bytes(self.run)
         elsewhere = found is not None and not found.setup.on_gpu and bool(cuda_devices())
         return None if elsewhere else found
 
     def enter(self) -> None:
-        """Gives this process the random numbers and switches of the one that packed."""
+        """Sets this process's random numbers and switches to those of the sending process."""
         switches = self.process["switches"]
         for one in (*random_states(), *number_formats()):
             if one.label in switches:  # the torch that packed may lack one
@@ -83,12 +83,12 @@ class Parcel:
 
 
 def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) -> dict[str, Any]:
-    """Everything that a trial of the case needs elsewhere; the case and its namespace are only read.
+    """Packs everything that a trial of the case needs elsewhere; the case and its namespace are only read.
 
     Args:
-        case: whose code.
+        case: case to pack.
         pickler: cloudpickle's class, Ray's own copy of it for Ray.
-        most_threads: that torch may compute with there; None = as many as here.
+        most_threads: most threads for torch there; None = as many as here.
 
     Returns:
         For `unpack`: the contents, and beside them, to be read before them, the versions that packed.
@@ -124,7 +124,7 @@ def pack(case: Runner, pickler: type[Any], most_threads: float | None = None) ->
 
 
 def versions() -> dict[str, str]:
-    """What two machines must have alike, lest the one measures something else than the other would run."""
+    """Returns the versions that must be equal on two machines for their figures to be comparable."""
     return {
         "Python": ".".join(map(str, sys.version_info[:2])),
         "torch": str(torch.__version__).partition("+")[0],
@@ -132,7 +132,7 @@ def versions() -> dict[str, str]:
 
 
 def unpack(sent: Mapping[str, Any]) -> Parcel:
-    """The inverse of `pack`, on the other machine.
+    """Unpacks on the other machine what `pack` returned.
 
     Raises:
         Different: if this machine has another version of what `versions` names.
@@ -152,7 +152,7 @@ def unpack(sent: Mapping[str, Any]) -> Parcel:
 
 
 def plain(source: str) -> str:
-    """The cell's text without the magic's own line, line numbers kept.
+    """Returns the cell's text without the magic's own line, line numbers kept.
 
     Raises:
         Unpackable: if it is no plain Python.
@@ -199,7 +199,7 @@ def _dumped(value: Any, space: dict[str, Any], reach: Reach, pickler: type[Any])
 
 
 def _without_made(reduced: tuple[Any, ...], reach: Reach) -> tuple[Any, ...]:
-    """A function of the notebook, without those of its globals that the cell makes itself."""
+    """Reduces a function of the notebook without the globals that the cell makes itself."""
     make, arguments, (own, slots), *rest = reduced
     kept = {
         name: value for name, value in slots["__globals__"].items() if name not in reach.made or name in reach.needed
@@ -208,13 +208,13 @@ def _without_made(reduced: tuple[Any, ...], reach: Reach) -> tuple[Any, ...]:
 
 
 def _without_workers(loader: Any) -> tuple[Any, ...]:
-    """A loader whose workers stay: those there are started there."""
+    """Reduces a loader without its persistent workers: the other machine starts its own."""
     make, arguments, state, *rest = loader.__reduce_ex__(PROTOCOL)
     return (make, arguments, {**state, "_iterator": None}, *rest)
 
 
 def _stuck(value: Any, space: dict[str, Any], reach: Reach, pickler: type[Any]) -> Exception | None:
-    """Why one value cannot travel, tried by itself; None if it can."""
+    """Returns the error that keeps one value from being packed; None if it can be packed."""
     try:
         _dumped(value, space, reach, pickler)
     except Exception as error:
@@ -223,7 +223,7 @@ def _stuck(value: Any, space: dict[str, Any], reach: Reach, pickler: type[Any]) 
 
 
 def _why(names: dict[str, Any], space: dict[str, Any], reach: Reach, pickler: type[Any], error: Exception) -> str:
-    """Names what cannot travel, and what inside it is the reason."""
+    """Returns the sentence that names the variables that cannot be packed, and the object inside that prevents it."""
     tried = dict(names)
     for value in list(names.values()):
         tried |= {name: space[name] for name in _globals_read(value, space, set()) if name not in reach.made}
@@ -242,7 +242,7 @@ def _why(names: dict[str, Any], space: dict[str, Any], reach: Reach, pickler: ty
 
 
 def _globals_read(value: Any, space: dict[str, Any], seen: set[int]) -> set[str]:
-    """Names of the namespace that a function or class of it reads, through other functions of it too."""
+    """Returns the names that a function or class of the namespace reads, through other such functions too."""
     if id(value) in seen:
         return set()
     seen.add(id(value))
@@ -264,7 +264,7 @@ def _kind(value: Any) -> str:
 
 
 def _placed(storage: Any, location: str) -> Any:
-    """Where a tensor is put on arrival: a GPU's number counts on the machine it came from only."""
+    """Places a tensor on arrival: the number of a GPU means something only on the machine it came from."""
     if location.startswith("cuda") and int(location.partition(":")[2] or 0) >= torch.cuda.device_count() > 0:
         location = "cuda:0"
     restore: Any = torch.serialization.default_restore_location
@@ -272,16 +272,16 @@ def _placed(storage: Any, location: str) -> Any:
 
 
 def as_bytes(recording: Recording) -> bytes:
-    """The recording's file, as bytes."""
+    """Returns the bytes of a recording's file."""
     with tempfile.TemporaryDirectory(prefix="gpu_doctor-") as folder:
         return recording.save(Path(folder) / "run.npz").read_bytes()
 
 
 def of_bytes(file: bytes) -> Recording:
-    """The recording of such bytes.
+    """Loads a recording from the bytes of its file.
 
     Raises:
-        RecordingError: if they are not whole, or of a newer gpu_doctor.
+        RecordingError: if the bytes are damaged or come from a newer gpu_doctor.
     """
     with tempfile.TemporaryDirectory(prefix="gpu_doctor-") as folder:
         path = Path(folder) / "run.npz"

@@ -1,4 +1,4 @@
-"""The Ray on which a sweep runs: one on this machine that lasts as long as the sweep, or a cluster by its address.
+"""Starts Ray on this machine for the time of a sweep, or connects to a cluster by its address.
 
 Ray gives out cores by what is asked for, not by what is used: a trial that asked for one core and started eight workers
 would have others beside it, and both would be measured against each other. So a trial asks for the cores of its loop
@@ -28,17 +28,17 @@ from gpu_doctor.trials.searches import no_ray
 from gpu_doctor.trials.snapshot.process import process_undos
 
 LOCAL: Final = "local"
-"""The address that has Ray start on this machine."""
+"""Address that makes Ray start on this machine."""
 STOP_LOOK_S: Final = 0.1
-"""While Ray starts, which takes seconds, a Stop is looked for so often."""
+"""Seconds between two checks for Stop while Ray starts."""
 PRINTS: Final = "_worker_logs_enabled"
-"""The switch of `ray._private.worker` that its debugger turns off too; a Ray without it prints."""
+"""Name of the printing switch in `ray._private.worker`; a Ray without it prints."""
 TUNE: Final = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a pair that measured nothing has no figure for ASHA
     "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints, also where it is told to be silent
 }
-"""Tune's own switches, for the time of a sweep: it writes no logs and prints nothing."""
+"""Environment variables that keep Ray Tune from writing logs and printing during a sweep."""
 REACHABLE: Final = "ENABLE_RAY_CLUSTER"
 """The switch of `ray._private.ray_constants` by which a Ray listens for other machines; its variable is read once."""
 BY_CLIENT: Final = (
@@ -48,11 +48,11 @@ BY_CLIENT: Final = (
 
 
 class Unreachable(Exception):
-    """The cluster cannot be used; the message says why, in one sentence."""
+    """Says in one sentence why the cluster cannot be used."""
 
 
 class RayExecutor:
-    """The Ray on which a sweep runs, and what each of its trials asks for.
+    """The Ray cluster for a sweep, and the resources that each trial requests.
 
     Where Ray is initialised in this process, that is used and left as it is. Else a sweep starts Ray on this machine,
     or connects to the cluster of the address, and shuts that down, or disconnects, when it ends.
@@ -111,10 +111,10 @@ class RayExecutor:
 
     @contextmanager
     def connected(self, stopped: Callable[[], bool]) -> Iterator[Any]:
-        """Around a sweep: gives the module `ray`, connected; what was started for it is shut down at the end.
+        """Connects to Ray for a sweep and yields the module `ray`; shuts down at the end what it started.
 
         Args:
-            stopped: whether a Stop has come, which interrupts Ray's start.
+            stopped: returns True after a Stop, which interrupts Ray's start.
 
         Raises:
             Unreachable: if Ray does not start, or does not let this process in.
@@ -157,13 +157,13 @@ class RayExecutor:
                 undo()
 
     def gpus(self, found: Setup | None) -> float:
-        """The GPUs that a trial asks for, where a run found this of the loop."""
+        """Returns the number of GPUs that a trial requests; `found`: the setup of an earlier run."""
         return self.num_gpus if self.num_gpus is not None else float(found is not None and found.on_gpu)
 
     def asked(
         self, found: Setup | None, settings: Settings, machines: Sequence[Mapping[str, float]]
     ) -> dict[str, float]:
-        """What a trial of some settings asks for, by Ray's names of resources.
+        """Returns the resources that a trial of some settings requests, by Ray's names.
 
         Args:
             found: what a run found of the loop; None before any.
@@ -193,7 +193,7 @@ class RayExecutor:
 
 
 def cores(found: Setup | None, settings: Settings, threads: int) -> int:
-    """The cores that a trial keeps busy: the loop's, and one for each worker of its loader.
+    """Returns the cores that a trial keeps busy: the loop's, and one for each worker of its loader.
 
     Args:
         found: what a run found of the loop, None before any.
@@ -206,7 +206,7 @@ def cores(found: Setup | None, settings: Settings, threads: int) -> int:
 
 
 def _whole(value: Any, usual: int) -> int:
-    """A setting's number; what is none is refused where it is turned."""
+    """Returns a setting's number, or `usual` if it is none: the knob refuses such a value."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else usual
 
 
@@ -215,7 +215,7 @@ def _holds(has: Mapping[str, float], asked: Mapping[str, float]) -> bool:
 
 
 def _why_unreachable(error: Exception) -> str:
-    """One sentence; Ray names the versions of both sides in a table where they differ."""
+    """Returns the sentence for an error of Ray, which lists versions that differ in a table."""
     text = str(error)
     versions = re.findall(r"(Ray|Python): ([\w.+]+)", text)
     if "Version mismatch" in text and len(versions) == 4:
@@ -227,7 +227,7 @@ def _why_unreachable(error: Exception) -> str:
 
 
 def _processes() -> set[psutil.Process]:
-    """Ray's processes below this one."""
+    """Returns Ray's child processes of this process."""
     found = set()
     for one in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
@@ -260,7 +260,7 @@ def _interrupted_by(stopped: Callable[[], bool]) -> Iterator[None]:
 
 @contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    """Sets variables of the environment for a while."""
+    """Sets environment variables inside the context."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -275,7 +275,7 @@ def _environment(**values: str) -> Iterator[None]:
 
 @contextmanager
 def _on_this_machine_alone(asked: bool) -> Iterator[None]:
-    """Has a Ray that starts listen on this machine alone, as it does on macOS and Windows by itself."""
+    """Makes a local Ray listen on this machine alone, as it does by itself on macOS and Windows."""
     constants = importlib.import_module("ray._private.ray_constants") if asked else None
     before = getattr(constants, REACHABLE, None)
     if before:
@@ -290,7 +290,7 @@ def _on_this_machine_alone(asked: bool) -> Iterator[None]:
 
 @contextmanager
 def _quiet_ray() -> Iterator[None]:
-    """Has Ray print nothing for a while: what became of a trial stands in the sweep's table.
+    """Keeps Ray from printing inside the context: the sweep's table has the results.
 
     Beside its logger, Ray prints on a thread of its own what its machines report, such as a process that ended, also
     where it is told not to print what processes write.

@@ -39,7 +39,7 @@ class Pairs(tune.Trainable):
     """One combination; an iteration is a pair of runs. A process may be given one combination after another."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
-        """As Ray Tune calls it."""
+        """Sets up the combination when Ray Tune calls it."""
         self._folder = Path.cwd()  # Tune changes into a folder of its own: the cell's paths would lead elsewhere
         super().__init__(*given, **named)
 
@@ -69,7 +69,7 @@ class Pairs(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """One pair; `done` when another is not worth its time."""
+        """Runs one pair; the result is `done` when another is not worth its time."""
         if self._answer:
             return {**self._answer, "decided": True, "done": True}
         rounds, made = self._rounds, len(self._rounds.candidates)
@@ -131,7 +131,7 @@ def _case_of(parcel: Parcel) -> Runner:
 
 
 def _metric(rounds: Rounds) -> dict[str, float]:
-    """What ASHA compares; nothing where there is no figure, and 0 for settings that cannot be used."""
+    """Returns the metric for ASHA; empty without a figure, 0 for settings that cannot be used."""
     if not rounds.bases or not rounds.candidates:
         return {}
     effect = compare(rounds.bases, rounds.candidates)

@@ -193,7 +193,7 @@ def _recordings(files: Sequence[str]) -> list[Recording]:
 
 
 def _error_of(trial: Any) -> Exception | None:
-    """What ended a combination; Tune has it in a file of its own folder."""
+    """Returns the error that ended a combination, from a file in Tune's folder."""
     try:
         with Path(trial.pickled_error_file).open("rb") as file:
             found: Exception = ray.cloudpickle.load(file)
@@ -203,7 +203,7 @@ def _error_of(trial: Any) -> Exception | None:
 
 
 def _lost(error: Exception | None) -> tuple[str, str]:
-    """Why a combination's process is gone, in a sentence, and its outcome."""
+    """Returns why a combination's process is gone, in a sentence, and its outcome."""
     if isinstance(error, ray.exceptions.OutOfMemoryError):
         return "the machine's memory ran out, and Ray ended the process", "out-of-memory"
     if isinstance(error, ray.exceptions.RayActorError):
@@ -212,7 +212,7 @@ def _lost(error: Exception | None) -> tuple[str, str]:
 
 
 def _cause(error: Exception | None) -> str:
-    """What a process raised, without Ray's own traceback."""
+    """Returns what a process raised, without Ray's own traceback."""
     cause = getattr(error, "cause", None)
     shown = cause if isinstance(cause, BaseException) else error
     return f"{type(shown).__name__}: {formatting.first_line(shown)}" if shown is not None else "no error was given"

@@ -59,7 +59,7 @@ _ALL: Final[KnobTable] = {**KNOBS, **BOUNDS}
 
 
 def known(name: str) -> Knob:
-    """The knob of this name.
+    """Returns the knob of this name.
 
     Raises:
         Refused: if there is none; the message names the nearest one and all that there are.
@@ -133,7 +133,7 @@ def allow(settings: Settings, setup: Setup) -> None:
 
 
 def unturnable(settings: Settings, setup: Setup, reasons: Mapping[str, str] | None) -> str:
-    """Why a setting acts by lines of the code alone, and they are not there; empty if all settings act.
+    """Returns why a setting acts by lines of the code alone, and they are not there; empty if all settings act.
 
     Args:
         settings: of names that are known.

@@ -21,7 +21,7 @@ NO_CONVOLUTION: Final = "The trained model has no 2D convolutions, so the layout
 
 
 def flat(name: str) -> str:
-    """Why a model of the class of this name keeps its layout; empty for one that does not."""
+    """Returns why a model of the class of this name keeps its layout; empty for one that does not."""
     keeps = f"{name} keeps weights or gradients in flat memory: change the layout before the model is wrapped."
     return keeps if name in WRAPPERS else ""
 

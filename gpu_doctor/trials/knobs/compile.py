@@ -120,14 +120,14 @@ KNOB = Compile()
 
 
 def _graphs() -> int:
-    """How many graphs torch.compile has made in this process."""
+    """Returns how many graphs torch.compile has made in this process."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return int(counters["stats"]["unique_graphs"]) if "stats" in counters else 0
 
 
 @functools.lru_cache(maxsize=8)
 def unsupported(device: str) -> str:
-    """Why torch.compile cannot be used here on a type of device, in one sentence; empty if it can."""
+    """Returns why torch.compile cannot be used here on a type of device, in one sentence; empty if it can."""
     if device not in DEVICES:
         return f"torch.compile is offered on CUDA devices and the CPU, not on {device}."
     if device == "cpu":

@@ -23,7 +23,7 @@ class CountKnob(Knob):
 
     @abstractmethod
     def counts(self, setup: Setup) -> Iterable[int]:
-        """The numbers to offer, in any order."""
+        """Returns the numbers to offer, in any order."""
 
     def choices(self, setup: Setup) -> tuple[Choice, ...]:
         """See `Knob`."""

@@ -10,7 +10,7 @@ from gpu_doctor.trials.knobs.loader_edit import LoaderLines
 
 
 class Draft:
-    """What a knob's `edit` is given."""
+    """The user's cells, the run's setup and the notes that a knob's `edit` works on."""
 
     def __init__(self, cells: Cells, setup: Setup) -> None:
         """Nothing is changed: edits are gathered.
@@ -27,14 +27,14 @@ class Draft:
 
     @property
     def device(self) -> str:
-        """Where the loop trains: `cpu`, `cuda`, ..."""
+        """Type of the device that the loop trains on: `cpu`, `cuda`, ..."""
         return self.setup.device.partition(":")[0]
 
     def torch(self) -> tuple[str, Edits]:
-        """The name of torch in the cells, and the edits that import it where it has none."""
+        """Returns the name of torch in the cells, and the edits that import it if there is none."""
         name = torch_name(self.cells)
         return (name, []) if name else ("torch", with_import(self.cells))
 
     def no_line(self, name: str, value: SettingValue) -> NotPlaced:
-        """What a knob raises that has no line for a value."""
+        """Returns the error of a knob that has no line for a value."""
         return NotPlaced(f"{name}={value} could not be written into the cells: set it by hand.")

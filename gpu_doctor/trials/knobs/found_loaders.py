@@ -1,4 +1,4 @@
-"""Which of a run's loaders a setting applies to. Needs no torch: the panel asks it too."""
+"""Finds the loaders of a run that a setting applies to. Needs no torch: the panel uses it too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns the knob `fused_optimizer` for optimizers that an earlier cell, or no text, has made; then as they were."""
+"""Turns the knob `fused_optimizer` on existing optimizers for a while, and puts them back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpu_doctor.capture.describe import named, optimizer_facts
 from gpu_doctor.trials.knobs.knob import TrialScope
 
 _FLAG: Final = "_step_supports_amp_scaling"
-"""What a fused optimizer says of itself: its kernel takes GradScaler's factor and its finding of infinities."""
+"""Attribute of a fused optimizer: its kernel takes GradScaler's factor and its check for infinities."""
 
 
 class Fusing:
@@ -45,7 +45,7 @@ class Fusing:
         vars(optimizer)[_FLAG] = self._value
 
     def restore(self) -> None:
-        """Gives every group its own options back; what the optimizers have learned stays."""
+        """Restores the options of every group; the optimizers' state stays."""
         for optimizer, group, kept in reversed(self._turned):
             group |= kept
             _move_steps(optimizer, group)

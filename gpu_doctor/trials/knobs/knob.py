@@ -1,4 +1,4 @@
-"""The form of a knob: a setting of the training loop that can be turned for one run, and is back afterwards."""
+"""Defines a knob: a setting of the training loop that is changed for one run and restored afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpu_doctor.recording import Settings, SettingValue, Setup
 from gpu_doctor.trials.knobs.draft import Draft
 
 NO_MODEL: Final = "No torch optimizer stepped, so the trained model is not known."
-"""Why no knob acts on it."""
+"""Refusal of the knobs that act on the model."""
 
 
 class Refused(Exception):
@@ -33,12 +33,12 @@ class Choice:
 
 @dataclass
 class TrialScope:
-    """What a knob may reach while it is turned: the namespace the code runs in, and what the baseline run found."""
+    """The context in which a knob is turned: the code's namespace, and the setup that the baseline run found."""
 
     namespace: dict[str, Any]
     setup: Setup = field(default_factory=Setup)
     reasons: Mapping[str, str] | None = None
-    """Of the settings that the text which runs does not have, why; None = it has none of them."""
+    """Setting that the running text does not have -> the reason; None = it has none of them."""
     in_trial: bool = False
     """The run is a side of a trial, of which all is put back."""
     notes: list[str] = field(default_factory=list)
@@ -52,10 +52,10 @@ class Knob(ABC):
     name: str = ""
     """Key in Settings, such as `num_workers`."""
     label: str = ""
-    """What the panel writes beside it."""
+    """Label in the panel."""
     safety: Safety = Safety.SAFE
     changes: str = ""
-    """What turning it changes in the training, one sentence; empty where every number stays the same."""
+    """One sentence on what the knob changes in the training; empty if every number stays the same."""
     front: bool = False
     """Shown at once (num_workers, batch size, AMP) rather than under 'more'."""
     written_with: str = ""
@@ -69,9 +69,9 @@ class Knob(ABC):
     is_switch: bool = False
     """It is a switch of the process: `turned` sets it, and puts it back, also where the cell's text sets it."""
     bounds_only: bool = False
-    """It measures a bound and is no way to train: it is tried by itself, and no plan, sweep or code has it."""
+    """The knob measures a bound and is no way to train: no plan, sweep or code contains it."""
     only_rounds: bool = False
-    """It changes the training by its number format alone: how much that is, a trial measures."""
+    """The knob changes only the number format; a trial measures the effect on the losses."""
 
     @abstractmethod
     def found(self, setup: Setup) -> SettingValue | None:
@@ -83,29 +83,29 @@ class Knob(ABC):
 
     @abstractmethod
     def parsed(self, text: str) -> SettingValue:
-        """A value typed by a person (`--set num_workers=4`).
+        """Parses a value typed by a person (`--set num_workers=4`).
 
         Raises:
             ValueError: one sentence that names the right form.
         """
 
     def reason(self, value: SettingValue, setup: Setup) -> str:
-        """Why a value other than the one as written cannot be honoured for the loop of `setup`; empty if it can.
+        """Returns why a value that differs from the written one cannot be used in this loop; empty if it can.
 
         With an empty setup nothing was found out yet: only what this machine cannot do at all speaks against it.
         """
         return ""
 
     def is_noop(self, value: SettingValue, setup: Setup) -> bool:
-        """Whether nothing has to be changed for this value in the loop of `setup`."""
+        """True if nothing has to be changed for this value in the loop of `setup`."""
         return value == self.found(setup)
 
     def draws_anew(self, setup: Setup) -> bool:
-        """Whether turning it draws other random numbers, or the samples in another order: losses may differ then."""
+        """True if turning it draws other random numbers, or the samples in another order: losses may differ then."""
         return False
 
     def loss_reason(self, value: SettingValue | None, setup: Setup) -> str:
-        """Why losses may differ for no fault where it is turned, a clause; empty where no reason is known."""
+        """Returns why losses may differ for no fault where it is turned, a clause; empty where no reason is known."""
         return ""
 
     def turned(self, value: SettingValue, scope: TrialScope) -> AbstractContextManager[None]:
@@ -121,11 +121,11 @@ class Knob(ABC):
 
     @abstractmethod
     def code(self, value: SettingValue, setup: Setup) -> str:
-        """The line(s) to paste into the user's program for this value."""
+        """Returns the line(s) to paste into the user's program for this value."""
 
     @abstractmethod
     def edit(self, settings: Settings, draft: Draft) -> Edits:
-        """The change of the user's cells that gives them this setting.
+        """Returns the change of the user's cells that gives them this setting.
 
         Args:
             settings: this knob's, and those of its group.

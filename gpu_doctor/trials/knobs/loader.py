@@ -1,4 +1,4 @@
-"""What knobs on the DataLoader share: which loaders are meant, why they refuse, and how they are changed for a run."""
+"""Shared parts of the knobs on the DataLoader: which loaders they change, why they refuse, and how they turn."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def batch_sizes(value: int, setup: Setup) -> dict[str, int]:
 
 
 def _known(scope: TrialScope) -> list[Any]:
-    """The loaders that names lead to, and those that an earlier run has iterated."""
+    """Returns the loaders in the namespace, and those that an earlier run iterated."""
     from torch.utils.data import DataLoader
 
     from gpu_doctor.capture.describe import named

@@ -36,7 +36,7 @@ class LoaderLines:
         self.cells, self.setup, self.notes = cells, setup, notes
 
     def edits(self, settings: Settings) -> Edits:
-        """The edits for settings of loaders.
+        """Returns the edits for settings of loaders.
 
         Raises:
             NotPlaced: if the calls are not found, or cannot be told apart.
@@ -54,7 +54,7 @@ class LoaderLines:
         return edits
 
     def _groups(self, settings: Settings) -> list[list[LoaderSetup | None]]:
-        """The loaders to change, those together that nothing but their order tells apart; the first that trains first.
+        """Groups the loaders to change: those that differ only in order together, the first training loader first.
 
         With no setup there is one of which nothing is known.
         """
@@ -69,7 +69,7 @@ class LoaderLines:
         return list(groups.values())
 
     def _fitting(self, settings: Settings, first: LoaderSetup | None, this: LoaderSetup | None) -> Settings:
-        """The settings of one loader: those of the first one, its batch in the ratio that the two have as written."""
+        """Returns the settings of one loader: the first loader's, with batches in the ratio as written."""
         if "batch_size" not in settings or first is None or this is None or this is first:
             return settings
         if not first.batch_size or not this.batch_size:
@@ -103,7 +103,7 @@ class LoaderLines:
         return makers
 
     def _say_shared(self, made: Made, settings: Settings) -> None:
-        """Other loaders that get a setting from the same place get it too."""
+        """Notes other loaders that get the setting from the same place."""
         every = list(self.cells.made_by(is_loader, LOADER))
         shared: dict[str, list[str]] = {}
         for name, value in settings.items():
@@ -139,7 +139,7 @@ class LoaderLines:
         return found
 
     def _say_unused(self, one: Slot, text: str) -> None:
-        """A name that stands elsewhere too stays there as it is."""
+        """Notes a name that is used elsewhere too, where it is not changed."""
         if one.kind != REPLACE or not isinstance(one.node, (ast.Name, ast.Attribute)):
             return
         written = ast.unparse(one.node)

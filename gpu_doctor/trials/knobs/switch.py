@@ -1,4 +1,4 @@
-"""Turns a switch of torch for a while, and tells of code that sets it to something else meanwhile."""
+"""Sets a switch of torch for a while, and notes if the code sets it to another value meanwhile."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gpu_doctor.trials.knobs.knob import TrialScope
 def switched_to(
     value: Any, read: Callable[[], Any], write: Callable[[Any], None], knob: str, scope: TrialScope
 ) -> Iterator[None]:
-    """A switch has a value while the context lasts, and is put back.
+    """Sets a switch inside the context, and puts it back at the end.
 
     Args:
-        value: of the switch.
-        read: tells it.
-        write: sets it.
-        knob: whose switch it is.
-        scope: gets a note where the code sets another value meanwhile.
+        value: value to set.
+        read: returns the present value.
+        write: sets a value.
+        knob: name of the knob.
+        scope: receives a note if the code sets another value meanwhile.
     """
     before = read()
     try:

@@ -95,7 +95,7 @@ KNOB = TF32()
 
 
 def _no_card() -> str:
-    """Why no card of this machine has TF32; empty if one may."""
+    """Returns why no card of this machine has TF32; empty if one may."""
     torch = sys.modules.get("torch")
     if cuda_available() is False or (torch is not None and torch.version.hip is not None):
         return "No GPU: TF32 needs an NVIDIA card with compute capability 8.0 or more."

@@ -1,4 +1,4 @@
-"""What this machine's torch can do is asked for the loops of this machine alone."""
+"""Gives access to this machine's torch for loops that ran on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpu_doctor.recording import Setup, is_elsewhere
 
 
 def torch_of(setup: Setup) -> Any:
-    """torch, to be asked what it can do for the loop of `setup`; None where it says nothing of that loop.
+    """Returns torch if it can answer for the loop of `setup`, else None.
 
     A recording may come from another machine, or be read in a process that does not use torch.
     """

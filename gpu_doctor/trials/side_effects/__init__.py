@@ -1,1 +1,1 @@
-"""What a trial leaves outside of the user's variables: files, trackers, workers."""
+"""Keeps a trial's side effects (files, trackers, threads, workers) away from the user's own."""

@@ -1,4 +1,4 @@
-"""Says when modules that somebody waits for have been imported, as long as patches are on."""
+"""Calls back when one of some awaited modules has been imported, as long as patches are on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gpu_doctor.capture import Patches
 
 
 def told_of_arrivals(tell: Callable[[str], None], is_awaited: Callable[[str], bool], patches: Patches) -> None:
-    """Has `tell` called with the name of each awaited module right after its own code has run.
+    """Calls `tell` with the name of each awaited module right after the module's code has run.
 
-    Nothing is imported for it, and of a module that arrived nothing is changed: its loader tells once.
+    It imports nothing and does not change the module; each import is reported once.
     """
     finder = _Arrivals(tell, is_awaited)
     patches.hook("sys.meta_path", lambda: _without(finder))
@@ -22,13 +22,13 @@ def told_of_arrivals(tell: Callable[[str], None], is_awaited: Callable[[str], bo
 
 
 class _Arrivals:
-    """A finder that finds nothing itself."""
+    """Import finder that wraps the loaders of awaited modules; it finds no module itself."""
 
     def __init__(self, tell: Callable[[str], None], is_awaited: Callable[[str], bool]) -> None:
         self._tell, self._is_awaited = tell, is_awaited
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        """What the finders behind it find; an awaited module's loader tells when it has run the module's code."""
+        """Returns the spec of the finders behind it; an awaited module's loader is made to call back."""
         if not self._is_awaited(name) or self not in sys.meta_path:
             return None
         behind = [one for one in sys.meta_path[sys.meta_path.index(self) + 1 :] if hasattr(one, "find_spec")]

@@ -1,7 +1,7 @@
-"""Threads that a side's code begins and leaves working, such as one that saves a checkpoint.
+"""Waits for threads that a side started and left running, such as one that saves a checkpoint.
 
-The side waits for them, and for what it gave to thread pools of its own: what they write belongs to the side. A pool of
-an earlier cell refuses a trial, as its work would go on after the side.
+What these threads, and the side's own thread pools, write belongs to the side. A cell that uses a thread pool of an
+earlier cell is refused: the pool's work would go on after the side.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from gpu_doctor.trials.said_before import Beforehand
 from gpu_doctor.trials.used_names import Coded, Reached
 
 PATIENCE_S: Final = 10.0
-"""A checkpoint of some GB is written in so long."""
-LEFT: Final = "A thread that your cell began was still running when its run ended: what it does later is not put back."
+"""Longest wait for a thread, in seconds: enough to write a checkpoint of some GB."""
+LEFT: Final = "A thread that your cell started was still running when its run ended: what it does later is not undone."
 
 
 def earlier_pools(case: Coded) -> Beforehand:
-    """Refuses where the cell can reach a thread pool that it does not make itself."""
+    """Refuses a cell that can reach a thread pool of an earlier cell."""
     pools = [name for name in sorted(Reached.of(case).names) if isinstance(case.namespace[name], ThreadPoolExecutor)]
     return Beforehand(tuple(f"`{name}` is a thread pool of an earlier cell: create it in this cell." for name in pools))
 
 
 @contextmanager
 def waited_for(namespace: Mapping[str, Any], notes: list[str]) -> Iterator[None]:
-    """Waits for the threads that were begun meanwhile, and for the pools that the code made.
+    """Waits, at its end, for the threads started inside the context and for the code's own pools.
 
     Args:
         namespace: where the code runs.
-        notes: gets a sentence where a thread goes on all the same.
+        notes: receives a sentence if a thread is still running after the wait.
     """
     before, pools = set(threading.enumerate()), _pools(namespace)
     try:
@@ -57,5 +57,5 @@ def _pools(namespace: Mapping[str, Any]) -> dict[int, ThreadPoolExecutor]:
 
 
 def _serves_a_pool(thread: threading.Thread) -> bool:
-    """Whether it is the worker of some library's pool, which waits for work without an end."""
+    """True if the thread is the worker of a library's pool: such a thread waits for work forever."""
     return getattr(getattr(thread, "_target", None), "__module__", "") == "concurrent.futures.thread"

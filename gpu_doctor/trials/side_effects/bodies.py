@@ -1,8 +1,7 @@
-"""Another body for a function of a library, for a while: whoever holds the function, under any name, calls the new one.
+"""Exchanges the body of a library's function for a while: every reference to the function calls the new body.
 
-An attribute that is replaced reaches nobody who took the function before: `from tracker import log`, `add =
-writer.add_scalar`, a callback that a library keeps. So the function stays the object that it is, and its code is
-exchanged.
+Replacing an attribute would miss references taken earlier: `from tracker import log`, `add = writer.add_scalar`, a
+callback that a library stored. So the function object stays, and its code is exchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _CALLED: Final = "stands for what is called"
 
 
 def exchange(function: types.FunctionType, instead: Callable[..., Any], patches: Patches) -> None:
-    """Calls of `function` call `instead` with the same arguments, until the patches come off."""
+    """Makes calls of `function` call `instead` with the same arguments, until the patches come off."""
     code = function.__code__
     own = _template(len(code.co_freevars))
     constants = tuple(instead if one == _CALLED else one for one in own.co_consts)
@@ -32,7 +31,7 @@ def exchange(function: types.FunctionType, instead: Callable[..., Any], patches:
 
 
 def copy_of(function: types.FunctionType) -> types.FunctionType:
-    """A function that does what this one does now, whatever becomes of its body."""
+    """Returns a copy of a function that keeps the present body when the original's is exchanged."""
     own = function.__globals__, function.__name__, function.__defaults__, function.__closure__
     copy = types.FunctionType(function.__code__, *own)
     copy.__kwdefaults__ = function.__kwdefaults__
@@ -40,16 +39,16 @@ def copy_of(function: types.FunctionType) -> types.FunctionType:
 
 
 def parameters(function: types.FunctionType) -> tuple[str, ...]:
-    """The names of a function's parameters, of the one behind its decorators; `*args` and `**named` are none."""
+    """Returns the parameter names of a function behind its decorators, without `*args` and `**named`."""
     code: types.CodeType = getattr(inspect.unwrap(function), "__code__", function.__code__)
     return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
 @functools.cache
 def _template(free: int) -> types.CodeType:
-    """Code that calls a constant with whatever it gets, and has as many variables of an outer function.
+    """Returns code that passes its arguments on to a constant, with `free` closure variables.
 
-    Python lets a function have no code with another number of these.
+    Python accepts new code for a function only with the same number of closure variables.
     """
     names = ", ".join(f"outer{number}" for number in range(free))
     text = (

@@ -1,4 +1,4 @@
-"""The folders in which libraries keep what they can make again, each known by its place."""
+"""Lists the cache folders of libraries, whose contents can be made again."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _FOLDERS: Final = (
     ("CUDA_CACHE_PATH", ".nv"),
     ("IPYTHONDIR", ".ipython"),
 )
-"""The variable that moves each, and where it is without it, below the home folder."""
+"""Environment variable that moves each cache, and its default folder below the home folder."""
 _INDUCTOR: Final = "TORCHINDUCTOR_CACHE_DIR", "torchinductor_"
-"""torch.compile's: the variable, and, among the temporary files, what stands before the user's name."""
+"""torch.compile's cache: its variable, and the prefix of its temporary folder before the user's name."""
 
 
 def caches(temporary: str, folder: Path | None) -> tuple[str, ...]:
-    """Their absolute paths, with a separator behind.
+    """Returns the absolute paths of the cache folders, each with a trailing separator.
 
     Args:
         temporary: the folder of temporary files.
-        folder: in which the cell runs: what it is in is no cache to it.
+        folder: working folder of the cell; a cache folder that contains it is left out.
     """
     found = [Path(temporary, _INDUCTOR[1] + _user())]
-    with suppress(RuntimeError):  # nobody's home is known
+    with suppress(RuntimeError):  # no home folder is known
         found += [Path.home() / below for _, below in _FOLDERS]
     found += [Path(os.environ[name]) for name, _ in (*_FOLDERS, (_INDUCTOR[0], "")) if os.environ.get(name)]
     return tuple(
@@ -42,5 +42,5 @@ def caches(temporary: str, folder: Path | None) -> tuple[str, ...]:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except Exception:  # it has no name on this machine
+    except Exception:  # the user has no name on this machine
         return ""

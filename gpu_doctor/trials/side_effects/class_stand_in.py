@@ -1,4 +1,4 @@
-"""A class that stands for one written in C for a while: who makes an instance gets the original's, told of before."""
+"""Replaces a class written in C for a while by a stand-in that sees every construction of an instance."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from functools import partial
 from typing import Any, TypeAlias
 
 Around: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Makes of a function one that is told of before it is called."""
+"""Wraps a function: the wrapper runs first."""
 
 
 def class_stand_in(original: Any, around: Around) -> Any:
-    """A stand-in under which instances, `isinstance` and subclasses are the original's.
+    """Returns a stand-in class whose instances, `isinstance` and subclasses are the original's.
 
     Args:
-        original: a class.
-        around: what makes an instance goes through it, with the arguments of the class.
+        original: class to stand for.
+        around: wraps the construction of an instance; it gets the arguments of the class.
     """
 
     class _Meta(ABCMeta):

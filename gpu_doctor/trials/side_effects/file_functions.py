@@ -1,4 +1,4 @@
-"""Python's own functions of files, each with what a side calls instead."""
+"""Lists Python's own file functions, each with the replacement that a side calls."""
 
 from __future__ import annotations
 
@@ -19,54 +19,54 @@ from gpu_doctor.trials.side_effects.opened_in_c import CHANGE, MAKE, READ, REPLA
 from gpu_doctor.trials.side_effects.overlay import Overlay
 
 _ELSEWHERE: Final = ("/dev/", "/proc/", "/sys/")
-"""What looks like a file and is none."""
+"""Folders whose entries look like files and are none."""
 _IN_MEMORY: Final = "/dev/shm/"
-"""And what is one among them."""
+"""The exception: a folder in there with real files."""
 _OUTLIVES: Final = ("gpu_doctor-", "pymp-", "joblib_memmapping_folder_", "matplotlib-", "torch-shm-")
-"""Among the temporary files, what we or a library make once in a process and use until its end."""
+"""Prefixes of temporary files that we or a library make once and use until the process ends."""
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _UNNAMED: Final = getattr(os, "O_TMPFILE", 0)
 _os_open: Final = os.open
 
 
 class Side(Protocol):
-    """A side, as the functions here need it."""
+    """What the functions here need of a side."""
 
     @property
     def files(self) -> Files:
         """Where paths are redirected to."""
 
     def busy(self) -> AbstractContextManager[None]:
-        """Around what we do to files ourselves."""
+        """Marks our own work on files, which is not redirected."""
 
     def redirected(self, path: Any, use: Use) -> Any:
-        """Where a path is redirected to; the path itself where it is left as it is."""
+        """Returns the redirected path; the path itself if it is left alone."""
 
     def refuse(self, why: str) -> None:
-        """Ends the side."""
+        """Ends the side; `why` is one sentence."""
 
 
 Make: TypeAlias = Callable[[Callable[..., Any], Side], Callable[..., Any]]
 
 
 class Files:
-    """Where the paths of a side are redirected to."""
+    """Maps each path of a side to the path that is used instead."""
 
     def __init__(self, overlay: Overlay, left_alone: tuple[str, ...], temporary: str) -> None:
-        """Args: overlay: has the changes. left_alone: nothing in them is redirected. temporary: for such files."""
+        """Args: overlay: holds the changes. left_alone: folders that are not redirected. temporary: for `tempfile`."""
         self.overlay, self.temporary, self._left_alone = overlay, temporary, left_alone
         self._scratch = (_IN_MEMORY, os.path.join(tempfile.gettempdir(), ""))  # noqa: PTH118
 
     def outlives(self, prefix: Any) -> bool:
-        """Whether temporary files that begin so are used for as long as the process lives."""
+        """True if temporary files with this prefix are used until the process ends."""
         return isinstance(prefix, str) and prefix.startswith(_OUTLIVES)
 
     def absolute(self, path: Any, folder: int | None = None) -> str | None:
-        """A path as the user knows it, links in it; None where it is left alone, or is none.
+        """Returns a path as the user knows it, links unresolved; None if it is left alone or no path.
 
         Args:
-            path: or a descriptor.
-            folder: descriptor of what it is relative to.
+            path: path or file descriptor.
+            folder: descriptor of the folder that a relative path starts from.
         """
         try:
             text = path_of(path) if isinstance(path, int) else os.fsdecode(path)
@@ -90,7 +90,7 @@ class Files:
         )
 
     def looked(self, path: Any, follows: bool = True, folder: int | None = None) -> str | None:
-        """Where what is only read lies; None = as it was given."""
+        """Returns the place of a file that is only read; None = the path as given."""
         if self.overlay.is_clean:
             return None
         text = self.absolute(path, folder)
@@ -100,7 +100,7 @@ class Files:
     def changed(
         self, path: Any, use: Use = CHANGE, follows: bool = True, folder: int | None = None, opens: bool = False
     ) -> str | None:
-        """Where what is changed or made lies, a copy of what the user has; None = as it was given."""
+        """Returns the place to change or create a file, a copy of the user's; None = the path as given."""
         text = self.absolute(path, folder)
         if text is None:
             return None
@@ -111,12 +111,12 @@ class Files:
         return None if place == text else place
 
     def opened(self, path: Any, use: Use) -> str | bytes | None:
-        """Where what is opened lies; None = as it was given."""
+        """Returns the place of a file to open; None = the path as given."""
         place = self.looked(path) if use == READ else self.changed(path, use, opens=True)
         return os.fsencode(place) if place is not None and isinstance(path, bytes) else place
 
     def open_before(self, place: Any) -> str | None:
-        """The user's file that is open at a descriptor; None where it is of this side, or no file."""
+        """Returns the path of the user's file behind a descriptor; None for the side's files and for no file."""
         if not isinstance(place, int) or place <= 2 or not stat.S_ISREG(os.fstat(place).st_mode):
             return None
         path = path_of(place)
@@ -124,7 +124,7 @@ class Files:
 
 
 def path_of(place: int) -> str | None:
-    """Path under which a descriptor's file stands now; None where the system does not tell."""
+    """Returns the present path of a descriptor's file; None if the system does not say."""
     if sys.platform == "darwin":
         import fcntl
 
@@ -134,7 +134,7 @@ def path_of(place: int) -> str | None:
 
 
 def working_folder() -> Path | None:
-    """The folder that relative paths begin in; None where it was deleted."""
+    """Returns the folder that relative paths start from; None if it was deleted."""
     try:
         return Path.cwd()
     except OSError:
@@ -143,7 +143,7 @@ def working_folder() -> Path | None:
 
 @contextmanager
 def _errors_of(*given: Any) -> Iterator[None]:
-    """An error names the paths as the cell wrote them."""
+    """Makes an error that is raised inside name the paths as the cell wrote them."""
     try:
         yield
     except OSError as error:
@@ -157,7 +157,7 @@ def _errors_of(*given: Any) -> Iterator[None]:
 
 
 def _opening(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
-    """`open`: what it gives has the name that the user knows."""
+    """Replaces `open`; the file object has the name that the user knows."""
 
     def call(file: Any, mode: Any = "r", *args: Any, **named: Any) -> Any:
         place: Any = file if isinstance(file, int) else side.redirected(file, use_of(mode))
@@ -225,7 +225,7 @@ def _getting_folder(original: Callable[..., Any], side: Side) -> Callable[..., A
 
 
 def _names(side: Side, path: Any) -> list[str] | None:
-    """The names in a folder; None where they are those that stand at the path as it was given."""
+    """Returns the names in a folder as the side sees it; None if the folder as given has the same."""
     overlay = side.files.overlay
     text = None if overlay.is_clean else side.files.absolute("." if path is None else path)
     if text is None:
@@ -259,7 +259,7 @@ def _scanning(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
 
 
 class _Entries:
-    """What `os.scandir` gives, of some names in a folder."""
+    """Iterator of `os.scandir` over the names that the side sees in a folder."""
 
     def __init__(self, folder: str | bytes, names: list[str]) -> None:
         self._those = (_Entry(folder, os.fsencode(one) if isinstance(folder, bytes) else one) for one in names)
@@ -277,12 +277,12 @@ class _Entries:
         self.close()
 
     def close(self) -> None:
-        """Gives no more."""
+        """Ends the iteration."""
         self._those.close()
 
 
 class _Entry:
-    """An `os.DirEntry` that asks anew."""
+    """An `os.DirEntry` without a cache: it asks the file system each time."""
 
     def __init__(self, folder: Any, name: Any) -> None:
         self.name, self.path = name, os.path.join(folder, name)  # noqa: PTH118
@@ -294,11 +294,11 @@ class _Entry:
         return f"<DirEntry {self.name!r}>"
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """Of what it leads to, or of a link itself."""
+        """Returns the status of the entry, or of the file that a link leads to."""
         return os.stat(self.path, follow_symlinks=follow_symlinks)  # noqa: PTH116
 
     def inode(self) -> int:
-        """Its number."""
+        """Returns the inode number."""
         return self.stat(follow_symlinks=False).st_ino
 
     def _is(self, kind: Callable[[int], bool], follow_symlinks: bool) -> bool:
@@ -308,19 +308,19 @@ class _Entry:
             return False
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a folder."""
+        """True for a folder."""
         return self._is(stat.S_ISDIR, follow_symlinks)
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a file."""
+        """True for a regular file."""
         return self._is(stat.S_ISREG, follow_symlinks)
 
     def is_symlink(self) -> bool:
-        """Whether it is a symbolic link."""
+        """True for a symbolic link."""
         return self._is(stat.S_ISLNK, False)
 
     def is_junction(self) -> bool:
-        """Windows has them."""
+        """False: only Windows has junctions."""
         return False
 
 
@@ -328,7 +328,7 @@ class _Entry:
 
 
 def _marking(follows: bool = True, use: Use = CHANGE) -> Make:
-    """Modes, times, lengths; with MAKE, what is made where nothing is."""
+    """Replaces functions that set modes, times or lengths; with MAKE, functions that create something."""
 
     def make(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
         def call(path: Any, *args: Any, **named: Any) -> Any:
@@ -397,7 +397,7 @@ def _linking_softly(original: Callable[..., Any], side: Side) -> Callable[..., A
 
 
 def _writing(original: Callable[..., Any], side: Side) -> Callable[..., Any]:
-    """Functions that write to a descriptor: it may be open since before the side."""
+    """Replaces functions that write to a descriptor, which may have been open before the side."""
 
     def call(fd: Any, *args: Any, **named: Any) -> Any:
         with side.busy():
@@ -431,7 +431,7 @@ _FUNCTIONS: Final[dict[Make, str]] = {
 
 
 def of_python() -> Iterator[tuple[Any, str, Make]]:
-    """Those that there are: owner, name, what makes a side's one of it."""
+    """Yields owner, name and replacement of each file function that this Python has."""
     yield builtins, "open", _opening
     yield io, "open", _opening
     yield io, "FileIO", _opening

@@ -1,4 +1,4 @@
-"""Stands for what a muted function of a tracker returns: takes every call, sends and writes nothing."""
+"""Defines the object that muted tracker functions return: it accepts every call, and sends and writes nothing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 NAMED: Final = "trial"
-"""What a name or an id reads as."""
+"""Text of a name or an id of this object."""
 
 
 class Nothing:
-    """What every attribute, item and result of it is, down to any depth; attributes that were set stay."""
+    """Inert object: its attributes, items and results are inert too; attributes that code sets are kept."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
@@ -59,7 +59,7 @@ class Nothing:
 
 
 class Configured(Nothing):
-    """A run that was given a configuration, which loops read back."""
+    """Inert run with a configuration that loops can read back."""
 
     def __init__(self, config: Any) -> None:
         self.config = config

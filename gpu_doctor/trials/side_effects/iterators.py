@@ -1,4 +1,4 @@
-"""Refuses a trial of a cell that draws from an iterator of an earlier cell: nobody can put back what was drawn."""
+"""Refuses a cell that draws from an iterator of an earlier cell: drawn items cannot be put back."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from gpu_doctor.trials.used_names import Coded, Reached
 
 
 class MakesNames(Coded, Protocol):
-    """A case that knows which names its own run made."""
+    """A case that knows which names its own run bound."""
 
     made: dict[str, int]
     """Names of the namespace that the newest run bound, with the ids of their values."""
 
 
 def iterators(case: MakesNames) -> Beforehand:
-    """Refuses where a trial would use up an iterator that the cell does not make itself."""
+    """Refuses a cell that uses up an iterator of an earlier cell."""
     reached, said = Reached.of(case), []
     for value, name in reached.iterators.values():
         if reached.every_name and case.made.get(name, 0) == id(case.namespace.get(name)):

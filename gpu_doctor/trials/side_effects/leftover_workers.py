@@ -1,11 +1,10 @@
-"""Workers that stay alive from an earlier run are left alone in a trial: its loaders start workers of their own.
+"""Sets persistent workers of an earlier run aside during a trial, whose loaders start workers of their own.
 
-Workers that live on have random numbers and caches that nobody can put back, and the second side of a comparison would
-be served by others than the first. A loader that is iterated in the trial for the first time gives its staying iterator
-away until the side is over.
+Live workers have random numbers and caches that cannot be put back, and the second side of a comparison would get other
+workers than the first. A loader that a trial iterates gives up its persistent iterator until the side is over.
 
-The iterators that a side makes end with it. One that a trainer keeps would be found by the garbage collector, which
-takes its queues apart first: its workers then never hear that they may end, and torch waits 5 s for each.
+The iterators that a side makes are shut down with it. The garbage collector would take the queues of one that a trainer
+keeps apart first: its workers would never get the signal to end, and torch would wait 5 s for each.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from gpu_doctor.capture import Patches
 
 @contextmanager
 def parked(notes: list[str]) -> Iterator[None]:
-    """A loader's iterator of persistent workers from before is not used in the context; those made there end with it.
+    """Sets persistent iterators from before aside, and shuts down those made inside the context at its end.
 
     Args:
-        notes: gets a sentence for what could not be put back.
+        notes: receives a sentence for each thing that could not be put back.
     """
     known: dict[int, weakref.ref[Any]] = {}  # weakly: one that is built anew each epoch must die as it does in a run
     aside: list[tuple[Any, Any]] = []

@@ -1,4 +1,4 @@
-"""What a cell would write to past a trial's scratch folder refuses the trial, before anything is run."""
+"""Refuses a cell that would write past a trial's scratch folder, before anything runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gpu_doctor.trials.used_names import Reached
 
 
 def open_before(case: Runner) -> Beforehand:
-    """Refuses where the cell can reach something open that it could write to, or calls what writes files in C."""
+    """Refuses a cell that can reach an open, writable file, or that calls a function that writes files in C."""
     said = [
         f'`{name}` is mapped so that the cell could change its file: map it with mode="c".'
         if is_written_map(value)
         else f"`{name}` is open. Close it, or open it in this cell."
         for value, name in Reached.of(case).writable
-        if not reporter_of(value)  # an experiment tracker is mute
+        if not reporter_of(value)  # experiment trackers are muted
     ]
     texts = [(source, namespace) for _, source, namespace in sources(case)]
     called = {_ends(name) for source, namespace in texts for name in full_names_called(source, namespace)}
@@ -28,5 +28,5 @@ def open_before(case: Runner) -> Beforehand:
 
 
 def _ends(full: str) -> tuple[str, str]:
-    """Package and name: between them a package may have any modules."""
+    """Returns package and function name; the modules between them may vary."""
     return full.partition(".")[0], full.rpartition(".")[2]

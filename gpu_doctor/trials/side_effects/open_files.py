@@ -1,7 +1,7 @@
-"""Files, maps and databases that were open before a trial: what is only read is put back, the rest refuses a trial.
+"""Restores files that were open for reading before a trial, and finds those that make it refuse.
 
-Of a file that is read, where it stands; one that the cell closes is opened again as the same object. Of what lies in
-memory its content. What a side wrote through the rest would reach the user's file.
+A file's position is put back, and a file that the cell closes is opened again as the same object. A buffer in memory
+gets its content back. Anything else that is open would let a side write to the user's file.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from gpu_doctor.trials.side_effects.file_functions import path_of
 _IN_MEMORY: Final = (io.BytesIO, io.StringIO)
 _FILES: Final = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 DEPTH: Final = 4
-"""Steps from an object to its file: a DictWriter's are its dict, its writer, that one's `write`, and the file."""
+"""Most references from an object to its file: a DictWriter has its dict, its writer, `write` and the file."""
 MOST: Final = 200
-"""Objects that are looked at behind one: a few microseconds for each."""
+"""Most objects that are searched behind one; each takes a few microseconds."""
 _LOGGING: Final = (logging.Logger, logging.Handler)
-"""They are mute in a side."""
+"""Logging is muted in a side."""
 _NOT_ENTERED: Final = (
     *(type, types.ModuleType, types.FunctionType, types.FrameType, types.CodeType, str, bytes, int),
     *_LOGGING,
@@ -40,11 +40,11 @@ _ARCHIVES: Final[dict[tuple[str, str], Callable[[Any], bool]]] = {
     ("tarfile", "TarFile"): lambda one: not one.closed and one.mode != "r",
     ("matplotlib.backends.backend_pdf", "PdfPages"): lambda one: vars(one).get("_file") is not None,
 }
-"""Module and name of a class -> whether an instance is being written to: it has a table of its own in memory."""
+"""Module and name of an archive class -> function that says if an instance is open for writing."""
 
 
 def is_kept(value: Any) -> bool:
-    """Whether a trial puts back what something open of an earlier cell is; it is not changed for it."""
+    """True if a trial can restore an open object of an earlier cell; asking changes nothing."""
     try:
         if isinstance(value, _IN_MEMORY):
             return True
@@ -53,11 +53,11 @@ def is_kept(value: Any) -> bool:
                 return view.readonly
         if isinstance(value, _FILES):
             if not value.closed:
-                value.tell()  # text that is being gone through does not tell
+                value.tell()  # raises while a text file is iterated
             return value.closed or (value.seekable() and not value.writable() and _is_on_disk(value))
     except ValueError:  # a map that is closed
         return isinstance(value, mmap.mmap)
-    except Exception:  # it cannot be asked
+    except Exception:  # the object does not answer
         return False
     return False
 
@@ -67,7 +67,7 @@ def _is_on_disk(file: Any) -> bool:
 
 
 def could_be_written(value: Any) -> bool:
-    """Whether an object that a snapshot does not enter has a file open to write to, or is such an archive."""
+    """True if an object that a snapshot does not enter has a file or archive open for writing."""
     try:
         if any(
             _ARCHIVES[part.__module__, part.__qualname__](value)
@@ -107,7 +107,7 @@ def _is_written(one: Any) -> bool:
 
 
 def is_written_map(array: Any) -> bool:
-    """Whether what is written to a numpy array reaches the file that it is mapped from."""
+    """True if writing to a numpy array changes the file that it is mapped from."""
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap) and array.mode in ("r+", "w+"):
             return True
@@ -116,7 +116,7 @@ def is_written_map(array: Any) -> bool:
 
 
 def undo_of(value: Any) -> tuple[int, Callable[[], None]]:
-    """Bytes that are kept of something of which `is_kept` is true, and what puts it back."""
+    """Returns the bytes stored for an object that `is_kept` accepts, and the function that restores it."""
     if isinstance(value, _IN_MEMORY):
         if value.closed:
             return 0, _nothing
@@ -144,7 +144,7 @@ def _undo_of_file(file: Any) -> Callable[[], None]:
 
 
 def _opener(file: Any, path: str | None) -> Callable[[], None]:
-    """Opens a file that was closed anew, as the same objects: its text, its buffer, and what is below."""
+    """Returns a function that reopens a closed file in the same objects: text, buffer and raw file."""
     text = file if isinstance(file, io.TextIOWrapper) else None
     buffer = text.buffer if text is not None else file
     raw: Any = getattr(buffer, "raw", buffer)
@@ -165,4 +165,4 @@ def _opener(file: Any, path: str | None) -> Callable[[], None]:
 
 
 def _nothing() -> None:
-    """For what needs none."""
+    """Undo for objects that need none."""

@@ -1,4 +1,4 @@
-"""Functions that open a file past Python's own: those whose path a trial redirects, and those that refuse it.
+"""Lists library functions that open files in C: a trial redirects the path of some and refuses the others.
 
 Nothing is imported for it.
 """
@@ -16,18 +16,18 @@ from typing import Any, Final, TypeAlias
 from gpu_doctor import formatting
 
 READ: Final = "read"
-"""It is only read."""
+"""The file is only read."""
 CHANGE: Final = "change"
-"""It may be changed in place."""
+"""The file may be changed in place."""
 REPLACE: Final = "replace"
-"""It is overwritten as a whole, or made."""
+"""The file is created, or overwritten as a whole."""
 MAKE: Final = "make"
-"""It is made, and there must be none."""
+"""The file is created and must not exist."""
 Use: TypeAlias = str
 Chooser: TypeAlias = Callable[[dict[str, Any], tuple[Any, ...]], Use]
 Call: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 Place: TypeAlias = Callable[[Any, Use], Any]
-"""A path as it was given, and how it is used -> the path to use instead."""
+"""Path as given, and its use -> path to use instead."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class Opener:
 
     module: str
     name: str
-    """Of a class too, with a method."""
+    """Function, class, or `Class.method`."""
     at: int
     argument: str
     use: Use | Chooser
     beside: tuple[str, ...] = ()
-    """Ends of the names of further files that belong to it."""
+    """Suffixes of further files that belong to the file."""
 
     def redirected(self, args: tuple[Any, ...], named: dict[str, Any], place: Place) -> Call:
-        """The arguments with the path that `place` gives; as they are where the path is missing or no path."""
+        """Returns the arguments with the path that `place` gives; unchanged if they have no path."""
         given = args[self.at] if self.at < len(args) else named.get(self.argument)
         if not isinstance(given, (str, bytes, os.PathLike)):
             return args, named
@@ -64,7 +64,7 @@ def _parts(uri: str) -> tuple[str, str]:
 
 
 def _database(given: Any, place: Place) -> Any:
-    """SQLite's, which may be a URI, with the files that it keeps beside it; one in memory is left alone."""
+    """Redirects an SQLite path or URI, with the database's side files; one in memory is left alone."""
     is_uri = isinstance(given, str) and given.startswith("file:")
     path, query = _parts(given) if is_uri else (os.fsdecode(given), "")
     if path in ("", ":memory:") or "mode=memory" in query:
@@ -99,7 +99,7 @@ def _by_mode(named: dict[str, Any], args: tuple[Any, ...]) -> Use:
 
 
 def without_attaching(database: Any, refuse: Callable[[str], None]) -> Any:
-    """A connection to SQLite that opens no further files by SQL, whose paths cannot be redirected."""
+    """Makes an SQLite connection refuse to open further files by SQL, whose paths cannot be redirected."""
     import sqlite3
 
     def allows(action: int, name: str | None, *_: Any) -> int:
@@ -115,7 +115,7 @@ def without_attaching(database: Any, refuse: Callable[[str], None]) -> Any:
 
 
 def use_of(mode: Any) -> Use:
-    """How a file is used that is opened in a mode of Python's `open`."""
+    """Returns how a file is used that is opened in this mode of Python's `open`."""
     if not isinstance(mode, str) or {"w", "a", "x", "+"}.isdisjoint(mode):
         return READ
     return MAKE if "x" in mode else REPLACE if "w" in mode else CHANGE
@@ -150,7 +150,7 @@ OPENERS: Final = (
     Opener("pyarrow.feather", "read_table", 0, "source", READ),
     Opener("transformers.tokenization_utils_base", "PreTrainedTokenizerBase.save_pretrained", 1, "", CHANGE),
 )
-"""Those whose path is redirected."""
+"""Functions whose path is redirected."""
 WRITERS: Final = (
     *("cv2.imwrite", "cv2.imwritemulti", "cv2.VideoWriter", "soundfile.write", "torchaudio.save", "faiss.write_index"),
     *(
@@ -163,7 +163,7 @@ WRITERS: Final = (
     *("polars.DataFrame.write_parquet", "polars.DataFrame.write_ipc", "xgboost.Booster.save_model"),
     *("lightgbm.Booster.save_model", "plyvel.DB"),
 )
-"""Those that write files in C: they refuse a trial."""
+"""Functions that write files in C: a trial that calls one is refused."""
 _BY_MODE: Final = (
     "rasterio.open",
     "netCDF4.Dataset",
@@ -173,11 +173,11 @@ _BY_MODE: Final = (
     "av.open",
 )
 _BY_SWITCH: Final = {"lmdb.open": "readonly", "lmdb.Environment": "readonly", "duckdb.connect": "read_only"}
-"""Those that open them to read or to write, by a mode, or by an argument: they refuse where they write."""
+"""Functions that read or write by an argument: a trial is refused if they write."""
 
 
 def writes(full: str, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Whether a call of one of `refused` writes to a file, or may."""
+    """True if a call of one of `refused` writes to a file, or may."""
     if full in _BY_MODE:
         return _by_mode(named, args) != READ
     switch = _BY_SWITCH.get(full, "")
@@ -186,10 +186,10 @@ def writes(full: str, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
 
 
 def found(dotted: str) -> tuple[Any, str] | None:
-    """The module or class of a function and its name there; None where its module is not loaded.
+    """Returns a function's module or class, and its name there; None if the module is not loaded.
 
     Args:
-        dotted: its module, one colon, and its name, `torch:UntypedStorage.from_file`.
+        dotted: module, colon and name, such as `torch:UntypedStorage.from_file`.
     """
     module, _, path = dotted.partition(":")
     owner: Any = sys.modules.get(module)
@@ -200,7 +200,7 @@ def found(dotted: str) -> tuple[Any, str] | None:
 
 
 def why_refused(names: Sequence[str]) -> str:
-    """Why no trial begins, or why a side ended, of a cell that calls these."""
+    """Returns the sentence that refuses a trial, or ends a side, whose cell calls these functions."""
     return (
         f"Your cell calls {', '.join(names)}, which opens files in C, where a trial cannot keep what it writes apart "
         "from yours: call it in another cell."
@@ -208,7 +208,7 @@ def why_refused(names: Sequence[str]) -> str:
 
 
 def refused() -> Iterator[tuple[Any, str, str]]:
-    """Those that are loaded of what may write files in C: owner, name, the full name."""
+    """Yields owner, name and full name of each loaded function that may write files in C."""
     for full in (*WRITERS, *_BY_MODE, *_BY_SWITCH):
         for module in _modules_of(full):
             there = found(f"{module}:{full.removeprefix(module + '.')}")
@@ -218,7 +218,7 @@ def refused() -> Iterator[tuple[Any, str, str]]:
 
 
 def modules() -> frozenset[str]:
-    """Those that have any of all these, once they are loaded."""
+    """Returns the names of all modules that have one of these functions."""
     names = (module for full in (*WRITERS, *_BY_MODE, *_BY_SWITCH) for module in _modules_of(full))
     return frozenset((*names, *(one.module for one in OPENERS)))
 

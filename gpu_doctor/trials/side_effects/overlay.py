@@ -1,7 +1,7 @@
-"""A scratch folder over the user's files: changes lie in it, and what it does not have is read where the user has it.
+"""Lays a scratch folder over the user's files: changes go to the folder, and other files are read in place.
 
-The folder is all that there is of it, so that forked and spawned processes share it: `files` has what was written, each
-at the path that the user knows, and `gone` lists what was removed or renamed, one path a line.
+All state lies in the folder, so that forked and spawned processes share it: `files` has what was written, each file at
+the path that the user knows, and `gone` lists what was removed or renamed, one path a line.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any, Final
 from gpu_doctor import formatting
 
 COPIED_BYTES: Final = 4 << 30
-"""A larger file is not copied: at the 150 MB/s of a hard disk that takes half a minute in each side of a trial."""
+"""Largest file that is copied: a hard disk (150 MB/s) takes half a minute for it in each side of a trial."""
 FREE_SHARE: Final = 0.5
-"""A copy may take this part of what is free on the disk of the scratch folder."""
+"""Largest copy as a share of the free space on the scratch folder's disk."""
 MOST_LINKS: Final = 40
-"""Symbolic links that one path may lead through, as on Linux."""
+"""Most symbolic links that one path may lead through, as on Linux."""
 _numbers = itertools.count()
 
 
 class CannotCopy(Exception):
-    """A file cannot be copied before it is changed; the message is a whole sentence."""
+    """Says that a file cannot be copied before it is changed; the message is a whole sentence."""
 
 
 class Overlay:
@@ -41,19 +41,19 @@ class Overlay:
         self._gone = os.path.join(root, "gone")  # noqa: PTH118
         self._hidden: set[str] = set()
         self._bytes_read = 0
-        """Bytes of `gone` that were read."""
+        """Number of bytes of `gone` that were read."""
         self._folders: dict[str, str] = {}
-        """Folder, as it was written -> its key."""
+        """Folder as the cell wrote it -> its key."""
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was changed yet."""
+        """True if nothing was changed yet."""
         return not os.path.lexists(self.files)
 
     # ---- where a path lies ----------------------------------------------------------------------------------------
 
     def users(self, path: str) -> str:
-        """A path in the scratch folder as the user knows it; any other as it is."""
+        """Returns the user's path for a path in the scratch folder; any other path unchanged."""
         if path != self.files and not path.startswith(self.files + os.sep):
             return path
         below = path[len(self.files) :] or os.sep
@@ -63,16 +63,16 @@ class Overlay:
         return drive.replace(";", ":").replace("+", os.sep) + os.sep + rest
 
     def _inside(self, key: str) -> str:
-        """Where a key lies in the scratch folder, which names Windows' drives by folders: `C;`."""
+        """Returns a key's place in the scratch folder, where a Windows drive is a folder: `C;`."""
         drive, rest = os.path.splitdrive(key)
         return self.files + (os.sep + drive.replace(":", ";").replace(os.sep, "+") if drive else "") + rest
 
     def key(self, path: str, follows: bool = True) -> str:
-        """The key of an absolute path.
+        """Returns the key of an absolute path.
 
         Args:
             path: as the cell wrote it.
-            follows: whether a symbolic link at its end is followed.
+            follows: follow a symbolic link at the end of the path.
         """
         self._refresh()
         folder, name = os.path.split(path)
@@ -83,12 +83,12 @@ class Overlay:
         return self._below(self._folders[folder], name, 0) if follows else _joined(self._folders[folder], name)
 
     def place(self, key: str) -> str:
-        """Where that lies now: in the scratch folder, or where the user has it."""
+        """Returns a key's present place: in the scratch folder, or the user's own."""
         there = self._inside(key)
         return there if os.path.lexists(there) or self.is_hidden(key) else key
 
     def is_hidden(self, key: str) -> bool:
-        """Whether what the user has at a key was removed, replaced or renamed in this side."""
+        """True if this side removed, replaced or renamed the user's file at a key."""
         below = ""
         while self._hidden and key != below:
             if key in self._hidden:
@@ -97,11 +97,11 @@ class Overlay:
         return False
 
     def is_users(self, key: str) -> bool:
-        """Whether something of the user's stands there, which was not removed."""
+        """True if the user has a file at the key that this side did not remove."""
         return os.path.lexists(key) and not self.is_hidden(key)
 
     def names(self, key: str) -> list[str]:
-        """The names in a folder.
+        """Returns the names in a folder.
 
         Raises:
             OSError: if there is none.
@@ -112,7 +112,7 @@ class Overlay:
         return list(dict.fromkeys([*(one for one in users if not self.is_hidden(_joined(key, one))), *ours]))
 
     def is_touched(self, key: str) -> bool:
-        """Whether a folder's names may differ from those that the user has there."""
+        """True if a folder's names may differ from those in the user's folder."""
         hidden = self.is_hidden(key) or any(os.path.dirname(one) == key for one in list(self._hidden))  # noqa: PTH120
         return hidden or os.path.lexists(self._inside(key))
 
@@ -139,15 +139,15 @@ class Overlay:
     # ---- changes --------------------------------------------------------------------------------------------------
 
     def changed(self, key: str, keeps: bool = True, opens: bool = False) -> str:
-        """Where what stands at a key may be changed, or something made, without touching what the user has.
+        """Returns a place in the scratch folder to change or create the file of a key.
 
         Args:
-            key: of a file, a folder, a link, or of nothing yet.
-            keeps: a file's bytes are copied; else it is about to be overwritten as a whole.
-            opens: it is opened to be written to, which the user must be allowed to.
+            key: key of a file, a folder, a link, or of nothing yet.
+            keeps: copy the file's bytes; False if it is about to be overwritten as a whole.
+            opens: the file is opened for writing, which its permissions must allow.
 
         Raises:
-            OSError: as the call would, where it is not allowed there.
+            OSError: as the call itself would, if it is not allowed.
             CannotCopy: if the file is too large to be copied.
         """
         there = self._inside(key)
@@ -172,10 +172,10 @@ class Overlay:
         return there
 
     def makes(self, key: str) -> None:
-        """Something is about to be made or removed at a key: its folder must be there and let the user do it.
+        """Checks that a file can be created or removed at a key: its folder exists and allows it.
 
         Raises:
-            OSError: if it does not.
+            OSError: if the folder is missing or does not allow it.
         """
         folder = os.path.dirname(key)  # noqa: PTH120
         if self.is_users(folder):
@@ -186,7 +186,7 @@ class Overlay:
         self._folders_above(key)
 
     def removed(self, key: str, remove: Any) -> None:
-        """Removes a file or an empty folder with a function of `os`, or lets that say why not."""
+        """Removes a file or an empty folder; `remove`, a function of `os`, raises if it cannot."""
         there, is_folder, users = self._inside(key), remove.__name__ == "rmdir", self.is_users(key)
         self.makes(key)
         if is_folder and Path(self.place(key)).is_dir() and self.names(key):
@@ -201,14 +201,14 @@ class Overlay:
         self._folders.clear()
 
     def renamed(self, source: str | None, target: str | None, old: Any, new: Any, rename: Any) -> None:
-        """Renames with a function of `os`, or lets that say why not; what is renamed is copied first.
+        """Renames a file or folder after copying it; `rename` raises if it cannot.
 
         Args:
-            source: its key; None where that path is left alone.
-            target: the same.
-            old: the paths as they were given.
-            new: the same.
-            rename: the function.
+            source: key of the old path; None if that path is left alone.
+            target: key of the new path; None if that path is left alone.
+            old: old path as given.
+            new: new path as given.
+            rename: function of `os`.
         """
         hidden = [key for key in (source, target) if key is not None and self.is_users(key)]
         if source is not None and os.path.lexists(self.place(source)):
@@ -224,7 +224,7 @@ class Overlay:
         self._folders.clear()
 
     def renewed(self) -> None:
-        """Names were changed otherwise: links may lead elsewhere."""
+        """Forgets resolved folders: after another kind of change, links may lead elsewhere."""
         self._folders.clear()
 
     def _check_over(self, source: str, target: str) -> None:
@@ -245,7 +245,7 @@ class Overlay:
                 self._copy_all(_joined(key, name))
 
     def _folders_above(self, key: str) -> None:
-        """Makes the folders of a key in the scratch folder as the user has them; those that nobody has are not made."""
+        """Creates, in the scratch folder, those folders above a key that exist."""
         folder = os.path.dirname(key)  # noqa: PTH120
         if folder == key:  # the root of all
             Path(self._inside(folder)).mkdir(parents=True, exist_ok=True)
@@ -255,7 +255,7 @@ class Overlay:
             Path(self._inside(folder)).mkdir(mode, exist_ok=True)
 
     def _copy(self, key: str, there: str, found: os.stat_result, keeps: bool) -> None:
-        """Copies a file whole before it is seen: of two threads or processes the first one's copy counts."""
+        """Copies a file under another name first, so that of two threads or processes the first copy counts."""
         room = min(COPIED_BYTES, int(FREE_SHARE * shutil.disk_usage(self.root).free))
         if keeps and found.st_size > room:
             raise CannotCopy(
@@ -274,7 +274,7 @@ class Overlay:
                 os.link(copy, there)
             except FileExistsError:
                 raise
-            except OSError:  # a disk without hard links
+            except OSError:  # the disk has no hard links
                 copy.rename(there)
         finally:
             copy.unlink(missing_ok=True)
@@ -286,14 +286,14 @@ class Overlay:
         line = json.dumps(key).encode() + b"\n"
         place = os.open(self._gone, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(place, line)  # whole, whoever else adds one meanwhile
+            os.write(place, line)  # one write, so that lines of other processes do not mix in
         finally:
             os.close(place)
         self._refresh()
 
     def _refresh(self) -> None:
-        """Takes in what this or another process has removed since the last time."""
-        begin = self._bytes_read  # of two threads both may read the same: that is harmless, and none is left out
+        """Reads what this or another process has removed since the last call."""
+        begin = self._bytes_read  # two threads may read the same lines, which is harmless
         try:
             if os.stat(self._gone).st_size == begin:  # noqa: PTH116
                 return

@@ -1,8 +1,8 @@
-"""A job of several processes: a trial in one of them would leave the others waiting at their next exchange.
+"""Refuses a trial in a job of several processes: the others would wait at their next exchange.
 
-Known by torch's process group, by Horovod's, and by what the launchers write into the environment of each process
-that they start: torchrun, Open MPI, MPICH and Intel MPI, and Slurm's `srun` (the variables of a *step*: those of the
-job stand in a notebook on one of its nodes too). Of each, only where the number and this process' place are there.
+Such a job shows in torch's process group, in Horovod's, or in variables that a launcher sets in each process: torchrun,
+Open MPI, MPICH, Intel MPI, and Slurm's `srun` (variables of a *step*: a notebook on a node of a job has the job's). A
+launcher counts only if both the number of processes and this one's rank are set.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ LAUNCHERS: Final = (
     ("PMI_SIZE", "PMI_RANK"),
     ("SLURM_STEP_NUM_TASKS", "SLURM_STEPID"),
 )
-"""Variables with the number of processes and with this one's place: pytorch.org/docs/stable/elastic/run.html,
+"""Variables with the number of processes and with this one's rank: pytorch.org/docs/stable/elastic/run.html,
 docs.open-mpi.org (OMPI_COMM_WORLD_SIZE), slurm.schedmd.com/srun.html."""
 
 
 def ranks(case: object) -> Beforehand:
-    """Refuses where this process is one of several that train together."""
+    """Refuses a trial if this process is one of several that train together."""
     several = max(_of_torch(), _of_horovod(), *(_of_launcher(*names) for names in LAUNCHERS))
     if several < 2:
         return Beforehand()
@@ -39,12 +39,12 @@ def ranks(case: object) -> Beforehand:
 
 
 def _of_torch() -> int:
-    there: Any = torch.distributed  # a build without it has no `is_initialized`
+    there: Any = torch.distributed  # a build without distributed has no `is_initialized`
     return int(there.get_world_size()) if there.is_available() and there.is_initialized() else 1
 
 
 def _of_horovod() -> int:
-    """Horovod as it is loaded: it raises where it was not begun."""
+    """Returns the number of Horovod's processes; 1 if it is not loaded or not initialised."""
     ask = getattr(sys.modules.get("horovod.torch"), "size", None)
     try:
         return int(ask()) if callable(ask) else 1

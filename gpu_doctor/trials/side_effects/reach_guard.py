@@ -1,8 +1,8 @@
-"""Ends a side of a trial that starts a process or uses the network without leave, before it does.
+"""Ends a side of a trial before it starts a process or uses the network without permission.
 
-The text of a cell does not show all of it: a library downloads, a dataset calls a program. What passes: a loader's
-workers, the compilers of torch and Triton, look-ups of trackers and of Python's own (`platform`), sockets between
-processes of this machine that multiprocessing makes, and whatever threads do that were there before the side.
+A cell's text does not show all of these: a library downloads, a dataset calls a program. Allowed are a loader's
+workers, the compilers of torch and Triton, look-ups by trackers and by Python itself (`platform`), multiprocessing's
+sockets on this machine, and everything in threads that were there before the side.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from gpu_doctor.trials.side_effects.tracker_table import PACKAGES as TRACKING
 from gpu_doctor.trials.snapshot.parts import is_users
 
 _LOADERS: Final = ("torch.utils.data.", "torchdata.")
-"""Packages whose worker processes a trial ends with the side."""
+"""Packages whose worker processes end with the side."""
 _HARMLESS: Final = ("torch._inductor", "torch.utils.cpp_extension", "triton", *TRACKING)
-"""Packages that start compilers, or ask git for the state of the code; what trackers report is held back."""
+"""Packages that start compilers, or ask git for the state of the code; trackers are muted anyway."""
 _LOOK_UPS: Final = ("platform", "ctypes.util", "uuid", "sysconfig")
-"""Modules of Python that ask a program of the system something."""
+"""Modules of Python that query the system by a program."""
 _STARTS: Final = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "execv", "execve", "system", "startfile")
-"""Functions of `os` that start a process or become one; its others call these, or `subprocess.Popen`."""
+"""Functions of `os` that start a process; the others there call these or `subprocess.Popen`."""
 _SENDS: Final = ("connect", "connect_ex", "sendto")
 _SLOT_BYTES: Final = 1024
 
 
 class ReachGuard:
-    """Keeps a side from reaching out while it is entered."""
+    """Context manager that keeps a side from starting processes and from using the network."""
 
     def __init__(self, allowed: Collection[str]) -> None:
         """`allowed`: permissions that a person gave."""
@@ -51,9 +51,9 @@ class ReachGuard:
         self._local = threading.local()
         self._process = os.getpid()
         self._foreign: list[threading.Thread] = []
-        """Threads that are none of the side's."""
+        """Threads that do not belong to the side."""
         self._slot = mmap.mmap(-1, _SLOT_BYTES)
-        """Shared with forked workers, which write here what ended them."""
+        """Shared memory in which forked workers write what ended them."""
 
     def __enter__(self) -> ReachGuard:
         own = threading.current_thread()
@@ -115,7 +115,7 @@ class ReachGuard:
                 self._ask(PROCESSES, label)
             result = original(*args, **named)
             if os.getpid() != self._process:
-                self._local.starts = False  # a worker that was let through: what it starts itself is another matter
+                self._local.starts = False  # only the worker itself was allowed, not what it starts
             return result
 
         return barred
@@ -143,10 +143,10 @@ class ReachGuard:
         """Lets a call pass, or ends the side.
 
         Raises:
-            RunEnded: leaves the user's code. Refused: leaves that of a worker, which hands it to the process above.
+            RunEnded: in the side's own process. Refused: in a worker, which passes it on to the process above.
         """
         what = label
-        with suppress(Exception):  # a question of ours that fails lets nothing pass
+        with suppress(Exception):  # a failure of our own check permits nothing
             frames = [*_outward(sys._getframe(2))]
             if threading.current_thread() in self._foreign or _passes(kind, frames, host):
                 return
@@ -171,7 +171,7 @@ def _module(frame: FrameType) -> str:
 
 
 def _passes(kind: str, frames: list[FrameType], host: str) -> bool:
-    """Whether a call is none of the user's, by the modules of Python's own that it goes through, and their caller."""
+    """True if a call is not the user's, judged by the modules of Python that it goes through, and their caller."""
     through = list[str]()
     caller = ""
     for module in map(_module, frames):
@@ -185,7 +185,7 @@ def _passes(kind: str, frames: list[FrameType], host: str) -> bool:
 
 
 def _named(frames: list[FrameType], label: str) -> str:
-    """What the user's code calls, and in which line: `subprocess.run in line 3 of send()`."""
+    """Returns the user's call and its line: `subprocess.run in line 3 of send()`."""
     called = label
     for frame in frames:
         module, name = _module(frame), frame.f_code.co_name
@@ -198,7 +198,7 @@ def _named(frames: list[FrameType], label: str) -> str:
 
 
 def _is_name(host: Any) -> bool:
-    """Whether a host is a name that another machine is asked for."""
+    """True if a host is a name that needs a look-up on another machine."""
     if isinstance(host, bytes):
         host = host.decode(errors="replace")
     if not isinstance(host, str) or host in ("", "localhost", socket.gethostname()):
@@ -211,7 +211,7 @@ def _is_name(host: Any) -> bool:
 
 
 def _is_here(host: str) -> bool:
-    """Whether an address is this machine's own, of its loopback."""
+    """True for a loopback address of this machine."""
     try:
         return host in ("", "localhost") or ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:

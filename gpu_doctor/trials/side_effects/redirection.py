@@ -1,11 +1,11 @@
-"""Redirects what a side does to files into a scratch folder: the user's own files are read, and never written to.
+"""Redirects a side's changes of files into a scratch folder: the user's own files are read and never written to.
 
-Python's functions of files (`open`, `os`, and all that calls them: pathlib, shutil, numpy, pandas, PIL) are patched,
-wherever a module or the notebook has one by another name, and so are the functions of torch, safetensors, SQLite, HDF5
-and others that open a file in C. Threads that were there before the side are not redirected; processes that it forks
-or spawns are. Left alone are the caches of libraries and the files of `tempfile`, which get a folder of the side's.
+Python's file functions (`open`, `os`, and all that call them: pathlib, shutil, numpy, pandas, PIL) are patched, under
+every name that a module or the notebook has for them, and so are the functions of torch, safetensors, SQLite, HDF5 and
+others that open a file in C. Threads from before the side are not redirected; processes that the side forks or spawns
+are. Caches of libraries are left alone, and files of `tempfile` get a folder of the side.
 
-Not seen is what other libraries open in C, and what programs do that a cell starts.
+Not seen: files that other libraries open in C, and what programs do that a cell starts.
 """
 
 from __future__ import annotations
@@ -38,38 +38,38 @@ from gpu_doctor.trials.side_effects.class_stand_in import class_stand_in
 from gpu_doctor.trials.side_effects.overlay import CannotCopy, Overlay
 
 _BELOW: Final = ("os", "io", "_io", "posix", "nt", "builtins", "gpu_doctor", "posixpath", "ntpath")
-"""Modules in which a function is not looked for by another name: where it stands itself, Python's imports, and ours."""
+"""Modules that are not searched for other names of a function: its own module, Python's imports, and ours."""
 _SUPPORTED: Final = ("supports_dir_fd", "supports_fd", "supports_follow_symlinks", "supports_effective_ids")
-"""Sets of functions in `os`, of which shutil asks what it may call."""
+"""Sets of functions in `os` in which shutil looks up what it may call."""
 
 
 class Redirection:
-    """Context manager around one side: its threads and processes write to a scratch folder, which goes at the end."""
+    """Context manager around one side, whose threads and processes write to a scratch folder; removed at the end."""
 
     def __init__(self, namespace: dict[str, Any] | None = None, root: str | None = None) -> None:
         """Nothing is redirected yet.
 
         Args:
-            namespace: of the code, where it may have functions of files by name.
-            root: the scratch folder of a side that began in another process; None = a new one.
+            namespace: names of the code, which may include file functions.
+            root: scratch folder of a side that began in another process; None = a new one.
         """
         self.refusal = ""
-        """Why the side cannot begin, or had to be ended; empty if it had not."""
+        """Why the side cannot begin or was ended; empty if neither."""
         self.notes: list[str] = []
-        """What could not be put back where it was."""
+        """Sentences on what could not be put back."""
         self._namespace = namespace if namespace is not None else {}
         self._begun_elsewhere = root is not None
         self._root = root or scratch.made()
         self._patches = Patches()
         self._process = os.getpid()
         self._others: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-        """Threads that are not the side's."""
+        """Threads that do not belong to the side."""
         self._busy = threading.local()
         self._stand_ins: dict[int, tuple[Any, Any]] = {}
-        """id of an original -> it, and what stands for it."""
+        """id of an original -> the original and its stand-in."""
         self._modules = frozenset(sys.modules)
         self._over = False
-        """Whoever still has a stand-in then has the original in it."""
+        """Replaces a stand-in by its original in every place that still has it."""
         if self._root is None:
             self.refusal = "There is no folder for temporary files, in which a trial could write: set TMPDIR to one."
         else:
@@ -83,14 +83,14 @@ class Redirection:
             return self
         if not self._begun_elsewhere:
             Path(self._files.temporary).mkdir()
-            # One that Python did not begin, such as autograd's of a device, works for whoever computes.
+            # A thread that Python did not start, such as autograd's for a device, works for whoever computes.
             others = (one for one in threading.enumerate() if not isinstance(one, threading._DummyThread))
             self._others.update(one for one in others if one is not threading.current_thread())
         try:
             self._patch_all()
-        except RunEnded:  # it is refused
+        except RunEnded:  # the side is refused
             self._patches.restore()
-        except BaseException:  # an interrupt: nobody calls `__exit__` then
+        except BaseException:  # after an interrupt here, `__exit__` is not called
             self._patches.restore()
             raise
         return self
@@ -100,7 +100,7 @@ class Redirection:
         self._patches.restore()
         self._taken_by_name()
         self._stand_ins.clear()
-        # A built-in that the cell replaced is a snapshot's to put back.
+        # A snapshot puts back a built-in that the cell replaced.
         self.notes += [note for note in self._patches.notes if not note.startswith("builtins.")]
         if self._root is not None and os.getpid() == self._process:
             shutil.rmtree(self._root, ignore_errors=True)
@@ -108,7 +108,7 @@ class Redirection:
     # ---- whose call it is -----------------------------------------------------------------------------------------
 
     def _is_sides(self) -> bool:
-        """Whether this thread, or the process that was forked by it, is the side's."""
+        """True if this thread, or the process that it forked, belongs to the side."""
         if self._over or getattr(self._busy, "now", False):
             return False
         if threading.current_thread() in self._others and not getattr(self._busy, "lent", False):
@@ -117,7 +117,7 @@ class Redirection:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """What we do to files ourselves is done where it says."""
+        """Marks our own work on files, which is not redirected."""
         before, self._busy.now = getattr(self._busy, "now", False), True
         try:
             yield
@@ -130,8 +130,8 @@ class Redirection:
         """Ends the side.
 
         Raises:
-            RunEnded: in the process of the side.
-            OSError: in another one.
+            RunEnded: in the side's own process.
+            OSError: in a process that the side started.
         """
         if os.getpid() != self._process or self._begun_elsewhere:
             raise OSError(why)
@@ -143,9 +143,9 @@ class Redirection:
     def _patch_all(self) -> None:
         for owner, name, make in file_functions.of_python():
             self._wrap(owner, name, make)
-        for name in self._of_accessor():  # Python 3.10's pathlib keeps functions of its own
+        for name in self._of_accessor():  # Python 3.10's pathlib keeps references of its own
             self._patches.wrap(pathlib._NormalAccessor, name, lambda one: self._stand_ins.get(id(one), (0, one))[1])  # type: ignore[attr-defined]
-        self._patches.wrap(shutil, "_use_fd_functions", lambda one: False)  # a folder's descriptor shows one place only
+        self._patches.wrap(shutil, "_use_fd_functions", lambda one: False)  # a folder's descriptor leads to one place
         if hasattr(shutil, "_winapi"):  # it copies in C
             self._patches.wrap(shutil, "_winapi", _without_copying)
         self._patches.wrap(tempfile, "_sanitize_params", self._named_by_tempfile)
@@ -171,22 +171,22 @@ class Redirection:
 
     def _stand_in(self, owner: Any, name: str, original: Any, make: Callable[..., Callable[..., Any]]) -> Any:
         if isinstance(original, type):
-            ours = weakref.ref(self)  # a class is a circle, which would keep this object
+            ours = weakref.ref(self)  # a class is a reference cycle that would keep this object alive
 
             def around(function: Callable[..., Any]) -> Callable[..., Any]:
                 side = ours()
                 return function if side is None else side._around(function, make)
 
-            with suppress(TypeError):  # one of C that nobody may derive from
+            with suppress(TypeError):  # a class in C that cannot be derived from
                 return class_stand_in(original, around)
         stand_in = functools.wraps(original)(self._around(original, make))
         if isinstance(owner, type) and not isinstance(inspect.getattr_static(owner, name), staticmethod):
             return stand_in
-        # Static, as what it stands for is: a class that has `open` as an attribute must not bind it.
+        # Static like the original: a class that has `open` as an attribute must not bind it.
         return staticmethod(stand_in)
 
     def _around(self, original: Callable[..., Any], make: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
-        """The original for others; for the side what `make` gives of it."""
+        """Returns a function that calls `make`'s replacement in the side, and the original elsewhere."""
         elsewhere = make(original, self)
 
         def call(*args: Any, **named: Any) -> Any:
@@ -195,18 +195,18 @@ class Redirection:
         return call
 
     def redirected(self, path: Any, use: str) -> Any:
-        """Where a path is redirected to; bytes for bytes."""
+        """Returns the redirected path; bytes for bytes."""
         with self.busy():
             place = self._files.opened(path, use)
         return path if place is None else place
 
     @property
     def files(self) -> file_functions.Files:
-        """Where paths are redirected to."""
+        """Map of the side's paths to the paths used instead."""
         return self._files
 
     def _libraries(self) -> None:
-        """Wraps the functions of libraries that are loaded by now."""
+        """Wraps the functions of the libraries loaded so far."""
         wrapped = {id(stand_in) for _, stand_in in self._stand_ins.values()}
         for one in opened_in_c.OPENERS:
             there = opened_in_c.found(f"{one.module}:{one.name}")
@@ -227,13 +227,13 @@ class Redirection:
             )
 
     def _by_other_names(self) -> None:
-        """Puts the stand-ins where a module, or the notebook, has the original by a name of its own."""
+        """Puts the stand-ins in place of originals that a module or the notebook has under other names."""
         stand_ins = self._stand_ins
         modules = [(name, getattr(one, "__dict__", None)) for name, one in list(sys.modules.items())]
         for module, space in (*modules, ("the notebook", self._namespace)):
             if type(space) is not dict or module in _BELOW or module.startswith("gpu_doctor."):
                 continue
-            # Most modules have none: asked without a loop of Python's, as some 100 000 values are looked at.
+            # Most modules have none: a check without a Python loop, as there are some 100 000 values.
             if not stand_ins.keys().isdisjoint(map(id, list(space.values()))):
                 for name in [name for name, value in list(space.items()) if id(value) in stand_ins]:
                     self._named(space, name, stand_ins[id(space[name])][1], module)
@@ -253,7 +253,7 @@ class Redirection:
         space[name] = stand_in
 
     def _taken_by_name(self) -> None:
-        """Gives modules that were loaded meanwhile, and took a stand-in by name, the original."""
+        """Gives modules that were loaded meanwhile, and imported a stand-in, the original."""
         originals = {id(stand_in): original for original, stand_in in self._stand_ins.values()}
         for module in [name for name in list(sys.modules) if name not in self._modules]:
             space = getattr(sys.modules.get(module), "__dict__", None)
@@ -273,7 +273,7 @@ class Redirection:
     # ---- what is no file's function -------------------------------------------------------------------------------
 
     def _named_by_tempfile(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Temporary files of the side lie in the scratch folder, and go with it."""
+        """Puts the side's temporary files into the scratch folder, with which they are removed."""
 
         def params(prefix: Any, suffix: Any, dir: Any) -> Any:
             if dir is None and self._is_sides() and not self._files.outlives(prefix):
@@ -284,7 +284,7 @@ class Redirection:
         return params
 
     def _defaults_of_tempfile(self) -> None:
-        """What removes a temporary file has `os.unlink` as the default of an argument."""
+        """Replaces `os.unlink` where tempfile has it as the default of an argument."""
         closer: Any = getattr(tempfile, "_TemporaryFileCloser", None)
         for function in vars(closer).values() if closer is not None else ():
             before = getattr(function, "__defaults__", None)
@@ -293,7 +293,7 @@ class Redirection:
                 function.__defaults__ = tuple(self._stand_ins.get(id(one), (0, one))[1] for one in before)
 
     def _muted(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Handlers of logging that were there before are not told what the side logs."""
+        """Keeps log records of the side from handlers that were there before."""
         before = {one() for one in list(getattr(logging, "_handlerList", ()))}
 
         def handle(handler: Any, record: Any) -> Any:
@@ -302,7 +302,7 @@ class Redirection:
         return functools.wraps(original)(handle)
 
     def _started(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A thread is the side's where the one that starts it is."""
+        """Makes a thread that the side starts belong to the side."""
 
         def start(thread: threading.Thread) -> None:
             if threading.current_thread() in self._others:
@@ -312,7 +312,7 @@ class Redirection:
         return functools.wraps(original)(start)
 
     def _submitted(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """What the side gives to a pool of threads is the side's, whosever these are."""
+        """Makes work that the side submits to a thread pool belong to the side, whoever owns the pool."""
 
         def lent(work: Callable[..., Any], *args: Any, **named: Any) -> Any:
             self._busy.lent = True
@@ -328,7 +328,7 @@ class Redirection:
         return functools.wraps(original)(submit)
 
     def _spawned(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A process that is spawned hears of the side by what it is to call; a forked one knows."""
+        """Tells a spawned process of the side through its target; a forked one knows already."""
 
         def start(process: Any) -> None:
             target = getattr(process, "_target", None)
@@ -345,13 +345,13 @@ class Redirection:
 
 
 class Joining:
-    """What a new process calls; where it was pickled, the process is in the side before its arguments are unpickled."""
+    """Target of a new process: unpickling it makes the process join the side before its arguments are unpickled."""
 
     def __init__(self, target: Callable[..., Any], root: str) -> None:
         self._target, self._root = target, root
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Calls it."""
+        """Calls the target."""
         return self._target(*args, **named)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -392,5 +392,5 @@ def _plain(one: Any) -> Any:
 def _temporary_folder() -> str:
     try:
         return tempfile.gettempdir()
-    except OSError:  # a machine with nowhere to write to
+    except OSError:  # nothing on this machine is writable
         return os.sep

@@ -1,4 +1,4 @@
-"""The scratch folders in which trials write: made for a side, removed after it, and after a kernel that was killed."""
+"""Makes and removes the scratch folders in which trials write, also those of a kernel that was killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME: Final = "gpu_doctor-side-{host}-{pid}-"
 
 
 def made() -> str | None:
-    """A new, empty folder among the temporary files, named after this process; None where nothing can be made there."""
+    """Makes an empty temporary folder named after this process; returns its path, None if that fails."""
     try:
         return os.path.realpath(tempfile.mkdtemp(prefix=_NAME.format(host=_host(), pid=os.getpid())))
     except OSError:
@@ -24,10 +24,10 @@ def made() -> str | None:
 
 
 def remove_scratch_folders() -> None:
-    """Removes the folders of processes of this machine that have ended, as a kernel that was killed leaves its own."""
+    """Removes the scratch folders of this machine's ended processes: a killed kernel leaves its own."""
     try:
         those = list(Path(tempfile.gettempdir()).glob(_NAME.format(host=_host(), pid="*") + "*"))
-    except OSError:  # a machine with nowhere to write to
+    except OSError:  # nothing on this machine is writable
         return
     for folder in those:
         named = re.match(re.escape(_NAME.format(host=_host(), pid="")[:-1]) + r"(\d+)-", folder.name)
@@ -36,5 +36,5 @@ def remove_scratch_folders() -> None:
 
 
 def _host() -> str:
-    """The machine's name: a folder of temporary files may be shared by several."""
+    """Returns the machine's name: several machines may share a folder of temporary files."""
     return re.sub(r"[^\w.]", "_", platform.node())

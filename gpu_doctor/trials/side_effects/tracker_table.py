@@ -1,7 +1,7 @@
-"""Experiment trackers as data, a row for each package: what keeps it off in a side, and which functions do nothing.
+"""Table of experiment trackers: how each is kept offline in a side, and which of its functions are muted.
 
-Nothing is imported for it: modules and classes are looked up where they are loaded. Names are patterns, as in a shell.
-A name or a place that a version does not have is passed over.
+Nothing is imported for it: modules and classes are looked up where they are loaded. Names are shell patterns. Names
+that a version does not have are skipped.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from dataclasses import dataclass, field
 from typing import Final
 
 EVERY: Final = "__init__ [!_]* __setitem__ __delitem__ __exit__"
-"""An object of such a class is not made in a side, and does nothing."""
+"""Patterns that mute a class as a whole: a side creates no working object of it."""
 
 
 @dataclass(frozen=True)
 class Tracker:
-    """One package."""
+    """One tracker, with its packages."""
 
     name: str
-    """As its users write it."""
+    """Name as its users write it."""
     packages: tuple[str, ...]
     muted: Mapping[str, str]
-    """`module` or `module:Class` -> its functions or methods that do nothing in a side, by patterns."""
+    """`module` or `module:Class` -> patterns of the functions or methods that are muted in a side."""
     offline: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the environment that keep it off where it is first loaded in a side."""
+    """Environment variables that keep the tracker offline if a side is the first to load it."""
     begins: str = ""
-    """The function of its module that opens a run, and takes `mode="disabled"`."""
+    """Function of the module that opens a run and takes `mode="disabled"`."""
     passes: Mapping[str, str] = field(default_factory=dict)
-    """Muted functions that hand back an argument -> its name."""
+    """Muted function that returns an argument -> the argument's name."""
     folder: str = ""
-    """The argument with the folder that an object would have made; loops save into it."""
+    """Name of the argument with the folder that an object creates; loops save into it."""
     settings: str = ""
-    """Of the open run, a dict that a cell changes without a report, from the module on."""
+    """Path from the module to a dict of the open run that cells change directly."""
     open_run: str = ""
-    """Where its open run is found: `module.attribute`, or `module.function()`."""
+    """Path to the open run: `module.attribute`, or `module.function()`."""
 
 
 TRACKERS: Final[tuple[Tracker, ...]] = (
@@ -137,7 +137,7 @@ TRACKERS: Final[tuple[Tracker, ...]] = (
         {"trackio": "init log log_* finish alert save show sync", "trackio.run:Run": EVERY},
     ),
 )
-"""Those whose reports a trial holds back. What frameworks report goes through these, or into files."""
+"""Trackers that a trial mutes. Frameworks report through these, or into files."""
 
 PACKAGES: Final = tuple(name for one in TRACKERS for name in one.packages)
-"""Packages that do nothing but report: their objects are no state of a training."""
+"""Packages that only report: their objects are no state of a training."""

@@ -1,8 +1,8 @@
-"""Experiment trackers in a trial: what it reports reaches none of them, and what was open stays open.
+"""Mutes experiment trackers during a trial: nothing is reported to them, and open runs stay open.
 
-Known by a table (`tracker_table.py`) where they are loaded; nothing is imported. Functions that report have a body that
-does nothing meanwhile, so that a writer or a run of an earlier cell is silent too, as is a function that somebody took
-before. Variables of the environment keep off what a side loads first, and the processes that it starts.
+Trackers are found by a table (`tracker_table.py`) if they are loaded; nothing is imported. The bodies of reporting
+functions are exchanged, so that a writer or run of an earlier cell is muted too, as is a function stored before.
+Environment variables keep trackers offline that a side loads first, and the processes that it starts.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from gpu_doctor.trials.side_effects.tracker_table import TRACKERS, Tracker
 
 @contextmanager
 def unlogged(notes: list[str]) -> Iterator[None]:
-    """While the context lasts, nothing is reported to a tracker.
+    """Mutes all trackers inside the context.
 
     Args:
-        notes: gets a sentence for each of them that something was held back from.
+        notes: receives a sentence for each tracker that the code reported to.
     """
     held: dict[str, None] = {}
     try:
@@ -42,7 +42,7 @@ def unlogged(notes: list[str]) -> Iterator[None]:
 
 
 def open_runs() -> tuple[str, ...]:
-    """Runs that are open on somebody's account, by name, such as `wandb.run (Run)`."""
+    """Returns the names of open tracker runs, such as `wandb.run (Run)`."""
     found = []
     for tracker in TRACKERS:
         run = _open_run(tracker)
@@ -52,7 +52,7 @@ def open_runs() -> tuple[str, ...]:
 
 
 def reporter_of(value: Any) -> str:
-    """The name of the tracker to which an object reports, such as a writer; empty where it is none."""
+    """Returns the name of the tracker that an object (a writer, say) reports to; empty if it is none."""
     for tracker in TRACKERS:
         classes = (_loaded(place) for place in tracker.muted if ":" in place)
         if any(isinstance(one, type) and issubclass(type(value), one) for one in classes):
@@ -61,7 +61,7 @@ def reporter_of(value: Any) -> str:
 
 
 def _mute(tracker: Tracker, patches: Patches, held: dict[str, None]) -> None:
-    """Holds back what one tracker reports, as far as it is loaded."""
+    """Mutes the loaded parts of one tracker."""
     for name, value in tracker.offline.items():
         patches.hook(name, partial(_set_variable, name, os.environ.get(name)))
         os.environ[name] = value
@@ -131,7 +131,7 @@ def _beginning(tracker: Tracker, held: dict[str, None], function: types.Function
 
 
 def _with_nothing(cls: type) -> type:
-    """A class of which an attribute that was never made is `NOTHING`."""
+    """Returns a subclass whose missing attributes are `NOTHING`."""
     if "_made_in_a_trial" in vars(cls):
         return cls
     body = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "_made_in_a_trial": True}
@@ -148,7 +148,7 @@ def _nothing(own: Any, name: str) -> Any:
 
 
 def _loaded(place: str) -> Any:
-    """The module or class of a place; None where it is not loaded."""
+    """Returns the module or class of a place; None if it is not loaded."""
     name, _, cls = place.partition(":")
     module = sys.modules.get(name)
     if not isinstance(module, types.ModuleType):
@@ -158,14 +158,14 @@ def _loaded(place: str) -> Any:
 
 
 def _owners(place: Any, tracker: Tracker) -> list[Any]:
-    """The module; or the class and what it inherits of the tracker's own."""
+    """Returns the module, or the class with those of its bases that belong to the tracker."""
     if not isinstance(place, type):
         return [] if place is None else [place]
     return [one for one in place.__mro__ if (one.__module__ or "").startswith(tracker.packages)]
 
 
 def _open_run(tracker: Tracker) -> Any:
-    """The run that is open on somebody's account, None = none."""
+    """Returns the tracker's open run; None if there is none."""
     package, _, path = tracker.open_run.removesuffix("()").partition(".")
     try:
         found = _at(sys.modules.get(package), path)
@@ -175,7 +175,7 @@ def _open_run(tracker: Tracker) -> Any:
 
 
 def _at(found: Any, path: str) -> Any:
-    """What a dotted path leads to, None where it leads nowhere."""
+    """Returns the object at a dotted path; None if there is none."""
     for part in path.split(".") if path else ():
         found = getattr(found, part, None)
     return found if path else None

@@ -1,1 +1,1 @@
-"""What a trial may change, kept before it and put back after it."""
+"""Stores the state that a trial may change, and puts it back afterwards."""

@@ -1,4 +1,4 @@
-"""What kind of thing an object is to a snapshot: kept (and how), left alone, or lost because nobody can copy it."""
+"""Sorts objects for a snapshot: stored (and how), left alone, or lost because nobody can copy them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _MACHINERY: Final = (
     "torch.utils.hooks",
 )
 _OPEN: Final = ("sqlite3", "h5py", "lmdb", "mmap", "shelve", "dbm", "_dbm", "_gdbm")
-"""Packages whose instances have files open."""
+"""Packages whose instances hold open files."""
 _OUTSIDE: Final = (
     *_OPEN,
     *("queue", "_queue", "multiprocessing.queues", "multiprocessing.managers", "subprocess", "tqdm"),
@@ -74,7 +74,7 @@ _OUTSIDE: Final = (
 )
 """Packages whose objects hold state outside of Python's memory: nobody can take that back."""
 _LIVES_OUTSIDE: Final = (threading.local, SynchronizedBase, ctypes.Array, ctypes._SimpleCData)
-"""What each thread has another of, and numbers that processes share."""
+"""State per thread, and numbers that processes share."""
 _RNG: Final = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 TRAINED: Final = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, DataLoader)
 
@@ -146,7 +146,7 @@ _CONTAINERS: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
 
 
 def _is_iterator(cls: type, module: str) -> bool:
-    """What is used up by going through it, and tells nobody where it is.
+    """True for an iterator that is used up by iteration and does not show its position.
 
     Those of the user's own classes, and of libraries whose state belongs to the training, are walked like any instance
     of theirs; where they are at is in their attributes.
@@ -173,7 +173,7 @@ def is_open_kind(cls: type) -> bool:
 
 
 def _is_in(module: str, packages: tuple[str, ...]) -> bool:
-    """Whether a module is one of some packages, or within one of them."""
+    """True if a module is one of some packages, or within one of them."""
     return module in packages or module.startswith(tuple(f"{one}." for one in packages))
 
 
@@ -189,13 +189,13 @@ def _walkable(cls: type, module: str) -> bool:
 
 
 def _estimates(cls: type) -> bool:
-    """An estimator of the form of scikit-learn's, wherever it comes from: what `partial_fit` learns is in it."""
+    """True for an estimator with scikit-learn's methods, from any package: `partial_fit` changes it."""
     return all(callable(getattr(cls, name, None)) for name in ("fit", "get_params", "set_params"))
 
 
 @functools.lru_cache(maxsize=4096)
 def _works_with_torch(package: str, loaded: int) -> bool:
-    """Whether an imported package is made for torch: one of its modules has torch under its name.
+    """True if an imported package is made for torch: one of its modules has torch under its name.
 
     Args:
         package: its first name.
@@ -208,6 +208,6 @@ def _works_with_torch(package: str, loaded: int) -> bool:
 
 
 def made_for_training(cls: type) -> bool:
-    """Tensors, modules, optimizers and loaders, and what libraries that work with torch make of them."""
+    """True for classes of tensors, modules, optimizers and loaders, and for those of libraries built on torch."""
     package = (cls.__module__ or "").partition(".")[0]
     return issubclass(cls, TRAINED) or (package not in _APART and _works_with_torch(package, len(sys.modules)))

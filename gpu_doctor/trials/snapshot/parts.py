@@ -57,7 +57,7 @@ def slot_members(cls: type) -> tuple[Any, ...]:
 
 
 def class_state(cls: type) -> dict[str, Any]:
-    """What code may rebind on a class: attributes and methods, special ones too, but not what Python keeps there."""
+    """Returns the attributes and methods of a class that code may rebind, without Python's own entries."""
     return {
         name: value
         for name, value in vars(cls).items()
@@ -66,14 +66,14 @@ def class_state(cls: type) -> dict[str, Any]:
 
 
 def behind(part: Any) -> tuple[Any, ...]:
-    """What a class' attribute keeps: itself, or the functions in a property or a static method."""
+    """Returns the functions in a property or static method; any other attribute as itself."""
     if isinstance(part, property):
         return part.fget, part.fset, part.fdel
     return (part.__func__,) if isinstance(part, (staticmethod, classmethod)) else (part,)
 
 
 def contents_of(cell: types.CellType) -> tuple[Any, ...]:
-    """What a closure's cell holds, as a tuple of one; empty for an empty cell."""
+    """Returns the contents of a closure's cell as a tuple of one; empty for an empty cell."""
     try:
         return (cell.cell_contents,)
     except ValueError:

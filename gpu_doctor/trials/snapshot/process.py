@@ -1,6 +1,6 @@
-"""Puts back what belongs to the process and to no name: the generators of random numbers and ten switches.
+"""Stores and restores the process's own state: random number generators and ten switches.
 
-What else a cell changes of the process is named before a trial (`unrestored.py`).
+Other changes of the process by a cell are named before a trial (`unrestored.py`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from gpu_doctor.trials.snapshot.undo import Undo
 
 
 class Switch(NamedTuple):
-    """Something of the process that is read and written by functions."""
+    """A setting of the process, with the functions that read and write it."""
 
     label: str
-    """For people."""
+    """Name for people."""
     read: Callable[[], Any]
-    """Gives what can be compared, and is not changed by what comes."""
+    """Returns a value that can be compared and that later changes do not touch."""
     write: Callable[[Any], object]
     numeric: bool = False
     """The loop computes its numbers with it, so that a trial on another machine is given it too."""
 
     def undo(self) -> Undo:
-        """Writes the present value again; a value that is still the same is not written."""
+        """Returns a function that restores the present value if it has changed."""
         saved = self.read()
         return lambda: None if self.read() == saved else self.write(saved)
 
@@ -84,7 +84,7 @@ SWITCHES: Final = (
     Switch("the working folder", working_folder, lambda folder: None if folder is None else os.chdir(folder)),
     Switch("environment variables", lambda: dict(os.environ), _set_environment),
 )
-"""All that a trial puts back of the process, besides random numbers."""
+"""Settings of the process that a trial puts back, besides random numbers."""
 _RANDOM: Final = (
     Switch("numpy's random numbers", np.random.get_state, np.random.set_state),
     Switch("Python's random numbers", random.getstate, random.setstate),
@@ -94,17 +94,17 @@ _RANDOM: Final = (
 
 
 def random_states() -> tuple[Switch, ...]:
-    """The generators of the process, those of devices left out."""
+    """Returns the generators of the process, those of devices left out."""
     return _RANDOM
 
 
 def number_formats() -> tuple[Switch, ...]:
-    """What a loop computes its numbers with: it is the same on whatever machine a trial runs."""
+    """Returns the switches that change a loop's numbers: a trial on another machine gets them too."""
     return tuple(one for one in SWITCHES if one.numeric)
 
 
 def process_undos() -> list[tuple[str, Undo]]:
-    """What puts back the random number generators and switches, each with what a person calls it."""
+    """Returns an undo for each random number generator and switch, with its name for people."""
     return [
         *((one.label, one.undo()) for one in SWITCHES),
         *((one.label, functools.partial(one.write, one.read())) for one in _RANDOM),

@@ -33,12 +33,12 @@ FREE_SHARE: Final = 0.5
 
 
 def room_bytes() -> int:
-    """Bytes that the copies may take: half of what is free, of the machine's memory and of the container's."""
+    """Returns the most bytes that copies may take: half of the free memory of the machine and the container."""
     return int(memory()[0] * FREE_SHARE)
 
 
 def no_room(needed: int, limit: int) -> str:
-    """Why a state of so many bytes is not copied, in one sentence."""
+    """Returns the sentence that says why a state of `needed` bytes is not copied."""
     return (
         f"A trial needs a copy of the state, {formatting.size(needed)}, and only {formatting.size(limit)} may be used "
         "for it: free memory, or delete large variables that the cell does not need."
@@ -55,9 +55,9 @@ class Snapshot:
         self._kept_alive: list[Any] = []
         self._process: list[tuple[str, Undo]] = []
         self.bytes = 0
-        """What the snapshot holds of tensors, arrays, and what is open in memory."""
+        """Bytes that the snapshot holds of tensors, arrays and open buffers."""
         self.unrestorable: tuple[str, ...] = ()
-        """What would not be put back, by variable name, such as `it (generator)`; to be said before a trial."""
+        """Variables that cannot be put back, such as `it (generator)`; named before a trial."""
 
     @classmethod
     @uncollected()
@@ -121,11 +121,11 @@ class Snapshot:
         return tuple(dict.fromkeys(notes))
 
     def changed_data(self) -> list[str]:
-        """Data that is not copied and was changed since, such as `train (a tensor of 120 MiB)`."""
+        """Names the data that was not copied and has changed, such as `train (a tensor of 120 MiB)`."""
         return [one for store in self._stores for one in store.changed()]
 
     def _keep_open(self, walk: Walk, limit: int) -> None:
-        """What was open before and is only read, and what is in memory."""
+        """Stores the state of files that are open for reading, and of buffers in memory."""
         kept = [(name, *undo_of(value)) for value, name in walk.opened.values()]
         self._undos += [(name, undo) for name, _, undo in kept]
         self.bytes += sum(size for _, size, _ in kept)
@@ -138,7 +138,7 @@ class Snapshot:
 
 
 def _copy(tensors: TensorStore, arrays: ArrayStore, limit: int) -> None:
-    """Copies what was planned, within so many bytes of the CPU's memory; else says what is too large."""
+    """Makes the planned copies within `limit` bytes of CPU memory; else raises with the size that is too large."""
     needed = tensors.host_bytes + arrays.bytes
     if needed > limit:
         raise SnapshotTooLarge(no_room(needed, limit))
@@ -168,14 +168,14 @@ def _globals_of(roots: Iterable[object]) -> list[dict[str, Any]]:
 
 
 def _called(one: Any, kind: str) -> str:
-    """What a person calls it, where it cannot be put back."""
+    """Returns a name for people of an object that cannot be put back."""
     if kind == "class":
         return str(one.__name__)
     return {"cell": "a closure", "module": "a module"}.get(kind, f"a {type(one).__name__}")
 
 
 def _try(notes: list[str], label: str, undo: Undo) -> None:
-    """One thing that cannot be put back never keeps the others from it."""
+    """Runs one undo; an error becomes a note, so that the other undos still run."""
     try:
         undo()
     except Exception as error:

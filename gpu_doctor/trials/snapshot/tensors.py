@@ -37,7 +37,7 @@ class SnapshotTooLarge(MemoryError):
 
 @dataclass
 class _Tensor:
-    """A tensor, and all of it that is not bytes."""
+    """A tensor with all of its state besides the bytes."""
 
     tensor: torch.Tensor
     alias: torch.Tensor
@@ -67,13 +67,13 @@ class TensorStore:
             to_host: all copies are kept on the CPU: what a device holds is to be measured.
         """
         self.uncopied: dict[int, str] = {}
-        """ids of what is not copied, with words such as `train (a tensor of 120 MiB)`."""
+        """id of each tensor that is not copied -> its description, such as `train (a tensor of 120 MiB)`."""
         self.unrestorable: list[str] = []
         self._entries: list[_Tensor] = []
         self._planned: list[Any] = []
-        """Storages, and tensors that are kept one by one."""
+        """Storages to copy, and tensors that are copied one by one."""
         self._watched: list[tuple[torch.Tensor, tuple[int, int]]] = []
-        """What is not copied, with what would tell of a change."""
+        """Tensors that are not copied, each with the marks that show a change."""
         self._sparse: dict[int, torch.Tensor] = {}
         """id of a part of `_planned` -> the tensor, of which an in-place change makes new parts."""
         self._counted: list[tuple[tuple[str, int], _unsafe_preserve_version_counter]] = []
@@ -141,12 +141,12 @@ class TensorStore:
         self._count(place, tensor)
 
     def _count(self, place: tuple[str, int], tensor: torch.Tensor) -> None:
-        """Keeps how often autograd saw a tensor change, which it does not count of those of inference mode."""
+        """Stores a tensor's version counter; tensors of inference mode have none."""
         if not tensor.is_inference():
             self._counted.append((place, _unsafe_preserve_version_counter(tensor)))
 
     def copy(self) -> None:
-        """Copies what was planned to where it was planned."""
+        """Makes the planned copies."""
         there = {device: taken for device, taken in self._by_device().items() if device not in self._host}
         torch_memory.hold(self, {device.index: taken for device, taken in there.items()})
         with torch.no_grad(), _settled(self._by_device()):
@@ -176,7 +176,7 @@ class TensorStore:
         return notes + [_stays(one) for one in self.changed()]
 
     def changed(self) -> list[str]:
-        """What of the data that is not copied was changed since, in the words of `uncopied`."""
+        """Returns the data that is not copied and has changed, in the words of `uncopied`."""
         return [self.uncopied[id(tensor)] for tensor, marks in self._watched if _marks(tensor) != marks]
 
 
@@ -185,7 +185,7 @@ def _stays(what: str) -> str:
 
 
 def _done(step: Callable[[_Tensor], None], entry: _Tensor, notes: list[str]) -> bool:
-    """Whether a step of putting a tensor back went well; where not, a sentence is noted."""
+    """True if a step of putting a tensor back went well; where not, a sentence is noted."""
     try:
         step(entry)
     except Exception as error:
@@ -195,12 +195,12 @@ def _done(step: Callable[[_Tensor], None], entry: _Tensor, notes: list[str]) -> 
 
 
 def _place_of(tensor: torch.Tensor) -> tuple[str, int]:
-    """Where its storage is: device and address."""
+    """Returns device and address of a tensor's storage."""
     return str(tensor.device), tensor.untyped_storage().data_ptr()
 
 
 def _size(one: Any) -> int:
-    """Bytes of a storage, or of a tensor."""
+    """Returns the bytes of a storage or a tensor."""
     return int(one.numel() * one.element_size() if isinstance(one, torch.Tensor) else one.nbytes())
 
 
@@ -226,7 +226,7 @@ def on_host(
 
 
 def _free_bytes(device: torch.device) -> int:
-    """What is free on a device by its driver; without bounds where none says (a device that is none of CUDA's)."""
+    """Returns the free bytes of a CUDA device; a number without bounds for other devices."""
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 1 << 62
 
 
@@ -242,7 +242,7 @@ def _settled(devices: Iterable[torch.device]) -> Iterator[None]:
 
 
 def _place(entry: _Tensor) -> None:
-    """Storage, shape and dtype of a tensor."""
+    """Restores storage, shape and dtype of a tensor."""
     tensor, alias = entry.tensor, entry.alias
     if hasattr(entry.kind, "materialize"):  # a lazy parameter, which tells neither shape nor place
         if type(tensor) is not entry.kind:
@@ -259,7 +259,7 @@ def _place(entry: _Tensor) -> None:
 
 
 def _flag(entry: _Tensor) -> None:
-    """Gradient, its being wanted, and hooks of a leaf tensor."""
+    """Restores `grad`, `requires_grad` and the hooks of a leaf tensor."""
     tensor = entry.tensor
     if not entry.leaf or hasattr(entry.kind, "materialize"):
         return
@@ -298,7 +298,7 @@ class ArrayStore:
         """Plans what to copy; `data`: ids of arrays that datasets hold, with a name for people."""
         self.bytes = 0
         self.uncopied: dict[int, str] = {}
-        """ids of what is not copied, with words such as `train (an array of 120 MiB)`."""
+        """id of each array that is not copied -> its description, such as `train (an array of 120 MiB)`."""
         self._arrays: dict[tuple[Any, ...], Any] = {}
         self._watched: list[tuple[Any, int]] = []
         for array in arrays:
@@ -332,12 +332,12 @@ class ArrayStore:
         return notes + [_stays(one) for one in self.changed()]
 
     def changed(self) -> list[str]:
-        """What of the data that is not copied was changed since, in the words of `uncopied`."""
+        """Returns the data that is not copied and has changed, in the words of `uncopied`."""
         return [self.uncopied[id(array)] for array, probe in self._watched if _probe(array) != probe]
 
 
 def _marks(tensor: torch.Tensor) -> tuple[int, int]:
-    """How often autograd saw a tensor change and, in the CPU's memory, a checksum: numpy may write to its bytes too."""
+    """Returns a tensor's version and, on the CPU, a checksum: numpy writes past the version."""
     if tensor.device.type != "cpu":
         return tensor._version, 0
     dtype = _OF_SIZE.get(tensor.element_size(), torch.int64)

@@ -21,12 +21,12 @@ Undo: TypeAlias = "Callable[[], object]"
 
 
 def _same(now: Iterable[Any], saved: Iterable[Any]) -> bool:
-    """Whether two rows of one length hold the same objects."""
+    """True if two rows of one length hold the same objects."""
     return all(map(operator.is_, now, saved))
 
 
 def _items_undo(kind: Any, fill: Callable[[Any, Any], None], value: Any) -> Undo:
-    """A list, a set or a deque, past overrides of its class; untouched where nothing changed.
+    """Returns the undo of a list, set or deque, past overrides of its class; unchanged ones are not written.
 
     A set that is filled anew may go through its items in another order.
     """
@@ -41,7 +41,7 @@ def _items_undo(kind: Any, fill: Callable[[Any, Any], None], value: Any) -> Undo
 
 
 def _write_dict(value: dict[Any, Any], saved: dict[Any, Any]) -> None:
-    """Contents and order of a dict, past overrides of its class; untouched where nothing changed."""
+    """Restores contents and order of a dict, past overrides of its class; an unchanged dict is not written."""
     if (
         dict.__len__(value) == len(saved)
         and _same(dict.keys(value), saved)
@@ -81,7 +81,7 @@ def _buffer_undo(value: Any) -> Undo:
 
 
 def _frame_undo(value: Any) -> Undo:
-    """A table or column of pandas, whose own way of an in-place change takes the contents of another one."""
+    """Returns the undo of a pandas table or column, which takes the contents of a copy in place."""
     saved = value.copy(deep=True)
 
     def undo() -> None:
@@ -136,12 +136,12 @@ def _cell_undo(cell: Any) -> Undo:
 
 
 def _module_undo(space: dict[str, Any]) -> Undo:
-    """The names of a module of the user's; what the import system put there stays."""
+    """Returns the undo of the names in a user's module; submodules that were imported stay."""
     return _names_undo(space, dict(space), lambda name, value: isinstance(value, ModuleType))
 
 
 def namespace_undo(space: dict[str, Any]) -> Undo:
-    """The names of the notebook, without those of IPython."""
+    """Returns the undo of the notebook's names, without IPython's."""
     saved = {name: value for name, value in space.items() if not internal(name, space)}
     return _names_undo(space, saved, lambda name, value: internal(name, space))
 
@@ -158,7 +158,7 @@ def _names_undo(space: dict[str, Any], saved: dict[str, Any], stays: Callable[[s
 
 
 def _rng_undo(rng: Any) -> Undo:
-    """What puts a generator of torch, numpy or Python back to its state of now."""
+    """Returns the undo of a random generator of torch, numpy or Python."""
     if isinstance(rng, torch.Generator):
         state = rng.get_state()
         return lambda: rng.set_state(state)

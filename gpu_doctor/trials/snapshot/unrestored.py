@@ -1,4 +1,4 @@
-"""Names what a cell changes and a trial does not put back, as far as its text shows it.
+"""Names the changes of a cell that a trial does not put back, as far as the text shows them.
 
 A snapshot puts back what names lead to, random numbers and ten switches (`process.py`). Here are the other things that
 training cells change: settings of libraries and of the process, functions of libraries that the cell replaces, and
@@ -23,7 +23,7 @@ from gpu_doctor.trials.said_before import Beforehand
 from gpu_doctor.trials.snapshot.parts import dict_of, is_users
 
 _MOST: Final = 6
-"""So many are named."""
+"""Most changes that are named."""
 _CALLS: Final = (
     "logging.basicConfig logging.disable logging.captureWarnings logging.config.* *.addHandler *.removeHandler "
     "warnings.simplefilter warnings.filterwarnings warnings.resetwarnings "
@@ -41,12 +41,12 @@ _CALLS: Final = (
     "torch.optim.optimizer.register_optimizer_* torch.cuda.*set_per_process_memory_fraction "
     "*.set_verbosity* *.disable_progress_bar* *.enable_progress_bar*"
 )
-"""What changes the process or a library for good, by its full name with patterns as in a shell."""
+"""Calls that change the process or a library for good: full names, as shell patterns."""
 _PUT_BACK: Final = (
     "torch.backends.cudnn.benchmark torch.backends.cudnn.deterministic torch.backends.*allow_tf32 "
     "torch.backends.*fp32_precision os.environ os.environ.* sys.stdout sys.stderr"
 )
-"""What is assigned to and comes back all the same: the ten switches, and where a side prints."""
+"""Assignments that a trial does put back: the ten switches and the output streams."""
 
 
 def unrestored(case: Runner) -> Beforehand:
@@ -63,7 +63,7 @@ def unrestored(case: Runner) -> Beforehand:
 
 
 def _left_changed(source: CellSource, namespace: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """What a text changes and a trial does not put back, as it is written, each with its line."""
+    """Yields each change in a text that a trial does not put back, with its line."""
     known = {} if source.tree is None else imported(source.tree)
     known |= {name: meant for name in _names(source) if (meant := _full_name(namespace.get(name)))}
     for node in source.walk(ast.Assign, ast.AugAssign, ast.Delete, ast.Call):
@@ -84,7 +84,7 @@ def _names(source: CellSource) -> set[str]:
 
 
 def _full_name(value: Any) -> str:
-    """The name of a module, of a library's class or function; empty for what belongs to the user."""
+    """Returns the full name of a module or of a library's class or function; empty for the user's own."""
     if isinstance(value, types.ModuleType):
         return value.__name__
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
@@ -93,7 +93,7 @@ def _full_name(value: Any) -> str:
 
 
 def _meant(node: ast.expr, known: Mapping[str, str]) -> str:
-    """`matplotlib.pyplot.rcParams` of `plt.rcParams["lines.linewidth"]`; the last name alone of what a call gives."""
+    """Returns an expression's full name: `matplotlib.pyplot.rcParams` for `plt.rcParams["lines.linewidth"]`."""
     while isinstance(node, ast.Subscript):
         node = node.value
     parts = dotted(node)
@@ -101,7 +101,7 @@ def _meant(node: ast.expr, known: Mapping[str, str]) -> str:
 
 
 def _is_librarys(target: ast.expr, meant: str, known: Mapping[str, str]) -> bool:
-    """Whether a target is an attribute, or an item of one, of a module or class that is not the user's."""
+    """True if a target is an attribute, or an item of one, of a module or class that is not the user's."""
     while isinstance(target, ast.Subscript):
         target = target.value
     if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Call):  # `decimal.getcontext().prec`
@@ -116,7 +116,7 @@ def _is_librarys(target: ast.expr, meant: str, known: Mapping[str, str]) -> bool
 
 
 def _remembers(func: ast.expr, namespace: Mapping[str, Any]) -> bool:
-    """Whether a call fills a cache of `functools`, or adds to a function of `functools.singledispatch`."""
+    """True if a call fills a cache of `functools`, or adds to a function of `functools.singledispatch`."""
     parts = dotted(func)
     value: Any = namespace.get(parts[0]) if parts else None
     if len(parts) == 1:

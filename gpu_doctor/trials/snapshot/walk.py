@@ -1,4 +1,4 @@
-"""Everything that a cell could change through its names: the walk that a snapshot makes before it copies anything.
+"""Walks everything that a cell could change through its names, before a snapshot copies anything.
 
 The walk follows containers, instances of user code and of training libraries, closures, modules and loaders with their
 samplers. It leaves alone what has no state of the training (types of libraries, threads, locks, figures, IPython's own
@@ -33,16 +33,16 @@ from gpu_doctor.trials.snapshot.tensors import BIG_DATA_BYTES, ArrayStore, Tenso
 from gpu_doctor.trials.snapshot.undo import UNDOS
 
 _WHOLE: Final = frozenset(("list", "dict", "set", "deque", "buffer", "tensor", "array", "rng"))
-"""Kinds of which all that is reached is kept."""
+"""Kinds whose objects are always stored."""
 MOST_OF_A_CLASS: Final = 64
-"""So many instances of a class that is not entered are asked what they have open: each takes up to a millisecond."""
+"""Most instances of a skipped class that are searched for open files: each takes up to a millisecond."""
 _BARE: Final = (collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter)
 """Containers that are nobody's instances: they have no attributes."""
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Around a walk: the collector would look through hundreds of thousands of new references again and again."""
+    """Switches the garbage collector off around a walk: it would scan all new references again and again."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -53,7 +53,7 @@ def uncollected() -> Iterator[None]:
 
 
 class Walk:
-    """What was reached, by kind, each object once; `names` of what cannot be copied."""
+    """A walk over objects: collects each reachable object once, by kind, and names what cannot be copied."""
 
     def __init__(self) -> None:
         """Nothing is reached yet."""
@@ -61,7 +61,7 @@ class Walk:
         self.kept: dict[str, list[Any]] = {kind: [] for kind in (*UNDOS, "tensor", "array")}
         self._kinds: dict[type, str] = {}
         self._looked: collections.Counter[type] = collections.Counter()
-        """How many of a class were asked what they have open."""
+        """Instances of each class that were searched for open files."""
         self._guests: dict[frozenset[type], bool] = {}
         self.data: dict[int, str] = {}
         """ids of tensors and arrays that a Dataset holds, with the variable that led there."""
@@ -73,7 +73,7 @@ class Walk:
         self.opened: dict[int, tuple[Any, str]] = {}
         """Open files and maps that are only read, and what lies in memory, by id, with the variable that led there."""
         self.writable: list[tuple[Any, str]] = []
-        """What is open so that the cell could write to it, or cannot be put back, with the variable."""
+        """Open objects that the cell could write to or that cannot be put back, each with its variable."""
         self._stack: list[tuple[Any, str]] = []
         self._datasets: list[tuple[Any, str]] = []
         self._in_data = False
@@ -91,7 +91,7 @@ class Walk:
         self._drain()
 
     def stores(self, to_host: bool = False) -> tuple[TensorStore, ArrayStore]:
-        """What would be copied of the tensors and arrays that were reached; `to_host`: see `TensorStore`."""
+        """Returns the stores that copy the tensors and arrays reached; `to_host`: see `TensorStore`."""
         data = {key: name for key, name in self.data.items() if key not in self.buffers}
         return TensorStore(self.kept["tensor"], data, to_host=to_host), ArrayStore(self.kept["array"], self.data)
 
@@ -143,7 +143,7 @@ class Walk:
         self._own(value, name)
 
     def _rng(self, value: Any, name: str) -> None:
-        """Holds nothing that is not kept with it, as does a buffer."""
+        """Enters nothing: a generator or buffer leads to no other object."""
 
     _buffer = _rng
 
@@ -215,11 +215,11 @@ class Walk:
             self.kept["frame"].append(value)
 
     def _bound(self, value: Any, name: str) -> None:
-        """What only leads on: a method to its object, a partial to its arguments, a view to its dict."""
+        """Follows a method to its object, a partial to its arguments, a view to its dict."""
         self._push(gc.get_referents(value), name)
 
     def _cached(self, value: Any, name: str) -> None:
-        """A function with a cache leads to what it calls and to the results that it remembers."""
+        """Follows a cached function to the function it wraps and to the cached results."""
         parts = gc.get_referents(value)
         parts += [inner for one in parts if type(one).__name__ == "_lru_list_elem" for inner in gc.get_referents(one)]
         own = dict_of(value)
@@ -263,7 +263,7 @@ class Walk:
             self._apart(value, name)
 
     def _apart(self, value: Any, name: str) -> None:
-        """What is not entered may write to a file all the same."""
+        """Checks an object that is not entered for a file open for writing."""
         cls = type(value)
         if gc.is_tracked(value) and not issubclass(cls, type) and self._looked[cls] < MOST_OF_A_CLASS:
             self._looked[cls] += 1
@@ -271,7 +271,7 @@ class Walk:
                 self.writable.append((value, name))
 
     def _own(self, value: Any, name: str) -> None:
-        """The attributes of an instance, in its dict and in slots."""
+        """Follows the attributes of an instance, in its dict and in slots."""
         cls = type(value)
         if cls.__module__ == "builtins" or cls in _BARE:
             return
@@ -284,7 +284,7 @@ class Walk:
 
 
 def _made_meanwhile(cls: type) -> bool:
-    """Whether a library makes such classes one by one: one of its own for each layer, which it takes apart later.
+    """True if a library makes such classes one by one: one of its own for each layer, which it takes apart later.
 
     `torch.nn.utils.parametrize` does, whose `remove_parametrizations` deletes the weight's property from the class.
     """

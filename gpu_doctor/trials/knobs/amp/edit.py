@@ -63,7 +63,7 @@ class _Backward:
         self._earlier = [one for one in backwards if self._cell.begin(one) < self._cell.begin(call)]
 
     def edits(self, head: str) -> Edits:
-        """The edits that put forward and loss into a block of `head`.
+        """Returns the edits that put forward and loss into a block of `head`.
 
         Raises:
             NotPlaced: if the loop does not compute the loss in statements of their own before.
@@ -81,7 +81,7 @@ class _Backward:
         raise NotPlaced(f"The loop does not compute the loss before backward() on {self._place}.")
 
     def _taken_out(self, statement: ast.stmt, head: str) -> Edits:
-        """The edits for `criterion(model(x), y).backward()`: the loss gets a name and a line within the block."""
+        """Gives the edits for `criterion(model(x), y).backward()`: the loss gets a name and a line in the block."""
         if not isinstance(statement, ast.Expr) or statement.value is not self._call:
             raise NotPlaced(f"Assign the loss to a variable before backward() on {self._place}.")
         cell, name = self._cell, _free(self._lines, ("loss", "loss_value", "loss_of_step"))
@@ -97,13 +97,13 @@ class _Backward:
         ]
 
     def _before(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The statements of a block before one, from the last that calls an earlier backward on."""
+        """Returns the statements of a block before one, from the last that calls an earlier backward on."""
         block, at = block_of(self._cell, statement)
         others = [n for n in range(at) if any(one in self._earlier for one in ast.walk(block[n]))]
         return block[max(others, default=-1) + 1 : at]
 
     def _computing(self, statements: Sequence[ast.stmt], until: ast.stmt) -> Sequence[ast.stmt]:
-        """Of some statements those from the first forward to the last that gives what the loss is made of a value."""
+        """Returns the statements from the first forward to the last one that computes a part of the loss."""
         batch = batch_names(self._loop, until.lineno) or set()
         needed, inside = _loaded(self._loss), list[int]()
         for at in reversed(range(len(statements))):
@@ -115,7 +115,7 @@ class _Backward:
 
 
 def _computes(statement: ast.stmt, batch: set[str]) -> bool:
-    """Whether a statement calls anything but methods of the batch and what fetches or moves it."""
+    """True if a statement calls anything but methods of the batch and what fetches or moves it."""
     data = batch | _stored(statement)
     calls = (one for one in ast.walk(statement) if isinstance(one, ast.Call))
     return any(name_of(one) not in _MOVES and _root(one) not in data for one in calls)
@@ -173,7 +173,7 @@ def _indented(cell: CellSource, block: Sequence[ast.stmt]) -> Iterator[tuple[Cel
 
 
 def _scaling(lines: LoopLines, torch: str, device: str, backwards: Sequence[ast.Call]) -> Edits:
-    """The edits that scale the loss, unscale the gradients before a clip, and step by the scaler.
+    """Returns the edits that scale the loss, unscale the gradients before a clip, and step by the scaler.
 
     Raises:
         NotPlaced: if the loop steps other than by one `optimizer.step()`.
@@ -206,7 +206,7 @@ def _scaling(lines: LoopLines, torch: str, device: str, backwards: Sequence[ast.
 
 
 def _free(lines: LoopLines, names: Sequence[str]) -> str:
-    """The first of some names that no cell uses."""
+    """Returns the first name that no cell uses."""
     used = set().union(*(names_in(one) for one in lines.cells.cells))
     found = next((one for one in names if one not in used), "")
     if not found:

@@ -124,7 +124,7 @@ KNOB = Amp()
 
 
 def lstm_in_bf16() -> bool:
-    """Whether torch's LSTM runs in bf16 on this CPU.
+    """True if torch's LSTM runs in bf16 on this CPU.
 
     oneDNN has no such kernel below AVX-512 ("could not create a primitive descriptor", torch 2.13 on AVX2), where GRU,
     RNN, products and convolutions run all the same.
