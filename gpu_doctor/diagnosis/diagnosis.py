@@ -128,10 +128,10 @@ def _names(rule: Rule) -> tuple[str, ...]:
 
 
 def judged(recording: Recording, others: Sequence[Recording] = ()) -> tuple[Diagnosis | None, Recording]:
-    """The diagnosis of a run that has just ended, beside `others` of its loop, and its recording; never raises.
+    """Diagnoses a run that has just ended; never raises. Returns the diagnosis and the recording.
 
-    A diagnosis that fails is a note of the recording: it must not stand in the way of what the user's code returned or
-    raised.
+    If the diagnosis fails, the recording gets a note: what the user's code returned or raised must still reach the
+    user.
     """
     try:
         return diagnose(recording, others), recording
@@ -141,15 +141,15 @@ def judged(recording: Recording, others: Sequence[Recording] = ()) -> tuple[Diag
 
 
 def ranked(found: Iterable[Finding], vitals: Vitals) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """Findings and hints in the order in which they are told.
+    """Sorts findings and hints into the order in which they are shown.
 
     Args:
-        found: of all rules.
-        vitals: of the run.
+        found: findings of all rules.
+        vitals: vitals of the run.
 
     Returns:
-        The findings: what ended the run, what is said first, losses of 10 % or more by share, bounds by share, smaller
-        losses. The hints: risks, then the rest.
+        The findings: the error that ended the run, those with `first`, losses of 10 % or more by share, bounds by
+        share, smaller losses. The hints: risks, then the rest.
     """
     found = list(found)
     leads = [one for one in found if one.first or ended_the_run(one, vitals)]
@@ -166,7 +166,7 @@ def _rank(one: Finding) -> tuple[int, float]:
 
 
 def offered(finding: Finding, vitals: Vitals) -> Finding:
-    """The finding with each cure whose settings would be refused in this loop as one by hand."""
+    """Returns the finding, with cures that a trial of this loop would refuse marked as to be done by hand."""
     if vitals.setup.optimizers:
         return finding
     return replace(finding, prescriptions=tuple(_by_hand(one) for one in finding.prescriptions))
