@@ -77,7 +77,7 @@ def _pipeline(v: Vitals, changed: Settings) -> Forecast | None:
 def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     """Finds the smallest number of workers (at least 1) within 5 % of the best, with its forecast.
 
-    Numbers whose forecast pays for sure go first: if starting workers is slow, a few may pay when many do not.
+    Only numbers whose forecast pays are compared, if any does: when starting workers is slow, only a few may pay.
 
     Returns:
         None if the fetch was not metered.
