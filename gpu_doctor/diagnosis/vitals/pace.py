@@ -15,7 +15,7 @@ import numpy as np
 from gpu_doctor.recording import Column, Recording, Steps, Timed
 
 AHEAD: Final = 1.01
-"""The host ran ahead if the device took more than this times the host's seconds; smaller differences are noise."""
+"""The host ran ahead if the device took more than this times the host's seconds; less may be the step's own edges."""
 FEWEST_READ: Final = 5
 """Fewest steps that the device's clock must have timed to be used; a verdict needs as many."""
 
