@@ -1,8 +1,7 @@
-"""The diagnosis: every rule asked, what was lost before bounds, hints apart, silent causes named, and what to turn.
+"""The diagnosis of a run: runs every rule, ranks the findings, and lists the causes that could not be judged.
 
-What the knobs would refuse in the loop at hand is left to the hand, and said so. The diagnosis runs where there is no
-torch, which the knobs need, so what they ask of a loop stands here as a table; `tests/unit/diagnosis/test_offered.py`
-holds it against them.
+A cure whose knob would refuse this loop is marked as one to do by hand. The diagnosis must run without torch, which the
+knobs need, so the knobs' requirements are repeated here; `tests/unit/diagnosis/test_offered.py` compares the two.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, measure
 from gpu_doctor.recording import Recording
 
 SURE_STEPS: Final = 20
-"""Below so many measured steps (`Vitals.passes`) a verdict is called early."""
+"""A verdict on fewer measured steps (`Vitals.passes`) is marked as early."""
 LARGE_SHARE: Final = 0.10
-"""What was lost stands before bounds from this share of the wall-clock on (TraceML 0.5 warns of waits from 10 %)."""
+"""Smallest lost share of the wall-clock that ranks before bounds (TraceML 0.5 warns of waits from 10 %)."""
 BY_OPTIMIZER: Final = ("amp", "channels_last", "compile", "fused_optimizer")
-"""Knobs that find the model by the optimizer that steps it: a loop that predicts, or updates by hand, has none."""
+"""Knobs that find the model through its optimizer, so they need a torch optimizer that steps in the loop."""
 NO_OPTIMIZER: Final = "a trial needs an optimizer of torch that steps in the loop, and there is none"
 
 
 @dataclass(frozen=True)
 class Diagnosis(DiagnosisData):
-    """What `diagnose` says of one recording; printed or left as a cell's last expression, it tells it to a person."""
+    """The diagnosis of one recording, readable when printed or shown as a cell's last expression."""
 
     def __str__(self) -> str:
         return as_text.text(self)
@@ -53,17 +52,17 @@ class Diagnosis(DiagnosisData):
 
 
 def diagnose(subject: Recording | Vitals, others: Sequence[Recording] = ()) -> Diagnosis:
-    """Asks every rule what it finds in a recording.
+    """Diagnoses a recording with every rule.
 
     Args:
-        subject: a recording, or vitals measured already.
-        others: other runs of the same loop, such as with another number of workers: what one run cannot tell, two may.
+        subject: a recording, or vitals that were measured from one.
+        others: other runs of the same loop, such as with another number of workers, to complete what one run tells.
 
     Returns:
         The diagnosis; a pure function of its arguments.
 
     Raises:
-        TypeError: if it is neither.
+        TypeError: if `subject` is neither.
 
     Example:
         >>> import gpu_doctor
@@ -101,13 +100,13 @@ def diagnose(subject: Recording | Vitals, others: Sequence[Recording] = ()) -> D
 
 
 def _asked(rule: Rule, vitals: Vitals, quiet: Collection[str], few: bool) -> tuple[list[Finding], list[Silence]]:
-    """What a rule finds, and which of its causes could not be judged.
+    """Runs a rule; returns its findings, and its causes that could not be judged.
 
     Args:
-        rule: the rule.
-        vitals: of the run.
-        quiet: rules and causes that a comment in the cell tells to be ignored.
-        few: the run has too few steps for a verdict: only how it ended can be told.
+        rule: the rule to run.
+        vitals: vitals of the run.
+        quiet: names of rules and causes that a comment in the cell switches off.
+        few: True if the run has too few steps for a verdict: only causes that ended it are judged.
     """
     hushes = {cause.name for cause in rule.causes if cause.name in quiet or rule.name in quiet}
     lacking = {cause.name: silent_reason(cause, vitals) for cause in rule.causes if cause.name not in hushes}
@@ -124,15 +123,15 @@ def _asked(rule: Rule, vitals: Vitals, quiet: Collection[str], few: bool) -> tup
 
 
 def _names(rule: Rule) -> tuple[str, ...]:
-    """The names by which a cell can tell a rule to be ignored: its own, and those of its causes."""
+    """Names by which a cell can switch a rule off: its own, and those of its causes."""
     return tuple(dict.fromkeys((rule.name, *(cause.name for cause in rule.causes))))
 
 
 def judged(recording: Recording, others: Sequence[Recording] = ()) -> tuple[Diagnosis | None, Recording]:
-    """The diagnosis of a run that has just ended, beside `others` of its loop, and its recording; never raises.
+    """Diagnoses a run that has just ended; never raises. Returns the diagnosis and the recording.
 
-    A diagnosis that fails is a note of the recording: it must not stand in the way of what the user's code returned or
-    raised.
+    If the diagnosis fails, the recording gets a note: what the user's code returned or raised must still reach the
+    user.
     """
     try:
         return diagnose(recording, others), recording
@@ -142,15 +141,15 @@ def judged(recording: Recording, others: Sequence[Recording] = ()) -> tuple[Diag
 
 
 def ranked(found: Iterable[Finding], vitals: Vitals) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """Findings and hints in the order in which they are told.
+    """Sorts findings and hints into the order in which they are shown.
 
     Args:
-        found: of all rules.
-        vitals: of the run.
+        found: findings of all rules.
+        vitals: vitals of the run.
 
     Returns:
-        The findings: what ended the run, what is said first, losses of 10 % or more by share, bounds by share, smaller
-        losses. The hints: risks, then the rest.
+        The findings: the error that ended the run, those with `first`, losses of 10 % or more by share, bounds by
+        share, smaller losses. The hints: risks, then the rest.
     """
     found = list(found)
     leads = [one for one in found if one.first or ended_the_run(one, vitals)]
@@ -167,7 +166,7 @@ def _rank(one: Finding) -> tuple[int, float]:
 
 
 def offered(finding: Finding, vitals: Vitals) -> Finding:
-    """The finding with each cure whose settings would be refused in this loop as one by hand."""
+    """Returns the finding, with cures that a trial of this loop would refuse marked as to be done by hand."""
     if vitals.setup.optimizers:
         return finding
     return replace(finding, prescriptions=tuple(_by_hand(one) for one in finding.prescriptions))

@@ -1,4 +1,4 @@
-"""The bottleneck class of a run, and the verdict on it: one sentence for a person."""
+"""The bottleneck class of a run, and the verdict: one sentence for the user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOUND_SHARE: Final = 0.20
 """From 20 % of the wall-clock on, waiting for data, copies or Python names the class (TraceML 0.5's upper bar)."""
 
 MOSTLY: Final = 0.5
-"""Of the looks outside of every phase: from here on they are said to be computing."""
+"""Smallest part of stack samples outside every phase that must be in torch for that time to be called computing."""
 
 
 def classified(vitals: Vitals) -> str:
@@ -71,19 +71,19 @@ def classified(vitals: Vitals) -> str:
 
 
 def _move(parts: dict[str, float], source: str, target: str, share: float) -> None:
-    """Bills a share to another part, as far as it lies in the first."""
+    """Moves up to `share` from one part to another."""
     moved = min(max(share, 0.0), parts[source])
     parts[source] -= moved
     parts[target] = parts.get(target, 0.0) + moved
 
 
 def _unheard(vitals: Vitals) -> bool:
-    """Whether the loop computes without a module whose forward could be heard: its forward lies in `other`."""
+    """True if no forward was recorded although the loop runs backward: its forward is counted in `other`."""
     return not vitals.on_gpu and not vitals.forward_share and bool(vitals.backward_share)
 
 
 def _part_in_torch(vitals: Vitals) -> float:
-    """Of the looks outside of every phase, those that found torch computing; none where nothing was seen."""
+    """Part of the stack samples outside every phase that were in torch, 0..1; 0 without samples."""
     seen = vitals.outside_lines
     return part((one for one in seen if one.in_torch), seen)
 
@@ -93,16 +93,16 @@ def _compute(vitals: Vitals) -> float:
 
 
 def _computing(vitals: Vitals) -> str:
-    """What the share of compute is made of, in words that agree with the anatomy of a step."""
+    """Names the phases that compute, as the step's anatomy does."""
     parts = phases(vitals)
     parts += [name for name in ("loss", "evaluation") if (getattr(vitals, f"{name}_share") or 0.0) >= NAMING_BAR]
     return joined(parts)
 
 
 def verdict(bottleneck: str, findings: Sequence[Finding], hints: Sequence[Finding], vitals: Vitals) -> str:
-    """What a run with enough steps comes to: its first finding, a risk, or what the device is busy with.
+    """Returns the verdict on a run with enough steps: its first finding, a risk, or what the device is busy with.
 
-    A hint is never the answer, and stands beside it.
+    A hint is never the verdict.
     """
     if findings:
         first = findings[0]
@@ -113,7 +113,7 @@ def verdict(bottleneck: str, findings: Sequence[Finding], hints: Sequence[Findin
 
 
 def _unpriced(bottleneck: str, vitals: Vitals) -> str:
-    """What a run is busy with of which nothing was found that has a price."""
+    """Returns the verdict on a run without a finding that has a price: what its time goes to."""
     device = "GPU" if vitals.on_gpu else "CPU"
     share = _compute(vitals)
     if bottleneck == "compute" and (share >= HEALTHY_COMPUTE or not vitals.on_gpu):
@@ -135,7 +135,7 @@ def _unpriced(bottleneck: str, vitals: Vitals) -> str:
 
 
 def _beside(bottleneck: str, findings: Sequence[Finding], vitals: Vitals) -> str:
-    """What takes more than the dearest finding, where nothing found is about it; empty where there is no such thing."""
+    """Returns a sentence on a bottleneck that costs more than every finding and that no rule explains, or ""."""
     families = {cause.name: cause.family for cause in every_cause()}
     if any(families.get(one.rule) == bottleneck for one in findings):
         return ""
@@ -151,13 +151,13 @@ def _beside(bottleneck: str, findings: Sequence[Finding], vitals: Vitals) -> str
 
 
 def _between(vitals: Vitals) -> str:
-    """What takes the time outside of every phase: computing that no module says, or Python."""
+    """Names what takes the time outside every phase: computing without a module, or Python."""
     in_torch = _unheard(vitals) or _part_in_torch(vitals) >= MOSTLY
     return "what the loop computes outside any module" if in_torch else "Python between the phases"
 
 
 def ended_the_run(finding: Finding, vitals: Vitals) -> bool:
-    """Whether a finding is what the run ended with, rather than what may come."""
+    """True if a finding is about the error that ended the run, not about a future risk."""
     if finding.rule == "out-of-memory":
         return True
     said = vitals.outcome == "failed" and bool(vitals.reason)
@@ -165,7 +165,7 @@ def ended_the_run(finding: Finding, vitals: Vitals) -> bool:
 
 
 def _lowered(sentence: str) -> str:
-    """A sentence that goes on after a colon; `GPU`, `PyTorch` and the like stay."""
+    """Lowers a sentence's first letter for use after a colon; `GPU`, `PyTorch` and the like stay."""
     first, rest = sentence[:1], sentence.split(" ")[0][1:]
     return sentence if rest != rest.lower() else first.lower() + sentence[1:]
 
@@ -175,12 +175,12 @@ def _nothing_to_cure(named: str) -> str:
 
 
 def _largest_else(vitals: Vitals) -> float:
-    """The largest share that is no computing."""
+    """Returns the largest share of the wall-clock that is not computing."""
     return max(vitals.data_wait_share or 0.0, vitals.transfer_share or 0.0, vitals.outside_share)
 
 
 def too_little(vitals: Vitals) -> str:
-    """Why there is no verdict yet."""
+    """Returns the verdict on a run with too few steps: why there is none yet."""
     if vitals.steps == 0:
         return (
             "No training step was seen: put the loop that pulls batches from a DataLoader or calls optimizer.step() "

@@ -1,4 +1,4 @@
-"""What another batch size should give, from two sizes that were measured: step = fixed + slope * samples."""
+"""Forecasts another batch size from two measured sizes: step = fixed + slope * samples."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpu_doctor.diagnosis.vitals.memory_fit import fit_of_runs
 
 
 def batch_forecast(vitals: Vitals, size: int, others: Sequence[Vitals]) -> Forecast | None:
-    """What another batch size gives in samples/s; None where no second size was measured.
+    """Forecasts samples/s with another batch size; None if no second size was measured.
 
     Args:
-        vitals: of the loop as it is.
-        size: batch size, as it is written.
+        vitals: vitals of the loop as it is.
+        size: `batch_size` of the loader, in samples.
         others: vitals of other runs of the same loop.
     """
     b0, s0, written = vitals.samples_per_step, vitals.step_wall_s, vitals.loader.batch_size if vitals.loader else None
@@ -43,7 +43,7 @@ def batch_forecast(vitals: Vitals, size: int, others: Sequence[Vitals]) -> Forec
 
 
 def _differs_in_batch(v: Vitals, other: Vitals) -> bool:
-    """Whether another run differs in its batch size alone and measured enough."""
+    """True if another run differs in its batch size only and has enough measured steps."""
     mine, theirs = ({**one.settings, "batch_size": None} for one in (v, other))
     measured = other.measured_steps >= FEWEST_STEPS and bool(other.step_wall_s and other.samples_per_step)
     return measured and mine == theirs and other.samples_per_step != v.samples_per_step

@@ -1,4 +1,4 @@
-"""What pinned memory and copies that are not waited for give at most: the time in which the GPU waits for copies."""
+"""Forecasts pinned memory and non-blocking copies: at most they save the time in which the GPU waits for copies."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 
 def without_copies(v: Vitals, pins: bool) -> Forecast | None:
-    """At most all of the exposed copies go; at worst nothing is gained.
+    """Forecasts a loop without exposed copies: at best all of them go, at worst nothing is gained.
 
     Args:
         v: vitals of the loop as it is.
-        pins: its loader is to pin the batches.
+        pins: True if the loader is to pin the batches.
 
     Returns:
-        None on a CPU device, where no copy is exposed, and where no pageable one could be pinned. None too if the loop
-        itself would have to pin the batches, for want of workers: how long that takes nobody measured.
+        None on a CPU, if no copy is exposed, or if no pageable copy could be pinned. None too without workers: the loop
+        itself would pin the batches, and the time for that was not measured.
     """
     step, exposed = v.step_wall_s, v.exposed_transfer_share
     if not v.on_gpu or step is None or not exposed or (pins and not (v.workers and v.pageable_share)):

@@ -1,8 +1,7 @@
-"""What a change of settings should give, from vitals alone: arithmetic on measured seconds that a hand can check.
+"""Forecasts what a change of settings gives, by simple arithmetic on the measured seconds of the vitals.
 
-Four things are forecast: workers and whether they stay (see `workers`), copies, and a batch size of which another one
-was measured. Several settings at once have a forecast only where they are of one of these. Everything else has none:
-try it.
+It covers the number of workers and whether they persist (see `workers`), pinned copies, and the batch size if a second
+size was measured. Nothing else has a forecast, nor do combinations across these: only a trial can tell.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
 from gpu_doctor.recording import Settings
 
 GOOD_ENOUGH: Final = 1.05
-"""Of several numbers of workers the smallest is advised that is within 5 % of the best."""
+"""The smallest number of workers within 5 % of the best is advised."""
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 WORKERS_PER_CORE: Final = 4
 FEW_CORES_MOST: Final = 16
-"""No more workers are thought of than this many on each core; on few cores as many as this all the same."""
+"""At most WORKERS_PER_CORE workers are considered for each core, and FEW_CORES_MOST on few cores."""
 FULL_QUEUE_GAP: Final = 0.05
-"""A GPU that limits its loop and idles for less of its time has always something in its queue."""
+"""A GPU that limits its loop and idles for less than this share always has work in its queue."""
 PIPELINE: Final = {"num_workers", "persistent_workers"}
 
 
@@ -37,12 +36,12 @@ def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) 
     """Predicts what a change of settings gives.
 
     Args:
-        vitals: of the loop as it is.
-        settings: knob values; those that the run had already are left aside.
+        vitals: vitals of the loop as it is.
+        settings: knob values; values that the run had already are ignored.
         others: vitals of other runs of the same loop, such as with another batch size.
 
     Returns:
-        The forecast, or None where it cannot be known from these runs: measure it.
+        The forecast, or None if these runs cannot tell.
     """
     if vitals.step_wall_s is None or vitals.measured_steps < FEWEST_STEPS:
         return None
@@ -59,10 +58,10 @@ def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) 
 
 
 def _pipeline(v: Vitals, changed: Settings) -> Forecast | None:
-    """Another number of workers, or workers that stay; None without an epoch's begin to save, or workers to keep.
+    """Forecasts another number of workers, or persistent workers; None if there are no workers or epochs to persist.
 
-    None too for a loop that would fetch by itself while a full queue keeps its GPU busy: nobody knows how long it has
-    for that, as launches wait for room in the queue.
+    None too for 0 workers in a loop whose full queue keeps its GPU busy: launches wait for room in the queue, so the
+    time left for fetching is unknown.
     """
     found, workers = stages_of(v), int(changed.get("num_workers", v.workers or 0))
     stay = changed.get("persistent_workers")
@@ -76,33 +75,32 @@ def _pipeline(v: Vitals, changed: Settings) -> Forecast | None:
 
 
 def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
-    """The smallest number of workers (at least 1) within 5 % of the best, with its forecast.
+    """Finds the smallest number of workers (at least 1) within 5 % of the best, with its forecast.
 
-    Of those that are worth an advice: where starting workers is dear, a few may be sure to pay while as many as might
-    gain most are not.
+    Only numbers whose forecast pays are compared, if any does: when starting workers is slow, only a few may pay.
 
     Returns:
-        None where the fetch was not metered.
+        None if the fetch was not metered.
     """
     known = {n: one for n in worker_counts(vitals) if (one := _pipeline(vitals, {"num_workers": n})) is not None}
     return enough({n: one for n, one in known.items() if one.pays} or known)
 
 
 def enough(known: Mapping[int, Forecast], margin: float = GOOD_ENOUGH) -> tuple[int, Forecast] | None:
-    """The smallest number of workers within `margin` of the best; None of none.
+    """Finds the smallest number of workers within `margin` of the best; None if `known` is empty.
 
     Args:
-        known: forecasts by number of workers, rising.
-        margin: as a factor.
+        known: number of workers, rising, -> forecast.
+        margin: factor by which the best may be faster.
     """
     best = max((one.speedup for one in known.values()), default=0.0)
     return next(((n, one) for n, one in known.items() if one.speedup * margin >= best), None)
 
 
 def worker_counts(vitals: Vitals) -> list[int]:
-    """Numbers of workers worth a thought (at least 1), rising; empty where the fetch was not metered.
+    """Lists the numbers of workers to consider (at least 1), rising; empty if the fetch was not metered.
 
-    Twice as many as the loop would need if fetches only waited: what the cores allow, the forecast says.
+    They go up to twice what the loop needs if fetches only waited; the forecast accounts for the cores.
     """
     stages = stages_of(vitals)
     if stages is None:

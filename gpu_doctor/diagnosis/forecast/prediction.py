@@ -1,4 +1,4 @@
-"""What a change of settings should give, with the ends between which it should lie: the form of a forecast."""
+"""Forecast: the speedup expected of a change of settings, with its interval."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 BAND: Final = 0.15
 """Least relative half-width of an interval: two runs of one loop on a shared machine differ by as much."""
 FEW_STEPS_BAND: Final = 0.5
-"""Over the square root of the measured steps: added to the band."""
+"""This over the square root of the measured steps is added to the band."""
 LEAST_GAIN: Final = 1.05
-"""A smaller gain is not worth an advice."""
+"""Smallest speedup that is worth advising."""
 LEAST_LOW: Final = 0.79
-"""A lower end than this promises a loss: it is that of a step that would stay as it is, after 20 measured steps."""
+"""Lowest end of an interval that is still advised: the band alone puts an unchanged step there after 20 steps."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What settings should give: samples/s with them over samples/s without, and how sure that is."""
+    """The expected speedup, samples/s with the settings over samples/s without, and its interval."""
 
     speedup: float
     low: float
@@ -28,29 +28,29 @@ class Forecast:
     step_s: float
     """Seconds of a step under the settings."""
     why: str
-    """What binds the step under the settings, as the end of a sentence: 'limited by ...'."""
+    """The stage that limits the step under the settings; it completes 'limited by ...'."""
     peak_bytes: float | None = None
-    """Peak memory expected under the settings, where two sizes were seen on a GPU."""
+    """Expected peak memory under the settings; None unless two batch sizes were measured on a GPU."""
 
     @property
     def pays(self) -> bool:
-        """Whether it is worth an advice: a gain, and no loss at the low end but for the band."""
+        """True if it is worth advising: it gains, and the low end loses no more than the band explains."""
         return self.speedup >= LEAST_GAIN and self.low >= LEAST_LOW
 
 
 def error_band(v: Vitals) -> float:
-    """Relative half-width of an interval: the arithmetic's own error, wider after few steps."""
+    """Returns the relative half-width of an interval; it is wider after few steps."""
     return BAND + FEW_STEPS_BAND / math.sqrt(max(v.measured_steps, 1))
 
 
 def between(v: Vitals, best_s: float, worst_s: float, why: str, now_s: float | None = None) -> Forecast:
-    """A step that takes between two times: the middle of them, the ends wider by the error band.
+    """Builds the forecast of a step between two times: their middle, with ends widened by the error band.
 
     Args:
         v: vitals of the loop as it is.
-        best_s: seconds of a step if all that was not measured goes well.
-        worst_s: seconds of a step if it does not.
-        why: what binds the step.
+        best_s: seconds of a step at best, for what was not measured.
+        worst_s: seconds of a step at worst.
+        why: the stage that limits the step.
         now_s: seconds of a step as it is; None = `step_wall_s`.
     """
     now_s, step_s, band = now_s or v.step_wall_s or 0.0, (best_s + worst_s) / 2.0, 1.0 + error_band(v)

@@ -1,4 +1,4 @@
-"""The seconds that the stages of a step take: fetching, the loop's own work, the device, the CPU; from vitals alone."""
+"""Seconds of a step's stages, from its vitals: fetching, the loop's own work, the device, the CPU."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from gpu_doctor.diagnosis.vitals.fetching import held_up, served_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 OTHERS: Final = 0.25
-"""Other programs count from so many cores on: an idle desktop and our own poller use less."""
+"""Cores that other programs must use to be counted: an idle desktop and our own poller use less."""
 HANDOVER_MOST_S: Final = 3e-3
-"""A bound where no run with workers measured it: handing a batch over takes the loop this at most,"""
+"""Most seconds in which the loop takes over a batch, if no run with workers measured it,"""
 HANDOVER_MOST_S_PER_BYTE: Final = 1e-9
-"""and this for each byte of the batch. Both only widen a band."""
+"""plus these for each byte of the batch. Both only widen a band."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Seconds of a step's stages. Pairs are (at best, at worst): what was not measured lies between."""
+    """Seconds of a step's stages. A pair is (at best, at worst) for a value that was not measured."""
 
     step: float
     workers: int
-    """Of each loader, now."""
+    """Worker processes of each loader, in this run."""
     loaders: float
-    """Loaders that fetch side by side, each with workers of its own."""
+    """Number of loaders that fetch side by side, each with its own workers."""
     batches: float
     """Batches of a step."""
     host: tuple[float, float]
-    """The loop's own work without its wait for data; at best without what it waits for a GPU in it."""
+    """Seconds of the loop without its wait for data; at best also without its waits for the GPU."""
     host_cpu: float
     device: float
     """Seconds in which a GPU is busy; 0 on a CPU."""
     fetch: float
-    """Wall seconds of a step's fetches, one after the other, without their queueing for a core."""
+    """Wall seconds of a step's fetches, one after the other, without time queueing for a core."""
     fetch_cpu: float
     alone: tuple[float, float]
-    """Seconds of `fetch` that several workers take no less for: where they hold each other up all, at worst those in
-    which storage or memory serve it."""
+    """Seconds of `fetch` that more workers do not shorten: all if workers hold each other up; at worst those in which
+    storage or memory serves it."""
     handover: tuple[float, float]
-    """What `next()` takes for batches that a worker has ready."""
+    """Seconds of `next()` for batches that are ready."""
     edge: float
-    """What begins of epochs cost a step in this run, with workers."""
+    """Seconds per step that epoch starts cost in this run, with workers."""
     cores: tuple[float, float]
-    """Usable cores; at worst without those that other programs use."""
+    """Usable cores; at worst without the cores that other programs use."""
 
 
 def stages(v: Vitals) -> Stages | None:
-    """The stages of the loop as it was recorded; None where the fetch or the wait was not measured."""
+    """Returns the stages of the recorded loop; None if the fetch or the wait was not measured."""
     if v.step_wall_s is None or v.fetch_wall_s is None or v.fetch_cpu_s is None or v.workers is None:
         return None
     if v.data_wait_share is None or v.consumer_s is None or (v.on_gpu and v.gpu_busy_share is None):
@@ -85,13 +85,13 @@ def stages(v: Vitals) -> Stages | None:
 
 
 def edge_s(v: Vitals) -> float:
-    """Seconds a step that the loop loses as epochs begin; on a GPU no more than the device waits for data."""
+    """Seconds per step that the loop loses at epoch starts; on a GPU at most the device's wait for data."""
     edge = (v.edge_share or 0.0) * (v.host_step_s or 0.0)
     return min(edge, (v.exposed_wait_share or 0.0) * (v.step_wall_s or 0.0)) if v.on_gpu else edge
 
 
 def _handover_s(v: Vitals, batches: float, wait: float) -> tuple[float, float]:
-    """As the run measured it, else within a bound; with workers no more than the loop waits."""
+    """Seconds per step of taking batches over from workers: measured, else a bound (at most `wait`, with workers)."""
     if v.handover_s is not None:
         return v.handover_s, v.handover_s
     most = HANDOVER_MOST_S * batches + HANDOVER_MOST_S_PER_BYTE * (v.batch_bytes or 0.0) * batches
@@ -105,5 +105,5 @@ def _others(v: Vitals, own: float) -> float:
 
 
 def fetched_s(v: Vitals) -> float:
-    """Seconds after which workers have fetched the batches of a next step; 0 where the loop fetches them itself."""
+    """Seconds in which the workers fetch the batches of one step; 0 if the loop fetches them itself."""
     return v.fetches_s / (v.workers * (v.loaders_at_once or 1.0)) if v.workers else 0.0

@@ -1,9 +1,9 @@
-"""How long a step takes with so many workers, and if they stay from epoch to epoch: the slowest of its stages.
+"""Forecasts a step with another number of workers, or with persistent ones: the slowest of its stages.
 
-Without workers the loop fetches by itself: step = max(host + fetch, device). With w of them: step = max(host +
-handover, device, fetch / w, (fetch CPU + host CPU) / cores), and what epochs' begins cost. What no recording tells
-(handing over where there were no workers, the start of workers, what other programs or the storage leave to several
-readers) lies between a best and a worst: both are worked out, and the forecast is the middle.
+Without workers the loop fetches by itself: step = max(host + fetch, device). With w workers: step = max(host +
+handover, device, fetch / w, (fetch CPU + host CPU) / cores), plus the cost of epoch starts. Values that the recording
+lacks (handover and start of workers if there were none, storage shared by more readers) have a best and a worst case:
+both are computed, and the forecast is the middle.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 BEST: Final = 0
 WORST: Final = 1
 THREADED: Final = 1.2
-"""Cores that the loop's own work uses, from which on it computes with several threads. An operator that does waits for
-the slowest of them: at worst, while a worker computes on the core of one, it takes twice as long."""
+"""A loop that uses more cores than this computes with several threads. An operator waits for its slowest thread: at
+worst, if a worker computes on that thread's core, it takes twice as long."""
 START_MOST_S: Final = {"fork": 0.03, "forkserver": 3.0, "spawn": 3.0}
-"""A bound where the run started no workers: starting one takes an epoch's begin this at most (a fork copies page
-tables, the others import torch again). It only widens a band."""
+"""Most seconds that starting a worker adds to an epoch's start, by start method, if the run started none (a fork copies
+page tables, the others import torch again). It only widens a band."""
 
 
 def with_workers(s: Stages, v: Vitals, workers: int, stay: bool = False) -> Forecast:
-    """What so many workers give over the step as it is.
+    """Forecasts the loop with another number of workers.
 
     Args:
         s: stages of the loop as it is.
-        v: its vitals.
-        workers: of each loader.
-        stay: they are kept from epoch to epoch.
+        v: vitals of the loop as it is.
+        workers: worker processes of each loader.
+        stay: True if workers persist from epoch to epoch.
     """
     ends = [_step_s(s, v, workers, stay, end) for end in (BEST, WORST)]
     (best, why), (worst, _) = min(ends), max(ends)
@@ -40,7 +40,7 @@ def with_workers(s: Stages, v: Vitals, workers: int, stay: bool = False) -> Fore
 
 
 def _step_s(s: Stages, v: Vitals, workers: int, stay: bool, end: int) -> tuple[float, str]:
-    """Seconds of a step at one end, and what binds it."""
+    """Returns seconds of a step in the best or worst case, and the stage that limits it."""
     steady, why = _steady_s(s, workers, end)
     measured = max(s.step - s.edge, 1e-9)
     if workers and workers == s.workers:
@@ -55,7 +55,7 @@ def _step_s(s: Stages, v: Vitals, workers: int, stay: bool, end: int) -> tuple[f
 
 
 def _steady_s(s: Stages, workers: int, end: int) -> tuple[float, str]:
-    """Seconds of a step within an epoch, and the stage that binds it."""
+    """Returns seconds of a step within an epoch, and the stage that limits it."""
     if not workers:
         return max(_host_alone_s(s, end) + s.fetch, s.device), "fetching in the loop itself"
     each, fetchers = " for each loader" if s.loaders > 1.5 else "", workers * s.loaders
@@ -77,9 +77,9 @@ def _steady_s(s: Stages, workers: int, end: int) -> tuple[float, str]:
 
 
 def _host_alone_s(s: Stages, end: int) -> float:
-    """Seconds of the loop's own work without workers, which slow it down: they take its caches, and wake it up.
+    """Seconds of the loop's own work if its workers go: they slow it down, as they take its caches and wake it up.
 
-    At best half of it goes, of long work no more than handing a batch over may take; at worst it takes as long as now.
+    At best half of it goes, but no more than the bound for handing over a batch; at worst it takes as long as now.
     """
     if not s.workers or end == WORST:
         return s.host[end]
@@ -87,7 +87,7 @@ def _host_alone_s(s: Stages, end: int) -> float:
 
 
 def _edge_s(s: Stages, v: Vitals, workers: int, stay: bool, end: int) -> float:
-    """Seconds a step that begins of epochs cost with so many workers."""
+    """Seconds per step that epoch starts cost with this number of workers."""
     often = v.edges / max(v.measured_steps, 1)
     first = (s.fetch / s.batches + s.handover[end] / s.batches) * often
     if not s.workers:

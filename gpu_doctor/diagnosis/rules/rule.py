@@ -1,4 +1,4 @@
-"""The forms of the diagnosis: what a rule is, what it finds, what it prescribes."""
+"""The types of a diagnosis: Rule, Cause, Finding and Prescription."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import SettingValue
 
 NAMING_BAR = 0.05
-"""A finding is named from this cost_share on (torch-tb-profiler's bar for its data-loading advice; TraceML 0.5 warns of
-waits for data and of copies from 10 % on). Rules leave it to `Rule.finds`."""
+"""Smallest cost_share of a finding that is shown; `Rule.finds` applies it. It is torch-tb-profiler's bar for advice on
+data loading; TraceML 0.5 warns of waits for data and of copies from 10 % on."""
 
 RESIDUAL_SHARE = 0.10
-"""What a loop's own code takes beside the training in each step is named from here on: TraceML 0.5 warns of a residual
-from 10 % on."""
+"""Smallest share of the loop's own code, outside training, that is shown: TraceML 0.5 warns of a residual from 10 %."""
 
 
 class Safety(enum.Enum):
     """What a prescription does to the training."""
 
     SAFE = "safe"
-    """The same training, sooner; the knob says where last digits or random numbers are others."""
+    """The training stays the same, only faster; the knob says if last digits or random numbers differ."""
     CHANGES_TRAINING = "changes-training"
-    """Batch size, precision: the card says what changes."""
+    """The training changes (batch size, precision); `Prescription.changes` says how."""
     BY_HAND = "by-hand"
-    """Text and a code line; no knob can do it."""
+    """No knob can do it: the user edits the code."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +40,18 @@ class Prescription:
     """What to do, one imperative sentence."""
     safety: Safety
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
-    """Knob values that try it; empty where it is done by hand."""
+    """Knob values for a trial of it; empty if it is done by hand."""
     code: str = ""
     """The line(s) to paste."""
     predicted_speedup: float | None = None
-    """Samples/s with over without, from the forecast; None = cannot be known from this recording: measure it."""
+    """Forecast of samples/s with the change over samples/s without; None if this recording cannot tell."""
     predicted_low: float | None = None
     predicted_high: float | None = None
     changes: str = ""
-    """What changes in the training, one sentence (empty for SAFE, of which the knob says it)."""
+    """One sentence on what changes in the training; empty for SAFE, where the knob says it."""
 
     def expecting(self, seen: Forecast | None) -> Prescription:
-        """It with what is forecast of it, if that is known."""
+        """Returns a copy that carries the forecast; the prescription itself if there is no forecast."""
         if seen is None:
             return self
         return replace(self, predicted_speedup=seen.speedup, predicted_low=seen.low, predicted_high=seen.high)
@@ -75,23 +74,23 @@ class Finding:
     headline: str
     """One sentence with the figure, such as 'The GPU waits for data 71 % of the time.'"""
     cost_share: float | None
-    """Part of the run's wall-clock after warm-up that it accounts for, 0..1; costs overlap and are never added. None
-    for a hint, and for what ended the run."""
+    """Part of the wall-clock after warm-up that the problem takes, 0..1. Costs overlap and are never added. None for a
+    hint, and for the error that ended the run."""
     evidence: tuple[str, ...] = ()
-    """Figures with units that led here, and lines of the user's code where line costs know them."""
+    """Figures with units that support the finding, and lines of the user's code if they are known."""
     prescriptions: tuple[Prescription, ...] = ()
     """Best first."""
     risk: str = ""
-    """What will or may happen, one sentence, where it costs nothing yet (memory that will not suffice)."""
+    """One sentence on a problem that costs nothing yet but may come (memory that will run out)."""
     early: bool = False
-    """Judged on fewer than 20 measured steps."""
+    """True if fewer than 20 steps were measured."""
     kind: Kind = "lost"
     first: bool = False
-    """Said before everything else, whatever its price: nothing else is worth a cure before (a GPU that is not used)."""
+    """True if it goes before all other findings at any price, such as a GPU that is not used."""
 
     @property
     def named(self) -> bool:
-        """Whether it is dear enough to be named; a hint and what is said first always are."""
+        """True if it costs enough to be shown; hints and findings with `first` always are."""
         return self.kind == "hint" or self.first or (self.cost_share or 0.0) >= NAMING_BAR
 
 
@@ -101,20 +100,20 @@ class Cause:
 
     name: str
     page: str
-    """Its sections: What it means / Why it costs you / What to try / In code / When to leave it."""
+    """Text with the sections What it means / Why it costs you / What to try / In code / When to leave it."""
     needs: tuple[str, ...] = ()
-    """Names of `Vitals` fields; if one is None the cause is silent and the report says which."""
+    """Names of `Vitals` fields. If one is None, the cause is not judged and the report says which field is missing."""
     cpu_needs: tuple[str, ...] | None = None
-    """What it needs instead where the loop trains on a CPU; None = the same."""
+    """Fields needed instead when the loop trains on a CPU; None if they are the same."""
     family: str = ""
-    """Folder of its rule: the bottleneck class that it belongs to."""
+    """Folder of its rule, which is also its bottleneck class."""
 
     def needed(self, vitals: Vitals) -> tuple[str, ...]:
-        """What it needs of these vitals."""
+        """Names of the vitals that this cause needs on the device of this run."""
         return self.needs if vitals.on_gpu or self.cpu_needs is None else self.cpu_needs
 
     def lacks(self, vitals: Vitals) -> bool:
-        """Whether one of the vitals that it needs was not measured."""
+        """True if a vital that this cause needs was not measured."""
         return any(getattr(vitals, name) is None for name in self.needed(vitals))
 
     @property
@@ -124,36 +123,36 @@ class Cause:
 
 
 Found = Finding | Sequence[Finding] | None
-"""What a check returns; several findings only of disjoint seconds."""
+"""Return type of a check. Several findings must cover disjoint seconds."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One module of the shelf `rules/`: it decides one state once, and names the cause."""
+    """A module of `rules/`: it decides whether a loop is in one state, and names the cause."""
 
     name: str
     family: str
     causes: tuple[Cause, ...]
     check: Callable[[Vitals], Found]
-    """What it finds in vitals, whatever that costs; it finds no cause whose vitals were not measured."""
+    """Returns findings at any cost; it must not report a cause whose vitals were not measured."""
 
     def asked(self, vitals: Vitals) -> tuple[Finding, ...]:
-        """What `check` finds, whatever it costs, of the causes that have what they need."""
+        """Runs `check` and returns its findings at any cost, for causes whose vitals were measured."""
         able = {cause.name for cause in self.causes if not cause.lacks(vitals)}
         found = self.check(vitals) if able else None
         findings = () if found is None else (found,) if isinstance(found, Finding) else tuple(found)
         return tuple(one for one in findings if one.rule in able)
 
     def finds(self, vitals: Vitals) -> tuple[Finding, ...]:
-        """What `check` finds that is to be named: dear enough, said first, or a hint."""
+        """Runs `check` and returns the findings to show (see `Finding.named`)."""
         return tuple(one for one in self.asked(vitals) if one.named)
 
 
 def rule_of(module: ModuleType) -> Rule:
-    """The rule that a module defines: `check`, and its `CAUSES`, each with a page.
+    """Builds the rule that a module defines by its `check` and its `CAUSES`.
 
-    A module without `CAUSES` has one cause of its own name: the docstring is the page, `NEEDS` and `CPU_NEEDS` say
-    what it needs. The file's name gives the names (`slow_getitem.py` -> `slow-getitem`), its folder the family.
+    A module without `CAUSES` has one cause, named like the file (`slow_getitem.py` -> `slow-getitem`): the module's
+    docstring is its page, `NEEDS` and `CPU_NEEDS` are the vitals it needs. The folder is the family.
     """
     parts = module.__name__.split(".")
     name, family = parts[-1].replace("_", "-"), parts[-2]

@@ -75,7 +75,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     no_grad_share: float | None = None
     """Part of forward_share: forwards in training mode that recorded no gradients."""
     syncs_per_step: float | None = None
-    """Waits of the host for the device that were heard; what they took is sync_share."""
+    """Recorded waits of the host for the device, per step; their time is sync_share."""
     closures_per_step: float | None = None
     """Times that the optimizer called its closure (forward and backward), 0 where it was given none."""
     edge_share: float | None = None
@@ -85,7 +85,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     fetch_wall_s: float | None = None
     fetch_cpu_s: float | None = None
     fetch_beside_s: float | None = None
-    """Of fetch_cpu_s, what other threads of the loop's own process computed with; None where none was told apart."""
+    """Part of fetch_cpu_s that other threads of the loop's process used; None if it was not told apart."""
     collate_s: float | None = None
     collate_cpu_s: float | None = None
     """Of collate_s, seconds that the fetching thread was on a core."""
@@ -108,12 +108,12 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     fetch_stored_bytes: float | None = None
     """Of them, those that came from the storage itself."""
     fetch_stored_share: float | None = None
-    """Of fetch_wall_s, the part of fetches during which anything did: a page of a library read once is no slow disk."""
+    """Part of fetch_wall_s in fetches that read from the storage: a library's page read once is no slow disk."""
 
     ready_batches: float | None = None
     """Batches that lay ready when the loop asked its workers for one, on average; an epoch's first ask is left out."""
     empty_share: float | None = None
-    """Part of these asks at which none did."""
+    """Part of these requests that found no batch ready."""
     handover_s: float | None = None
     """Seconds that the loop waits in a step whose batches are all ready: what taking them from the workers costs."""
     worker_start_s: float | None = None
@@ -187,7 +187,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
 
     @property
     def fetches_cpu_s(self) -> float:
-        """The same on the CPU."""
+        """CPU seconds of a step's fetches; 0 if they were not timed."""
         return (self.fetch_cpu_s or 0.0) * (self.batches_per_step or 1.0)
 
     @property
@@ -242,26 +242,26 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
 
     @property
     def computing_share(self) -> float:
-        """These and the optimizer."""
+        """Share of forward, loss, backward and optimizer, 0..1."""
         return self.together("forward", "loss", "backward", "optimizer")
 
     @property
     def outside_share(self) -> float:
-        """What is outside of every phase and of the loss."""
+        """Share of the wall-clock outside every phase and the loss."""
         return (self.other_share or 0.0) - (self.loss_share or 0.0)
 
     @property
     def exposed_share(self) -> float:
-        """What the device has nothing to do for because of the loader or of copies."""
+        """Share in which the device idles because of the loader or copies."""
         return (self.exposed_wait_share or 0.0) + (self.exposed_transfer_share or 0.0)
 
     @property
     def steady_wait_share(self) -> float:
-        """The exposed wait without what epochs begin late, whose seconds the host's clock tells."""
+        """Share of exposed waits for data, without those at epoch starts."""
         return max((self.exposed_wait_share or 0.0) - (self.edge_share or 0.0) / self.host_ahead, 0.0)
 
     def looked_at(self, share: float) -> bool:
-        """Whether enough looks fell on what takes a share of the wall-clock to say anything about it."""
+        """True if a share of the wall-clock got enough stack samples to be judged."""
         return enough(share, self.looks)
 
     def lines_in(self, *phases: str) -> list[LineCost]:
@@ -270,17 +270,17 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
 
     @property
     def outside_lines(self) -> list[LineCost]:
-        """Those outside of every phase and of the loss."""
+        """Line costs of the training thread outside every phase and the loss, dearest first."""
         return [one for one in self.lines_in("other") if not one.before_backward]
 
     @property
     def device_limits(self) -> bool:
-        """A GPU is the limit of its loop, as far as its queue tells: it hides what the host does. False on a CPU."""
+        """True if the GPU limits the loop, so that its full queue hides the host's work. False on a CPU."""
         return self.on_gpu and not self.gpu_outruns_host
 
     @property
     def predicts(self) -> bool:
-        """Whether the loop trains nothing, as far as it ran: no backward took time, no optimizer stepped."""
+        """True if the loop trained nothing: no backward took time, no optimizer was found."""
         return not self.backward_share and not self.setup.optimizers
 
     @property
@@ -290,7 +290,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
 
     @property
     def rounds(self) -> float:
-        """The same, 1 where batches were not counted, and at least."""
+        """`micro_batches`, at least 1; 1 if batches were not counted."""
         return max(self.micro_batches or 1.0, 1.0)
 
     @property

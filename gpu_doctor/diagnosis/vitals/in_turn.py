@@ -1,4 +1,4 @@
-"""Whether a step computes item by item, as its calls and operations were counted."""
+"""Decides from counted calls and operations whether a step computes item by item."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 FEWEST: Final = 8
-"""Samples of a batch, and forwards in its step, from which on it is told: four tiles of an image are no batch."""
+"""Fewest samples of a batch, and forwards in its step, to be judged: four tiles of an image are no batch."""
 ALL_OF_THEM: Final = 0.9
 """Forwards of a step over its samples: some may be left out, and a last batch is smaller."""
 MANY_OPERATIONS: Final = 200
@@ -19,12 +19,12 @@ FEW_SHAPES: Final = 2
 
 
 def item_by_item(vitals: Vitals) -> bool:
-    """Whether the model or the loss is computed for one item of a batch after the other."""
+    """True if the model or the loss is computed one item of a batch at a time."""
     return model_in_turn(vitals) or loss_in_pieces(vitals)
 
 
 def model_in_turn(vitals: Vitals) -> bool:
-    """Whether each sample of a batch has a forward of its own."""
+    """True if each sample of a batch has its own forward."""
     inputs, samples = vitals.inputs, vitals.samples_per_step
     if inputs is None or samples is None or vitals.loader is None or not vitals.backward_share or not inputs.shape:
         return False
@@ -38,7 +38,7 @@ def model_in_turn(vitals: Vitals) -> bool:
 
 
 def loss_in_pieces(vitals: Vitals) -> bool:
-    """Whether more operations than samples, and hundreds of them, were made between forward and backward."""
+    """True if the loss takes hundreds of operations, and more operations than there are samples."""
     pieces = vitals.setup.loss_operations or 0
     many = pieces >= max(MANY_OPERATIONS, vitals.samples_per_step or 0.0)
     return many and (vitals.loss_share or 0.0) >= LOSS_SHARE

@@ -1,7 +1,6 @@
-"""Line costs fitted to the step clock.
+"""Line costs scaled to the step clock.
 
-The clock says how long a phase is, the looks only how it is divided: they are of the whole run, its slow first steps
-included.
+The clock times a phase; stack samples only divide it into lines, as they include the slow first steps of the run.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from typing import Any, Final
 from gpu_doctor.recording import PHASES, LineCost
 
 FEW_LOOKS: Final = 3.0
-"""So few looks divide nothing: what they say is left as it is."""
+"""Smallest number of stack samples that may divide a phase; with fewer, lines keep the share that was sampled."""
 MOST_TIMES: Final = 4.0
-"""No line is made longer than so many times what was seen of it."""
+"""Largest factor by which a line's sampled share is scaled up."""
 
 
 def fitted(lines: Sequence[LineCost], looks: int | None, found: Mapping[str, Any]) -> tuple[LineCost, ...]:
-    """The line costs as the clock has them, dearest first.
+    """Scales line costs to the phases' shares by the clock; returns them dearest first.
 
     Args:
-        lines: of a recording.
-        looks: how often its loop was looked at; None = not known, and taken for often.
-        found: `forward_share` and its like, `other_share`, `loss_share` and `other_once_share`, of the clock.
+        lines: line costs of a recording.
+        looks: number of stack samples of its loop; None = not counted, and assumed to be enough.
+        found: the clock's shares: `forward_share` and its like, `other_share`, `loss_share`, `other_once_share`.
     """
 
     def share(name: str) -> float:
@@ -33,7 +32,7 @@ def fitted(lines: Sequence[LineCost], looks: int | None, found: Mapping[str, Any
     loss = min(share("loss_share"), share("other_share"))
     aside = min(share("no_grad_share"), share("forward_share"))
     outside = share("other_share") - loss
-    # Where the phase of a line is not told more closely, it has all of the phase.
+    # If no line is marked as a sub-phase (loss, no_grad), the lines share the whole phase.
     loss, outside = (loss, outside) if any(one.before_backward for one in lines) else (0.0, loss + outside)
     aside = aside if any(one.no_grad for one in lines) else 0.0
     spans = {phase: (0.0, share(f"{phase}_share")) for phase in PHASES}
@@ -51,23 +50,23 @@ def fitted(lines: Sequence[LineCost], looks: int | None, found: Mapping[str, Any
 
 
 def total(lines: Iterable[LineCost]) -> float:
-    """What some lines take together, as a share of the wall-clock."""
+    """Sums the lines' shares of the wall-clock."""
     return sum((one.share for one in lines), 0.0)
 
 
 def part(some: Iterable[LineCost], lines: Iterable[LineCost]) -> float:
-    """Of what lines take, the part of some of them, 0..1; 0 where nothing was seen."""
+    """Returns the part of `lines`' total share that `some` of them take, 0..1; 0 without samples."""
     whole = total(lines)
     return total(some) / whole if whole > 0 else 0.0
 
 
 def enough(share: float, looks: int | None) -> bool:
-    """Whether enough looks fell on what takes a share of the wall-clock; they did where nobody counted them."""
+    """True if a share of the wall-clock got enough stack samples to be judged, or if samples were not counted."""
     return looks is None or share * looks >= FEW_LOOKS
 
 
 def _scaled(lines: list[LineCost], looks: int | None, least: float, most: float) -> list[LineCost]:
-    """Lines whose sum is `most` at most and, where enough was seen to divide it, `least` at least."""
+    """Scales lines so that their sum is at most `most` and, with enough stack samples, at least `least`."""
     seen = total(lines)
     if seen <= 0:
         return lines

@@ -37,7 +37,7 @@ FEWEST_STEPS = 5
 
 
 def warmup_rows(steps: Steps, workers: int = 0) -> int:
-    """How many leading rows are warm-up.
+    """Counts the leading rows that are warm-up.
 
     At least the first step (iterator creation, first launches), with workers also as many as there are workers (their
     first batches arrive together), then on while a step takes more than twice the median of the second half; at most
@@ -85,7 +85,7 @@ def warmup_so_far(steps: Steps, workers: int = 0, planned: int | None = None) ->
 
 
 def _most(rows: int) -> int:
-    """Of so many rows so many are warm-up at most."""
+    """Returns the most rows of a run that may be warm-up."""
     return max(1, min(int(rows * WARMUP_SHARE), WARMUP_MOST))
 
 

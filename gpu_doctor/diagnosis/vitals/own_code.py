@@ -1,4 +1,4 @@
-"""What the loop's own code takes: beside loading, forward, backward and optimizer, and as Python inside of them."""
+"""Shares and lines of the loop's own code: outside the phases of training, and as Python inside them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from gpu_doctor.diagnosis.vitals.lines import total
 from gpu_doctor.recording import LineCost
 
 DISTURBED: Final = 4.0
-"""What watching itself costs lies in the same gaps, and cools the caches of a loop as short as that: own code that is
-not so many times as long cannot be told from it."""
+"""Own code must take this many times gpu_doctor's own time to be told from it: both lie in the same gaps."""
 
 
 def outside_share(vitals: Vitals) -> float:
@@ -34,43 +33,43 @@ def _idle_beside(vitals: Vitals) -> float:
 
 
 def outside_lines(vitals: Vitals) -> list[LineCost]:
-    """The lines of that code: all outside of the phases, and between forward and backward those that run Python."""
+    """Lines of own code: all lines outside the phases, and lines that run Python between forward and backward."""
     calls = {(one.file, one.line) for one in vitals.chores or ()}
     lines = [one for one in vitals.outside_lines if one.outside_torch or not mixed(vitals)]
     return [one for one in (*lines, *_in_the_loss(vitals)) if (one.file, one.line) not in calls]
 
 
 def passes_lines(vitals: Vitals) -> list[LineCost]:
-    """The user's lines that run Python inside of the phases that compute, while no operator of torch does."""
+    """The user's lines inside computing phases that were sampled in Python, not in an operator of torch."""
     lines = vitals.lines_in("forward", "backward", "optimizer", "evaluation")
     return [one for one in lines if one.outside_torch and not one.in_torch]
 
 
 def within_share(vitals: Vitals) -> float:
-    """Share of the wall-clock, 0..1, in which own code runs within what counts as computing: passes and loss."""
+    """Share of the wall-clock, 0..1, of own Python inside computing phases and the loss."""
     return passes_share(vitals) + total(_in_the_loss(vitals))
 
 
 def passes_share(vitals: Vitals) -> float:
-    """Share of the wall-clock that they take, 0..1; 0 where few looks saw it."""
+    """Share of the wall-clock, 0..1, of own Python inside computing phases; 0 with too few stack samples."""
     share = total(passes_lines(vitals))
     return share if vitals.looked_at(share) else 0.0
 
 
 def mixed(vitals: Vitals) -> bool:
-    """Whether the loop trains beside its own code, and no event tells the two apart.
+    """True if no event separates training from own code: it trains without a module, or without a torch optimizer.
 
-    It computes without a module, or changes its parameters itself. There, only Python is its own.
+    Only lines that run Python count as own code then.
     """
     updates = bool(vitals.setup.optimizers or vitals.setup.optimizer_facts)
     return bool(vitals.backward_share) and not (vitals.forward_share and updates)
 
 
 def disturbed(vitals: Vitals, share: float) -> bool:
-    """Whether watching took so much of the loop that a share of it cannot be told from that.
+    """True if a share of the loop is too small to be told from the cost of watching it.
 
-    What is known to be ours is in no phase, but about as much again is (`benchmarks/overhead.py`: 0.7 to 1.6 times).
-    Where nobody told it apart, all that watching took counts.
+    gpu_doctor's measured time is in no phase, but about as much again is (`benchmarks/overhead.py`: 0.7 to 1.6 times).
+    If it was not measured, the whole overhead counts.
     """
     taken = vitals.overhead_share if vitals.ours_share is None else vitals.ours_share
     return share < DISTURBED * (taken or 0.0)

@@ -1,9 +1,9 @@
-"""How long steps took where a host runs ahead of its device: its own clock then times the launching.
+"""How long steps take when the host runs ahead of its device, so that the host's clock only times the launching.
 
-Three clocks, the surest first. A trial waited for the device before its first and after its last measured step: what
-lies between is the wall-clock of these steps. Of any other run the device's own clock tells, from the end of one marked
-step to the end of the next. Where that says no more than the host's clock, the device kept up, and the host's is used:
-it knows of every step, and all of it is accounted for.
+There are three clocks, the surest first. A trial waits for the device before its first and after its last measured
+step: the time between is the wall-clock of these steps. In any other run the device's clock times each step, from the
+end of one marked step to the end of the next. If that is no longer than the host's time, the device kept up and the
+host's clock is used, because it times every step.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from gpu_doctor.recording import Column, Recording, Steps, Timed
 
 AHEAD: Final = 1.01
-"""The device took so many times the host's seconds where the host ran ahead; less is where in a step it began."""
+"""The host ran ahead if the device took more than this times the host's seconds; less may be the step's own edges."""
 FEWEST_READ: Final = 5
-"""Steps that the device's clock must have timed to be believed: below so many there is no verdict either."""
+"""Fewest steps that the device's clock must have timed to be used; a verdict needs as many."""
 
 
 def paced_steps(recording: Recording, rows: Steps) -> Steps:
-    """Of some rows of a run, those by which its speed is told: of a trial, those between its two waits."""
+    """Selects the rows that the run's speed is measured on: in a trial, those between its two waits."""
     if recording.timed is None:
         return rows
     inside = recording.timed.rows(rows)
@@ -29,14 +29,14 @@ def paced_steps(recording: Recording, rows: Steps) -> Steps:
 
 
 def paced_s(recording: Recording, rows: Steps) -> Column:
-    """Seconds that each row took.
+    """Seconds that each row took, by the surest clock.
 
     Args:
-        recording: of a run or a trial.
-        rows: some of its rows, one after the other.
+        recording: the recording of a run or a trial.
+        rows: consecutive rows of it.
 
     Returns:
-        One for each row; `rows.wall_s` itself where the host's clock tells.
+        Seconds, one value a row; `rows.wall_s` itself if the host's clock is used.
     """
     device = _by_device(recording.steps)
     if recording.timed is not None:
@@ -52,10 +52,10 @@ def paced_s(recording: Recording, rows: Steps) -> Column:
 
 
 def _by_waits(timed: Timed, steps: Steps, device: Column | None) -> Column:
-    """Seconds of every row, of which those of the stretch add up to what lies between the two waits.
+    """Seconds of every row, scaled so that the rows between the two waits add up to the time between them.
 
-    How they share it the device's clock says. Where it was not read, the host's does if it did not run ahead, and else
-    nothing is known of single steps: they are taken to be alike.
+    The device's clock gives the proportions. If it was not read, the host's clock does, unless the host ran ahead: then
+    all steps are taken to be alike.
     """
     inside = timed.rows(steps)
     if (steps.gpu_since_steps[inside] > 0).sum() < FEWEST_READ:
@@ -69,10 +69,9 @@ def _by_waits(timed: Timed, steps: Steps, device: Column | None) -> Column:
 
 
 def _by_device(steps: Steps) -> Column | None:
-    """Device seconds of every row; None where its clock was hardly read.
+    """Device seconds of every row; None if the device's clock timed fewer than FEWEST_READ steps.
 
-    What lies between two steps that were read is spread over all of them; what came after the last, and before the
-    first, went on as the others did.
+    The time between two timed steps is spread over the steps between; those after the last get the mean.
     """
     read = np.flatnonzero(steps.gpu_since_steps > 0)
     took_s, of = steps.gpu_since_s[read], steps.gpu_since_steps[read]
