@@ -154,6 +154,7 @@ class _Observed:
     def __init__(self, program: Program, wanted: Wanted) -> None:
         self._program, self._wanted = program, wanted
         self._watch: Watch | None = None
+        self._folder, self._is_rank = wanted.folder, False
         self._pid = os.getpid()
         self._failure = NO_TORCH
         self._stderr = sys.stderr  # the program may put something else in its place
@@ -165,7 +166,10 @@ class _Observed:
         try:
             from gpu_doctor.trials import Watch
 
-            watch = Watch(self._program.title, self._program.names, self.source, self._wanted.folder)
+            # A script may say only here that it is a rank, or for its children later that there are some.
+            self._folder = self._wanted.folder
+            self._is_rank = self._folder is not None and _ranks() > 1
+            watch = Watch(self._program.title, self._program.names, self.source, self._folder)
             watch.__enter__()
             self._watch = watch
         except Exception as error:
@@ -203,12 +207,11 @@ class _Observed:
         if recording is None:
             outputs.say(f"gpudoctor: {self._failure}", self._stderr)
             return
-        folder = self._wanted.folder
-        if folder is not None and _ranks() > 1:
-            if os.environ["RANK"] == "0":
-                outputs.say(f"gpudoctor: `gpudoctor report {folder}` shows the ranks side by side.", self._stderr)
+        if self._is_rank:
+            if os.environ.get("RANK") == "0":
+                outputs.say(f"gpudoctor: `gpudoctor report {self._folder}` shows the ranks side by side.", self._stderr)
             return
-        if folder is None and self._wanted.save is not None:
+        if self._folder is None and self._wanted.save is not None:
             recording.save(self._wanted.save)
         from gpu_doctor import report
         from gpu_doctor.diagnosis import judged
