@@ -12,7 +12,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
 from gpu_doctor.capture import Busy, Patches
@@ -83,11 +83,7 @@ class Recorded:
         names = getattr(self.function, "__globals__", None)
         number = (args[0], self.processes) if args and isinstance(args[0], int) else None
         watch = Watch("rank", names, folder=Place(self.folder, number))
-        try:
-            watch.__enter__()
-        except (Busy, OSError):
+        with ExitStack() as stack:
+            with suppress(Busy, OSError):
+                stack.enter_context(watch)
             return self.function(*args)
-        try:
-            return self.function(*args)
-        finally:
-            watch.__exit__(*sys.exc_info())
