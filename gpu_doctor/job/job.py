@@ -133,9 +133,7 @@ class Job:
 
 def _row(one: Rank, found: Waiting) -> dict[str, str]:
     wait = found.waits_s.get(one.number)
-    taken = {
-        PHASE_WORDS[name]: "" if name in RARE and not took else _cell(took) for name, took in one.phases_s.items()
-    }
+    taken = {PHASE_WORDS[name]: "" if name in RARE and not took else _cell(took) for name, took in one.phases_s.items()}
     return {
         "rank": str(one.number),
         "steps": str(one.steps),
