@@ -39,6 +39,10 @@ class Wanted:
     html: str | None = None
     """For the report as a page."""
 
+    def anchored(self) -> Wanted:
+        """The same places wherever the program goes by `os.chdir`."""
+        return Wanted(_anchored(self.save), _anchored(self.json), _anchored(self.html))
+
     @property
     def folder(self) -> str | None:
         """`save`, where it is meant as a folder: it is one, ends in a slash, or this is one rank of several.
@@ -69,6 +73,12 @@ class Wanted:
             )
 
 
+def _anchored(place: str | None) -> str | None:
+    if not place or place == outputs.STDOUT:
+        return place
+    return f"{Path(place).absolute()}{os.sep if place.endswith(('/', os.sep)) else ''}"
+
+
 def _ranks() -> int:
     """Processes of this job, as its launcher says."""
     said = os.environ.get("WORLD_SIZE", "")
@@ -96,7 +106,7 @@ def run_script(
         NoProgram: if there is no such script or module.
         OSError: if a place cannot be written to, before anything is run.
     """
-    wanted = wanted or Wanted()
+    wanted = (wanted or Wanted()).anchored()
     outputs.check_places(None if wanted.folder else wanted.save, wanted.json, wanted.html)
     wanted.check_ranks()
     if wanted.folder:
