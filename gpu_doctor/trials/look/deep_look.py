@@ -153,7 +153,7 @@ class _Profiled:
         def ended(now: int) -> None:
             steps = recorder.step_count
             if self._profile is None and steps >= WARM and not self.refused:
-                if torch.autograd._profiler_enabled():
+                if torch._C._autograd._profiler_enabled():
                     self.refused = OTHER_PROFILER
                     return
                 self._first, self._profile = steps, profile(activities=_activities())

@@ -116,9 +116,9 @@ def process_undos() -> list[tuple[str, Undo]]:
 
 def _profiler_undo() -> Undo:
     """Turns a profiler off that the loop has begun: a trial may leave the loop before the line that ends it."""
-    if torch.autograd._profiler_enabled():
+    if torch._C._autograd._profiler_enabled():
         return lambda: None
-    return lambda: torch.autograd._disable_profiler() if torch.autograd._profiler_enabled() else None
+    return lambda: torch._C._autograd._disable_profiler() if torch._C._autograd._profiler_enabled() else None
 
 
 def _gpu_undo() -> Undo:

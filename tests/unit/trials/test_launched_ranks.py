@@ -36,10 +36,11 @@ def test_an_error_of_a_rank_that_cannot_be_recorded_names_no_error_of_ours(tmp_p
 def started(monkeypatch: pytest.MonkeyPatch) -> tuple[Ranks, Any]:
     """The ranks of a run that launches `fails`, and what torch is given to launch."""
     launched: list[Callable[..., Any]] = []
-    monkeypatch.setattr(torch.multiprocessing, "start_processes", lambda fn, *more: launched.append(fn))
+    launching: Any = torch.multiprocessing
+    monkeypatch.setattr(launching, "start_processes", lambda fn, *more: launched.append(fn))
     ranks = Ranks()
     with ranks.recorded():
-        torch.multiprocessing.start_processes(fails, (), 2)
+        launching.start_processes(fails, (), 2)
     return ranks, launched[0]
 
 
