@@ -48,8 +48,6 @@ MEMORY_MB = 200.0
 """Aim: resident memory of the whole process, Python and numpy included, but not torch."""
 READ_S = 2.0
 """Aim: saving, loading and diagnosing a recording of as many rows as a run keeps, together."""
-DIAGNOSED_S = 0.05
-"""Aim: diagnosing ten thousand steps."""
 TICK_NS = 1000
 SAMPLES = 8
 LATE_WAIT = 5

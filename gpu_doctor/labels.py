@@ -42,7 +42,7 @@ OUTCOME_LABELS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Labels:
-    """Headings and labels, as they stand within a line but where they never do; sent with the panel's state."""
+    """What both the static result and the panel write, as it stands within a line; sent with the panel's state."""
 
     product: str = "gpu_doctor"
     as_written: str = "as written"
@@ -58,15 +58,7 @@ class Labels:
     sweep: str = "sweep"
     largest: str = "largest batch"
     look: str = "deep look"
-    ranks: str = "ranks"
-    hints: str = "without a price: risks, and what is worth a trial"
     not_judged: str = "not judged on this machine"
-    steps: str = "steps of each side of a trial"
-    seconds: str = "seconds of a trial"
-    use_it: str = "use it"
-    asking: str = "asking for a forecast …"
-    no_answer: str = "no forecast yet: the kernel is busy"
-    interrupt: str = "interrupt the kernel (Kernel menu, or the stop button)"
 
 
 LABELS: Final = Labels()

@@ -1,6 +1,6 @@
 """What the panel costs, in a JupyterLab in headless Chromium, beside its aims.
 
-    python -m benchmarks.panel                        # about 15 minutes
+    python -m benchmarks.panel                        # about 18 minutes
     python -m benchmarks.panel load --minutes 10      # single parts, see below
     python -m benchmarks.panel --quick                # short runs, to see that it works; no figures to keep
 

@@ -32,6 +32,7 @@ from gpu_doctor.recording import Recording
 __all__ = ["BAR", "WIDTH", "anatomy", "findings", "footer", "header", "hints", "silent", "text", "verdict", "wrapped"]
 
 WIDTH: Final = 100
+HINTS: Final = "Without a price: risks, and what is worth a trial"
 BAR: Final = 40
 """Characters of a bar that is as long as the whole."""
 
@@ -96,7 +97,7 @@ def hints(found: DiagnosisData) -> str:
     """What nothing measured prices, under a heading of its own."""
     if not found.hints:
         return ""
-    return "\n".join([heading(LABELS.hints), *(_finding("-", one, found) for one in found.hints)])
+    return "\n".join([HINTS, *(_finding("-", one, found) for one in found.hints)])
 
 
 def _finding(mark: str, one: Finding, found: DiagnosisData) -> str:

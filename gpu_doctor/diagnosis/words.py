@@ -261,7 +261,7 @@ def efficiency(vitals: Vitals) -> list[str]:
     The last by the card's own clock; empty where nothing was measured.
     """
     said = []
-    if vitals.flops_per_s and math.isfinite(vitals.flops_per_s):
+    if vitals.flops_per_s is not None and 0 < vitals.flops_per_s < math.inf:
         said.append(flops(vitals.flops_per_s) + _of_peak(vitals))
     if vitals.energy_per_sample_j is not None:
         said.append(f"{formatting.number(vitals.energy_per_sample_j)} J/sample")

@@ -51,7 +51,7 @@ class Actions:
         """The request that was posted and not begun, if any; who pops it, on whichever thread, has it."""
 
     def take(self, request: dict[str, Any]) -> None:
-        """A validated request of the page: `ask` is one of `ASKS`.
+        """A validated request of the page: `ask` is one of `Asked`.
 
         Blocks a blink.
         """

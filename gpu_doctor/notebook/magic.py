@@ -34,7 +34,7 @@ words:
   knobs         what can be turned, such as num_workers, and what the last cell's loop allows
   explain RULE  the page of a rule, such as slow-getitem
   report        the last cell's result again
-  report PATH   the result of a saved recording
+  report PATH   the result of a saved recording, or of the folder of a job
   history       all runs and trials of the last cell
   compare A B   two saved recordings side by side
   nsys          the command that runs this notebook under Nsight Systems

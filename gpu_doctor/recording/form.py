@@ -12,9 +12,12 @@ import math
 import types
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+
+BEYOND: Final = 2**63
+"""No integer of numpy's is so large, and numpy raises where it meets one of Python's that is."""
 
 
 def made(kind: Any, plain: Any) -> Any:
@@ -75,8 +78,8 @@ def _value(hint: Any, plain: Any, where: str) -> Any:
     elif dataclasses.is_dataclass(hint):
         return made(hint, plain)
     elif hint in (int, float, bool):
-        measured = isinstance(plain, int) or (isinstance(plain, float) and math.isfinite(plain))
-        if measured or (hint is float and isinstance(plain, float) and math.isnan(plain)):  # NaN: not measured
+        held = isinstance(plain, (int, float)) and abs(plain) < BEYOND
+        if held or (hint is float and isinstance(plain, float) and not math.isinf(plain)):  # NaN: not measured
             return plain
     elif isinstance(plain, hint):
         return plain

@@ -4,7 +4,7 @@ Knows diagnoses and trials by what they say of themselves; knows no Jupyter, no 
 measures nothing and judges nothing: what it shows was worked out below.
 """
 
-from gpu_doctor.labels import LABELS, heading
+from gpu_doctor.labels import LABELS
 from gpu_doctor.report.as_text import html, text
 from gpu_doctor.report.plot_data import INK, PLOTS, UNITS, Layer, Line, Marks, expected, in_order, title
 from gpu_doctor.report.sections import Reported
@@ -19,7 +19,6 @@ __all__ = [
     "Marks",
     "Reported",
     "expected",
-    "heading",
     "html",
     "in_order",
     "text",

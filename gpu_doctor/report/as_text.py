@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Final
 
 from gpu_doctor.diagnosis.as_html import whole
-from gpu_doctor.diagnosis.as_text import WIDTH as WIDTH
 from gpu_doctor.report.sections import SECTIONS, Reported
 
 MOST_LETTERS: Final = 140_000

@@ -558,7 +558,7 @@ class Ask(Asking, total=False):
     """A message of the page."""
 
     settings: Mapping[str, SettingValue]
-    """With `trial`, `real`, `fix` and `forecast`."""
+    """With `trial`, `fix` and `forecast`."""
     grid: Mapping[str, tuple[SettingValue, ...]]
     """With `sweep`: the values of each knob."""
     steps: int
@@ -567,7 +567,7 @@ class Ask(Asking, total=False):
     changes_training: bool
     """With `treat`: batch size and precision may be tried as well."""
     allow: tuple[str, ...]
-    """With `trial`, `treat`, `sweep` and `largest`: the permissions whose boxes are ticked."""
+    """With what runs the cell again: the permissions whose boxes are ticked."""
 
 
 def as_json(value: Any) -> Any:

@@ -6,9 +6,8 @@ from gpu_doctor import formatting
 from gpu_doctor.formatting import clean
 from gpu_doctor.labels import LABELS, PHASE_LABELS
 from gpu_doctor.report.contract import LookShown, Size
-from gpu_doctor.report.plan import bar, bars
-from gpu_doctor.report.searches import titled
-from gpu_doctor.trials import Look, Operator, Step
+from gpu_doctor.report.searches import size_bars, titled
+from gpu_doctor.trials import Look, Operator
 
 
 def look_shown(look: Look) -> LookShown:
@@ -24,8 +23,7 @@ def look_shown(look: Look) -> LookShown:
 def look_html(look: Look) -> str:
     """The look as a section of the static result; survives notebook sanitizers."""
     said = look_shown(look)
-    drawn = [bar(Step(one.label, one.peak, one.said, 0.0, one.share, one.chosen)) for one in said.operators]
-    return titled(LABELS.look, said.sentence, bars(drawn), said.notes)
+    return titled(LABELS.look, said.sentence, size_bars(said.operators), said.notes)
 
 
 def _row(one: Operator) -> Size:

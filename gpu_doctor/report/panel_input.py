@@ -75,10 +75,13 @@ class PanelInput:
     plan: Plan | None = None
     """What the last treatment arrived at."""
     sweep: Sweep | None = None
+    """What the last sweep found."""
     largest: Largest | None = None
+    """What the last search for the largest batch found."""
     look: Look | None = None
+    """What the last deep look found."""
     job: Job | None = None
-    """What the last sweep, and the last search for the largest batch, found."""
+    """The ranks that the last run has started."""
     fixes: Mapping[str, FixShown] = field(default_factory=dict)
     """The changes of the user's cells that were unfolded, by `describe(settings)`."""
     asked: tuple[Settings, ...] = ()

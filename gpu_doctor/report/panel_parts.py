@@ -22,7 +22,7 @@ from gpu_doctor.diagnosis.words import (
     price,
     silences,
 )
-from gpu_doctor.labels import BOTTLENECK_LABELS, LABELS, PHASE_LABELS
+from gpu_doctor.labels import BOTTLENECK_LABELS, PHASE_LABELS
 from gpu_doctor.recording import Setup, describe
 from gpu_doctor.report import before_after
 from gpu_doctor.report.ceiling import ceiling_of
@@ -52,6 +52,7 @@ from gpu_doctor.report.trials import sides_of
 from gpu_doctor.svg import PHASE_COLOURS, ink
 
 MOST_NOTES: Final = 12
+INTERRUPT: Final = "To stop, interrupt the kernel (Kernel menu, or the stop button)."
 _NEUTRAL: Final = PHASE_COLOURS["other"]
 
 
@@ -131,7 +132,7 @@ def header(shown: PanelInput) -> Header:
         steps=formatting.count(shown.step_count, "step"),
         rate=formatting.rate(shown.samples_per_s, missing=""),
         settings=formatting.clean(describe(shown.settings), 120) if shown.settings and shown.status in BUSY else "",
-        stop="" if heard else f"To stop, {LABELS.interrupt}.",
+        stop="" if heard else INTERRUPT,
         progress=None if shown.progress is None else _progress(shown.progress),
     )
 

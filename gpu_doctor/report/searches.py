@@ -126,8 +126,12 @@ def largest_shown(largest: Largest) -> LargestShown:
 def largest_html(largest: Largest) -> str:
     """The search as a section of the static result; survives notebook sanitizers (see `gpu_doctor.report.as_html`)."""
     said = largest_shown(largest)
-    drawn = [bar(Step(one.label, one.peak, one.said, 0.0, one.share, one.chosen)) for one in said.sizes]
-    return titled(LABELS.largest, said.sentence, bars(drawn), said.notes)
+    return titled(LABELS.largest, said.sentence, size_bars(said.sizes), said.notes)
+
+
+def size_bars(sizes: Sequence[Size]) -> str:
+    """A bar for each size, one below the other."""
+    return bars([bar(Step(one.label, one.peak, one.said, 0.0, one.share, one.chosen)) for one in sizes])
 
 
 def _largest_sentence(largest: Largest) -> str:

@@ -17,8 +17,9 @@ VIEW: Final = "application/vnd.jupyter.widget-view+json"
 RESULT: Final = "gpu-doctor-static"
 """The class of what stays in a saved notebook below a doctored cell."""
 INSTALL_ID: Final = "install"
-PLACEHOLDER: Final = "OWNER/NAME"
 """The id of the cell that installs the package where it is missing."""
+PLACEHOLDER: Final = "OWNER/NAME"
+"""Stands for the repository in an address that nobody has filled in."""
 _PICTURE: Final = re.compile(r"data:image/[\w+]+;base64,[\w+/=]+")
 _PATH: Final = re.compile(r"(?<![\w.~<])/(?:home|root|tmp|usr|opt|work|mnt|srv|var|private|Users)/[^\s<>\"']*")
 """Folders that are named after a person or a machine, or gone by now."""

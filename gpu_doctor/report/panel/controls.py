@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.report.contract import Choice, KnobShown, Offer
+from gpu_doctor.report.contract import Asked, Choice, KnobShown, Offer
 from gpu_doctor.report.panel.recent import Recent
 from gpu_doctor.trials import PERMISSIONS, SWEEP_TRIALS, combinations
 from gpu_doctor.trials import knobs as knob_table
 from gpu_doctor.trials.knobs import Knob, KnobTable
 
-ASKS: Final = ("stop", "trial", "treat", "sweep", "largest", "ideal", "look", "fix", "forecast", "before", "state")
 MOST_STEPS: Final = 100_000
 MOST_SECONDS: Final = 3600
 UNKNOWN: Final = "Run the loop once to see which knobs apply."
@@ -125,7 +124,7 @@ def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
     Raises:
         ValueError: one sentence, if it does not have the form; nothing of it may then be done.
     """
-    if not isinstance(content, dict) or content.get("ask") not in ASKS:
+    if not isinstance(content, dict) or content.get("ask") not in get_args(Asked):
         raise ValueError("The panel has no such action: reload the page.")
     given, steps, seconds = content.get("settings") or {}, content.get("steps"), content.get("seconds")
     if not isinstance(given, dict):

@@ -42,7 +42,7 @@ def test_a_treatment_knows_whether_what_changes_the_training_was_ticked(loop: Lo
     assert asked == [{"steps": 30, "seconds": 7.5, "changes_training": ticked, "allow": ()}]
 
 
-@pytest.mark.parametrize("ask", ["trial", "treat", "sweep", "largest"])
+@pytest.mark.parametrize("ask", ["trial", "treat", "sweep", "largest", "ideal", "look"])
 def test_each_button_hands_on_what_is_allowed_and_what_a_side_showed_is_looked_at(loop: Loop, ask: str) -> None:
     visit: Any = Visited()
     given: list[Any] = []
@@ -52,7 +52,7 @@ def test_each_button_hands_on_what_is_allowed_and_what_a_side_showed_is_looked_a
         given.append(allow)
         visit.case.reached["network"] = "requests.get in line 3"
 
-    visit.case.trial = visit.case.treat = visit.case.sweep = visit.case.largest_batch = take
+    visit.case.trial = visit.case.treat = visit.case.sweep = visit.case.largest_batch = visit.case.look = take
     visit.case.sweeps = []
     visit.details = SimpleNamespace(look_ahead=lambda: looks.append(ask))
     Actions(visit).take({"ask": ask, "grid": {"num_workers": [0, 2]}, "allow": ("processes",)})

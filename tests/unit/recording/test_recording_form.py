@@ -72,6 +72,11 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "no count": (nothing, lambda a: a.update({"steps.count": a["steps.count"] * np.nan})),
     "endless seconds": (nothing, lambda a: a.update({"steps.wall_s": a["steps.wall_s"] * np.inf})),
     "endless duration": (lambda h: h.update(duration_s=float("inf")), nothing),
+    "more bytes than numpy counts": (lambda h: h.update(peak_bytes=2**70), nothing),
+    "a device of that number": (
+        lambda h: h.update(series=[{**METRIC, "device": 1e300}]),
+        lambda a: a.update({"series.0.times_s": np.arange(3.0), "series.0.values": np.arange(3.0)}),
+    ),
     "endless share": (lambda h: h.update(lines=[{**LINE, "share": float("inf")}]), nothing),
     "no share": (lambda h: h.update(lines=[{**LINE, "share": float("nan")}]), nothing),
     "capability of three": (lambda h: h["setup"].update(device={**CARD, "capability": [8, 0, 0]}), nothing),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gpu_doctor.diagnosis import Diagnosis, diagnose, source_lines
+from gpu_doctor.diagnosis.as_text import WIDTH
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.silent_rules import Silence
 from gpu_doctor.diagnosis.vitals.measure import measure
@@ -254,7 +255,7 @@ def test_many_silent_rules_are_one_line_a_reason() -> None:
     lines = as_text.text(Reported(diagnosis)).split("Not judged on this machine\n")[1].split("\n\n")[0].splitlines()
     assert [line.split(":")[0].strip() for line in lines] == ["failed", "no GPU", "no step was timed"]
     assert re.search(r"no GPU: 25 causes, rule-0, .* and \d+ more$", lines[1])
-    assert all(len(line) <= as_text.WIDTH for line in lines)
+    assert all(len(line) <= WIDTH for line in lines)
     html = as_text.html(Reported(diagnosis))
     assert "<summary>no GPU: 25 causes</summary>" in html
     assert "rule-24" in Page(html).text

@@ -424,3 +424,9 @@ def test_float32_is_tf32_where_products_may_run_so() -> None:
     turing = (DeviceSetup(0, "Tesla T4", "", int(16e9), (7, 5)),)
     assert kind(flags={"matmul_precision": "high"}, devices=turing) == "float32"
     assert kind(autocast="float16") == "float16"
+
+
+@pytest.mark.parametrize("per_step", [-1e9, 0.0, float("nan"), float("inf")])
+def test_a_count_that_no_trial_gives_is_not_said(per_step: float) -> None:
+    recording = dataclasses.replace(Loop().recording(), flops=Flops(per_step, None, 3))
+    assert efficiency(measure(recording)) == []

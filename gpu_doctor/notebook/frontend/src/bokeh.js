@@ -74,7 +74,8 @@ async function carried(model, loader) {
  * @param {string} loader
  */
 async function spareOthers(model, loader) {
-  if (await carried(model, loader)) model.send({ ask: "found" });
+  if (!await carried(model, loader)) return;
+  try { model.send({ ask: "found" }); } catch { /* the kernel has gone */ }
 }
 
 /**

@@ -65,7 +65,7 @@ export interface PanelState {
   before: Said[] | null;
 }
 
-/** Headings and labels, as they stand within a line but where they never do; sent with the panel's state. */
+/** What both the static result and the panel write, as it stands within a line; sent with the panel's state. */
 export interface Labels {
   product: string;
   asWritten: string;
@@ -81,15 +81,7 @@ export interface Labels {
   sweep: string;
   largest: string;
   look: string;
-  ranks: string;
-  hints: string;
   notJudged: string;
-  steps: string;
-  seconds: string;
-  useIt: string;
-  asking: string;
-  noAnswer: string;
-  interrupt: string;
 }
 
 /** The machine, and how far the run is. */
@@ -511,7 +503,7 @@ export interface News {
 /** A message of the page. */
 export interface Ask {
   ask: "stop" | "trial" | "treat" | "sweep" | "largest" | "ideal" | "look" | "fix" | "forecast" | "before" | "state";
-  /** With `trial`, `real`, `fix` and `forecast`. */
+  /** With `trial`, `fix` and `forecast`. */
   settings?: Settings;
   /** With `sweep`: the values of each knob. */
   grid?: Record<string, (string | number | boolean)[]>;
@@ -520,6 +512,6 @@ export interface Ask {
   seconds?: number;
   /** With `treat`: batch size and precision may be tried as well. */
   changes_training?: boolean;
-  /** With `trial`, `treat`, `sweep` and `largest`: the permissions whose boxes are ticked. */
+  /** With what runs the cell again: the permissions whose boxes are ticked. */
   allow?: string[];
 }

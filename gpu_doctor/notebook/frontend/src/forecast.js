@@ -33,12 +33,12 @@ export function forecastOf(panel) { return `${panel.id}-forecast`; }
  * @param {import("./panel").Panel} panel
  */
 export function forecastPart(state, panel) {
-  const { forecasts, labels } = state;
+  const { forecasts } = state;
   const turned = Object.keys(panel.chosen).length > 0;
   const id = forecastOf(panel);
   if (!turned) return h("span", { role: "status", id, class: "gd-soft" }, words.turnFirst);
   if (!forecasts.length) return h("span", { role: "status", id });
   const told = toldOf(forecasts, panel.chosen);
-  const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? labels.noAnswer : labels.asking);
+  const said = told?.text ?? (panel.late(forecastKey(panel.chosen)) ? words.noAnswer : words.asking);
   return h("span", { class: told?.known ? "gd-predicted" : "gd-soft", role: "status", id, "data-forecast": "" }, said);
 }

@@ -119,13 +119,13 @@ export function knobsPart(state, panel) {
  * @param {State} state
  * @param {Panel} panel
  */
-function budgetPart({ trial, labels }, panel) {
+function budgetPart({ trial }, panel) {
   const field = (/** @type {"steps" | "seconds"} */ what, /** @type {string} */ label, /** @type {import("./vdom").Attributes} */ limits) => h("input", {
     type: "number", ...limits, value: panel.budget?.[what], "data-budget": what, "aria-label": label, ...tipped(words.budgetTip), oninput: (/** @type {{ target: HTMLInputElement }} */ { target }) => panel.setBudget(what, target.value),
   });
   return h("span", { class: "gd-steps", role: "group", "aria-label": words.length }, words.lengthBefore,
-    field("steps", labels.steps, { min: "5", step: "5", max: String(trial.mostSteps) }), words.lengthSteps,
-    field("seconds", labels.seconds, { min: "1", step: "10", max: String(trial.mostSeconds) }), words.lengthSeconds);
+    field("steps", words.lengthOfSide, { min: "5", step: "5", max: String(trial.mostSteps) }), words.lengthSteps,
+    field("seconds", words.lengthOfTrial, { min: "1", step: "10", max: String(trial.mostSeconds) }), words.lengthSeconds);
 }
 
 /**

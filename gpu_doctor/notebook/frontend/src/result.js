@@ -22,7 +22,7 @@ function unbroken(text) {
  * @param {State} state
  * @param {Panel} panel
  */
-export function resultPart({ result, busy, labels }, panel) {
+export function resultPart({ result, busy }, panel) {
   if (!result) return h("section", { class: "gd-result", hidden: true });
   const code = "result:code";
   return h("section", { class: "gd-result" },
@@ -30,7 +30,7 @@ export function resultPart({ result, busy, labels }, panel) {
     h("div", { class: "gd-row" },
       result.more ? h("span", { class: result.warns ? "gd-warns" : "gd-soft" }, result.more) : null,
       codeFold(words.code, code, result.settings, panel),
-      button(labels.useIt, () => panel.turnTo(result.settings), {
+      button(words.useIt, () => panel.turnTo(result.settings), {
         class: panel.next === "use" ? "gd-primary" : "", off: busy && statusOf(panel), "data-use": "result", key: "use",
       })),
     panel.unfolded.has(code) ? fixPart(result.settings, "", panel) : null);

@@ -199,12 +199,12 @@ export function lookPart({ look, labels }) {
  * The ranks that the cell has started, side by side, with what is wrong above them.
  * @param {State} state
  */
-export function ranksPart({ ranks, labels }) {
+export function ranksPart({ ranks }) {
   if (!ranks) return h("section", { class: "gd-plan", hidden: true });
   return h("section", { class: "gd-plan gd-ranks" },
-    h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.ranks), h("span", { class: "gd-sum" }, ranks.sentence)),
+    h("div", { class: "gd-row gd-planhead" }, h("b", {}, words.ranks), h("span", { class: "gd-sum" }, ranks.sentence)),
     ranks.remarks.map(([said, todo]) => h("div", { class: "gd-note", key: said }, said, todo ? h("b", {}, ` ${todo}`) : null)),
-    h("div", { class: "gd-scroll", tabindex: "0", role: "region", "aria-label": labels.ranks },
+    h("div", { class: "gd-scroll", tabindex: "0", role: "region", "aria-label": words.ranks },
       h("table", { role: "table" },
         h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, ranks.head.map((text) => h("th", { role: "columnheader", scope: "col" }, text)))),
         h("tbody", { role: "rowgroup" }, ranks.rows.map((row, number) => h("tr", { role: "row", key: String(number) },
