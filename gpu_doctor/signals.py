@@ -8,6 +8,20 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any, Final
+
+_set: Final[list[Any]] = []
+"""The handlers of those who are inside `before_sigterm`."""
+
+
+def _put_back() -> None:
+    """Python's default in the place of a handler of ours."""
+    if signal.getsignal(signal.SIGTERM) in _set:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+if hasattr(os, "register_at_fork"):  # Windows has none; once, as nothing can be taken off it again
+    os.register_at_fork(after_in_child=_put_back)
 
 
 @contextmanager
@@ -21,27 +35,22 @@ def before_sigterm(end: Callable[[], None]) -> Iterator[None]:
         yield
         return
 
-    def ours() -> bool:
-        return signal.getsignal(signal.SIGTERM) is handle
-
     def handle(number: int, frame: FrameType | None) -> None:
-        if ours():
+        if signal.getsignal(number) is handle:
             signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
             end()
             os.kill(os.getpid(), number)
 
-    def put_back() -> None:
-        if ours():
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, handle)
-        if hasattr(os, "register_at_fork"):  # Windows has none
-            os.register_at_fork(after_in_child=put_back)
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    _set.append(handle)
+    signal.signal(signal.SIGTERM, handle)
     try:
         yield
     finally:
-        put_back()
+        _put_back()
+        _set.remove(handle)
 
 
 @contextmanager

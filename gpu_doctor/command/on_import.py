@@ -6,7 +6,6 @@ A program may set variables of the environment before it imports torch (`OMP_NUM
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -24,16 +23,19 @@ class _Finder:
         self._pid = os.getpid()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """As `importlib.abc.MetaPathFinder.find_spec`; leaves every other module to the finders behind it."""
+        """As `importlib.abc.MetaPathFinder.find_spec`; leaves every other module to the finders behind it.
+
+        A program that only asks whether the module is installed, by `importlib.util.find_spec`, comes here too.
+        """
         if name != self._name or os.getpid() != self._pid:
             return None
-        self.remove()
-        spec = importlib.util.find_spec(name)
-        if spec is None:
-            sys.meta_path.insert(0, self)  # the program may find it later
-        elif spec.loader is not None:
-            self._follow(spec.loader)
-        return spec
+        for finder in [one for one in sys.meta_path if one is not self and hasattr(one, "find_spec")]:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    self._follow(spec.loader)
+                return spec
+        return None
 
     def _follow(self, loader: Any) -> None:
         original = loader.exec_module
@@ -41,7 +43,9 @@ class _Finder:
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module
             original(module)
-            self._then()
+            if self in sys.meta_path:
+                self.remove()
+                self._then()
 
         loader.exec_module = exec_module
 

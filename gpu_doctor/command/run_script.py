@@ -39,6 +39,10 @@ class Wanted:
     html: str | None = None
     """For the report as a page."""
 
+    def anchored(self) -> Wanted:
+        """The same places wherever the program goes by `os.chdir`."""
+        return Wanted(_anchored(self.save), _anchored(self.json), _anchored(self.html))
+
     @property
     def folder(self) -> str | None:
         """`save`, where it is meant as a folder: it is one, ends in a slash, or this is one rank of several.
@@ -69,6 +73,12 @@ class Wanted:
             )
 
 
+def _anchored(place: str | None) -> str | None:
+    if not place or place == outputs.STDOUT:
+        return place
+    return f"{Path(place).absolute()}{os.sep if place.endswith(('/', os.sep)) else ''}"
+
+
 def _ranks() -> int:
     """Processes of this job, as its launcher says."""
     said = os.environ.get("WORLD_SIZE", "")
@@ -96,7 +106,7 @@ def run_script(
         NoProgram: if there is no such script or module.
         OSError: if a place cannot be written to, before anything is run.
     """
-    wanted = wanted or Wanted()
+    wanted = (wanted or Wanted()).anchored()
     outputs.check_places(None if wanted.folder else wanted.save, wanted.json, wanted.html)
     wanted.check_ranks()
     if wanted.folder:
@@ -154,6 +164,7 @@ class _Observed:
     def __init__(self, program: Program, wanted: Wanted) -> None:
         self._program, self._wanted = program, wanted
         self._watch: Watch | None = None
+        self._folder, self._is_rank = wanted.folder, False
         self._pid = os.getpid()
         self._failure = NO_TORCH
         self._stderr = sys.stderr  # the program may put something else in its place
@@ -165,7 +176,10 @@ class _Observed:
         try:
             from gpu_doctor.trials import Watch
 
-            watch = Watch(self._program.title, self._program.names, self.source, self._wanted.folder)
+            # A script may say only here that it is a rank, or for its children later that there are some.
+            self._folder = self._wanted.folder
+            self._is_rank = self._folder is not None and _ranks() > 1
+            watch = Watch(self._program.title, self._program.names, self.source, self._folder)
             watch.__enter__()
             self._watch = watch
         except Exception as error:
@@ -203,12 +217,11 @@ class _Observed:
         if recording is None:
             outputs.say(f"gpudoctor: {self._failure}", self._stderr)
             return
-        folder = self._wanted.folder
-        if folder is not None and _ranks() > 1:
-            if os.environ["RANK"] == "0":
-                outputs.say(f"gpudoctor: `gpudoctor report {folder}` shows the ranks side by side.", self._stderr)
+        if self._is_rank:
+            if os.environ.get("RANK") == "0":
+                outputs.say(f"gpudoctor: `gpudoctor report {self._folder}` shows the ranks side by side.", self._stderr)
             return
-        if folder is None and self._wanted.save is not None:
+        if self._folder is None and self._wanted.save is not None:
             recording.save(self._wanted.save)
         from gpu_doctor import report
         from gpu_doctor.diagnosis import judged

@@ -71,7 +71,7 @@ class Place:
             started_as: number of this process and how many there are, for ranks of which neither the environment nor a
                 process group says them.
         """
-        self.folder, self._started_as = Path(folder), started_as
+        self.folder, self._started_as = Path(folder).absolute(), started_as  # the program may change its folder
         self._mark: Path | None = None
 
     def begin(self) -> None:

@@ -13,15 +13,11 @@ from gpu_doctor.job import shares, words
 from gpu_doctor.job.rank import Rank
 from gpu_doctor.job.shares import Remark
 from gpu_doctor.job.waiting import LATE_SHARE, Waiting, waiting
+from gpu_doctor.labels import PHASE_LABELS
 
-PHASE_WORDS: Final = {
-    "data_wait": "data wait",
-    "transfer": "transfer",
-    "forward": "forward",
-    "optimizer": "optimizer",
-    "evaluation": "evaluation",
-    "other": "own Python",
-}
+PHASE_WORDS: Final = {**PHASE_LABELS, "other": "own Python"}
+RARE: Final = ("sync", "evaluation")
+"""Phases without a column where no rank spends time in them."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +133,7 @@ class Job:
 
 def _row(one: Rank, found: Waiting) -> dict[str, str]:
     wait = found.waits_s.get(one.number)
-    taken = {PHASE_WORDS.get(name, name): _cell(took) for name, took in one.phases_s.items()}
-    if not one.phases_s.get("evaluation"):
-        taken["evaluation"] = ""
+    taken = {PHASE_WORDS[name]: "" if name in RARE and not took else _cell(took) for name, took in one.phases_s.items()}
     return {
         "rank": str(one.number),
         "steps": str(one.steps),

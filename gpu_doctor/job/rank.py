@@ -14,8 +14,8 @@ from gpu_doctor.recording.steps import TRAINING
 
 DISTRIBUTED: Final = "DistributedDataParallel"
 FULLY_SHARDED: Final = "FullyShardedDataParallel"
-PHASES: Final = ("data_wait", "transfer", "forward", "backward", "optimizer", "evaluation", "other")
-"""Those of a rank's row; `other` is the loop's own Python."""
+PHASES: Final = ("data_wait", "transfer", "forward", "backward", "optimizer", "sync", "evaluation", "other")
+"""Those of a rank's row; `other` is the loop's own Python. With our own time they add up to the step."""
 
 
 @dataclass(frozen=True)

@@ -126,11 +126,14 @@ def _by_chance_s(late: Table) -> float:
 
 
 def _phase(ranks: Sequence[Rank], slowest: int) -> tuple[str, float]:
-    """The phase in which one rank takes longer than the others in the mean, and by how much; not the backward."""
+    """The phase in which one rank takes longer than the others in the mean, and by how much.
+
+    Not the backward and not the waits for the device, in which a rank waits for others too.
+    """
     excess = {}
     for phase in PHASES:
         taken = [one.phases_s[phase] or 0.0 for one in ranks]
         excess[phase] = taken[slowest] - float(np.mean(np.delete(taken, slowest)))
-    del excess["backward"]
+    del excess["backward"], excess["sync"]
     phase = max(excess, key=lambda name: excess[name])
     return (phase, excess[phase]) if excess[phase] > 0.0 else ("", 0.0)

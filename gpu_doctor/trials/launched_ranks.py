@@ -7,17 +7,18 @@ processes of their own, which the cell's recording does not see.
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import sys
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
 from gpu_doctor.capture import Busy, Patches
 from gpu_doctor.job import Job, Place, load_job
 from gpu_doctor.recording import RecordingError
+from gpu_doctor.trials.side_effects import scratch
 from gpu_doctor.trials.watch import Watch
 
 _HOLDERS: Final = ("torch.multiprocessing", "torch.multiprocessing.spawn")
@@ -52,16 +53,23 @@ class Ranks:
     def _starting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *more: Any, **kwargs: Any) -> Any:
-            return original(Recorded(fn, self._made(), nprocs), args, nprocs, *more, **kwargs)
+            folder = self._made()
+            return original(Recorded(fn, folder, nprocs) if folder else fn, args, nprocs, *more, **kwargs)
 
         return start_processes
 
     def _made(self) -> str:
-        """The folder, made when the first ranks start, and removed when nobody holds the ranks any more."""
+        """The folder, made when the first ranks start, and removed when nobody holds the ranks any more; '' without."""
         if not self._folder:
-            self._folder = tempfile.mkdtemp(prefix="gpu_doctor-ranks-")
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            self._folder = scratch.made() or ""
+            weakref.finalize(self, _remove, self._folder, os.getpid())
         return self._folder
+
+
+def _remove(folder: str, maker: int) -> None:
+    """Removes the folder, unless this is a fork of the process that made it and still uses it."""
+    if folder and os.getpid() == maker:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Recorded:
@@ -83,11 +91,7 @@ class Recorded:
         names = getattr(self.function, "__globals__", None)
         number = (args[0], self.processes) if args and isinstance(args[0], int) else None
         watch = Watch("rank", names, folder=Place(self.folder, number))
-        try:
-            watch.__enter__()
-        except (Busy, OSError):
+        with ExitStack() as stack:
+            with suppress(Busy, OSError):
+                stack.enter_context(watch)
             return self.function(*args)
-        try:
-            return self.function(*args)
-        finally:
-            watch.__exit__(*sys.exc_info())

@@ -43,6 +43,8 @@ TRAINS = """
             "raises": lambda: {}["missing"],
             "interrupted": lambda: signal.raise_signal(signal.SIGINT),
             "terminated": lambda: signal.raise_signal(signal.SIGTERM),
+            "moves": lambda: (os.mkdir("elsewhere"), os.chdir("elsewhere")),
+            "launches": lambda: os.environ.update(RANK="0", WORLD_SIZE="2"),
         }
         if how in ends:
             train(0, None, 25, ends[how])
@@ -130,6 +132,19 @@ def test_a_script_that_ends_early_leaves_its_result(folder: Path, how: str, code
     assert recording.outcome == outcome and len(recording.steps) >= 25
     assert "steps" in ended.stderr and "gpu_doctor/" not in ended.stderr
     assert ("Traceback" in ended.stderr) is (how in ("raises", "interrupted"))
+
+
+def test_a_script_that_changes_its_folder_leaves_its_results_where_they_were_asked_for(folder: Path) -> None:
+    asked = ("--save", "run.npz", "--json", "run.json", "--html", "run.html")
+    ended = python(folder, *RUN, *asked, "trains.py", "--how", "moves")
+    assert ended.returncode == 0 and (folder / "elsewhere").is_dir()
+    assert {"run.npz", "run.json", "run.html"} <= {one.name for one in folder.iterdir()}
+
+
+def test_ranks_that_a_script_names_for_others_later_do_not_change_where_its_recording_goes(folder: Path) -> None:
+    ended = python(folder, *RUN, "--save", "run.npz", "--json", "run.json", "trains.py", "--how", "launches")
+    assert ended.returncode == 0 and "40 steps" in ended.stderr
+    assert len(gpu_doctor.load(folder / "run.npz").steps) == 40 and (folder / "run.json").is_file()
 
 
 def test_a_module_and_its_spawned_worker_find_their_main(folder: Path) -> None:

@@ -108,11 +108,13 @@ def test_ranks_that_a_cell_launches_stand_side_by_side_in_its_result() -> None:
         except torch.multiprocessing.ProcessRaisedException as error:
             assert "ValueError: of the user" in str(error)
         assert [one.outcome for one in failing.job.ranks][2] == "failed"
-        import glob, tempfile
+        import glob, os, tempfile
+        there = f"{{tempfile.gettempdir()}}/gpu_doctor-side-*-{{os.getpid()}}-*"
+        assert glob.glob(there)
         del case, failing, told
         gpu_doctor.case("pass")
         import gc; gc.collect()
-        print("left", len(glob.glob(tempfile.gettempdir() + "/gpu_doctor-ranks-*")))
+        print("left", len(glob.glob(there)))
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, cwd=ROOT

@@ -80,8 +80,7 @@ def _replaying(setup: Setup) -> Iterator[None]:
     """Has the loaders that train deliver batches from memory, whenever they are iterated.
 
     They fetch them as they would for the loop, by workers where they have these, and keep every attribute. The workers
-    end with the fetching. A loader that is built anew
-    each epoch gets the batches of its dead predecessor.
+    end with the fetching. A loader that is built anew each epoch gets the batches of its dead predecessor.
     """
     from torch.utils.data import DataLoader
     from torch.utils.data.dataloader import _BaseDataLoaderIter

@@ -97,7 +97,7 @@ def look(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> Look:
             with _begun(case, lambda recorder: _named(recorder, called, case.namespace)), _eager(), called:
                 rounds.side({}, "probe", CALLED, seconds, recordings)
     if not profiled.done:
-        raise NotLooked(_why(recordings[0], steps))
+        raise NotLooked(profiled.refused or _why(recordings[0], steps))
     return profiled.look(recordings[0], called, tuple(aside.lost))
 
 
@@ -144,13 +144,18 @@ class _Profiled:
         self._first = 0
         self.done = False
         """All the steps were profiled."""
+        self.refused = ""
+        """Why no step is profiled, in one sentence; empty where nothing is in the way."""
 
     def begin(self, recorder: Recorder) -> None:
         """A run begins."""
 
         def ended(now: int) -> None:
             steps = recorder.step_count
-            if self._profile is None and steps >= WARM:
+            if self._profile is None and steps >= WARM and not self.refused:
+                if torch._C._autograd._profiler_enabled():
+                    self.refused = OTHER_PROFILER
+                    return
                 self._first, self._profile = steps, profile(activities=_activities())
                 self._profile.start()
                 self._mark()

@@ -110,7 +110,15 @@ def process_undos() -> list[tuple[str, Undo]]:
         *((one.label, functools.partial(one.write, one.read())) for one in _RANDOM),
         ("the GPU's random numbers", _gpu_undo()),
         ("MPS's random numbers", _mps_undo()),
+        ("torch's profiler", _profiler_undo()),
     ]
+
+
+def _profiler_undo() -> Undo:
+    """Turns a profiler off that the loop has begun: a trial may leave the loop before the line that ends it."""
+    if torch._C._autograd._profiler_enabled():
+        return lambda: None
+    return lambda: torch._C._autograd._disable_profiler() if torch._C._autograd._profiler_enabled() else None
 
 
 def _gpu_undo() -> Undo:

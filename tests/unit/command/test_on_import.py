@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,16 @@ def test_a_module_that_comes_later_or_never(module: Path) -> None:
     with when_imported("gpu_doctor_no_such_module", lambda: seen.append(2)):
         pass
     assert seen == [1] and sys.meta_path == before
+
+
+def test_a_program_that_asks_for_the_module_first_is_seen_to_import_it(module: Path) -> None:
+    module.write_text("")
+    before, seen = list(sys.meta_path), list[int]()
+    with when_imported(NAME, lambda: seen.append(1)):
+        assert importlib.util.find_spec(NAME) is not None and not seen
+        importlib.import_module(NAME)
+        assert sys.meta_path == before
+    assert seen == [1]
 
 
 def test_a_module_that_fails_is_none(module: Path) -> None:

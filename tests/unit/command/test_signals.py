@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
+import weakref
 
 from gpu_doctor.signals import before_sigterm
 
@@ -38,3 +40,16 @@ def test_nothing_is_left_behind_and_other_threads_set_nothing() -> None:
     with before_sigterm(lambda: None):
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     assert seen == [signal.SIG_DFL] and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_what_was_to_be_called_is_let_go_of() -> None:
+    class End:
+        def __call__(self) -> None: ...
+
+    end = End()
+    there = weakref.ref(end)
+    with before_sigterm(end):
+        pass
+    del end
+    gc.collect()
+    assert there() is None

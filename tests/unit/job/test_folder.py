@@ -160,3 +160,15 @@ def test_a_watched_block_alone_is_rank_0_of_1(tmp_path: Path) -> None:
         pass
     found = gpu_doctor.load(tmp_path)
     assert [one.number for one in found.ranks] == [0] and not found.missing and not found.remarks
+
+
+def test_a_program_that_changes_its_folder_leaves_its_recording_where_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = Place("job", (0, 1))
+    place.begin()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert not place.end(LOOP.recording()).notes
+    assert [one.name for one in (tmp_path / "job").iterdir()] == ["rank-00000.npz"]

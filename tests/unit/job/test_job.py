@@ -154,3 +154,10 @@ def test_a_job_is_plain_data_and_a_table(tmp_path: Path) -> None:
     assert len(found.rows) == 2 and "evaluation" not in found.rows[0] and "GPU busy" not in found.rows[0]
     assert all(len(line) <= 140 for line in str(found).splitlines())
     assert found.ranks[1].recording().outcome == "completed"
+
+
+def test_the_phases_of_a_rank_add_up_to_its_step_with_its_waits_for_the_device(tmp_path: Path) -> None:
+    found = job(tmp_path, coupled([EVEN.but(sync=5.0), EVEN.but(sync=5.0)]))
+    first = found.ranks[0]
+    assert sum(took or 0.0 for took in first.phases_s.values()) == pytest.approx(first.step_s)
+    assert found.rows[0]["sync"] == "5.00 ms"

@@ -204,3 +204,15 @@ def test_a_cell_with_a_profiler_of_its_own_is_not_looked_at(then: str) -> None:
     case = gpu_doctor.case(CELL + lines, {"number": 0, "other": torch.profiler.profile()})
     with pytest.raises(NotLooked, match="profiler"):
         case.look(4)
+
+
+def test_a_profiler_that_a_cell_begins_before_its_loop_refuses_the_look_and_is_off_afterwards() -> None:
+    around = (
+        CELL.replace("for inputs", "other = torch.profiler.profile()\nother.start()\nfor inputs") + "other.stop()\n"
+    )
+    case = gpu_doctor.case(around)
+    case.run()
+    with pytest.raises(NotLooked, match="profiler"):
+        case.look(3)
+    assert not torch._C._autograd._profiler_enabled()
+    case.run()
