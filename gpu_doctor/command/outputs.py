@@ -62,7 +62,12 @@ def make_folder(place: str) -> None:
 
 
 def say(text: str, stream: TextIO) -> None:
-    """Writes text and a line's end; what the stream's encoding lacks becomes a question mark."""
+    """Writes text and a line's end; what the stream's encoding lacks becomes a question mark.
+
+    A program may have closed the stream: then nobody reads it.
+    """
+    if stream.closed:
+        return
     try:
         stream.write(f"{text}\n")
     except UnicodeEncodeError:
@@ -73,7 +78,9 @@ def say(text: str, stream: TextIO) -> None:
 
 def emphasized(text: str, stream: TextIO) -> str:
     """The text of a report with its verdict in bold, where the stream is a terminal that may show it."""
-    coloured = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    coloured = (
+        not stream.closed and stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
     head, gap, rest = text.partition("\n\n")
     if not coloured or not rest:
         return text

@@ -206,11 +206,10 @@ class _Observed:
             return
         with suppress(Exception):  # a pipe that nobody reads any more
             sys.stdout.flush()
-        with suppress(ValueError):  # the program has closed it
-            try:
-                self._tell()
-            except OSError as error:
-                outputs.say(f"gpudoctor: {error}", self._stderr)
+        try:
+            self._tell()
+        except OSError as error:
+            outputs.say(f"gpudoctor: {error}", self._stderr)
 
     def _tell(self) -> None:
         recording = self._watch.recording if self._watch is not None else None
@@ -234,5 +233,5 @@ class _Observed:
             outputs.say(f"gpudoctor: {NO_STEP}", self._stderr)
             return
         shown = report.Reported(diagnosis, (recording,), title=self._program.title)
-        outputs.say("\n" + outputs.emphasized(report.text(shown), self._stderr), self._stderr)
         outputs.write_report(shown, self._wanted.json, self._wanted.html)
+        outputs.say("\n" + outputs.emphasized(report.text(shown), self._stderr), self._stderr)

@@ -44,6 +44,7 @@ TRAINS = """
             "interrupted": lambda: signal.raise_signal(signal.SIGINT),
             "terminated": lambda: signal.raise_signal(signal.SIGTERM),
             "moves": lambda: (os.mkdir("elsewhere"), os.chdir("elsewhere")),
+            "closes": lambda: sys.stderr.close(),
             "launches": lambda: os.environ.update(RANK="0", WORLD_SIZE="2"),
         }
         if how in ends:
@@ -132,6 +133,12 @@ def test_a_script_that_ends_early_leaves_its_result(folder: Path, how: str, code
     assert recording.outcome == outcome and len(recording.steps) >= 25
     assert "steps" in ended.stderr and "gpu_doctor/" not in ended.stderr
     assert ("Traceback" in ended.stderr) is (how in ("raises", "interrupted"))
+
+
+def test_a_script_that_closes_its_stderr_leaves_its_results(folder: Path) -> None:
+    ended = python(folder, *RUN, "--save", "run.npz", "--json", "run.json", "trains.py", "--how", "closes")
+    assert ended.returncode == 0 and ended.stderr == ""
+    assert (folder / "run.npz").is_file() and (folder / "run.json").is_file()
 
 
 def test_a_script_that_changes_its_folder_leaves_its_results_where_they_were_asked_for(folder: Path) -> None:
