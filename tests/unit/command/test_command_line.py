@@ -130,6 +130,8 @@ class Terminal:
     encoding = "utf-8"
 
     @staticmethod
+    closed = False
+
     def isatty() -> bool:
         return True
 
