@@ -129,9 +129,9 @@ class Terminal:
 
     encoding = "utf-8"
 
-    @staticmethod
     closed = False
 
+    @staticmethod
     def isatty() -> bool:
         return True
 
