@@ -66,8 +66,8 @@ class Net(nn.Module):
 
 
 NEIGHBOURS = 1.1
-"""Two virtual cores that compute at once may slow each other, by how much a run on one of them cannot show: on one shared
-machine the gain by hand was 1.26 to 1.40 within the hour, and at least 1.36 was foretold."""
+"""Two virtual cores that compute at once may slow each other, which a run on one of them cannot show.
+On one shared machine the gain by hand was 1.26 to 1.40 within the hour, and at least 1.36 was foretold."""
 
 
 def namespace(computes: bool, workers: int) -> dict[str, Any]:
@@ -119,7 +119,9 @@ def once(computes: bool, counts: tuple[int, ...]) -> dict[int, tuple[float, floa
 def test_the_forecast_comes_true(computes: bool, counts: tuple[int, ...]) -> None:
     found = once(computes, counts)
     off = {
-        count: one for count, one in found.items() if not 1.0 < one[0] <= NEIGHBOURS * one[1] <= NEIGHBOURS**2 * one[2]
+        count: (least, by_hand, most)
+        for count, (least, by_hand, most) in found.items()
+        if not (1.0 < least <= NEIGHBOURS * by_hand and by_hand <= most)
     }
     assert off == {}, "workers -> (told at least, by hand, told at most)"
 
