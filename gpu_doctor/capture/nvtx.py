@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -25,12 +26,12 @@ class NvtxRanges:
     def __init__(self, nvtx: Any = None) -> None:
         """Args: nvtx: with the functions of `torch.cuda.nvtx`, which are taken where it is None."""
         self._nvtx = torch.cuda.nvtx if nvtx is None else nvtx
-        self._depth = 0
+        self._end_phases: Callable[[], None] = lambda: None
         self._step: Any = None
 
     def follow(self, recorder: Recorder) -> None:
         """Writes the ranges of a run that is about to begin; each step is folded when it ends, to be seen in time."""
-        follow(recorder.log, self)
+        self._end_phases = follow(recorder.log, self)
         recorder.listeners.hear_steps(lambda now: self._next_step(recorder.step_count))
         recorder.plan.fold_each_step()
         self._next_step(0)
@@ -38,18 +39,14 @@ class NvtxRanges:
     def begin(self, name: str) -> None:
         """A phase begins."""
         self._nvtx.range_push(f"{PREFIX}{PHASE_LABELS.get(name, name)}")
-        self._depth += 1
 
     def end(self) -> None:
         """The innermost open phase ends."""
-        if self._depth:
-            self._depth -= 1
-            self._nvtx.range_pop()
+        self._nvtx.range_pop()
 
     def close(self) -> None:
         """Ends what is open: the run has ended."""
-        while self._depth:
-            self.end()
+        self._end_phases()
         if self._step is not None:
             self._nvtx.range_end(self._step)
             self._step = None

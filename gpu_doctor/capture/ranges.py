@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from gpu_doctor.capture import events
@@ -38,12 +39,15 @@ class Ranges(Protocol):
         """The innermost open range ends."""
 
 
-def follow(log: Log, ranges: Ranges) -> None:
+def follow(log: Log, ranges: Ranges) -> Callable[[], None]:
     """Has each phase that a run notes begin and end a range; called before the taps are there.
 
     Args:
         log: of the run.
         ranges: begins and ends them.
+
+    Returns:
+        A function that ends what is open, for the run's end.
     """
     plain, opened = log.events.append, list[int]()
     """The codes that began the open ranges, outermost first."""
@@ -62,4 +66,10 @@ def follow(log: Log, ranges: Ranges) -> None:
                 opened.pop()
                 ranges.end()
 
+    def close() -> None:
+        while opened:
+            opened.pop()
+            ranges.end()
+
     log.note = note
+    return close

@@ -369,6 +369,8 @@ def _checked(recording: Recording) -> Recording:
         raise ValueError("steps.count")
     if not all(one.share >= 0.0 for one in (*recording.lines, *recording.around)):
         raise ValueError("lines.share")
+    if not 0.0 < recording.setup.usable_cores < np.inf:
+        raise ValueError("setup.usable_cores")
     _alike("losses", losses.step, losses.samples, losses.value)
     for one in recording.series:
         _alike("series", one.times_s, one.values)

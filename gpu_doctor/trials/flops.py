@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 import torch
@@ -55,9 +55,9 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
     run.check_start(steps, seconds, "count")
     if refusal := beforehand(case).refusal:
         raise NotCounted(refusal)
-    totals, outer = list[float](), case.on_begin
+    totals = list[float]()
 
-    def began(recorder: Recorder, role: str) -> None:
+    def began(recorder: Recorder) -> None:
         def ended(now: int) -> None:
             if not recorder.over.is_set():  # what is closed at the run's end may have ended long before
                 totals.append(float(mode.get_total_flops()))
@@ -65,12 +65,8 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
         recorder.listeners.hear_steps(ended)
         recorder.plan.fold_each_step()
 
-    with case.aside() as aside, _counting() as mode:
-        try:
-            case.on_begin = began  # a view does not follow this one: its times are the counter's
-            result = case.once({}, "count", steps, seconds)
-        finally:
-            case.on_begin = outer
+    with case.aside() as aside, _counting() as mode, case.unseen(began):
+        result = case.once({}, "count", steps, seconds)
     recording = result.recording
     if isinstance(result.error, KeyboardInterrupt):
         raise KeyboardInterrupt
@@ -87,9 +83,14 @@ def _counting() -> Iterator[Any]:
     """Counts the operations of the calling thread and its autograd; yields torch's counter."""
     from torch.utils.flop_counter import FlopCounterMode  # imports much; only a count needs it
 
-    stance = getattr(torch.compiler, "set_stance", None)  # torch 2.6
-    with nullcontext() if stance is None else stance("force_eager"), FlopCounterMode(display=False) as mode:
+    with uncompiled(), FlopCounterMode(display=False) as mode:
         yield mode
+
+
+def uncompiled() -> AbstractContextManager[Any]:
+    """Returns a context in which compiled functions run as they are written: inside compiled code nothing is seen."""
+    stance = getattr(torch.compiler, "set_stance", None)  # torch 2.6
+    return nullcontext() if stance is None else stance("force_eager")
 
 
 def flops_of(totals: Sequence[float], samples: Sequence[float]) -> Flops | None:

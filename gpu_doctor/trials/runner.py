@@ -303,6 +303,19 @@ class Runner:
             with interrupts.uninterrupted():
                 aside.notes = aside.snapshot.restore()
 
+    @contextmanager
+    def unseen(self, begin: Callable[[Recorder], None]) -> Iterator[None]:
+        """Around a side that no view follows: its times are those of what counts or profiles it.
+
+        Args:
+            begin: is given the recorder of the side when it opens.
+        """
+        outer, self.on_begin = self.on_begin, lambda recorder, role: begin(recorder)
+        try:
+            yield
+        finally:
+            self.on_begin = outer
+
     def measured_aside(self, steps: int, seconds: float) -> tuple[Recording, tuple[str, ...]]:
         """A recording of the code as written, put back afterwards, and clauses on what could not be put back."""
         kept: list[Recording] = []

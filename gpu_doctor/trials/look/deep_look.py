@@ -9,7 +9,7 @@ import gzip
 import linecache
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from gpu_doctor.recording import Recording
 from gpu_doctor.recording.steps import Steps
 from gpu_doctor.trials import run
 from gpu_doctor.trials.beforehand import beforehand
+from gpu_doctor.trials.flops import uncompiled
 from gpu_doctor.trials.look.callers import Callers
 from gpu_doctor.trials.look.looked import APART, Look, PhaseShare
 from gpu_doctor.trials.look.operators import dearest, marked, on_tensor_cores
@@ -88,27 +89,17 @@ def look(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> Look:
     with case.aside() as aside:
         recordings: list[Recording] = []
         rounds = aside.rounds()
-        with _begun(case, profiled.begin):
+        with case.unseen(profiled.begin):
             try:
                 rounds.side({}, "probe", WARM + steps + 1, seconds, recordings)
             finally:
                 profiled.close()
         if profiled.done:
-            with _begun(case, lambda recorder: _named(recorder, called, case.namespace)), _eager(), called:
+            with case.unseen(lambda recorder: _named(recorder, called, case.namespace)), uncompiled(), called:
                 rounds.side({}, "probe", CALLED, seconds, recordings)
     if not profiled.done:
         raise NotLooked(profiled.refused or _why(recordings[0], steps))
     return profiled.look(recordings[0], called, tuple(aside.lost))
-
-
-@contextmanager
-def _begun(case: Runner, begin: Callable[[Recorder], None]) -> Iterator[None]:
-    """Around a run of the case that no view follows: its times are the profiler's."""
-    outer, case.on_begin = case.on_begin, lambda recorder, role: begin(recorder)
-    try:
-        yield
-    finally:
-        case.on_begin = outer
 
 
 def _named(recorder: Recorder, called: Callers, namespace: Mapping[str, Any]) -> None:
@@ -128,12 +119,6 @@ def _named(recorder: Recorder, called: Callers, namespace: Mapping[str, Any]) ->
     recorder.plan.fold_each_step()
 
 
-def _eager() -> AbstractContextManager[Any]:
-    """Compiled functions run as they are written meanwhile: who calls an operator of compiled code is not known."""
-    stance = getattr(torch.compiler, "set_stance", None)  # torch 2.6
-    return nullcontext() if stance is None else stance("force_eager")
-
-
 class _Profiled:
     """The profiler, turned on and off between two steps of a run."""
 
@@ -141,6 +126,7 @@ class _Profiled:
         """Args: steps: that are to be profiled."""
         self._steps = steps
         self._profile: Any = None
+        self._end_ranges: Callable[[], None] = lambda: None
         self._first = 0
         self.done = False
         """All the steps were profiled."""
@@ -166,10 +152,11 @@ class _Profiled:
 
         recorder.listeners.hear_steps(ended)
         recorder.plan.fold_each_step()
-        follow(recorder.log, _Ranges())
+        self._end_ranges = follow(recorder.log, _Ranges())
 
     def close(self) -> None:
         """The run has ended, be it in the middle of the profiled steps."""
+        self._end_ranges()
         if self._profile is not None and not self.done:
             self._stop()
 
@@ -230,8 +217,7 @@ class _Ranges:
 
     def end(self) -> None:
         """The innermost open phase ends."""
-        if self._open:
-            self._open.pop().__exit__(None, None, None)
+        self._open.pop().__exit__(None, None, None)
 
 
 def _activities() -> list[ProfilerActivity]:

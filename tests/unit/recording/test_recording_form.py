@@ -59,6 +59,7 @@ EDITED: dict[str, tuple[Any, Any]] = {
     "duration": (lambda h: h.update(duration_s="x"), nothing),
     "notes": (lambda h: h.update(notes=[1, None]), nothing),
     "no number of workers": (lambda h: h["setup"].update(loaders=[{"key": "a", "num_workers": float("nan")}]), nothing),
+    "no number of cores": (lambda h: h["setup"].update(usable_cores=float("nan")), nothing),
     "outcome": (lambda h: h.update(outcome=None), nothing),
     "settings": (lambda h: h.update(settings=[1]), nothing),
     "device": (lambda h: h["setup"].update(device=None), nothing),
