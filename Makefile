@@ -93,10 +93,10 @@ clinic: $(VENV)/.dev-ready
 	$(PY) -m tests.support.clinic $(CLINIC_ARGS)
 
 frontend: $(NODE_READY)
-	$(PY) -m tests.support.frontend build
+	$(PY) -m tools.frontend build
 
 course: $(VENV)/.dev-ready
-	$(PY) -m tests.support.course $(NOTEBOOKS)
+	$(PY) -m tools.course $(NOTEBOOKS)
 
 # A warning fails it: a link to nowhere inside of the site, and a name of ours that no page documents.
 SPHINX = $(DOCS)/bin/python -m sphinx -c docs -W --keep-going -n -E -q
@@ -155,7 +155,7 @@ $(VENV)/.dev-ready: pyproject.toml constraints.txt $(VENV)/.torch-ready
 # What builds and checks the panel's script: Node is a wheel, so nothing but .venv is needed.
 $(NODE_READY): $(FRONTEND)/package-lock.json $(VENV)/.dev-ready
 	@echo "Installing esbuild and TypeScript into $(FRONTEND)/node_modules"
-	$(PY) -m tests.support.frontend install
+	$(PY) -m tools.frontend install
 	@touch $@
 
 # The browser of the tests: the machine's Chromium, else Debian's, else playwright's own.

@@ -18,7 +18,17 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", *(f"docs._ext.{one}" for one in (
 root_doc = "docs/index"
 include_patterns = ["docs/**", "notebooks/*.ipynb", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
 # Sphinx walks through all folders that it is not told to leave out.
-exclude_patterns = [".*", "gpu_doctor", "tests", "benchmarks", "dist", "build", "docs/_build", "**/.ipynb_checkpoints"]
+exclude_patterns = [
+    ".*",
+    "gpu_doctor",
+    "tests",
+    "tools",
+    "benchmarks",
+    "dist",
+    "build",
+    "docs/_build",
+    "**/.ipynb_checkpoints",
+]
 
 # The notebooks' committed results are shown; nothing is run.
 nb_execution_mode = "off"

@@ -2,7 +2,7 @@
 
 `as_json` makes of it what is sent: a class becomes an object whose names are in camel case, tuples become arrays. The
 page's declarations (`notebook/frontend/src/contract.d.ts`) are generated from this file and what it names, a class
-without the ending `Shown`: `python -m tests.support.typescript`. Figures are in words already, texts are cleaned, and
+without the ending `Shown`: `python -m tools.typescript`. Figures are in words already, texts are cleaned, and
 nothing is NaN: the page only draws.
 """
 

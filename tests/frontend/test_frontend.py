@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import frontend
+from tools import frontend
 
 
 @pytest.mark.parametrize("name", frontend.BUILT)

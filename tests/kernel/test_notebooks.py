@@ -10,7 +10,8 @@ import nbformat
 import pytest
 
 from gpu_doctor.labels import BOTTLENECK_LABELS
-from tests.support import course, stored_notebooks
+from tests.support import stored_notebooks
+from tools import course
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(900)]
 

