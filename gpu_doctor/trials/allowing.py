@@ -23,11 +23,11 @@ class Permission:
     """The sentences for one permission of `allow=`."""
 
     refusal: str
-    """Why a trial is refused without it; `{calls}` stands for what the cell does."""
+    """Sentence for a trial refused without it; `{calls}` stands for the calls of the cell."""
     lost: str
-    """What a trial with it does not undo."""
+    """Sentence on what a trial with it does not undo."""
     tick: str
-    """Label of the panel's box."""
+    """Label of the panel's checkbox."""
 
 
 PERMISSIONS: Final[Mapping[str, Permission]] = {
@@ -50,7 +50,7 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
         tick="Allow each side of a trial to change this data for good",
     ),
 }
-"""All permissions, by the name that `allow=` takes."""
+"""Name that `allow=` takes -> permission."""
 
 
 def checked(allow: Any) -> frozenset[str]:

@@ -26,12 +26,12 @@ ON_WORKERS: Final = ("prefetch_factor", "persistent_workers")
 
 @dataclass(frozen=True)
 class Move:
-    """One change of the settings to try."""
+    """A change of the settings to try."""
 
     settings: dict[str, SettingValue]
     """Settings to add to those kept so far, or to change in them."""
     why: str
-    """The rule that asked for it."""
+    """Name of the rule that prescribes it."""
 
 
 def moves(

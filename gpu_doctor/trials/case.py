@@ -24,7 +24,7 @@ from gpu_doctor.trials.executors import RayExecutor
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.largest_batch import SECONDS as SEARCH_SECONDS
 from gpu_doctor.trials.largest_batch import Memory
-from gpu_doctor.trials.look.looked import Look
+from gpu_doctor.trials.look.result import Look
 from gpu_doctor.trials.plan import Plan
 from gpu_doctor.trials.results import Largest, Sweep
 from gpu_doctor.trials.rounds import MOST_PAIRS
@@ -56,13 +56,13 @@ class Case(Runner):
     """
 
     def __init__(self, *code: Any, **how: Any) -> None:
-        """See `case` and `Runner`, which take the same."""
+        """Makes a case from the same arguments as `case` and `Runner`."""
         super().__init__(*code, **how)
         if running() is None:  # code inside a recorded run may make cases of its own
             _last[:] = [self]
 
     def __str__(self) -> str:
-        """What was run and tried, and the verdict."""
+        """Returns the numbers of runs and trials, and the verdict."""
         done = f"{formatting.count(len(self.recordings), 'run')}, {formatting.count(len(self.effects), 'trial')}"
         verdict = self.diagnosis.verdict if self.diagnosis is not None else "Not run yet: .run() runs it."
         return f"{formatting.clean(self.name, 80)} ({done}): {formatting.clean(verdict)}"
@@ -147,7 +147,7 @@ class Case(Runner):
         """A recording of the code as written, made like a trial's side: everything is put back afterwards.
 
         Args:
-            steps: its budget, as of `trial`.
+            steps: its budget, as in `trial`.
             seconds: likewise.
             allow: likewise.
 
@@ -165,15 +165,15 @@ class Case(Runner):
             return self.measured_aside(**budget)[0]
 
     def beforehand(self, *, allow: Collection[str] = ()) -> Beforehand:
-        """What is to be known before a trial, in whole sentences; nothing is run, copied or changed.
+        """Returns the sentences to read before a trial; nothing is run, copied or changed.
 
         Args:
-            allow: what the trial would be allowed, as of `trial`.
+            allow: permissions of the trial, as in `trial`.
 
         Returns:
-            `refusals`: why no trial may begin. `notes`: what it keeps, or does otherwise than a run. `lost`: what would
-            not come back, or is done again and cannot be undone. `asks`: which refusals `allow` lifts. The panel shows
-            the same.
+            `refusals`: why no trial may begin. `notes`: what a trial copies, or does differently from a run. `lost`:
+            what cannot be restored, or is repeated and cannot be undone. `asks`: which refusals `allow` lifts. The
+            panel shows the same sentences.
         """
         with self.permitted(allow):
             return everything(self)
@@ -187,10 +187,10 @@ class Case(Runner):
         changes_training: bool = False,
         allow: Collection[str] = (),
     ) -> Plan:
-        """Climbs to better settings: see `treat.treat`; `steps`, `seconds` and `allow` are each trial's, as of `trial`.
+        """Finds better settings step by step, see `treat.treat`; `steps`, `seconds` and `allow` apply to each trial.
 
-        An interrupt (KeyboardInterrupt) leaves the plan so far as the newest of `plans`, once the code as
-        written was measured.
+        After an interrupt (KeyboardInterrupt) the plan so far is the newest of `plans`, if the code as written was
+        measured.
         """
         arguments.whole(max_trials, "max_trials", 8)
         allowed = arguments.switch(changes_training, "changes_training")
@@ -210,9 +210,9 @@ class Case(Runner):
     ) -> Sweep:
         """Tries every combination of a grid such as `{"num_workers": [0, 2, 4], "batch_size": [32, 64]}` on Ray Tune.
 
-        See `sweep.sweep`; `executor` names the cluster, such as `gpu_doctor.RayExecutor("auto")`: None = a Ray that is
-        started on this machine and ends with the sweep. `steps`, `seconds` and `allow` are each trial's, as of `trial`.
-        An interrupt leaves what was tried until then as the newest of `sweeps`.
+        See `sweep.sweep`. `executor` names the cluster, such as `gpu_doctor.RayExecutor("auto")`; None starts Ray on
+        this machine for the time of the sweep. `steps`, `seconds` and `allow` apply to each trial, as in `trial`. After
+        an interrupt the combinations tried so far are the newest of `sweeps`.
         """
         arguments.whole(max_trials, "max_trials", SWEEP_TRIALS)
         where = arguments.executor(executor)
@@ -221,7 +221,7 @@ class Case(Runner):
             return sweep.sweep(self, grid, executor=where, max_trials=max_trials, **budget)
 
     def _budget_of(self, steps: int | None, seconds: float | None) -> dict[str, Any]:
-        """What a trial was given, or what the case gives it."""
+        """Returns the budget of a trial: the given values, or the case's defaults."""
         return {
             "steps": self.trial_steps if steps is None else steps,
             "seconds": self.trial_seconds if seconds is None else seconds,
@@ -230,9 +230,9 @@ class Case(Runner):
     def largest_batch(
         self, *, memory: Memory | None = None, seconds: float = SEARCH_SECONDS, allow: Collection[str] = ()
     ) -> Largest:
-        """The largest batch that the GPU's memory holds, and the one best for samples/s, in at most three trials.
+        """Finds the largest batch that fits, and the best batch for samples/s, in at most three trials.
 
-        See `largest_batch.largest_batch`; `allow` is each trial's, as of `trial`.
+        See `largest_batch.largest_batch`; `allow` applies to each trial, as in `trial`.
         """
         with self.requested(allow):
             self.largest = largest_batch.largest_batch(self, memory=memory, seconds=seconds)
@@ -280,8 +280,8 @@ def case(
 
     Args:
         code: the text of a cell, or a callable without arguments.
-        namespace: where the text runs, such as `globals()`; None = a new one (for a callable: its own globals).
-        name: for people.
+        namespace: namespace in which the text runs, such as `globals()`; None = a new one (for a callable: its own globals).
+        name: name for the user.
         trial_steps: budget of its trials, treatments and sweeps that are given none of their own: steps of a side.
         trial_seconds: the same in seconds of one trial.
         price: dollars that an hour of this machine costs, for reports to say what a loss costs and a cure saves.

@@ -32,10 +32,10 @@ def fix(
     Args:
         sources: texts of the cells that were run, oldest first; the last one is the cell that trains.
         settings: knob values.
-        setup: what a run as written found.
+        setup: setup that a run as written recorded.
         code: the lines to paste for one setting, where its place is not found.
-        namespace: where the cells ran: what their names mean.
-        labels: of the sources, for people.
+        namespace: namespace of the cells, with the objects of their names.
+        labels: labels of the sources, for the user.
     """
     draft = drafted(sources, setup, namespace, labels)
     placed, reasons = edits_of(draft, settings)

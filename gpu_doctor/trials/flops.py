@@ -36,7 +36,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
     """Runs a few steps of the code as written under torch's counter, and puts everything back.
 
     Args:
-        case: whose code.
+        case: case whose code runs.
         steps: budget of the trial.
         seconds: the same.
 
@@ -98,7 +98,7 @@ def flops_of(totals: Sequence[float], samples: Sequence[float]) -> Flops | None:
 
     Args:
         totals: operations so far, at each step's end.
-        samples: of each step, in order; NaN where that is not known.
+        samples: samples of each step, in order; NaN if unknown.
 
     Returns:
         None where fewer than two steps ended, or nothing that is counted was computed.

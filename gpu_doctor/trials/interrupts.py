@@ -50,12 +50,12 @@ class StepGuard:
 
     def __init__(self) -> None:
         self.ended = False
-        """The side was ended."""
+        """True if the side was ended."""
         self.reason = ""
-        """Why the side has nothing to compare, if its recording has no step."""
+        """Reason why the side has nothing to compare, if its recording has no step."""
 
     def begin(self, budget: SideBudget) -> None:
-        """Waits on a thread that ends with the run."""
+        """Starts to watch a side, on a thread that ends with the run."""
         threading.Thread(target=self._wait, args=(budget,), name="gpu_doctor-steps", daemon=True).start()
 
     def _wait(self, budget: SideBudget) -> None:
@@ -181,7 +181,7 @@ def noted(ours: Callable[[], bool], tell: Callable[[], None]) -> Iterator[list[i
 
     Args:
         ours: whether gpu_doctor has asked for the end itself, by an interrupt or not.
-        tell: is called when one comes.
+        tell: called when an interrupt comes.
 
     Yields:
         The signals that came; on another thread than the main one, or where interrupts are ignored, there are none.

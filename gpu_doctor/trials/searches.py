@@ -15,12 +15,12 @@ from gpu_doctor.trials.knobs.found_loaders import trained_from
 from gpu_doctor.trials.knobs.knob import Refused
 
 SWEEP_TRIALS: Final = 32
-"""Combinations that a sweep takes unasked: half an hour of trials at worst."""
+"""Default largest number of combinations in a sweep: half an hour of trials at worst."""
 
 
 NO_RAY: Final = "A sweep runs on Ray Tune, which is not installed: pip install 'jupyter-gpu-doctor[ray]'"
 NEEDED: Final = ("ray", "pyarrow", "pandas", "fsspec", "requests")
-"""What Ray Tune imports, itself the first: `pip install ray` alone does not bring the others."""
+"""Packages that Ray Tune imports, Ray first: `pip install ray` alone does not install the others."""
 
 
 def no_ray() -> str:

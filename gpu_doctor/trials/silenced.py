@@ -14,7 +14,7 @@ from gpu_doctor.trials.side_effects.tracker_table import TRACKERS
 from gpu_doctor.trials.side_effects.trackers import open_runs, reporter_of
 
 _MOST: Final = 4
-"""So many are named."""
+"""Largest number of names in a sentence."""
 
 
 def silenced(case: Runner) -> Beforehand:

@@ -28,7 +28,7 @@ SURELY: Final = 1.01
 FAR: Final = 1.15
 """Smallest gain that a trial promises to find."""
 A_PAIR: Final = 0.015
-"""By so much each pair raises the upper end below which a trial stops, from FASTER up to FAR: after four pairs `at most
+"""Increase per pair of the upper end below which a trial stops, from FASTER up to FAR: after four pairs `at most
 1.06x` is an answer, after ten `at most 1.15x`. With 0.01, equal sides of a quiet loop took 5 pairs instead of 4; 1.05x
 was found in 84 % of the replayed trials instead of 78 %, and 1.1x as often."""
 NARROWED: Final = 6
@@ -47,7 +47,7 @@ ALL_COLD: Final = f"no fair pair of runs, {COLD}: try again, the data is cached 
 BROKEN: Final = (*UNMEASURED, "interrupted", "stopped")
 """Outcomes after which a comparison has no further pair."""
 AS_PASTED, BY_SETTINGS = "as pasted", "by settings"
-"""How the last trial of a treatment ran: the cell's changed text, or the cell as written under knobs."""
+"""Ways in which the last trial of a treatment ran: the cell's changed text, or the cell as written under knobs."""
 BUSY_FROM: Final = 0.10
 """Share of the usable cores from which on others are worth a word: more than a notebook's server, a browser's tab and
 gpu_doctor's own threads use (2 to 5 % on two cores, measured with a kernel that did nothing else)."""
@@ -63,7 +63,7 @@ class Effect:
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     baseline_settings: Mapping[str, SettingValue] = field(default_factory=dict)
     speedup: float | None = None
-    """Samples/s of the candidate over the baseline's; None where one of them measured nothing."""
+    """Samples/s of the candidate over the baseline's; None if one of them measured nothing."""
     low: float | None = None
     """Lower end of the 95 % interval of `speedup`."""
     high: float | None = None
@@ -73,7 +73,7 @@ class Effect:
     outcome: str = "completed"
     """completed, budget-reached, interrupted, stopped, out-of-memory, failed, refused."""
     reason: str = ""
-    """One sentence where there is no clean result: why refused, what failed, what fitted instead."""
+    """Sentence for a result that is not clean: the refusal, the failure, or what fitted instead; else empty."""
     loss_drift: float | None = None
     """Largest relative difference of the two loss curves over the same samples; None = no losses to compare."""
     loss_verdict: str | None = None
@@ -96,23 +96,23 @@ class Effect:
     unit: str = "samples/s"
     """`steps/s` where no batch dimension could be read on one side."""
     busy: float | None = None
-    """Share of the usable cores that other programs used meanwhile (0..1); None = not measured."""
+    """Share of the usable cores that other programs used during the trial, 0 to 1; None if not measured."""
     not_restored: tuple[str, ...] = ()
-    """What the trial could not put back, a clause each: `a trial cannot put back: it (generator)`."""
+    """Clauses on what the trial could not restore: `a trial cannot put back: it (generator)`."""
     predicted_low: float | None = None
-    """Ends between which the forecast of `predicted_speedup` lay; None where it had none."""
+    """Lower end of the forecast of `predicted_speedup`; None if it had no interval."""
     predicted_high: float | None = None
     cold_pairs: int = 0
     """Pairs of runs that were not judged: one side read from the storage what others found in the page cache."""
     pairs: int = 0
     """Pairs of runs that were judged."""
     batch_ratio: float | None = None
-    """Samples a step of the candidate over the baseline's; None where they are the same or were not read."""
+    """Samples per step of the candidate over the baseline's; None if they are equal or were not read."""
     device: str = ""
-    """Where it was measured, such as `NVIDIA H100 (cuda:0)`; with the machine's name where that is another one, with
-    both sides' where they differ. Empty where no step ended."""
+    """Device that it was measured on, such as `NVIDIA H100 (cuda:0)`, with the machine's name if it is not this one,
+    and both devices if the sides differ. Empty if no step ended."""
     elsewhere: bool = False
-    """`device` is none of this machine, or not the same on both sides: it is told beside the figures."""
+    """True if `device` is not on this machine or differs between the sides, so that reports name it."""
     verified: str = ""
     """`as pasted`: the candidate ran the cell's text with the settings written in. `by settings`: knobs were turned, in
     the last trial of a treatment. Empty for every other trial."""

@@ -97,8 +97,8 @@ def _is_like(bases: Sequence[Losses], steps: Column, apart: Column) -> bool:
 
     Args:
         bases: losses of the baseline's runs.
-        steps: of the first baseline, counted from 1.
-        apart: how the candidate differs from it there, with its sign.
+        steps: step numbers of the first baseline, counted from 1.
+        apart: difference of the candidate from it at these steps, with its sign.
     """
     others = _from_first(bases)
     if not others:

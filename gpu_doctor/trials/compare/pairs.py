@@ -1,9 +1,9 @@
-"""Which rows of two runs that took turns are compared, and which pairs of runs are fair.
+"""Selects the rows of two runs that are compared, and the pairs of runs that are fair.
 
-Both sides of a trial begin in the same state, so they draw the same samples, and the very first side is a baseline.
-What it reads from the storage the candidate finds in the page cache, and is faster for it, whatever it changes. Going
-first in turns does not help: later pairs find all in the cache. So a pair is left out in which one side read clearly
-more from the storage than the warmest side of the trial.
+Both sides of a trial begin in the same state, so they draw the same samples, and the very first side is a baseline. The
+candidate finds in the page cache what that baseline read from the storage, and is faster for it, whatever it changes.
+Alternating the order does not help: later pairs find everything in the cache. So a pair is left out if one side read
+clearly more from the storage than the warmest side of the trial.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ FEW: Final = 0.05
 """Part of the data below which it is no matter who read it: directories, and pages that other programs drove out, are
 read from the storage by warm runs too (0.4 to 2 % of 240 MB in 1600 files, in nearly every fetch)."""
 CLEARLY: Final = 2.0
-"""So many times what the warmest side read: data that never fit into the cache are read by all alike."""
+"""Largest amount read by a fair side, as a multiple of the warmest side's: all sides read data that never fit into the
+cache."""
 
 
 def has_samples(recording: Recording) -> bool:
@@ -120,7 +121,7 @@ class _Reading:
 
 
 def warm_pairs(bases: Sequence[Recording], candidates: Sequence[Recording]) -> list[bool]:
-    """For each pair, whether none of its sides read clearly more from the storage than another side of the trial."""
+    """Returns for each pair True if none of its sides read clearly more from the storage than another side did."""
     pairs = _sides(bases, candidates)
     warmest = min((part for pair in pairs for part, _ in pair if part is not None), default=0.0)
     bar = max(CLEARLY * warmest, warmest + FEW)

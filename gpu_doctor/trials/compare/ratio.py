@@ -38,7 +38,7 @@ RUN_TO_RUN: Final = 0.015
 """Spread of log samples/s between two runs of the same code next to each other, beyond what blocks show, before a trial
 has shown its own: the middle of the prior (measured on real loops by benchmarks/effect.py)."""
 PRIOR_PAIRS: Final = 3.0
-"""How many pairs' worth of belief the prior has: as few as give a single pair an interval. With 4, trials of three
+"""Weight of the prior, in pairs: the smallest that gives a single pair an interval. With 4, trials of three
 times the usual spread left the truth out in 15 % instead of 9 %, and no answer came sooner."""
 SAME_SIDE: Final = 0.5
 """A difference between runs of the same side counts as half a pair: it shares a run with the pair before and after."""
@@ -149,8 +149,8 @@ def _reach(n: float, squares: float, belief: float) -> float:
 
     Args:
         n: pairs of the expected spread that have the weight of all.
-        squares: of the deviations so far, with the prior's.
-        belief: how many of these there are.
+        squares: sum of the squared deviations so far, including the prior's.
+        belief: number of deviations, including the prior's.
     """
     left = MIXING / (n + MIXING)
     bound = (1.0 / (left * MISSES**2)) ** (1.0 / belief)

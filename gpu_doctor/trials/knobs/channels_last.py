@@ -15,7 +15,7 @@ from gpu_doctor.trials.knobs.knob import NO_MODEL, TrialScope
 from gpu_doctor.trials.knobs.on_off import OnOffKnob
 
 WRAPPERS: Final = ("FullyShardedDataParallel", "DistributedDataParallel")
-"""They have laid the weights or gradients out in flat memory already."""
+"""Wrappers that hold weights or gradients in flat memory."""
 CONVOLUTIONS: Final = ("Conv2d", "ConvTranspose2d", "LazyConv2d")
 NO_CONVOLUTION: Final = "The trained model has no 2D convolutions, so the layout makes no difference."
 

@@ -23,7 +23,7 @@ WORKERS_ONLY: Final = {
     "timeout": "0",
     "multiprocessing_context": "None",
 }
-"""What torch refuses to take without workers, and its value for none."""
+"""Arguments that torch refuses without workers -> their value for no workers."""
 REPEATED: Final = (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.Lambda)
 NOT_FOUND: Final = "The call that creates the loader was not found in the cells."
 

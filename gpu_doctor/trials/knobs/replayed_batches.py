@@ -35,7 +35,7 @@ class Replayed(Dataset[Any]):
         """Holds batches.
 
         Args:
-            batches: as the loader made them.
+            batches: batches that the loader made.
             length: batches of an epoch.
 
         Raises:
@@ -69,9 +69,9 @@ def replayed(
     """Fetches a few batches of a loader.
 
     Args:
-        loader: whose number of batches an epoch keeps.
+        loader: loader whose number of batches an epoch keeps.
         fetch: a fresh iterator of it.
-        pull: takes the next batch from that, if it is an iterator of torch's.
+        pull: takes the next batch from the iterator, if it is one of torch's.
         seen: batches of an epoch as a run has counted them, for a loader that has no length; None = it has not.
 
     Raises:

@@ -32,7 +32,7 @@ def waited_for(namespace: Mapping[str, Any], notes: list[str]) -> Iterator[None]
     """Waits, at its end, for the threads started inside the context and for the code's own pools.
 
     Args:
-        namespace: where the code runs.
+        namespace: namespace in which the code runs.
         notes: receives a sentence if a thread is still running after the wait.
     """
     before, pools = set(threading.enumerate()), _pools(namespace)

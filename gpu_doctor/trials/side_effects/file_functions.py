@@ -30,11 +30,11 @@ _os_open: Final = os.open
 
 
 class Side(Protocol):
-    """What the functions here need of a side."""
+    """A side, as far as the functions here use it."""
 
     @property
     def files(self) -> Files:
-        """Where paths are redirected to."""
+        """The files to which paths are redirected."""
 
     def busy(self) -> AbstractContextManager[None]:
         """Marks our own work on files, which is not redirected."""

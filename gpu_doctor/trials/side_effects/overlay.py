@@ -35,7 +35,11 @@ class Overlay:
     """The files as a side sees them. A key is an absolute path without links, as the user knows it."""
 
     def __init__(self, root: str) -> None:
-        """Nothing is made in `root`, an empty folder, before the first change. Windows: not yet run on one."""
+        """Starts an overlay without changes; Windows: not yet run on one.
+
+        Args:
+            root: empty folder, in which nothing is made before the first change.
+        """
         self.root = root
         self.files = os.path.join(root, "files")  # noqa: PTH118
         self._gone = os.path.join(root, "gone")  # noqa: PTH118
@@ -71,7 +75,7 @@ class Overlay:
         """Returns the key of an absolute path.
 
         Args:
-            path: as the cell wrote it.
+            path: path as the cell wrote it.
             follows: follow a symbolic link at the end of the path.
         """
         self._refresh()

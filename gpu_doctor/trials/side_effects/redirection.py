@@ -47,16 +47,16 @@ class Redirection:
     """Context manager around one side, whose threads and processes write to a scratch folder; removed at the end."""
 
     def __init__(self, namespace: dict[str, Any] | None = None, root: str | None = None) -> None:
-        """Nothing is redirected yet.
+        """Prepares to redirect a side.
 
         Args:
-            namespace: names of the code, which may include file functions.
-            root: scratch folder of a side that began in another process; None = a new one.
+            namespace: namespace of the code, which may include file functions.
+            root: scratch folder of a side that began in another process; None for a new folder.
         """
         self.refusal = ""
-        """Why the side cannot begin or was ended; empty if neither."""
+        """Reason why the side cannot begin or was ended; empty if neither."""
         self.notes: list[str] = []
-        """Sentences on what could not be put back."""
+        """Sentences on what could not be restored."""
         self._namespace = namespace if namespace is not None else {}
         self._begun_elsewhere = root is not None
         self._root = root or scratch.made()

@@ -16,7 +16,7 @@ EVERY: Final = "__init__ [!_]* __setitem__ __delitem__ __exit__"
 
 @dataclass(frozen=True)
 class Tracker:
-    """One tracker, with its packages."""
+    """An experiment tracker, with its packages."""
 
     name: str
     """Name as its users write it."""

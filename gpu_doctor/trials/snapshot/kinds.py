@@ -87,7 +87,7 @@ def internal(name: str, namespace: Mapping[str, Any]) -> bool:
 
 
 def kind_of(cls: type) -> str:
-    """How the walk treats instances of `cls`: `skip`, a kind that is kept, or one that cannot be: `unrestorable`."""
+    """Returns how the walk treats instances of `cls`: `skip`, a kind that can be restored, or `unrestorable`."""
     if issubclass(cls, types.ModuleType):
         return "module"
     if cls in ATOMS or issubclass(cls, (enum.Enum, np.generic, random.SystemRandom)):
@@ -198,8 +198,8 @@ def _works_with_torch(package: str, loaded: int) -> bool:
     """True if an imported package is made for torch: one of its modules has torch under its name.
 
     Args:
-        package: its first name.
-        loaded: how many modules there are: with further ones the answer may be another.
+        package: first part of its module's name.
+        loaded: number of loaded modules, because the answer may change with further modules.
     """
     spaces = [
         dict_of(one) for name, one in sys.modules.copy().items() if name == package or name.startswith(f"{package}.")

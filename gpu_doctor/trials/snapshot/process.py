@@ -90,7 +90,7 @@ _RANDOM: Final = (
     Switch("Python's random numbers", random.getstate, random.setstate),
     Switch("torch's random numbers", torch.get_rng_state, torch.set_rng_state),
 )
-"""They are written without being compared: their states hold arrays."""
+"""Generators of random numbers, restored without a comparison, because their states hold arrays."""
 
 
 def random_states() -> tuple[Switch, ...]:

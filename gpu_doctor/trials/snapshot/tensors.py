@@ -96,10 +96,10 @@ class TensorStore:
         self._counted = [one for one in self._counted if one[0] not in uncopied]
         by_device = self._by_device()
         self.bytes = sum(by_device.values())
-        """What the copies take,"""
+        """Memory of all copies, in bytes."""
         self._host = on_host(by_device, _free_bytes, to_host)
         self.host_bytes = sum(needed for device, needed in by_device.items() if device in self._host)
-        """and how much of it of the CPU's memory."""
+        """Memory of the copies on the CPU, in bytes."""
 
     def _by_device(self) -> dict[torch.device, int]:
         """Bytes to be copied."""
@@ -217,9 +217,9 @@ def on_host(
     """The devices whose tensors are kept on the CPU: their own memory is short, or is to be left alone.
 
     Args:
-        by_device: bytes to be copied.
-        free_bytes: of a device.
-        to_host: of all devices.
+        by_device: bytes to copy, by device.
+        free_bytes: returns the free memory of a device, in bytes.
+        to_host: True to copy the tensors of all devices to the host.
     """
     short = (device for device, needed in by_device.items() if free_bytes(device) < _ROOM * needed)
     return set(by_device) if to_host else {torch.device("cpu"), *short} & set(by_device)

@@ -56,7 +56,7 @@ class Walk:
     """A walk over objects: collects each reachable object once, by kind, and names what cannot be copied."""
 
     def __init__(self) -> None:
-        """Nothing is reached yet."""
+        """Starts a walk that has reached nothing."""
         self.seen: dict[int, Any] = {}
         self.kept: dict[str, list[Any]] = {kind: [] for kind in (*UNDOS, "tensor", "array")}
         self._kinds: dict[type, str] = {}
