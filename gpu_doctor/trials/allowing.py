@@ -62,9 +62,9 @@ def checked(allow: Any) -> frozenset[str]:
     if isinstance(allow, str) or not isinstance(allow, Collection):
         raise TypeError(f'allow takes names in a tuple, such as allow=("{PROCESSES}",), not {allow!r:.60}.')
     known = '", "'.join(PERMISSIONS)
-    for one in allow:
-        if not isinstance(one, str) or one not in PERMISSIONS:
-            raise ValueError(f'allow takes "{known}", not {one!r:.60}.')
+    for permission in allow:
+        if not isinstance(permission, str) or permission not in PERMISSIONS:
+            raise ValueError(f'allow takes "{known}", not {permission!r:.60}.')
     return frozenset(allow)
 
 

@@ -115,18 +115,19 @@ class Case(Runner):
         against: Settings | None = None,
         allow: Collection[str] = (),
     ) -> Effect:
-        """Tries settings against the code as written, from the same state, and puts everything back.
+        """Tries settings against the code as written, from the same state, and restores everything.
 
         Args:
-            settings: knob values to try.
-            steps: steps of one side of one round; more in the next where they last too short a time to be judged, fewer
-                where they last long.
-            seconds: of the trial, within which a pair of runs must end. Two pairs are made all the same, however long
-                the code takes to set up. None = `trial_steps` and `trial_seconds` of the case.
-            pairs: of runs, at most; fewer where it is clear.
-            against: knob values of the baseline side; None = as written.
-            allow: what the cell may do again in each side, where the trial is refused otherwise: `"processes"` starts
-                processes, `"network"` opens connections, `"large_data"` changes data that is too large to copy.
+            settings: settings to try.
+            steps: steps of each side of a pair; None for `trial_steps` of the case. Later pairs have more steps if
+                these are too short to be judged, and fewer if they last long.
+            seconds: time limit of the trial; None for `trial_seconds` of the case. Two pairs are made in any case,
+                however long the code takes to set up; further pairs must end within the limit.
+            pairs: largest number of pairs; fewer are made if the result is clear.
+            against: settings of the baseline side; None for the code as written.
+            allow: permissions for what the cell does again in each side, without which the trial is refused:
+                `"processes"` starts processes, `"network"` opens connections, `"large_data"` changes data that is too
+                large to copy.
 
         Returns:
             The effect, also the newest of `effects`. A refusal, a failure and an out-of-memory are outcomes of it.
@@ -280,10 +281,10 @@ def case(
 
     Args:
         code: the text of a cell, or a callable without arguments.
-        namespace: namespace in which the text runs, such as `globals()`; None = a new one (for a callable: its own globals).
+        namespace: namespace in which the text runs, such as `globals()`; None for a new one, or a callable's globals.
         name: name for the user.
         trial_steps: budget of its trials, treatments and sweeps that are given none of their own: steps of a side.
-        trial_seconds: the same in seconds of one trial.
+        trial_seconds: default time limit of a trial, in seconds.
         price: dollars that an hour of this machine costs, for reports to say what a loss costs and a cure saves.
 
     Raises:

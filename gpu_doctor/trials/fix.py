@@ -63,7 +63,7 @@ def drafted(
         CellSource(text, names[index] or ("this cell" if index == last else f"earlier cell {index + 1}"), index)
         for index, text in enumerate(sources)
     ]
-    draft = Draft(Cells([one for one in texts if one.tree is not None], dict(namespace or {})), setup)
+    draft = Draft(Cells([source for source in texts if source.tree is not None], dict(namespace or {})), setup)
     if not texts or texts[-1].tree is None:
         draft.notes.append("This cell's text could not be read as Python.")
     return draft

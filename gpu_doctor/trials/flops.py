@@ -107,7 +107,7 @@ def flops_of(totals: Sequence[float], samples: Sequence[float]) -> Flops | None:
     known = [after - before for before, after in itertools.pairwise(totals)]
     if not known or statistics.median(known) <= 0:
         return None
-    rates = [one / each for one, each in zip(known, samples[1:], strict=False) if each > 0]
+    rates = [flops / each for flops, each in zip(known, samples[1:], strict=False) if each > 0]
     per_sample = statistics.median(rates) if len(rates) == len(known) else None
     return Flops(statistics.median(known), per_sample, len(known))
 

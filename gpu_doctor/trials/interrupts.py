@@ -101,7 +101,7 @@ def end(recorder: Recorder) -> None:
     """Marks a run as over, so that a pending interrupt does not hit the code after it."""
     with _lock:
         recorder.over.set()
-        _unheard[:] = [one for one in _unheard if one is not recorder]
+        _unheard[:] = [other for other in _unheard if other is not recorder]
 
 
 def held_up(recorder: Recorder) -> str:

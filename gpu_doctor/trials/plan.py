@@ -137,24 +137,24 @@ class Plan:
         """The waterfall as bars; empty where nothing was kept."""
         if len(self.waterfall) < 2:
             return ()
-        longest = max(one.speedup for one in self.waterfall) or 1.0
+        longest = max(rung.speedup for rung in self.waterfall) or 1.0
         found, last = [], 0.0
-        for number, one in enumerate(self.waterfall):
-            label, whole = clean(one.label, 120), bool(number and one.verified)
-            ends = formatting.interval(one.low, one.high, one.speedup if whole else None)
+        for number, rung in enumerate(self.waterfall):
+            label, whole = clean(rung.label, 120), bool(number and rung.verified)
+            ends = formatting.interval(rung.low, rung.high, rung.speedup if whole else None)
             interval = f" ({ends})" if ends else ""
             if whole:  # a measurement of all against the code as written, not a further gain
-                total = formatting.figure(one.speedup, one.low, one.high)
-                told = Step(label, total, f"verified{interval}", 0.0, one.speedup, True)
+                total = formatting.figure(rung.speedup, rung.low, rung.high)
+                told = Step(label, total, f"verified{interval}", 0.0, rung.speedup, True)
             elif number:
-                gain = "" if one.gain is None else formatting.over(formatting.factor(one.gain)) + interval
-                kept = min(last, one.speedup)
-                told = Step(f"+ {label}", formatting.factor(one.speedup), gain, kept, one.speedup - last)
+                gain = "" if rung.gain is None else formatting.over(formatting.factor(rung.gain)) + interval
+                kept = min(last, rung.speedup)
+                told = Step(f"+ {label}", formatting.factor(rung.speedup), gain, kept, rung.speedup - last)
             else:
-                told = Step(label, formatting.factor(one.speedup), "", 0.0, one.speedup)
+                told = Step(label, formatting.factor(rung.speedup), "", 0.0, rung.speedup)
             before, added = round(told.before / longest, 4), round(told.added / longest, 4)
-            found.append(replace(told, before=before, added=added, losses=clean(one.losses, 300)))
-            last = one.speedup
+            found.append(replace(told, before=before, added=added, losses=clean(rung.losses, 300)))
+            last = rung.speedup
         return tuple(found)
 
     @property
@@ -163,7 +163,7 @@ class Plan:
         stages: list[dict[str, Any]] = [{}]
         for rung in self.waterfall:
             stages.append({**stages[-1], **rung.settings})
-        gains = [(one.gain, one.low, one.high) for one in self.waterfall]
+        gains = [(rung.gain, rung.low, rung.high) for rung in self.waterfall]
         found = []
         for effect in self.effects:
             # Without workers a step also takes back what acts on workers: then it is known by its trial's own figures.

@@ -229,7 +229,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """True for torch's out-of-memory errors of any device, the CPU's allocator among them, and Python's own."""
     named = type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError)
     said = str(error).lower()
-    return named or (isinstance(error, RuntimeError) and any(one in said for one in _NO_MEMORY))
+    return named or (isinstance(error, RuntimeError) and any(text in said for text in _NO_MEMORY))
 
 
 def globals_of(code: Callable[[], Any]) -> dict[str, Any]:

@@ -167,7 +167,7 @@ class Runner:
         self._written = self._written if borrowed else None  # an earlier cell may have been run again since
         own_function = role == "run" and callable(self.made_of)  # it keeps its name, which nothing would restore
         written = not_written(settings, NO_TEXT, "") if own_function else self.written(settings)
-        before = {} if borrowed else {name: id(one) for name, one in self.namespace.items()}
+        before = {} if borrowed else {name: id(value) for name, value in self.namespace.items()}
         limits: dict[str, Any] = {"max_steps": max_steps, "max_s": None if borrowed else max_s}
         recorder = Recorder(settings=settings, name=self.name, source=written.text, **limits)
         budget = SideBudget(recorder, max_s, max_steps) if borrowed and max_s is not None else None
@@ -191,7 +191,7 @@ class Runner:
             if not borrowed:
                 self._ranks, self.job = ranks, ranks.job()
                 self.reached = {}
-                self.made = {name: id(one) for name, one in self.namespace.items() if before.get(name) != id(one)}
+                self.made = {name: id(value) for name, value in self.namespace.items() if before.get(name) != id(value)}
             self._current, self._budget, self._met = None, None, recorder.met or self._met
 
     def _permitted(self, result: trial.Result, borrowed: bool) -> trial.Result:
@@ -224,7 +224,9 @@ class Runner:
     def baseline(self) -> Recording | None:
         """The newest run as written, or the newest trial's baseline as written."""
         bases = [base for base, _ in self.trials]
-        plain = [one for one in self.recordings if not one.settings] or [one for one in bases if not one.settings]
+        plain = [recording for recording in self.recordings if not recording.settings] or [
+            recording for recording in bases if not recording.settings
+        ]
         return plain[-1] if plain else None
 
     @contextmanager

@@ -81,13 +81,13 @@ def combinations(grid: Mapping[str, Sequence[SettingValue]], most: int) -> list[
         raise ValueError(
             f"The grid has {count} combinations, and a sweep takes {most}: give fewer values, or max_trials={count}."
         )
-    return [dict(one) for one in itertools.product(*axes)]
+    return [dict(settings) for settings in itertools.product(*axes)]
 
 
 def _once_each(values: Sequence[SettingValue]) -> list[SettingValue]:
     """Values in order without repeats; True and 1 are two values."""
     kept: list[SettingValue] = []
     for value in values:
-        if not any(type(value) is type(one) and value == one for one in kept):
+        if not any(type(value) is type(other) and value == other for other in kept):
             kept.append(value)
     return kept

@@ -136,7 +136,7 @@ class _Going:
         tuning = importlib.import_module("gpu_doctor.trials.executors.tuning")  # it imports Ray
         machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         going, requested = [], []
-        for entry in [waiting for waiting in entries if waiting.going]:
+        for entry in (waiting for waiting in entries if waiting.going):
             try:
                 requested.append(self.executor.requested(self.case.found, entry.settings, machines))
                 going.append(entry)

@@ -167,7 +167,7 @@ class Effect:
     def _breaks_anyway(self) -> bool:
         """True if the last losses of both sides are no numbers: they may be the same, but nothing is learned."""
         ends = (self.baseline_loss, self.candidate_loss)
-        return not self.loss_changed and all(one is not None and not math.isfinite(one) for one in ends)
+        return not self.loss_changed and all(end is not None and not math.isfinite(end) for end in ends)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -214,7 +214,7 @@ class Effect:
 
     def to_dict(self) -> dict[str, Any]:
         """The effect as plain data (numbers, strings, None, two mappings)."""
-        plain = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        plain = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in plain.items()}
 
 
@@ -252,16 +252,16 @@ def compare(
     if not bases or not candidates:
         raise ValueError("compare() needs at least one recording of each side.")
     outcome, reason = _outcome(bases, candidates)
-    by_samples = all(has_samples(one) for one in (*bases, *candidates) if len(one.steps))
+    by_samples = all(has_samples(recording) for recording in (*bases, *candidates) if len(recording.steps))
     pairs = [pair_of(b, c, by_samples) for b, c in zip(bases, candidates, strict=False)]
     whole = [all(side.whole for side in pair) for pair in pairs]
     warm = [fair and full for fair, full in zip(warm_pairs(bases, candidates), whole, strict=True)]
     measured = _compared(pairs, warm if any(warm) else whole, _numbers(bases))
-    own = [one.losses for one in bases]
+    own = [base.losses for base in bases]
     batch = batch_scaling.batch_ratio(bases, candidates)
     losses = parity(own, candidates[0].losses, same_batch=batch is None)
     compared = outcome not in UNMEASURED
-    peaks = [one.peak_bytes for one in candidates if np.isfinite(one.peak_bytes)]
+    peaks = [candidate.peak_bytes for candidate in candidates if np.isfinite(candidate.peak_bytes)]
     where = measured_on(bases, candidates)
     effect = Effect(
         settings=dict(candidates[0].settings),
@@ -277,7 +277,7 @@ def compare(
         candidate_loss=losses.candidate,
         peak_bytes=max(peaks, default=None),
         steps=int(sum(side.steps.count.sum() for pair in measured.values() for side in pair)),
-        seconds=float(sum(one.duration_s for one in (*bases, *candidates))),
+        seconds=float(sum(recording.duration_s for recording in (*bases, *candidates))),
         unit="samples/s" if by_samples else "steps/s",
         busy=others_share((*bases, *candidates)),
         cold_pairs=sum(whole) - sum(warm) if compared else 0,
@@ -298,7 +298,7 @@ def compare(
 
 def without_losses(effect: Effect) -> Effect:
     """Returns an effect without its losses, for sides that are not meant to learn the same."""
-    nothing = {one.name: None for one in dataclasses.fields(Effect) if "loss" in one.name}
+    nothing = {item.name: None for item in dataclasses.fields(Effect) if "loss" in item.name}
     return dataclasses.replace(effect, **nothing)  # type: ignore[arg-type]
 
 
@@ -309,7 +309,7 @@ def _side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
         TypeError: if it is anything else.
     """
     side = [given] if isinstance(given, Recording) else list(given) if isinstance(given, Sequence) else [given]
-    wrong = next((one for one in side if not isinstance(one, Recording)), None)
+    wrong = next((item for item in side if not isinstance(item, Recording)), None)
     if isinstance(given, str) or wrong is not None:
         raise TypeError(f"compare() takes recordings, such as gpu_doctor.load(path) gives, not {given!r:.60}.")
     return side
@@ -320,7 +320,7 @@ def _numbers(bases: Sequence[Recording]) -> list[int]:
 
     So whose turn it was can still be told from a number, and pairs of different machines are no neighbours.
     """
-    moved = [0, *(2 * (one.setup.machine != following.setup.machine) for one, following in pairwise(bases))]
+    moved = [0, *(2 * (base.setup.machine != following.setup.machine) for base, following in pairwise(bases))]
     return [number + sum(moved[: number + 1]) for number in range(len(bases))]
 
 
@@ -338,12 +338,15 @@ def _with_speed(effect: Effect, pairs: _Pairs, by_samples: bool) -> Effect:
     stretches = [(b.stretch(by_samples), c.stretch(by_samples)) for b, c in pairs.values()]
     result = ratio([PairLog.of(*pair, number) for number, pair in zip(pairs, stretches, strict=True)])
     rates = [
-        float(sum(one.amount.sum() for one in side) / sum(one.wall_s.sum() for one in side))
+        float(sum(measured.amount.sum() for measured in side) / sum(measured.wall_s.sum() for measured in side))
         for side in zip(*stretches, strict=True)
     ]
-    waits = [wait_share([one.steps for one in side]) for side in zip(*pairs.values(), strict=True)]
+    waits = [wait_share([measured.steps for measured in side]) for side in zip(*pairs.values(), strict=True)]
     # The longest step of each run is left out: it may be nothing but a stall.
-    seconds = [sum(float(one.wall_s.sum() - one.wall_s.max()) for one in side) for side in zip(*stretches, strict=True)]
+    seconds = [
+        sum(float(measured.wall_s.sum() - measured.wall_s.max()) for measured in side)
+        for side in zip(*stretches, strict=True)
+    ]
     verdict = verdict_of(result)
     few = "too few steps for an interval: give the trial more seconds or steps" if result.low is None else ""
     short = verdict in ("faster", "slower") and _too_short(*seconds)
@@ -393,9 +396,9 @@ def _nothing(pairs: Sequence[tuple[Measured, Measured]]) -> str:
 def _outcome(bases: Sequence[Recording], candidates: Sequence[Recording]) -> tuple[str, str]:
     """Returns outcome and reason of a comparison: the candidate's trouble first, then the baseline's."""
     for side, name in ((candidates, ""), (bases, "The baseline ended early")):
-        for one in side:
-            if one.outcome in BROKEN:
-                return one.outcome, ": ".join(part for part in (name, one.reason) if part)
+        for recording in side:
+            if recording.outcome in BROKEN:
+                return recording.outcome, ": ".join(part for part in (name, recording.reason) if part)
     return candidates[-1].outcome, candidates[-1].reason
 
 
@@ -406,8 +409,8 @@ def others_share(recordings: Iterable[Recording]) -> float | None:
     away (steal) counts as others' use. Inside a container with a quota, only programs of the same container are seen.
     """
     shares: list[float] = []
-    for one in recordings:
-        every, own = one.one_series("cpu_util_pct"), one.one_series("process_cpu_pct")
+    for recording in recordings:
+        every, own = recording.one_series("cpu_util_pct"), recording.one_series("process_cpu_pct")
         if every is None or own is None or not len(every.values) or not len(own.values):
             continue
         ours = np.interp(every.times_s, own.times_s, own.values)

@@ -104,7 +104,7 @@ def _rows(recording: Recording, steps: Steps, before: Column, start: int, stop: 
 
 def wait_share(side: Sequence[Steps]) -> float | None:
     """Returns a side's data wait as a share of wall-clock (host clock), None if it was not measured."""
-    share = sum(one.data_wait_s.sum() for one in side) / sum(one.wall_s.sum() for one in side)
+    share = sum(recording.data_wait_s.sum() for recording in side) / sum(recording.wall_s.sum() for recording in side)
     return None if np.isnan(share) else float(share)
 
 
@@ -135,7 +135,7 @@ _Side: TypeAlias = tuple[float | None, bool]
 def _sides(bases: Sequence[Recording], candidates: Sequence[Recording]) -> list[tuple[_Side, _Side]]:
     """Returns, for both sides of each pair, the share of data read from storage, and if that counts."""
     pairs = [(_reading(base), _reading(candidate)) for base, candidate in zip(bases, candidates, strict=False)]
-    data = max((one.whole for pair in pairs for one in pair if one is not None), default=0.0)
+    data = max((reading.whole for pair in pairs for reading in pair if reading is not None), default=0.0)
 
     def side(one: _Reading | None) -> _Side:
         if one is None or not data:
@@ -146,14 +146,16 @@ def _sides(bases: Sequence[Recording], candidates: Sequence[Recording]) -> list[
 
 
 def _reading(recording: Recording) -> _Reading | None:
-    fetches = [one for one in recording.fetches if one.stored_bytes is not None and one.batches]
-    steps, batches = recording.steps, sum(one.batches for one in fetches)
+    fetches = [fetch for fetch in recording.fetches if fetch.stored_bytes is not None and fetch.batches]
+    steps, batches = recording.steps, sum(fetch.batches for fetch in fetches)
     loop_s = float(steps.wall_s.sum())
     if not batches or loop_s <= 0:
         return None
     seen, pulled = float(np.nansum(steps.samples)), float(np.nansum(steps.batches))
     size = seen / pulled if seen > 0 and pulled > 0 else 1.0
-    stored = sum(one.stored_bytes or 0.0 for one in fetches) / batches / size
-    read = sum(one.read_bytes or 0.0 for one in fetches) / batches / size
-    stored_s = sum((one.wall_s if one.stored_s is None else one.stored_s) / max(one.workers, 1) for one in fetches)
+    stored = sum(fetch.stored_bytes or 0.0 for fetch in fetches) / batches / size
+    read = sum(fetch.read_bytes or 0.0 for fetch in fetches) / batches / size
+    stored_s = sum(
+        (fetch.wall_s if fetch.stored_s is None else fetch.stored_s) / max(fetch.workers, 1) for fetch in fetches
+    )
     return _Reading(stored, max(stored, read), min(stored_s / loop_s, 1.0))

@@ -119,14 +119,14 @@ def ratio(pairs: Sequence[PairLog]) -> Ratio:
     Args:
         pairs: at least one, in the order in which they ran; where one has no variance there is no interval.
     """
-    logs = np.array([one.log for one in pairs])
-    variances = [one.variance for one in pairs if one.variance is not None]
+    logs = np.array([pair.log for pair in pairs])
+    variances = [pair.variance for pair in pairs if pair.variance is not None]
     if len(variances) < len(pairs):
         return Ratio(math.exp(float(logs.mean())), None, None)
-    expected = _expected(np.array(variances), np.array([one.seconds for one in pairs]))
+    expected = _expected(np.array(variances), np.array([pair.seconds for pair in pairs]))
     weights = 1.0 / expected
     mean = float((weights * logs).sum() / weights.sum())
-    apart = [(one.until(following), at) for at, (one, following) in enumerate(pairwise(pairs))]
+    apart = [(pair.until(following), at) for at, (pair, following) in enumerate(pairwise(pairs))]
     same = [gap**2 / expected[at : at + 2].mean() for gap, at in apart if gap is not None]
     squares = PRIOR_PAIRS + float((weights * (logs - mean) ** 2).sum()) + SAME_SIDE * float(sum(same))
     belief = PRIOR_PAIRS + len(pairs) + SAME_SIDE * len(same)

@@ -28,7 +28,9 @@ def made_share(recording: Recording, taken: float, until: float) -> float:
         until: batches taken by the end of the stretch.
     """
     loader = recording.setup.training_loader
-    fetch = next((one for one in recording.fetches if loader is not None and one.loader == loader.key), None)
+    fetch = next(
+        (candidate for candidate in recording.fetches if loader is not None and candidate.loader == loader.key), None
+    )
     if fetch is None or not fetch.workers or until <= taken:
         return 1.0
     # Where several loaders are drawn from, this one's part of the batches.

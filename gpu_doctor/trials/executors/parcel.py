@@ -72,9 +72,9 @@ class Parcel:
     def enter(self) -> None:
         """Sets this process's random numbers and switches to those of the sending process."""
         switches = self.process["switches"]
-        for one in (*random_states(), *number_formats()):
-            if one.label in switches:  # the torch that packed may lack one
-                one.write(switches[one.label])
+        for switch in (*random_states(), *number_formats()):
+            if switch.label in switches:  # the torch that packed may lack one
+                switch.write(switches[switch.label])
         # As many threads as there: Ray gives each process as many as the first task that it ran asked for cores.
         torch.set_num_threads(max(min(self.process["threads"], int(usable_cores())), 1))
         torch.set_grad_enabled(self.process["grad"])
@@ -141,14 +141,14 @@ def unpack(sent: Mapping[str, Any]) -> Parcel:
     here, there = versions(), sent["versions"]
     differing = [name for name in here if here[name] != there[name]]
     if differing:
-        ours, theirs = (" and ".join(f"{name} {one[name]}" for name in differing) for one in (here, there))
+        ours, theirs = (" and ".join(f"{name} {side[name]}" for name in differing) for side in (here, there))
         raise Different(f"{platform.node()} has {ours}, and the kernel {theirs}: install the same versions on both.")
     contents = torch.load(io.BytesIO(sent["contents"]), map_location=_placed, weights_only=False)
     space: dict[str, Any] = contents["mark"].__globals__
     space.update(contents["names"])
     space["__name__"] = contents["own"]
     names = ("name", "run", "process", "allowed")
-    return Parcel(contents["code"], space, *(contents[one] for one in names))
+    return Parcel(contents["code"], space, *(contents[name] for name in names))
 
 
 def plain(source: str) -> str:
@@ -171,7 +171,7 @@ def plain(source: str) -> str:
 def _process(most_threads: float | None) -> dict[str, Any]:
     threads = torch.get_num_threads()
     return {
-        "switches": {one.label: one.read() for one in (*random_states(), *number_formats())},
+        "switches": {switch.label: switch.read() for switch in (*random_states(), *number_formats())},
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
         "threads": threads if most_threads is None else min(threads, max(int(most_threads), 1)),
         "grad": torch.is_grad_enabled(),
@@ -247,8 +247,8 @@ def _globals_read(value: Any, space: dict[str, Any], seen: set[int]) -> set[str]
         return set()
     seen.add(id(value))
     if isinstance(value, type):
-        functions = [one for one in vars(value).values() if isinstance(one, types.FunctionType)]
-        return set().union(*(_globals_read(one, space, seen) for one in functions))
+        functions = [function for function in vars(value).values() if isinstance(function, types.FunctionType)]
+        return set().union(*(_globals_read(function, space, seen) for function in functions))
     if not isinstance(value, types.FunctionType):
         return _globals_read(type(value), space, seen) if type(value) in space.values() else set()
     if value.__globals__ is not space:

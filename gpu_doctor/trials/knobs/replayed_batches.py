@@ -43,7 +43,7 @@ class Replayed(Dataset[Any]):
         """
         self._batches = batches
         self._length = length if batches else 0
-        self._versions = [[(one, one._version) for one in _tensors(batch)] for batch in batches]
+        self._versions = [[(tensor, tensor._version) for tensor in _tensors(batch)] for batch in batches]
 
     def __len__(self) -> int:
         return self._length
@@ -102,11 +102,11 @@ def _tensors(batch: Any) -> Iterator[torch.Tensor]:
         if not batch.is_inference():
             yield batch
     elif isinstance(batch, Mapping):
-        for one in batch.values():
-            yield from _tensors(one)
+        for item in batch.values():
+            yield from _tensors(item)
     elif isinstance(batch, (list, tuple)):
-        for one in batch:
-            yield from _tensors(one)
+        for item in batch:
+            yield from _tensors(item)
     elif not isinstance(batch, _PLAIN):
         raise Refused(
             f"A batch holds {formatting.article(type(batch).__name__)}, which may carry state from batch to batch: an "
@@ -119,13 +119,13 @@ def _anew(batch: Any) -> Any:
         return batch.detach().requires_grad_(batch.requires_grad)
     if isinstance(batch, MutableMapping):
         fresh = copy.copy(batch)
-        for name, one in batch.items():
-            if isinstance(one, (torch.Tensor, Mapping, list, tuple)):
-                fresh[name] = _anew(one)
+        for name, item in batch.items():
+            if isinstance(item, (torch.Tensor, Mapping, list, tuple)):
+                fresh[name] = _anew(item)
         return fresh
     if isinstance(batch, list):
-        return [_anew(one) for one in batch]
+        return [_anew(item) for item in batch]
     if isinstance(batch, tuple):
-        inner = [_anew(one) for one in batch]
+        inner = [_anew(item) for item in batch]
         return type(batch)(*inner) if hasattr(batch, "_fields") else tuple(inner)
     return batch

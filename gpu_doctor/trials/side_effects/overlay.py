@@ -113,11 +113,11 @@ class Overlay:
         there = self._inside(key)
         users = os.listdir(key) if not self.is_hidden(key) and Path(key).is_dir() else []  # noqa: PTH208
         ours = os.listdir(there) if Path(there).is_dir() or not Path(self.place(key)).is_dir() else []  # noqa: PTH208
-        return list(dict.fromkeys([*(one for one in users if not self.is_hidden(_joined(key, one))), *ours]))
+        return list(dict.fromkeys([*(entry for entry in users if not self.is_hidden(_joined(key, entry))), *ours]))
 
     def is_touched(self, key: str) -> bool:
         """True if a folder's names may differ from those in the user's folder."""
-        hidden = self.is_hidden(key) or any(os.path.dirname(one) == key for one in list(self._hidden))  # noqa: PTH120
+        hidden = self.is_hidden(key) or any(os.path.dirname(hidden_key) == key for hidden_key in list(self._hidden))  # noqa: PTH120
         return hidden or os.path.lexists(self._inside(key))
 
     def _walked(self, path: str, links: int = 0) -> str:
@@ -232,10 +232,10 @@ class Overlay:
         self._folders.clear()
 
     def _check_over(self, source: str, target: str) -> None:
-        old, new = (Path(self.place(one)) for one in (source, target))
+        old, new = (Path(self.place(path)) for path in (source, target))
         if not os.path.lexists(new) or source == target:
             return
-        is_folder, onto_folder = (one.is_dir() and not one.is_symlink() for one in (old, new))
+        is_folder, onto_folder = (path.is_dir() and not path.is_symlink() for path in (old, new))
         wrong = errno.ENOTEMPTY if is_folder and onto_folder and self.names(target) else 0
         if is_folder != onto_folder:
             wrong = errno.ENOTDIR if is_folder else errno.EISDIR
