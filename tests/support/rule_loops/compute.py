@@ -181,6 +181,7 @@ CHANNELS_FIRST = CauseLoops(
     sick={
         "autocast": Sick(images(), settings=(CHANNELS_LAST,)),
         "half-precision weights": Sick(images(autocast="", dtype="float16"), settings=(CHANNELS_LAST,)),
+        "a loop that predicts has no trial of it": Sick(images(**NOT_TRAINED).but(**PREDICTS)),
         "beside a linear layer": Sick(images(layers={"Conv2d": 53, "Linear": 1}), settings=(CHANNELS_LAST,)),
     },
     near={

@@ -248,6 +248,12 @@ NOT_COMPILED = CauseLoops(
             "at-most",
             settings=(COMPILE,),
         ),
+        "a loop that predicts has no trial of it": Sick(
+            launching(backward=0.0, optimizer=0.0).but(setup={"model": BARE, "inputs": STATIC, **NOT_TRAINED}),
+            1.0,
+            "at-most",
+            settings=(LARGER,),
+        ),
         "no more data for a larger batch": Sick(
             launching(loader=SMALL_DATA), 1.0, "at-most", settings=(COMPILE,), unsaid=("batch_size",)
         ),
