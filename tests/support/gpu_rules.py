@@ -1,7 +1,7 @@
 """Every rule that prices a GPU's time, beside loops of every kind: does it speak where its cure gains, and only there?
 
-The truth of a cell is the device's own: how much faster the loop is with the cure, played without any of our code. GPU: not
-yet run on one.
+The truth of a cell is the device's own: how much faster the loop is with the cure, played without any of our code.
+GPU: not yet run on one.
 """
 
 from __future__ import annotations

@@ -444,11 +444,14 @@ def failed(reason: str, **loader: Any) -> Loop:
 
 WORKERS_CANNOT_START = CauseLoops(
     "workers-cannot-start",
+    risk=True,
     sick={
-        "a dataset of the notebook": Sick(SPAWNING, 2 / 3, gain=2.5, cures=("%%writefile",), figures=(NOT_SENT,)),
-        "one worker would do": Sick(SPAWNING.but(forward=60.0), 20 / 86, gain=1.3, figures=("1 worker ",)),
+        "a dataset of the notebook": Sick(
+            SPAWNING, 2 / 3, risk=False, gain=2.5, cures=("%%writefile",), figures=(NOT_SENT,)
+        ),
+        "one worker would do": Sick(SPAWNING.but(forward=60.0), 20 / 86, risk=False, gain=1.3, figures=("1 worker ",)),
         **{
-            reason: Sick(failed(reason), risk=True, figures=(reason,), cures=("%%writefile",))
+            reason: Sick(failed(reason), figures=(reason,), cures=("%%writefile",))
             for reason in (
                 "AttributeError: Can't pickle local object 'local.<locals>.Rows'",
                 "PicklingError: Can't pickle <function <lambda> at 0x7f9e>: attribute lookup on __main__ failed",
@@ -457,7 +460,7 @@ WORKERS_CANNOT_START = CauseLoops(
             )
         },
         "gone at once where they could not start": Sick(
-            failed(EXITED, refusals={"num_workers": NOT_SENT}), risk=True, figures=(EXITED,)
+            failed(EXITED, refusals={"num_workers": NOT_SENT}), figures=(EXITED,)
         ),
     },
     near={
@@ -493,12 +496,11 @@ NO_ROOM = (
 
 SMALL_SHARED_MEMORY = CauseLoops(
     "small-shared-memory",
+    risk=True,
     bottleneck="compute",
     sick={
-        "docker's 64 MB": Sick(
-            TIGHT, risk=True, settings=({"num_workers": 3},), cures=("--shm-size",), figures=("153 MiB",)
-        ),
-        **{reason[:60]: Sick(failed(reason), risk=True, figures=(reason,)) for reason in NO_ROOM},
+        "docker's 64 MB": Sick(TIGHT, settings=({"num_workers": 3},), cures=("--shm-size",), figures=("153 MiB",)),
+        **{reason[:60]: Sick(failed(reason), figures=(reason,)) for reason in NO_ROOM},
     },
     near={
         "room": TIGHT.but(setup={"world": World(shm_free_bytes=8e9)}),
@@ -522,25 +524,20 @@ COPIES = Loop(workers=4, fetch=8.0, loader=ALL_TO_ALL)
 
 ITERABLE_DUPLICATED = CauseLoops(
     "iterable-duplicated",
+    first=True,
     bottleneck="compute",
     sick={
-        "four workers": Sick(COPIES, 0.75, first=True, cures=("get_worker_info",)),
-        "before how fast it is": Sick(
-            COPIES.but(wait=90.0), 0.75, first=True, named=("iterable-duplicated", "slow-getitem")
-        ),
+        "four workers": Sick(COPIES, 0.75, cures=("get_worker_info",)),
+        "before how fast it is": Sick(COPIES.but(wait=90.0), 0.75, named=("iterable-duplicated", "slow-getitem")),
         # nothing was read off its code, but an epoch holds everything four times
         "an epoch of several lengths convicts it": Sick(
             COPIES.but(loader={**ALL_TO_ALL, "dataset_len": 160, "refusals": {}}, steps_per_epoch=20),
             0.75,
-            first=True,
             figures=("640 samples",),
         ),
         # each batch costs more to take than to fetch: without workers the loop would be faster
         "before what it costs to hand them over": Sick(
-            COPIES.but(workers=2, fetch=0.8, wait=5.0, steps=600),
-            0.5,
-            first=True,
-            named=("iterable-duplicated", "slow-getitem"),
+            COPIES.but(workers=2, fetch=0.8, wait=5.0, steps=600), 0.5, named=("iterable-duplicated", "slow-getitem")
         ),
     },
     near={
