@@ -369,7 +369,7 @@ UNUSED_GRADIENTS = CauseLoops(
             with_columns(on_gpu(setup={"model": HEAD}), gpu_backward_s=0.6 * 9.95e-3), 0.6
         ),
         "gradients that are cleared before a step": Sick(
-            TUNING.but(setup={"model": CLEARED}), 0.6 * 8 / 12.5, cures=("no_grad",)
+            TUNING.but(setup={"model": CLEARED}), 0.6 * 8 / 12.5, figures=("cleared",), cures=("no_grad",)
         ),
     },
     near={

@@ -9,7 +9,7 @@ from gpu_doctor.diagnosis.rules.rule import Kind
 from gpu_doctor.recording import Recording, Settings
 from tests.support.recordings import Loop
 
-Of = Loop | Recording | tuple[Loop, ...]
+Run = Loop | Recording | tuple[Loop, ...]
 """A loop or its recording; several loops are the run that is diagnosed and other runs of the same loop."""
 
 
@@ -17,7 +17,7 @@ Of = Loop | Recording | tuple[Loop, ...]
 class Sick:
     """A loop with the trouble, and what its diagnosis says; sentences are not part of it, figures and names are."""
 
-    of: Of
+    run: Run
     share: float | None = None
     """Share of the wall-clock, 0..1; None for a hint."""
     kind: Kind | None = None
@@ -47,9 +47,9 @@ class CauseLoops:
     cause: str
     sick: Mapping[str, Sick]
     """By what is special about each; the first is the plain one."""
-    near: Mapping[str, Of]
+    near: Mapping[str, Run]
     """Nearest false alarms, by why the cause is not named in them."""
-    other: Mapping[str, tuple[Of, tuple[str, ...]]] = field(default_factory=dict)
+    other: Mapping[str, tuple[Run, tuple[str, ...]]] = field(default_factory=dict)
     """Loops in which other causes are named instead, by what they are; with all that is named, in order."""
     kind: Kind = "lost"
     """Kind of its findings with a share; one without is a hint."""
@@ -59,5 +59,5 @@ class CauseLoops:
     """True if its findings go before all others at any price."""
     bottleneck: str = ""
     """Class of the plain sick loop's bottleneck; empty if it is that of its family, or compute."""
-    well: Of = field(default_factory=Loop)
+    well: Run = field(default_factory=Loop)
     """A loop like the sick one in which nothing is named."""

@@ -101,7 +101,9 @@ DEVICE_ROUND_TRIPS = CauseLoops(
 # ---- threads and debugging aids --------------------------------------------------------------------------------------
 
 CROWDED = Loop(cores=4.0, setup={"torch_threads": 16})
-BESIDE = Loop(cores=4.0, workers=2, wait=0.5, fetch=20.0, fetch_cpu=18.0, cpu_util=99.0).but(setup={"torch_threads": 4})
+ON_CORES = Loop(cores=4.0, workers=2, wait=0.5, fetch=20.0, fetch_cpu=18.0, cpu_util=99.0).but(
+    setup={"torch_threads": 4}
+)
 
 CPU_OVERSUBSCRIPTION = CauseLoops(
     "cpu-oversubscription",
@@ -111,12 +113,12 @@ CPU_OVERSUBSCRIPTION = CauseLoops(
     sick={
         "of 16 threads 12 have no core": Sick(CROWDED, 0.75, settings=({"threads": 4},)),
         "a quota of the container counts": Sick(CROWDED.but(cores=1.5), 1 - 1.5 / 16, settings=({"threads": 1},)),
-        "workers that compute take cores as well": Sick(BESIDE, 0.31, within=0.1, settings=({"threads": 2},)),
+        "workers that compute take cores as well": Sick(ON_CORES, 0.31, within=0.1, settings=({"threads": 2},)),
     },
     near={
         "the number of threads was not read": Loop(cores=4.0),
-        "workers that sleep": BESIDE.but(fetch_cpu=0.5),
-        "cores that are half idle": BESIDE.but(cpu_util=50.0),
+        "workers that sleep": ON_CORES.but(fetch_cpu=0.5),
+        "cores that are half idle": ON_CORES.but(cpu_util=50.0),
         "a loop that waits most of its time": CROWDED.but(wait=190.0),
         "on a GPU the threads have nothing to do": on_gpu(cores=4.0, setup={"torch_threads": 16}),
     },
@@ -456,8 +458,8 @@ AUGMENTATION_IN_LOOP = CauseLoops(
 )
 
 COMPUTES = line("h = x @ self.w + self.b", 0.2, phase="forward")
-KEPT = replace(line("self.seen.append(h.tolist())", 0.4, phase="forward"), outside_torch=True)
-KEEPING = Loop(forward=12.0, lines=(COMPUTES, KEPT))
+STATISTICS = replace(line("self.seen.append(h.tolist())", 0.4, phase="forward"), outside_torch=True)
+KEEPING = Loop(forward=12.0, lines=(COMPUTES, STATISTICS))
 """12 of 18 ms are forwards, two thirds of them statistics."""
 
 
@@ -482,7 +484,7 @@ PYTHON_IN_FORWARD = CauseLoops(
             for phase in ("forward", "backward", "optimizer", "evaluation")
         },
         "a GPU that waits for launches": Sick(
-            on_gpu(forward=12.0, lines=(COMPUTES, KEPT), caught_up=1.0),
+            on_gpu(forward=12.0, lines=(COMPUTES, STATISTICS), caught_up=1.0),
             0.4,
             within=0.1,
             named=("python-in-forward", "small-batch"),
@@ -490,11 +492,11 @@ PYTHON_IN_FORWARD = CauseLoops(
     },
     near={
         "it computes": KEEPING.but(lines=(replace(COMPUTES, share=0.6),)),
-        "little": KEEPING.but(lines=(COMPUTES, replace(KEPT, share=0.02))),
-        "torch's own Python": KEEPING.but(lines=(COMPUTES, replace(KEPT, in_torch=True))),
+        "little": KEEPING.but(lines=(COMPUTES, replace(STATISTICS, share=0.02))),
+        "torch's own Python": KEEPING.but(lines=(COMPUTES, replace(STATISTICS, in_torch=True))),
         "what a debugging aid runs is its own": KEEPING.but(setup={"flags": {"anomaly_mode": True}}),
         "two looks tell nothing": replace(KEEPING.recording(), looks=4),
-        "behind a busy GPU": on_gpu(forward=12.0, lines=(COMPUTES, KEPT)),
+        "behind a busy GPU": on_gpu(forward=12.0, lines=(COMPUTES, STATISTICS)),
     },
 )
 

@@ -316,7 +316,7 @@ TOO_MANY_WORKERS = CauseLoops(
 
 SHORT = Loop(workers=2, fetch=5.0, fetch_cpu=4.0, edge=100.0, steps_per_epoch=20)
 """4 edges of 100 ms in 99 steps of 10 ms."""
-KEPT = {"persistent_workers": True}
+PERSISTENT = {"persistent_workers": True}
 VAL = "Images[1000] batch 32 SequentialSampler #0"
 BOTH = SHORT.but(evaluation=5.0)
 """A pass of 100 ms after each 20 steps, here laid over all of them alike."""
@@ -347,7 +347,7 @@ WORKERS_RESTART = CauseLoops(
     sick={
         # 5 ms of each edge for the first batch
         "short epochs": Sick(
-            SHORT, 4 * 95 / (400 + 990), settings=(KEPT,), gain=1 / (1 - 4 * 95 / 1390), unsaid=("50.0 ms",)
+            SHORT, 4 * 95 / (400 + 990), settings=(PERSISTENT,), gain=1 / (1 - 4 * 95 / 1390), unsaid=("50.0 ms",)
         ),
         "a loader that cannot keep them": Sick(
             SHORT.but(loader={"refusals": {"persistent_workers": "the iterator is there already"}}),
@@ -359,7 +359,7 @@ WORKERS_RESTART = CauseLoops(
             4 * 95 / 1885 + 4 * (80 - 3) / RUN_MS,
             within=0.005,
             named=("workers-restart-each-epoch", "heavy-evaluation"),
-            settings=(KEPT,),
+            settings=(PERSISTENT,),
             gain=1 / (1 - 4 * 95 / 1885),
             figures=("5 evaluation passes",),
         ),
@@ -370,23 +370,23 @@ WORKERS_RESTART = CauseLoops(
             SHORT.but(fetch=0.2, fetch_cpu=0.2, wait=1.0),
             4 * 100 / (400 + 99 * 11),
             named=("workers-restart-each-epoch", "too-many-workers"),
-            settings=({"num_workers": 0}, KEPT),
+            settings=({"num_workers": 0}, PERSISTENT),
             gain=(11 + 4 * 100 / 99) / 10.2,
         ),
         "what an edge is made of": Sick(
-            started(), 4 * 95 / 1390, settings=(KEPT,), gain=1.38, figures=("50.0 ms", "40.0 ms", "5.00 ms")
+            started(), 4 * 95 / 1390, settings=(PERSISTENT,), gain=1.38, figures=("50.0 ms", "40.0 ms", "5.00 ms")
         ),
         "workers whose end was not timed": Sick(
             started(ends=0, end_s=0.0),
             4 * 95 / 1390,
-            settings=(KEPT,),
+            settings=(PERSISTENT,),
             gain=1.38,
             figures=("50.0 ms", "40.0 ms"),
             unsaid=("ending",),
         ),
     },
     near={
-        "they stay": SHORT.but(loader=KEPT),
+        "they stay": SHORT.but(loader=PERSISTENT),
         "one epoch": SHORT.but(steps_per_epoch=1000),
         "a slow first batch would be paid anyway": SHORT.but(fetch=95.0),
         "no workers to keep": SHORT.but(workers=0),
@@ -408,7 +408,9 @@ SLOW_EPOCH_START = CauseLoops(
     sick={
         "millions are shuffled": Sick(SHUFFLING, SHUFFLES, figures=("RandomSampler",), cures=("replacement=True",)),
         "workers that stay do not explain it": Sick(
-            SHUFFLING.but(workers=2, fetch=1.0, loader={**MILLIONS, **KEPT}), SHUFFLES, cures=("replacement=True",)
+            SHUFFLING.but(workers=2, fetch=1.0, loader={**MILLIONS, **PERSISTENT}),
+            SHUFFLES,
+            cures=("replacement=True",),
         ),
         "a stream": Sick(SHUFFLING.but(loader=ENDLESS), SHUFFLES, cures=("iter(loader)",), unsaid=("Infinite",)),
         **{

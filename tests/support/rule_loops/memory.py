@@ -20,7 +20,7 @@ NOT_TRAINED: dict[str, Any] = {"optimizers": ()}
 
 # ---- out-of-memory ---------------------------------------------------------------------------------------------------
 
-SAID = (
+MESSAGE = (
     "OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 79.00 GiB "
     "of which 3.00 GiB is free. Including non-PyTorch memory, this process has 75.50 GiB memory in use. "
     "Of the allocated memory "
@@ -29,7 +29,7 @@ SAID = (
 REFUSED = "RuntimeError: [enforce fail at alloc_cpu.cpp:119] DefaultCPUAllocator: can't allocate memory"
 
 
-def ended(loop: Loop, reason: str = SAID, outcome: str = "out-of-memory") -> Recording:
+def ended(loop: Loop, reason: str = MESSAGE, outcome: str = "out-of-memory") -> Recording:
     """Returns the recording of a loop that ended so."""
     return with_outcome(loop, outcome, reason)
 
@@ -56,18 +56,18 @@ OUT_OF_MEMORY = CauseLoops(
             ended(PREDICTING.but(setup={"parameter_bytes": 80 << 30, **NOT_TRAINED})), unsaid=("train",)
         ),
         "pieces": Sick(
-            ended(on_gpu(), SAID.replace("1.00 GiB is reserved", "20.00 GiB is reserved")),
+            ended(on_gpu(), MESSAGE.replace("1.00 GiB is reserved", "20.00 GiB is reserved")),
             settings=({"batch_size": 16},),
             cures=("expandable_segments",),
         ),
         "neighbours": Sick(
-            ended(on_gpu(), SAID.replace("Including", "Process 4242 has 40.00 GiB memory in use. Including")),
+            ended(on_gpu(), MESSAGE.replace("Including", "Process 4242 has 40.00 GiB memory in use. Including")),
             settings=({"batch_size": 16},),
             cures=("other processes",),
             unsaid=("expandable",),
         ),
         "a container's process is not another": Sick(
-            ended(on_gpu(), SAID.replace("Including non-PyTorch memory, this process", "Process 77")),
+            ended(on_gpu(), MESSAGE.replace("Including non-PyTorch memory, this process", "Process 77")),
             settings=({"batch_size": 16},),
             unsaid=("other processes",),
         ),
@@ -183,7 +183,7 @@ SWING = np.where(np.arange(READINGS) % 3 == 0, 20e9, 0.0)
 PREDICTED = SLOW.but(steps_per_epoch=400, source=EXPORT, setup=NOT_TRAINED, **PREDICTS)
 
 
-def kept(alive: int, loop: Loop = FAR) -> Loop:
+def graphs_alive(alive: int, loop: Loop = FAR) -> Loop:
     """Returns the loop, of 40 steps of which so many graphs are still there."""
     return loop.but(setup={"kept_graphs": KeptGraphs(40, alive)})
 
@@ -238,7 +238,7 @@ MEMORY_GROWTH = CauseLoops(
         ),
         "a cache that will not fit": Sick(held(MUCH, FIRST_EPOCH, GIB)),
         "a line whose graphs are let go": Sick(
-            held(MUCH, kept(0, FIRST_EPOCH.but(source=KEEPS)), GIB), unsaid=("line 4",)
+            held(MUCH, graphs_alive(0, FIRST_EPOCH.but(source=KEEPS)), GIB), unsaid=("line 4",)
         ),
         **{
             f"outputs that will not fit, {workers} workers": Sick(
@@ -251,10 +251,10 @@ MEMORY_GROWTH = CauseLoops(
             cures=("inference_mode", "memmap"),
         ),
         "graphs that outlive their steps need no near limit": Sick(
-            held(GIB + 16 * MIB * RAMP, kept(40), 400 * GIB), figures=("line 4", "`loss`", "40 steps")
+            held(GIB + 16 * MIB * RAMP, graphs_alive(40), 400 * GIB), figures=("line 4", "`loss`", "40 steps")
         ),
         "graphs that no line is seen to keep": Sick(
-            held(GIB + 16 * MIB * RAMP, kept(40, FAR.but(source="train(model, loader)\n")), 400 * GIB),
+            held(GIB + 16 * MIB * RAMP, graphs_alive(40, FAR.but(source="train(model, loader)\n")), 400 * GIB),
             figures=("40 steps",),
         ),
         "few readings, each higher": Sick(held(GIB + 200 * MIB * np.asarray(HIGHER), LOSSES)),
@@ -293,9 +293,9 @@ MEMORY_GROWTH = CauseLoops(
         "too little to tell": held(GIB + 150 * MIB * RAMP),
         "a short run": read(SLOW, None, process_held_bytes=[1e9, 2e9, 3e9, 4e9, 5e9]),
         "a rise that takes weeks": held(GIB + 300 * MIB * RAMP, SLOW.but(forward=4000.0), 4000 * GIB),
-        "a list that is cleared each epoch": held(GIB + 16 * MIB * RAMP, kept(5), 400 * GIB),
+        "a list that is cleared each epoch": held(GIB + 16 * MIB * RAMP, graphs_alive(5), 400 * GIB),
         "nobody looked for graphs": held(GIB + 16 * MIB * RAMP, FAR, 400 * GIB),
-        "single pages": held(GIB + 2 * MIB * RAMP, kept(40), 400 * GIB),
+        "single pages": held(GIB + 2 * MIB * RAMP, graphs_alive(40), 400 * GIB),
         "few readings, one lower": held(GIB + 200 * MIB * np.asarray([0.0, 0.1, 0.6, 0.5, 0.7, 1.0]), LOSSES),
         "one batch is gone": keeping(replace(CYCLED, alive=24)),
         "batches within a bound": keeping(replace(CYCLED, bounded=True)),

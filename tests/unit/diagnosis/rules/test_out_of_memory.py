@@ -8,14 +8,14 @@ from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import Recording
 from tests.support.found import sick
 from tests.support.recordings import on_gpu, with_outcome
-from tests.support.rule_loops.memory import PREDICTING, SAID, ended
+from tests.support.rule_loops.memory import MESSAGE, PREDICTING, ended
 
 RULE = "out-of-memory"
 
 
 def test_a_run_without_a_step_is_explained_too() -> None:
     recording = on_gpu(steps=1).recording()
-    empty = with_outcome(Recording(steps=recording.steps.rows(0, 0), setup=recording.setup), RULE, SAID)
+    empty = with_outcome(Recording(steps=recording.steps.rows(0, 0), setup=recording.setup), RULE, MESSAGE)
     diagnosis = diagnose(empty)
     assert [one.rule for one in diagnosis.findings] == [RULE] and diagnosis.bottleneck == "unknown"
 
