@@ -82,7 +82,7 @@ def check(vitals: Vitals) -> Finding | None:
             f"{_how(one, vitals)}",
             f"that takes {formatting.seconds(theirs * (vitals.host_step_s or 0.0))} a step",
         ),
-        prescriptions=(_together(one), _fused(one)) if split else (_fused(one),),
+        prescriptions=(*((_together(one),) if split else ()), *_fused(one)),
     )
 
 
@@ -111,12 +111,18 @@ def _together(one: OptimizerFacts) -> Prescription:
     )
 
 
-def _fused(one: OptimizerFacts) -> Prescription:
-    if not one.can_fuse or one.fused:
-        return Prescription("Step all parameters of a group at once", Safety.BY_HAND, code="..., foreach=True)")
-    return Prescription(
-        text="Update all parameters with one fused kernel",
-        safety=Safety.SAFE,
-        settings={"fused_optimizer": True},
-        code=f"torch.optim.{one.name}(model.parameters(), lr=..., fused=True)",
+def _fused(one: OptimizerFacts) -> tuple[Prescription, ...]:
+    """Returns the cure within a group, if there is one: torch refuses `foreach` beside `fused`."""
+    if one.fused:
+        return ()
+    made = f"torch.optim.{one.name}(model.parameters(), lr=..., "
+    if not one.can_fuse:
+        return (Prescription("Step all parameters of a group at once", Safety.BY_HAND, code=f"{made}foreach=True)"),)
+    return (
+        Prescription(
+            text="Update all parameters with one fused kernel",
+            safety=Safety.SAFE,
+            settings={"fused_optimizer": True},
+            code=f"{made}fused=True)",
+        ),
     )
