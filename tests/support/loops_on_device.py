@@ -1,15 +1,28 @@
-"""Training loops on a GPU: batches are copied to it, and values are waited for. They run under `SimulatedCuda`."""
+"""Timed loops on a GPU: batches are copied to it, and values are waited for. They run under `SimulatedCuda`."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch.utils.data import DataLoader
 
-from tests.support.loop_parts import BATCH, OTHER_S, Items, Net, Truth, backed, given_back, loss_of, nap, sgd, updated
-from tests.support.loops import Loop
+from tests.support.loop_parts import (
+    BATCH,
+    OTHER_S,
+    Items,
+    Net,
+    Timed,
+    Truth,
+    backed,
+    given_back,
+    loss_of,
+    nap,
+    sgd,
+    updated,
+)
 
+LOOPS: Final = Timed()
 WIDTH: Final = 100_000
 """Numbers in a sample: a batch is 2.4 MB."""
 
@@ -67,28 +80,31 @@ def step(
     return out.detach(), loss.detach()
 
 
-def copies(reads: bool = False) -> Loop:
+def learn_all(t: Truth, model: Thin, optimizer: torch.optim.Optimizer, batches: Any, epochs: int = 2) -> None:
+    """Copies every batch and trains on it, over so many epochs."""
+    for _ in t.epochs(epochs):
+        for x, y in batches:
+            t.got()
+            there = copied(t, x, y)
+            del x, y
+            given_back(t)
+            step(t, model, optimizer, *there)
+            del there
+            given_back(t)
+            t.step(BATCH)
+
+
+@LOOPS.add("copies", "on_device")
+@LOOPS.add("items in the forward", "on_device", reads=True)
+def copies(t: Truth, reads: bool = False) -> None:
     """A batch's tensors are copied, one call each; with `reads`, the forward waits for a value, which is no forward."""
-
-    def loop(t: Truth) -> None:
-        model = Thin(t, reads).to("cuda")
-        optimizer, batches = sgd(model), wide(t)
-        t.start()
-        for _ in t.epochs(2):
-            for x, y in batches:
-                t.got()
-                there = copied(t, x, y)
-                del x, y
-                given_back(t)
-                step(t, model, optimizer, *there)
-                del there
-                given_back(t)
-                t.step(BATCH)
-
-    loop.__doc__ = copies.__doc__
-    return loop
+    model = Thin(t, reads).to("cuda")
+    optimizer, batches = sgd(model), wide(t)
+    t.start()
+    learn_all(t, model, optimizer, batches)
 
 
+@LOOPS.add("copies into a buffer", "on_device")
 def copies_into_a_buffer(t: Truth) -> None:
     """Batches are copied into tensors that are there already, as for a captured graph."""
     model = Thin(t).to("cuda")
@@ -106,6 +122,7 @@ def copies_into_a_buffer(t: Truth) -> None:
         t.step(BATCH)
 
 
+@LOOPS.add("items", "on_device")
 def items(t: Truth) -> None:
     """The loss is read after each step, a list of outputs after every third."""
     model = Thin(t).to("cuda")
@@ -130,6 +147,7 @@ def items(t: Truth) -> None:
             t.step(BATCH)
 
 
+@LOOPS.add("items before backward", "on_device")
 def items_before_backward(t: Truth) -> None:
     """Two batches make a step, and each loss is looked at before its backward."""
     model = Thin(t).to("cuda")
@@ -157,21 +175,14 @@ def items_before_backward(t: Truth) -> None:
                 t.step(2 * BATCH)
 
 
+@LOOPS.add("evaluation on the device", "on_device")
 def evaluation_on_the_device(t: Truth) -> None:
     """An evaluation copies its batches and reads its metric: all of that is evaluation, and none of the steps'."""
     model = Thin(t).to("cuda")
     optimizer, batches, held_out = sgd(model), wide(t), wide(t, 12, "evaluation")
     t.start()
     for _ in t.epochs(2):
-        for x, y in batches:
-            t.got()
-            there = copied(t, x, y)
-            del x, y
-            given_back(t)
-            step(t, model, optimizer, *there)
-            del there
-            given_back(t)
-            t.step(BATCH)
+        learn_all(t, model, optimizer, batches, epochs=1)
         t.lap("data_wait")
         model.eval()
         t.passes += 1
@@ -183,6 +194,7 @@ def evaluation_on_the_device(t: Truth) -> None:
         t.lap("evaluation")
 
 
+@LOOPS.add("inference on the device", "on_device")
 def inference_on_the_device(t: Truth) -> None:
     """No optimizer: each output is brought back, which waits for it."""
     model = Thin(t).eval().to("cuda")
@@ -204,6 +216,8 @@ def inference_on_the_device(t: Truth) -> None:
         t.step(BATCH, trained=False)
 
 
+@LOOPS.add("in main memory")
+@LOOPS.add("in main memory beside a device", "on_device")
 def in_main_memory(t: Truth) -> None:
     """Nothing is copied to a device, and no value is waited for: a conversion and `item` are what they are, `other`."""
     model = Thin(t)
