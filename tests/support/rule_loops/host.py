@@ -358,6 +358,9 @@ AFTER_PLOT = replace(line("plot(history)", 0.2), line=9, outside_torch=True)
 YIELDED = replace(line("yield rows[i]", 0.15), pulled=True)
 COLLECTS = LineCost("<cell>", 9, "f", "gc.collect()", "other", 0.2)
 BUSY_GPU = on_gpu(other=5.0, gpu_gap=0.1, gpu_work=14.9)
+MASKING = on_gpu(forward=1.0, backward=1.0, optimizer=1.0, other=6.0, gpu_gap=2.5, gpu_work=6.5).but(
+    lines=(line("hard = out[out.detach().amax(1) < 0.5].sum(0)", 6 / 9),)
+)
 IDLE_GPU = on_gpu(other=5.0, gpu_gap=5.0, gpu_work=10.0)
 
 
@@ -394,6 +397,7 @@ SLOW_PYTHON = CauseLoops(
             NO_MODULE.but(lines=(UPDATE, AFTER_PLOT)), 0.21, within=0.07, unsaid=("p.grad",)
         ),
         "a GPU that waits": Sick(IDLE_GPU, 1 / 3),
+        "a line that waits for the GPU and looks like any other": Sick(MASKING, 2.5 / 9, figures=("hard = ",)),
         "what is left of costly calls": Sick(
             calling(LOGGING.but(lines=(line("plot(history)", 0.3), COLLECTS)), "collect-garbage", 0.2, 100),
             0.3,
