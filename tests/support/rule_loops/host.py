@@ -510,7 +510,7 @@ CHECKPOINT_STALL = CauseLoops(
     "checkpoint-stall",
     sick={
         "ten of 391 KiB": Sick(
-            calling(SAVING, "checkpoint", 0.3, 10, 4e6), 0.3, figures=("10 times", "391 KiB", "line 9")
+            calling(SAVING, "checkpoint", 0.3, 10, 4e6), 0.3, figures=("10 times", "391 KiB", "line 9"), unsaid=("gc.",)
         ),
         "a third of the time": Sick(calling(SAVING, "checkpoint", 5 / 15, 10), 1 / 3),
         "beside other Python": Sick(
@@ -550,7 +550,7 @@ CACHE_EMPTIED = CauseLoops(
     near={
         "cheap": calling(on_gpu(), "empty-cache", 0.01, 100),
         "on a CPU the call does nothing": calling(Loop(other=2.0), "empty-cache", 0.1, 100),
-        "a call between two phases may be meant": calling(on_gpu(other=2.0), "empty-cache", 0.1, 10),
+        "a call between two phases may be meant": calling(on_gpu(other=2.0), "empty-cache", 0.1, 40),
     },
 )
 

@@ -146,6 +146,7 @@ FRAGMENTED_MEMORY = CauseLoops(
         "free pieces": Sick(
             cached(0.3, [10e9] * 4 + [70e9] * 20, split=20e9), cures=("expandable_segments",), figures=("18.6 GiB",)
         ),
+        "a third of it taken in this run": Sick(cached(0.3, [45e9] * 4 + [70e9] * 20, split=20e9)),
         "retries beside unused memory": Sick(cached(0.7, 76e9, 3), figures=("3 allocations",)),
     },
     near={
@@ -292,6 +293,7 @@ MEMORY_GROWTH = CauseLoops(
         },
         "too little to tell": held(GIB + 150 * MIB * RAMP),
         "a short run": read(SLOW, None, process_held_bytes=[1e9, 2e9, 3e9, 4e9, 5e9]),
+        "forty steps": held(GIB + 400 * MIB * RAMP, Loop(steps=40, steps_per_epoch=10)),
         "a rise that takes weeks": held(GIB + 300 * MIB * RAMP, SLOW.but(forward=4000.0), 4000 * GIB),
         "a list that is cleared each epoch": held(GIB + 16 * MIB * RAMP, graphs_alive(5), 400 * GIB),
         "nobody looked for graphs": held(GIB + 16 * MIB * RAMP, FAR, 400 * GIB),
