@@ -111,6 +111,9 @@ NEAR_OUT_OF_MEMORY = CauseLoops(
             named=("near-out-of-memory", "shared-gpu"),
             figures=("94 %",),
         ),
+        "before what is worth a trial": Sick(
+            FULL.but(tensor_active=0.0), named=("near-out-of-memory", "full-precision")
+        ),
         "predictions keep no graph": Sick(FULL_PREDICTING, cures=("inference_mode", "batch_size=16")),
         "predictions without a loader": Sick(
             FULL_PREDICTING.but(source=NO_GRAD, has_loader=False), cures=("split",), unsaid=("inference_mode",)
