@@ -69,7 +69,8 @@ def test_a_trial_runs_the_recipe_also_in_a_function_of_an_earlier_cell(cell: str
     assert candidate.source == (pasted.after if cell == LOOP else function.rstrip() + "\n" + cell)
     assert all(torch.equal(one, before[name]) for name, one in case.namespace["net"].state_dict().items())
     assert case.namespace["train"] is train
-    assert [case.run(settings).setup.autocast for settings in ({"amp": "bf16"}, {})] == ["bfloat16", ""]
+    autocast = [case.run(settings).setup.autocast for settings in ({"amp": "bf16"}, {})]
+    assert autocast == ["bfloat16", ""] and case.namespace["train"] is train, "the next run is as written again"
 
 
 def test_a_loop_that_the_recipe_does_not_fit_is_refused_with_the_reason_and_the_cure() -> None:
