@@ -98,7 +98,7 @@ def test_what_is_found_is_offered_among_others(name: str, setup: Setup, found: A
 
 @pytest.mark.parametrize(
     ("name", "setup", "label"),
-    [("amp", CASTING, "bf16 (yours)"), ("compile", MODEL, "on (seconds to minutes first)")],
+    [("amp", CASTING, "bf16 (yours)"), ("compile", MODEL, "on (first steps take seconds to minutes)")],
 )
 def test_a_value_is_labelled_with_what_to_know_of_it(name: str, setup: Setup, label: str) -> None:
     assert label in [choice.label for choice in knobs.KNOBS[name].choices(setup)]
