@@ -201,7 +201,10 @@ class MarkReader:
         return True
 
     def _window(self, before: Marked, begin: Marked, end: Marked) -> Window | None:
-        """When a copy on another stream was made, in device seconds from a mark on; one that goes on has no end."""
+        """Returns the time of a copy on another stream, in device seconds since the mark `before`.
+
+        The end is infinite while the copy is running; None if the copy has not begun, or the marks cannot be compared.
+        """
         clock, zero = self.clock, before.put.mark
         if not clock.done(begin.put.mark):
             return None
