@@ -29,7 +29,7 @@ def rule(cause: str) -> Rule:
 
 def priced(cause: str, of: Loop | Recording) -> Priced | None:
     """What its rule finds of a cause, however little it costs; None also where a vital that it needs is missing."""
-    found = next((one for one in BY_CAUSE[cause].asked(measure(_recording(of))) if one.rule == cause), None)
+    found = next((one for one in BY_CAUSE[cause].all_findings(measure(_recording(of))) if one.rule == cause), None)
     if found is not None:
         assert (found.cost_share or 0.0) <= 1.0 and found.headline.endswith(".")
         assert (found.kind == "hint") == (found.cost_share is None)
