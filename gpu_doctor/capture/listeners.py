@@ -1,4 +1,4 @@
-"""Who hears what a fold has found: each registers for one kind of it, and is called on the training thread."""
+"""Callbacks for the results of a fold: each is registered for one kind of result, and called on the training thread."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from gpu_doctor.capture.found import Found, Place, Seen
 Calls: TypeAlias = Mapping[Any, Sequence[float]]
 """The costly calls of a span, see `Span.calls`."""
 BEAT_S: Final = 0.5
+"""Shortest time between two calls of the view, in seconds."""
 LONGEST_BEAT_S: Final = 5.0
 BEAT_SHARE: Final = 0.01
-"""Part of the training thread that drawing may take: after a beat that took t, the next comes t / 0.01 later."""
+"""Share of the training thread that drawing may take: a call that took t is followed by the next t / 0.01 later."""
 
 
 class Listeners:
-    """The listeners of one run."""
+    """The callbacks of one run."""
 
     def __init__(self) -> None:
         self.of_steps: list[Callable[[int], None]] = []
@@ -28,35 +29,35 @@ class Listeners:
         self._next_beat = 0
 
     def hear_steps(self, hear: Callable[[int], None]) -> None:
-        """Is called when steps have ended, several at once, with the last one's end."""
+        """Registers a callback for steps that ended, several at once; it gets the end of the last step, in ns."""
         self.of_steps.append(hear)
 
     def hear_no_steps(self, hear: Callable[[int], None]) -> None:
-        """Is called for steps no more."""
+        """Removes a callback for steps."""
         self.of_steps.remove(hear)
 
     def hear_copies(self, hear: Callable[[int, int, Any, Place], None]) -> None:
-        """Is called for every copy to or from a device that is no evaluation's, see `Copied`."""
+        """Registers a callback for copies to or from a device, except in evaluations; its arguments are `Copied`'s."""
         self._copies.append(hear)
 
     def hear_calls(self, hear: Callable[[Calls], None]) -> None:
-        """Is called for the costly calls of each span of a step that has ended."""
+        """Registers a callback for the costly calls of each span of a step that has ended."""
         self._calls.append(hear)
 
     def hear_looks(self, hear: Callable[[Seen], None]) -> None:
-        """Is called when it is known in which phase a look of the line sampler fell."""
+        """Registers a callback for stack samples whose phase is known."""
         self._looks.append(hear)
 
     def hear_budget(self, hear: Callable[[], None]) -> None:
-        """Is called when the last step of the budget has ended, before the loop is left."""
+        """Registers a callback for the end of the budget's last step, before the loop is left."""
         self._budget.append(hear)
 
     def hear_beats(self, hear: Callable[[], None]) -> None:
-        """Is called twice a second at most, where a view cannot be reached from another thread."""
+        """Sets the callback of a view that no other thread can reach; it is called at most twice a second."""
         self._beat = hear
 
     def tell_found(self, found: Found) -> None:
-        """A fold has found this."""
+        """Calls the callbacks for costly calls, copies and stack samples of a fold."""
         for step in found.steps:
             self.tell_calls(*step.calls)
         for copy in found.copies:
@@ -67,28 +68,28 @@ class Listeners:
                 see(look)
 
     def tell_calls(self, *calls: Calls | None) -> None:
-        """Spans that have ended had these costly calls, None = none."""
-        for one in calls:
-            if one is not None:
+        """Calls the callbacks for costly calls with those of each ended span; None = the span has none."""
+        for sums in calls:
+            if sums is not None:
                 for hear in self._calls:
-                    hear(one)
+                    hear(sums)
 
     def tell_steps(self, end_ns: int) -> None:
-        """Steps have ended."""
+        """Calls the callbacks for steps; `end_ns` is the end of the last one."""
         for hear in tuple(self.of_steps):
             hear(end_ns)
 
     def tell_budget(self) -> None:
-        """The last step of the budget has ended."""
+        """Calls the callbacks for the end of the budget."""
         for hear in self._budget:
             hear()
 
     def beat(self, now: int, clock: Callable[[], int]) -> None:
-        """Steps have ended: the view is called if that is due.
+        """Calls the view's callback if that is due.
 
         Args:
-            now: when the last one ended.
-            clock: of the host, ns.
+            now: end of the last step, in ns.
+            clock: host clock, in ns.
         """
         if self._beat is None or now < self._next_beat:
             return

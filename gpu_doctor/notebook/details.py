@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpu_doctor import formatting
 from gpu_doctor.recording import Settings, describe
-from gpu_doctor.report.panel import FixShown, Said, fix_shown
+from gpu_doctor.report.panel import FixShown, Notice, fix_shown
 from gpu_doctor.trials import PERMISSIONS
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ MOST_FIXES: Final = 16
 class Details:
     """What of one case is unfolded."""
 
-    def __init__(self, fix: Callable[[dict[str, Any]], Fix], before: Callable[[], tuple[Said, ...]] = tuple) -> None:
+    def __init__(self, fix: Callable[[dict[str, Any]], Fix], before: Callable[[], tuple[Notice, ...]] = tuple) -> None:
         """`fix`: works out the change for settings. `before`: what to know before a trial."""
         self._fix, self._before = fix, before
         self.fixes: dict[str, FixShown] = {}
         """By `describe(settings)`; the page finds one by its settings, as it writes some figures in another way."""
         self.asked: tuple[Settings, ...] = ()
         """Settings whose forecast the page asked for; told with the state, anew after every run and trial."""
-        self.before: tuple[Said, ...] | None = None
+        self.before: tuple[Notice, ...] | None = None
         """What to know before a trial, None while nobody asked since the last run."""
 
     def fix(self, settings: Settings) -> None:
@@ -58,10 +58,10 @@ class Details:
             self.before = self._before()
         except Exception as error:
             unknown = f"It is not known what a trial cannot restore ({formatting.raised(error)})."
-            self.before = (Said(unknown, "bad"),)
+            self.before = (Notice(unknown, "bad"),)
 
 
-def sentences(case: Case) -> tuple[Said, ...]:
+def sentences(case: Case) -> tuple[Notice, ...]:
     """What a person should know before a trial; its tone is `bad` where something would not come back.
 
     Nothing is copied and nothing is run.
@@ -70,11 +70,11 @@ def sentences(case: Case) -> tuple[Said, ...]:
     allow = {sentence: name for name, sentence in said.asks.items()}
     return (
         *(_refused(one, allow.get(one, "")) for one in said.refusals),
-        *(Said(one, "") for one in said.notes),
-        *(Said(one, "bad") for one in said.lost),
+        *(Notice(one, "") for one in said.notes),
+        *(Notice(one, "bad") for one in said.lost),
     )
 
 
-def _refused(sentence: str, allow: str) -> Said:
+def _refused(sentence: str, allow: str) -> Notice:
     tick = PERMISSIONS[allow].tick if allow else ""
-    return Said(f"A trial will be refused. {sentence}", "bad", allow, tick)
+    return Notice(f"A trial will be refused. {sentence}", "bad", allow, tick)

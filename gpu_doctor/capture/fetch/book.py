@@ -69,7 +69,7 @@ class FetchBook:
             closed = {key: [file.copy(slot) for file, slot in self._places(key)] for key in self._slots}
             self._closed = closed
         if any(tally.failed for tallies in closed.values() for tally in tallies):
-            self._recorder.note("gpu_doctor stopped timing fetches in a worker because of an error of its own.")
+            self._recorder.note("gpu_doctor stopped timing fetches in a worker because of an internal error.")
 
     def _end_generation(self) -> None:
         for file in {file for places in self._slots.values() for file, _, _ in places}:

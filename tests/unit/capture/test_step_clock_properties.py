@@ -471,7 +471,7 @@ def told_of(loop: Loop, cuts: Sequence[int] = (), looks: Sequence[Look] = (), sy
         for begin, end in zip((0, *cuts), (*cuts, len(heard)), strict=True):
             clock.fold(heard[begin:end], waiting)
             hear()
-        clock.asked_no_more()
+        clock.no_more_requests()
         left = clock.finish()
         hear()
         if left:

@@ -107,7 +107,7 @@ def test_they_are_worked_out_when_something_changes_and_no_more(monkeypatch: pyt
         worked.append(settings)
         return ForecastShown(settings, NO_FORECAST, False)
 
-    monkeypatch.setattr(told, "_foretold", counted)
+    monkeypatch.setattr(told, "_shown", counted)
     here, there = shown(starved()), shown(starved())
     memory, other = Memory(), Memory()
     state(here, knobs.KNOBS, memory)

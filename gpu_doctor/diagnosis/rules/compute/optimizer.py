@@ -83,7 +83,7 @@ def check(vitals: Vitals) -> Finding | None:
             f"{formatting.count(largest.elements, 'element')} {_how(largest, vitals)}",
             f"that takes {formatting.seconds(theirs * (vitals.host_step_s or 0.0))} a step",
         ),
-        prescriptions=(_together(largest), _fused(largest)) if split else (_fused(largest),),
+        prescriptions=(*((_together(largest),) if split else ()), *_fused(largest)),
     )
 
 
@@ -115,13 +115,21 @@ def _together(optimizer: OptimizerFacts) -> Prescription:
     )
 
 
-def _fused(optimizer: OptimizerFacts) -> Prescription:
-    """Prescribes the fused kernel, or `foreach` if the optimizer has none or uses it already."""
-    if not optimizer.can_fuse or optimizer.fused:
-        return Prescription("Update all parameters of a group at once", Safety.BY_HAND, code="..., foreach=True)")
-    return Prescription(
-        text="Update all parameters with one fused kernel",
-        safety=Safety.SAFE,
-        settings={"fused_optimizer": True},
-        code=f"torch.optim.{optimizer.name}(model.parameters(), lr=..., fused=True)",
+def _fused(optimizer: OptimizerFacts) -> tuple[Prescription, ...]:
+    """Prescribes the fused kernel, or `foreach` if the optimizer has none; nothing if it is fused already.
+
+    torch refuses `foreach` together with `fused`.
+    """
+    if optimizer.fused:
+        return ()
+    call = f"torch.optim.{optimizer.name}(model.parameters(), lr=..., "
+    if not optimizer.can_fuse:
+        return (Prescription("Update all parameters of a group at once", Safety.BY_HAND, code=f"{call}foreach=True)"),)
+    return (
+        Prescription(
+            text="Update all parameters with one fused kernel",
+            safety=Safety.SAFE,
+            settings={"fused_optimizer": True},
+            code=f"{call}fused=True)",
+        ),
     )

@@ -407,7 +407,7 @@ def test_an_error_of_ours_is_none_of_the_loops(monkeypatch: pytest.MonkeyPatch) 
         net = Net()
         train(net, sgd(net))
 
-    assert "error of its own" in recorded(loop).notes[0]
+    assert "internal error" in recorded(loop).notes[0]
 
 
 def test_a_scripted_module_is_left_alone() -> None:
