@@ -126,7 +126,7 @@ class PhaseClock:
     def _assign_undecided(self, phase: int) -> None:
         """Assigns the stack samples since the last forward to this phase."""
         if self._undecided:
-            self.looks += [one._replace(phase=phase) for one in self._undecided]
+            self.looks += [sample._replace(phase=phase) for sample in self._undecided]
             self._undecided.clear()
 
     def _loss_was_other(self) -> None:

@@ -72,7 +72,7 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
                 finally:
                     sampler.close()
     finally:
-        if recorder in _running:  # not where an interrupt came first
+        if recorder in _running:  # it is missing if an interrupt came first
             _running.remove(recorder)
 
 

@@ -406,6 +406,7 @@ class Recorder:
             self._give_up(error)
 
     def _recording(self, outcome: str, reason: str, duration_s: float, losses: Losses) -> Recording:
+        """Returns everything collected so far as a frozen recording."""
         return Recording(
             steps=self.table.steps(),
             settings=self.settings,

@@ -120,11 +120,11 @@ class FetchBook:
         """Makes persistent workers of an earlier run measure for this run."""
         file, slot = _staying.get(iterator, (None, 0))
         known = self._slots.setdefault(key, [])
-        if file is None or any(one is file for one, _, _ in known):
+        if file is None or any(known_file is file for known_file, _, _ in known):
             return
         if file.generation == 0.0:
-            for one in range(slot, min(slot + workers, MOST_SLOTS)):
-                file.clear(one)
+            for worker_slot in range(slot, min(slot + workers, MOST_SLOTS)):
+                file.clear(worker_slot)
             file.generation = time.time()
         known.append((file, slot, workers))
 
@@ -177,6 +177,7 @@ class FetchBook:
         return tuple(found)
 
     def _fetch(self, key: str, workers: int, sums: Sums, tallies: list[Tally], delivered: tuple[int, int]) -> Fetch:
+        """Returns the Fetch of one loader from its sums, tallies, batch sizes, ready batches and worker starts."""
         sizes = [size for size in self._sizes.get(key, ()) if size[1]]
         stock, edges = self._stocks.get(key), self._starts.get(key)
         ready, ready_after = Stock().looks if stock is None else stock.looks

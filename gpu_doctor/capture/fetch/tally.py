@@ -69,7 +69,7 @@ class Tally:
         """Number of next fetches that are not metered."""
         self._weight = 1
         """Number of fetches that the next metered one counts for."""
-        self._metered = int(self.cells[0])  # a worker of a later epoch goes on where its predecessor stopped
+        self._metered = int(self.cells[0])  # a worker of a later epoch continues its predecessor's slot
         self._cost_s = 0.0
         self._random = random.Random(1)  # our own: the user's random state must not change
 
