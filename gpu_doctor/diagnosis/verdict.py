@@ -25,14 +25,14 @@ MOSTLY: Final = 0.5
 
 
 def classified(vitals: Vitals) -> str:
-    """The bottleneck class: on a GPU the exposed shares decide, on a CPU device the host's.
+    """Returns the bottleneck class: by the exposed shares on a GPU, by the host's shares on a CPU device.
 
     Forward, backward, optimizer, the loss between them and evaluation are compute. On a GPU the rest of the gap, after
-    exposed wait and transfer, is the host's: it could not launch in time. So are its launching and its Python within
-    steps where the queue was empty when it had launched a step, by these two clocks; NVML's utilisation is not asked. A
-    loop in which one of the others takes a fifth is bound by that one, though compute takes more: compute is what the
-    time is meant for. Batches that the loop makes itself are the host's work. Trips of
-    tensors to the host and back inside of a step are transfer, taken out of the compute in which they hide.
+    exposed wait and transfer, is the host's: it could not launch in time. If the GPU outruns its host, launching and
+    Python within steps are the host's too. NVML's utilisation is not used. If input, transfer or host takes a fifth, it
+    names the class although compute takes more: computing is the loop's purpose. Making batches in the loop itself is
+    the host's work. Round trips of tensors to the host within a step are transfer; they are taken out of compute, in
+    which they hide.
     """
     wait, transfer = vitals.exposed_wait_share, vitals.exposed_transfer_share
     if vitals.on_gpu:
@@ -46,10 +46,10 @@ def classified(vitals: Vitals) -> str:
             "compute": vitals.gpu_busy_share or 0.0,
         }
         _move(parts, "host", "transfer", behind_copies_share(vitals))
-        # The device's clock sees no gap inside of a phase: while a tensor is away at the host, the GPU only seems busy
-        # until the copy back, which it saw.
+        # The device's clock sees no gap inside a phase: while a tensor is at the host, the GPU seems busy until the
+        # copy back, which the clock does see.
         _move(parts, "compute", "transfer", round_trip_share(vitals) - vitals.tripped_share)
-        if vitals.gpu_outruns_host:  # a GPU that was done when its host was is only seemingly busy within steps
+        if vitals.gpu_outruns_host:  # a GPU that is done as soon as its host only seems busy within steps
             inside = (vitals.launching_share or 0.0) + max(
                 vitals.outside_share - vitals.once_share - parts["host"], 0.0
             )
@@ -61,10 +61,10 @@ def classified(vitals: Vitals) -> str:
             "host": max(vitals.outside_share - vitals.once_share, 0.0),
             "compute": _compute(vitals),
         }
-    if not vitals.on_gpu and mixed(vitals):  # its training cannot be heard: what is not plain Python is taken for it
+    if not vitals.on_gpu and mixed(vitals):  # no events mark its training: all that is not plain Python counts as such
         least = min(parts["host"], vitals.backward_share or 0.0) if not vitals.forward_share else 0.0
         _move(parts, "host", "compute", max(parts["host"] - outside_share(vitals), least))
-    if not vitals.on_gpu:  # Python inside of a forward, or before the backward, computes nothing meanwhile
+    if not vitals.on_gpu:  # while Python runs inside a forward, or before the backward, nothing is computed
         _move(parts, "compute", "host", within_share(vitals))
     largest = max(("input", "transfer", "host"), key=lambda name: parts[name])
     return largest if parts[largest] >= min(BOUND_SHARE, parts["compute"]) else "compute"
@@ -77,7 +77,7 @@ def _move(parts: dict[str, float], source: str, target: str, share: float) -> No
     parts[target] = parts.get(target, 0.0) + moved
 
 
-def _unheard(vitals: Vitals) -> bool:
+def _unseen_forward(vitals: Vitals) -> bool:
     """True if no forward was recorded although the loop runs backward: its forward is counted in `other`."""
     return not vitals.on_gpu and not vitals.forward_share and bool(vitals.backward_share)
 
@@ -85,15 +85,16 @@ def _unheard(vitals: Vitals) -> bool:
 def _part_in_torch(vitals: Vitals) -> float:
     """Part of the stack samples outside every phase that were in torch, 0..1; 0 without samples."""
     seen = vitals.outside_lines
-    return part((one for one in seen if one.in_torch), seen)
+    return part((line for line in seen if line.in_torch), seen)
 
 
 def _compute(vitals: Vitals) -> float:
+    """Returns the share of the wall-clock that computes: forward, loss, backward, optimizer and evaluation."""
     return vitals.together("forward", "loss", "backward", "optimizer", "evaluation")
 
 
 def _computing(vitals: Vitals) -> str:
-    """Names the phases that compute, as the step's anatomy does."""
+    """Names the phases that compute, with loss and evaluation if they take 5 % or more."""
     parts = phases(vitals)
     parts += [name for name in ("loss", "evaluation") if (getattr(vitals, f"{name}_share") or 0.0) >= NAMING_BAR]
     return joined(parts)
@@ -137,7 +138,7 @@ def _unpriced(bottleneck: str, vitals: Vitals) -> str:
 def _beside(bottleneck: str, findings: Sequence[Finding], vitals: Vitals) -> str:
     """Returns a sentence on a bottleneck that costs more than every finding and that no rule explains, or ""."""
     families = {cause.name: cause.family for cause in every_cause()}
-    if any(families.get(one.rule) == bottleneck for one in findings):
+    if any(families.get(finding.rule) == bottleneck for finding in findings):
         return ""
     if bottleneck == "input":
         what, share = "waiting for data", vitals.exposed_wait_share or 0.0
@@ -152,7 +153,7 @@ def _beside(bottleneck: str, findings: Sequence[Finding], vitals: Vitals) -> str
 
 def _between(vitals: Vitals) -> str:
     """Names what takes the time outside every phase: computing without a module, or Python."""
-    in_torch = _unheard(vitals) or _part_in_torch(vitals) >= MOSTLY
+    in_torch = _unseen_forward(vitals) or _part_in_torch(vitals) >= MOSTLY
     return "what the loop computes outside any module" if in_torch else "Python between the phases"
 
 
@@ -160,8 +161,8 @@ def ended_the_run(finding: Finding, vitals: Vitals) -> bool:
     """True if a finding is about the error that ended the run, not about a future risk."""
     if finding.rule == "out-of-memory":
         return True
-    said = vitals.outcome == "failed" and bool(vitals.reason)
-    return said and bool(finding.risk) and any(vitals.reason in one for one in finding.evidence)
+    has_error = vitals.outcome == "failed" and bool(vitals.reason)
+    return has_error and bool(finding.risk) and any(vitals.reason in line for line in finding.evidence)
 
 
 def _lowered(sentence: str) -> str:
@@ -171,6 +172,7 @@ def _lowered(sentence: str) -> str:
 
 
 def _nothing_to_cure(named: str) -> str:
+    """Returns the verdict on a run without a cure that would save 5 %; `named` is what most of the time goes to."""
     return f"Nothing found that would save 5 % or more: most of the time goes to {named}."
 
 

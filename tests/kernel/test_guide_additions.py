@@ -1,4 +1,4 @@
-"""docs/contributing/adding.md, tried: a rule, a knob and a framework are one file and its line, and the product has it."""
+"""docs/contributing/adding.md, tried: a rule, a knob and a framework, each one file and its line in a list."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from gpu_doctor.recording import PHASES, Recording
 from gpu_doctor.recording.steps import INFERENCE, TRAINING
 from gpu_doctor.trials.rounds import MOST_TIMES
 from tests.support.loop_parts import BATCH, OTHER_S, Net, Truth, backed, loss_of, nap, outside
-from tests.support.loops_apart import get_batch
+from tests.support.timed_loops import get_batch
 
 STEPS = 14
 

@@ -318,8 +318,9 @@ def with_more(loop: Loop, **told: Any) -> Loop:
     return loop.but(told={**loop.told, **told})
 
 
-def read(recording: Recording, device: int | None = 0, **values: float | Sequence[float] | NDArray[Any]) -> Recording:
+def read(of: Loop | Recording, device: int | None = 0, **values: float | Sequence[float] | NDArray[Any]) -> Recording:
     """The recording with these readings, evenly over its steps; a single number is read every time."""
+    recording = of.recording() if isinstance(of, Loop) else of
     steps = recording.steps
     end_s = float(steps.start_s[-1] + steps.wall_s[-1])
     series = []
@@ -332,8 +333,9 @@ def read(recording: Recording, device: int | None = 0, **values: float | Sequenc
     return replace(recording, series=(*kept, *series))
 
 
-def with_outcome(recording: Recording, outcome: str, reason: str) -> Recording:
+def with_outcome(of: Loop | Recording, outcome: str, reason: str) -> Recording:
     """The recording, had it ended so."""
+    recording = of.recording() if isinstance(of, Loop) else of
     return replace(recording, outcome=outcome, reason=reason)
 
 
@@ -348,6 +350,23 @@ def zipped(recording: Recording, workers: int | None = None) -> Recording:
         setup=replace(recording.setup, loaders=(loader, beside)),
         fetches=(mine, replace(mine, loader=beside.key, workers=others)),
     )
+
+
+def fetched(loop: Loop, queued_s: float | None = None, **more: Any) -> Recording:
+    """The loop's recording with further fields of its fetches; `queued_s`: seconds of each in the queue for a core."""
+    recording = loop.recording()
+    (fetch,) = recording.fetches
+    if queued_s is not None:
+        more["queued_s"] = queued_s * fetch.batches
+    return replace(recording, fetches=(replace(fetch, **more),))
+
+
+def with_columns(of: Loop | Recording, **values: float | NDArray[Any]) -> Recording:
+    """The recording with these columns of its steps; a single number stands in every row."""
+    recording = of.recording() if isinstance(of, Loop) else of
+    rows = len(recording.steps)
+    columns = {name: np.broadcast_to(np.asarray(value, dtype=float), rows) for name, value in values.items()}
+    return replace(recording, steps=replace(recording.steps, **columns))
 
 
 def calling(loop: Loop, kind: str, share: float, calls: int, nbytes: float = NAN) -> Recording:

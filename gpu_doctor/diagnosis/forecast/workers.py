@@ -46,10 +46,10 @@ def _step_s(s: Stages, v: Vitals, workers: int, stay: bool, end: int) -> tuple[f
     if workers and workers == s.workers:
         steady, why = measured, "the loop within its epochs"
     elif workers and s.workers:  # the arithmetic is as far off as it is for the loop that was measured
-        told = max(_steady_s(s, s.workers, end)[0], 1e-9)
-        steady *= min(measured / told, 1.0)
-        if end == WORST or workers > s.workers:  # what it does not explain may be workers that are too many
-            steady += max(measured - told, 0.0)
+        computed = max(_steady_s(s, s.workers, end)[0], 1e-9)
+        steady *= min(measured / computed, 1.0)
+        if end == WORST or workers > s.workers:  # the time that the arithmetic misses may come from too many workers
+            steady += max(measured - computed, 0.0)
     edge = _edge_s(s, v, workers, stay, end) if workers else 0.0
     return max(steady + edge, 1e-9), why
 

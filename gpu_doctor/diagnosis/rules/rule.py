@@ -136,16 +136,16 @@ class Rule:
     check: Callable[[Vitals], Found]
     """Returns findings at any cost; it must not report a cause whose vitals were not measured."""
 
-    def asked(self, vitals: Vitals) -> tuple[Finding, ...]:
+    def all_findings(self, vitals: Vitals) -> tuple[Finding, ...]:
         """Runs `check` and returns its findings at any cost, for causes whose vitals were measured."""
         able = {cause.name for cause in self.causes if not cause.lacks(vitals)}
         found = self.check(vitals) if able else None
         findings = () if found is None else (found,) if isinstance(found, Finding) else tuple(found)
-        return tuple(one for one in findings if one.rule in able)
+        return tuple(finding for finding in findings if finding.rule in able)
 
     def finds(self, vitals: Vitals) -> tuple[Finding, ...]:
         """Runs `check` and returns the findings to show (see `Finding.named`)."""
-        return tuple(one for one in self.asked(vitals) if one.named)
+        return tuple(finding for finding in self.all_findings(vitals) if finding.named)
 
 
 def rule_of(module: ModuleType) -> Rule:
@@ -167,6 +167,6 @@ def rule_of(module: ModuleType) -> Rule:
     return Rule(
         name=name,
         family=family,
-        causes=tuple(replace(one, family=family, page=inspect.cleandoc(one.page)) for one in causes),
+        causes=tuple(replace(cause, family=family, page=inspect.cleandoc(cause.page)) for cause in causes),
         check=module.check,
     )

@@ -18,7 +18,7 @@ MOST_TIMES: Final = 4.0
 
 
 def fitted(lines: Sequence[LineCost], looks: int | None, found: Mapping[str, Any]) -> tuple[LineCost, ...]:
-    """Scales line costs to the phases' shares by the clock; returns them dearest first.
+    """Scales line costs to the phases' shares by the clock; returns them costliest first.
 
     Args:
         lines: line costs of a recording.
@@ -30,28 +30,28 @@ def fitted(lines: Sequence[LineCost], looks: int | None, found: Mapping[str, Any
         return float(found.get(name) or 0.0)
 
     loss = min(share("loss_share"), share("other_share"))
-    aside = min(share("no_grad_share"), share("forward_share"))
+    no_grad = min(share("no_grad_share"), share("forward_share"))
     outside = share("other_share") - loss
     # If no line is marked as a sub-phase (loss, no_grad), the lines share the whole phase.
-    loss, outside = (loss, outside) if any(one.before_backward for one in lines) else (0.0, loss + outside)
-    aside = aside if any(one.no_grad for one in lines) else 0.0
+    loss, outside = (loss, outside) if any(line.before_backward for line in lines) else (0.0, loss + outside)
+    no_grad = no_grad if any(line.no_grad for line in lines) else 0.0
     spans = {phase: (0.0, share(f"{phase}_share")) for phase in PHASES}
-    spans["forward"] = (share("forward_share") - aside,) * 2
-    spans |= {"no_grad": (aside, aside), "loss": (loss, loss)}
+    spans["forward"] = (share("forward_share") - no_grad,) * 2
+    spans |= {"no_grad": (no_grad, no_grad), "loss": (loss, loss)}
     spans["other"] = (max(outside - share("other_once_share"), 0.0), outside)
     parts: dict[str, list[LineCost]] = {}
-    for one in lines:
-        named = "loss" if one.before_backward else "no_grad" if one.no_grad else one.phase
-        parts.setdefault("" if one.in_worker or named not in spans else named, []).append(one)
-    told = parts.pop("", [])
+    for line in lines:
+        named = "loss" if line.before_backward else "no_grad" if line.no_grad else line.phase
+        parts.setdefault("" if line.in_worker or named not in spans else named, []).append(line)
+    scaled = parts.pop("", [])
     for name, some in parts.items():
-        told += _scaled(some, looks, *spans[name])
-    return tuple(sorted(told, key=lambda one: -one.share))
+        scaled += _scaled(some, looks, *spans[name])
+    return tuple(sorted(scaled, key=lambda line: -line.share))
 
 
 def total(lines: Iterable[LineCost]) -> float:
     """Sums the lines' shares of the wall-clock."""
-    return sum((one.share for one in lines), 0.0)
+    return sum((line.share for line in lines), 0.0)
 
 
 def part(some: Iterable[LineCost], lines: Iterable[LineCost]) -> float:
@@ -71,4 +71,4 @@ def _scaled(lines: list[LineCost], looks: int | None, least: float, most: float)
     if seen <= 0:
         return lines
     wanted = min(max(seen, min(least, MOST_TIMES * seen)) if enough(seen, looks) else seen, most)
-    return lines if wanted == seen else [replace(one, share=one.share * wanted / seen) for one in lines]
+    return lines if wanted == seen else [replace(line, share=line.share * wanted / seen) for line in lines]

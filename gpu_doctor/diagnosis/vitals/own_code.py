@@ -53,7 +53,7 @@ def within_share(vitals: Vitals) -> float:
 def passes_share(vitals: Vitals) -> float:
     """Share of the wall-clock, 0..1, of own Python inside computing phases; 0 with too few stack samples."""
     share = total(passes_lines(vitals))
-    return share if vitals.looked_at(share) else 0.0
+    return share if vitals.sampled_enough(share) else 0.0
 
 
 def mixed(vitals: Vitals) -> bool:

@@ -111,7 +111,7 @@ def test_a_compiled_step_keeps_its_graphs_while_it_is_marked_on_a_device(
 def test_all_of_ours_is_left_out_but_what_a_graph_goes_through() -> None:
     found = compiler.left_out()
     ours = [name for name in sys.modules if name.startswith("gpu_doctor.capture.")]
-    through = {f"gpu_doctor.{name}" for name in compiler.GONE_THROUGH}
+    through = {f"gpu_doctor.{name}" for name in compiler.TRACED}
     held = {name for name in ours if not any(name == one or name.startswith(f"{one}.") for one in found)}
     assert held == {"gpu_doctor.capture.taps", *through} - {"gpu_doctor.trials"}
 
@@ -143,7 +143,7 @@ def test_the_compiler_looks_once_through_the_folders_that_it_leaves_out(monkeypa
 
     monkeypatch.setattr(rules, "SKIP_DIRS", [*rules.SKIP_DIRS])
     monkeypatch.setattr(rules, "_recompile_re", counted)
-    monkeypatch.setattr(compiler, "_known", [])
+    monkeypatch.setattr(compiler, "_skipped", [])
     before = len(rules.SKIP_DIRS)
     with listening(Recorder(), {}, accelerated=False):
         pass

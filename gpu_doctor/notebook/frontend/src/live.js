@@ -65,7 +65,7 @@ export class Live {
 
   /**
    * Posts a request. A kernel that was restarted takes no message from this panel any more: sending throws.
-   * @param {import("./contract").Ask | { ask: "hello" }} request
+   * @param {import("./contract").Request | { ask: "hello" }} request
    */
   ask(request) {
     try {

@@ -19,7 +19,7 @@ import { showTips } from "./tips.js";
 import { h, patch } from "./vdom.js";
 import { words } from "./words.js";
 
-/** @typedef {import("./contract").Ask} Ask */
+/** @typedef {import("./contract").Request} Request */
 /** @typedef {import("./contract").Knob} Knob */
 /** @typedef {import("./contract").Settings} Settings */
 /** @typedef {import("./contract").PanelState} State */
@@ -355,7 +355,7 @@ export class Panel {
     this.ask("trial");
   }
 
-  /** @param {Ask["ask"]} what */
+  /** @param {Request["ask"]} what */
   ask(what) {
     const { state, live, budget } = this;
     if (!state || !budget) return;

@@ -142,7 +142,7 @@ export function sweepPart({ sweep, busy, labels }, panel) {
 }
 
 /**
- * @param {import("./contract").Swept[]} rows
+ * @param {import("./contract").SweepRow[]} rows
  * @param {string[]} head
  * @param {string} label
  */
@@ -155,7 +155,7 @@ function sweptTable(rows, head, label) {
 }
 
 /**
- * @param {import("./contract").Swept} one
+ * @param {import("./contract").SweepRow} one
  * @param {string[]} head
  * @param {number} number
  */

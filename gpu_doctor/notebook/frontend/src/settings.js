@@ -1,6 +1,6 @@
 // Knobs and what a person chose of them, as plain data.
 
-/** @typedef {NonNullable<import("./contract").Ask["grid"]>} Grid */
+/** @typedef {NonNullable<import("./contract").Request["grid"]>} Grid */
 /** @typedef {import("./contract").Knob} Knob */
 /** @typedef {import("./contract").Settings} Settings */
 /** @typedef {import("./contract").Value} Value */
@@ -80,7 +80,7 @@ export function figure(value, decimals, { thousands, missing }) {
 
 /**
  * The permissions that are ticked, of those that a trial needs now.
- * @param {{ before: import("./contract").Said[] | null }} state
+ * @param {{ before: import("./contract").Notice[] | null }} state
  * @param {Set<string>} allowed
  */
 export function allowedOf({ before }, allowed) {
