@@ -103,8 +103,8 @@ class StepClock(PhaseClock):
 
     def found(self) -> Found:
         """Returns everything found since the last call, and empties the lists."""
-        found = Found(self.steps, self.losses, self.copies, self.looks, self.sources.roles)
-        self.steps, self.losses, self.copies, self.looks, self.sources.roles = [], [], [], [], []
+        found = Found(self.steps, self.losses, self.copies, self.stack_samples, self.sources.roles)
+        self.steps, self.losses, self.copies, self.stack_samples, self.sources.roles = [], [], [], [], []
         return found
 
     def _handlers(self) -> list[Handler]:
@@ -361,7 +361,7 @@ class StepClock(PhaseClock):
     # ---- batches before the first optimizer step --------------------------------------------------------------------
 
     def _close_batch(self) -> None:
-        """Ends a batch before any optimizer step: it is inference, or the start of an accumulation."""
+        """Ends a batch before any optimizer step: emits it as a step, or holds it back until its role is known."""
         trains = self._learned or self._forwarded
         batch = Batch(
             spans=self.open.spans,

@@ -62,8 +62,8 @@ class Meter:
             return None
         self.tally = None
         fetch = MeteredFetch(tally)
-        if tally.left > 0:
-            tally.left -= 1
+        if tally.to_skip > 0:
+            tally.to_skip -= 1
         else:
             try:
                 fetch.begin(fetcher, self)
