@@ -702,6 +702,7 @@ def test_of_a_loop_that_only_trains_all_is_known(plain: Plain, sync_measured: bo
 
 
 @CHECK
+@example(written(("pull", 0), ("zero", ("leaf", ev.OURS)), gaps=[0, 0, 0, 1]), [StackSample(50, 51, 0)])
 @given(loops, some_looks)
 def test_looks_change_no_row_and_fall_into_the_phase_that_ran(loop: Loop, stack_samples: list[StackSample]) -> None:
     blind, told = told_of(loop), told_of(loop, (), stack_samples)
@@ -718,8 +719,10 @@ def test_looks_at_a_loop_that_only_trains_fall_into_the_phase_that_ran(
 
 
 def check_looks(loop: Loop, stack_samples: list[StackSample], told: Told, or_else: int) -> None:
-    """Each look since the loop began is placed once; where it lies wholly between two events, in the phase between."""
-    where, seen = list(stays(loop, ours=False)), dict[int, int]()
+    """Each sample since the loop began is placed once: in the phase between two events, if our own work is not in it."""
+    where, seen, loops_until = list(stays(loop, ours=False)), dict[int, int](), dict[int, int]()
+    for code, now, arg in loop.events:
+        loops_until.setdefault(now, arg if code == ev.OURS else now)
     for phase, feeding, _, number in told.stack_samples:
         assert number not in seen and (not feeding or phase == OTHER)
         seen[number] = phase
@@ -727,7 +730,7 @@ def check_looks(loop: Loop, stack_samples: list[StackSample], told: Told, or_els
         around = next((one for one in where if one.begin <= look.begin_ns < one.end), None)
         if around is None:
             assert look.seen not in seen
-        elif look.end_ns <= around.end:
+        elif look.end_ns <= loops_until[around.end]:
             undone = OTHER if around.phase == LOSS and or_else != -1 else around.phase  # no backward followed
             assert seen[look.seen] in (around.phase, or_else, undone)
         else:
