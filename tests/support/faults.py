@@ -103,7 +103,7 @@ is so short that none is likely."""
 
 
 QUIET: Final = (
-    *("capture/describe/batches.py:", "capture/fetch/prefetch_queue.py:Stock.look"),
+    *("capture/describe/batches.py:", "capture/fetch/prefetch_queue.py:ReadyBatches.count"),
     *("capture/taps/backward.py:_all_parameters", "capture/taps/backward.py:_gradient.<locals>.trains"),
     "capture/patching.py:_Patch.",
 )

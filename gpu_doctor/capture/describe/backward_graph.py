@@ -71,10 +71,10 @@ def _attention(nodes: Iterable[Any]) -> tuple[AttentionCalls, ...]:
             samples, heads, queries, size = shape
             calls[AttentionCalls("fused", 0, samples, heads, queries, queries, size, dtype_of(node))] += 1
         elif name in PRODUCTS:  # such as softmax times values, with dropout in between
-            factors = (one for factor, _ in node.next_functions for one in _back(factor))
-            softmaxes.update(one for one in factors if name_of(one) in SEPARATE)
-    calls.update(call for one in softmaxes if (call := _separate(one)) is not None)
-    return tuple(replace(one, calls=number) for one, number in calls.most_common())
+            factors = (operation for factor, _ in node.next_functions for operation in _back(factor))
+            softmaxes.update(operation for operation in factors if name_of(operation) in SEPARATE)
+    calls.update(call for softmax in softmaxes if (call := _separate(softmax)) is not None)
+    return tuple(replace(kind, calls=number) for kind, number in calls.most_common())
 
 
 def _separate(softmax: Any) -> AttentionCalls | None:

@@ -20,7 +20,7 @@ CALL: Final = "_compiled_call_impl"
 OURS: Final = "_gpu_doctor_over"
 """Attribute of our wrapper in that place: the value that was there before, None for none."""
 _KIND: Final = "_modules"
-_BOXES: Final = tuple(name for one in FRAMEWORKS for name in one.boxes)
+_BOXES: Final = tuple(name for framework in FRAMEWORKS for name in framework.boxes)
 
 
 def outermost(

@@ -23,7 +23,7 @@ def behind(results: Any, most: int) -> tuple[list[Any], bool]:
         most: most operations to return.
     """
     given = results if isinstance(results, (tuple, list)) else (results,)
-    roots = [(one.grad_fn, 0) for one in given if isinstance(one, Tensor)]
+    roots = [(result.grad_fn, 0) for result in given if isinstance(result, Tensor)]
     walked: list[Any] = []
     way: list[tuple[Any, Iterator[tuple[Any, int]]]] = [(None, iter(roots))]
     seen = {None}
@@ -37,7 +37,7 @@ def behind(results: Any, most: int) -> tuple[list[Any], bool]:
         else:
             walked.append(node)
             way.pop()
-    return [one for one in (*walked, *(node for node, _ in way)) if one is not None], not way
+    return [found for found in (*walked, *(node for node, _ in way)) if found is not None], not way
 
 
 def name_of(node: Any) -> str:
@@ -67,8 +67,8 @@ def dtype_of(node: Any) -> str:
 
 def newest(results: Iterable[Tensor]) -> int | None:
     """Returns autograd's sequence number of the newest operation behind the results; None if none can be read."""
-    numbers = (_number(one.grad_fn) for one in islice(results, MOST_RESULTS))
-    return max((one for one in numbers if one is not None), default=None)
+    numbers = (_number(result.grad_fn) for result in islice(results, MOST_RESULTS))
+    return max((number for number in numbers if number is not None), default=None)
 
 
 def made_since(nodes: Iterable[Any], number: int | None) -> int | None:

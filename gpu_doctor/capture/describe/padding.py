@@ -63,19 +63,19 @@ def cpu_tensors(batch: Any) -> list[tuple[str, torch.Tensor]]:
 
 def padded_in(tensors: list[tuple[str, torch.Tensor]]) -> list[Padded]:
     """Returns the padded tensors, one for each size: others of the same size as a mask or as tokens belong to it."""
-    arrays = [(name, array) for name, one in tensors if (array := _whole_numbers(one)) is not None]
+    arrays = [(name, array) for name, tensor in tensors if (array := _whole_numbers(tensor)) is not None]
     found: list[Padded] = []
     known: set[tuple[int, ...]] = set()
-    for name, one in arrays:
-        if MASK.search(name) and one.shape not in known and _is_mask(one):
-            known.add(one.shape)
-            real = one == 0 if OF_PADDING.search(name) else one != 0
-            found.append(Padded(name, name, one.shape[1], _mask_lengths(real)))
-    for name, one in arrays:
-        if one.dtype.kind == "b" or one.shape in known or NO_TOKENS.search(name):
+    for name, rows in arrays:
+        if MASK.search(name) and rows.shape not in known and _is_mask(rows):
+            known.add(rows.shape)
+            real = rows == 0 if OF_PADDING.search(name) else rows != 0
+            found.append(Padded(name, name, rows.shape[1], _mask_lengths(real)))
+    for name, rows in arrays:
+        if rows.dtype.kind == "b" or rows.shape in known or NO_TOKENS.search(name):
             continue
-        known.add(one.shape)
-        padded = _padded_tokens(name, one)
+        known.add(rows.shape)
+        padded = _padded_tokens(name, rows)
         found += [padded] if padded is not None else []
     return found
 

@@ -30,8 +30,8 @@ _MOST_WRAPPERS: Final = 4
 
 
 def shards_itself(dataset: Any, worker_init_fn: Any = None) -> bool:
-    """True if an iterable-style dataset (or something it is made of) gives each worker items of its own."""
-    if any(SHARDING_NAMES & _names(one.__code__) for one in _functions(worker_init_fn)):
+    """True if an iterable-style dataset, or a part of it, gives each worker different items."""
+    if any(SHARDING_NAMES & _names(function.__code__) for function in _functions(worker_init_fn)):
         return True
     return any(_shards(part) for part in parts(dataset, OBJECT_DEPTH))
 
@@ -93,7 +93,7 @@ def _called(function: FunctionType, names: set[str]) -> Iterator[FunctionType]:
         if isinstance(value, type):
             yield from _methods(value)
         elif isinstance(value, ModuleType) and value.__name__.partition(".")[0] != "torch":
-            yield from (one for name in names for one in _functions(vars(value).get(name)))
+            yield from (named for name in names for named in _functions(vars(value).get(name)))
         else:
             yield from _functions(value)
 

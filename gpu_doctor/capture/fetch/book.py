@@ -20,7 +20,7 @@ import numpy as np
 
 from gpu_doctor.capture.describe.batches import byte_count, tensor_count
 from gpu_doctor.capture.fetch.meter import Meter, meter_class
-from gpu_doctor.capture.fetch.prefetch_queue import Edges, Stock
+from gpu_doctor.capture.fetch.prefetch_queue import ReadyBatches, WorkerStarts
 from gpu_doctor.capture.fetch.tally import MOST_SLOTS, SLOT_BYTES, SlotFile, Sums, Tally
 from gpu_doctor.capture.fetch.worker_init import WorkerInit
 from gpu_doctor.capture.lines.fetch_costs import line_costs
@@ -46,8 +46,8 @@ class FetchBook:
         """Classes of fetchers that the meter was patched onto."""
         self._own: dict[str, Tally] = {}
         """Tally of each loader that fetches in the training process."""
-        self._stocks: dict[str, Stock] = {}
-        self._starts: dict[str, Edges] = {}
+        self._stocks: dict[str, ReadyBatches] = {}
+        self._starts: dict[str, WorkerStarts] = {}
         self._slots: dict[str, list[tuple[SlotFile, int, int]]] = {}
         """Files, first slots and numbers of slots of each loader's workers."""
         self._closed: dict[str, list[Tally]] | None = None
@@ -90,10 +90,10 @@ class FetchBook:
             meter_class(self._patches, type(fetcher), self.meter)
         return self._own.setdefault(key, Tally(bytearray(SLOT_BYTES)))
 
-    def stock(self, key: str) -> Stock | None:
+    def stock(self, key: str) -> ReadyBatches | None:
         """Returns the counter of ready batches of a loader; None for a loader without workers or without a key."""
         setup = self._recorder.loaders.get(key)
-        return self._stocks.setdefault(key, Stock()) if setup is not None and setup.num_workers else None
+        return self._stocks.setdefault(key, ReadyBatches()) if setup is not None and setup.num_workers else None
 
     def opening(self, loader: Any, key: str) -> Opening | None:
         """Returns the context that puts the meter into a loader's new workers; None if no workers are started."""
@@ -104,8 +104,8 @@ class FetchBook:
         elif workers:
             try:
                 file, slot = self._slot(key, workers)
-                edges = self._starts.setdefault(key, Edges())
-                self._opening = Opening(loader, file, slot, edges, self._recorder.notes)
+                starts = self._starts.setdefault(key, WorkerStarts())
+                self._opening = Opening(loader, file, slot, starts, self._recorder.notes)
                 return self._opening
             except Exception as error:
                 self._recorder.note(f"The fetches in workers could not be timed: {error}")
@@ -120,11 +120,11 @@ class FetchBook:
         """Makes persistent workers of an earlier run measure for this run."""
         file, slot = _staying.get(iterator, (None, 0))
         known = self._slots.setdefault(key, [])
-        if file is None or any(one is file for one, _, _ in known):
+        if file is None or any(known_file is file for known_file, _, _ in known):
             return
         if file.generation == 0.0:
-            for one in range(slot, min(slot + workers, MOST_SLOTS)):
-                file.clear(one)
+            for worker_slot in range(slot, min(slot + workers, MOST_SLOTS)):
+                file.clear(worker_slot)
             file.generation = time.time()
         known.append((file, slot, workers))
 
@@ -177,9 +177,10 @@ class FetchBook:
         return tuple(found)
 
     def _fetch(self, key: str, workers: int, sums: Sums, tallies: list[Tally], delivered: tuple[int, int]) -> Fetch:
+        """Returns the Fetch of one loader from its sums, tallies, batch sizes, ready batches and worker starts."""
         sizes = [size for size in self._sizes.get(key, ()) if size[1]]
-        stock, edges = self._stocks.get(key), self._starts.get(key)
-        ready, ready_after = Stock().looks if stock is None else stock.looks
+        stock, starts = self._stocks.get(key), self._starts.get(key)
+        ready, ready_after = ReadyBatches().counts if stock is None else stock.counts
         return Fetch(
             loader=key,
             workers=workers,
@@ -201,7 +202,7 @@ class FetchBook:
             empty_share=None if stock is None else stock.empty_share,
             ready=ready,
             ready_after=ready_after,
-            **({} if edges is None else {name: getattr(edges, name) for name in Edges.__slots__}),
+            **({} if starts is None else {name: getattr(starts, name) for name in WorkerStarts.__slots__}),
         )
 
     def lines(self) -> tuple[LineCost, ...]:
@@ -219,17 +220,17 @@ class FetchBook:
 class Opening:
     """Puts the meter into a loader's workers while the loader's iterator is made."""
 
-    def __init__(self, loader: Any, file: SlotFile, slot: int, edges: Edges, notes: list[str]) -> None:
+    def __init__(self, loader: Any, file: SlotFile, slot: int, starts: WorkerStarts, notes: list[str]) -> None:
         """Replaces the loader's `worker_init_fn` by ours, which calls the loader's own first.
 
         Args:
             loader: the loader.
             file: slot file of the workers.
             slot: first slot of the workers.
-            edges: counter of the loader's worker starts.
+            starts: counter of the loader's worker starts.
             notes: list for sentences for the footer.
         """
-        self.edges = edges
+        self.starts = starts
         self._loader, self._place = loader, (file, slot)
         self.patches = Patches(notes)
         self.patches.wrap(loader, "worker_init_fn", lambda user: WorkerInit(user, file.path, slot))
@@ -240,7 +241,7 @@ class Opening:
         seconds = time.perf_counter() - self._began
         self.patches.restore()
         if is_made:
-            self.edges.started(seconds)
+            self.starts.started(seconds)
         loader, self._loader = self._loader, None  # do not keep the loader alive
         made = getattr(loader, "_iterator", None)
         if made is not None:

@@ -62,8 +62,8 @@ class Meter:
             return None
         self.tally = None
         fetch = MeteredFetch(tally)
-        if tally.left > 0:
-            tally.left -= 1
+        if tally.to_skip > 0:
+            tally.to_skip -= 1
         else:
             try:
                 fetch.begin(fetcher, self)
@@ -254,7 +254,8 @@ def meter_class(patches: Patches, kind: Any, meter: Meter) -> None:
 
 
 def _nothing(fetcher: Any, index: Any) -> None:
-    return None
+    """A fetch that does nothing, only to get the code of its wrapper."""
+    return
 
 
 FLOOR: Final = metered(_nothing, Meter()).__code__

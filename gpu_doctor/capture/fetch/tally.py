@@ -65,11 +65,11 @@ class Tally:
         """The fields of `Sums`, then the wall seconds of recent fetches, then the failure flag."""
         self.page = whole[TALLY_BYTES:]
         """The text with the line costs."""
-        self.left = 0
+        self.to_skip = 0
         """Number of next fetches that are not metered."""
         self._weight = 1
         """Number of fetches that the next metered one counts for."""
-        self._metered = int(self.cells[0])  # a worker of a later epoch goes on where its predecessor stopped
+        self._metered = int(self.cells[0])  # a worker of a later epoch continues its predecessor's slot
         self._cost_s = 0.0
         self._random = random.Random(1)  # our own: the user's random state must not change
 
@@ -95,8 +95,8 @@ class Tally:
         if self._metered >= FIRST_FETCHES:
             skipped = min(int(self._cost_s / (COST_SHARE * mean_s)) if mean_s > 0.0 else MOST_SKIPPED, MOST_SKIPPED)
             # A fixed distance could match a period in the data.
-            self.left = self._random.randint(0, 2 * skipped)
-            self._weight = self.left + 1
+            self.to_skip = self._random.randint(0, 2 * skipped)
+            self._weight = self.to_skip + 1
 
     @property
     def sums(self) -> Sums:

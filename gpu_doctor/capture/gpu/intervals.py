@@ -129,4 +129,5 @@ def _cut(spans: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> 
 
 
 def _length(spans: Sequence[tuple[float, float]]) -> float:
+    """Returns the total length of the spans."""
     return sum(end - begin for begin, end in spans)

@@ -144,7 +144,7 @@ class MarkReader:
     def finish(self) -> None:
         """Reads the last steps that the device has passed and frees the marks, at the run's end."""
         self.read()
-        self._release([one for pair in self._aside for one in pair])
+        self._release([mark for pair in self._aside for mark in pair])
         self._aside.clear()
         if self._since is not None:
             self._release([self._since[0]])
@@ -262,6 +262,7 @@ class MarkReader:
                 self.clock.free(mark.put.mark)
 
     def _free(self, marks: Iterable[Marked]) -> None:
+        """Gives marks back to the pool."""
         self.clock.free(*(mark.put.mark for mark in marks))
 
 

@@ -83,7 +83,7 @@ class FetchLines:
         try:
             while self._goes_on() and not self._over:
                 cpu_s = time.thread_time()
-                idle = 0 if self.look() else idle + 1
+                idle = 0 if self.sample() else idle + 1
                 idle_s = IDLE_PERIOD_S if idle >= IDLE_LOOKS else 0.0
                 wait_s = pace.after(time.thread_time() - cpu_s, self._clock() - began, idle_s)
                 # With a fixed period, a fetch of the same period would show the same line each time.
@@ -93,7 +93,7 @@ class FetchLines:
         finally:
             INTERVAL.put_back(self)
 
-    def look(self) -> bool:
+    def sample(self) -> bool:
         """Takes one sample, which stands for the time since the one before.
 
         Returns:

@@ -15,7 +15,7 @@ import sys
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpu_doctor.capture.found import Look, Seen
+from gpu_doctor.capture.found import PlacedSample, StackSample
 from gpu_doctor.capture.lines.kernel import Kernel
 from gpu_doctor.capture.lines.places import Place, Places
 from gpu_doctor.capture.lines.stacks import stack_of
@@ -36,7 +36,7 @@ sample shows how long the machine takes to wake a thread."""
 _TRAINS: Final = (FORWARD, NO_GRAD, LOSS, BACKWARD, OPTIMIZER)
 
 
-class _Look(NamedTuple):
+class _Sampled(NamedTuple):
     """What the user's code was doing at a stack sample."""
 
     place: Place
@@ -52,11 +52,11 @@ class LineSampler:
     def __init__(self, recorder: Recorder) -> None:
         """Prepares to sample the training thread of `recorder`."""
         self._recorder, self._clock = recorder, recorder.clock
-        self._seen: dict[tuple[_Look, int, bool], float] = {}
+        self._seen: dict[tuple[_Sampled, int, bool], float] = {}
         self._total = 0.0
         self._warm = False
         """True once a sample came after the first step; samples of that step are dropped, as it is warm-up."""
-        self.looks = 0
+        self.samples = 0
         """Number of samples of the running loop."""
         self._promptest_s = float("inf")
         """Smallest delay of a sample that did not wait for a core, in seconds."""
@@ -65,9 +65,9 @@ class LineSampler:
         self._before: int | None = None
         self._places = Places()
         self._kernel = Kernel()
-        recorder.listeners.hear_looks(self.placed)
+        recorder.listeners.on_stack_samples(self.placed)
 
-    def look(self, late_s: float = 0.0) -> None:
+    def sample(self, late_s: float = 0.0) -> None:
         """Takes one stack sample, on the poller's thread; the step clock assigns it to a phase later.
 
         Args:
@@ -91,23 +91,23 @@ class LineSampler:
             return
         lock_held = late_s - queued_s - self._promptest_s >= HELD_LOCK * sys.getswitchinterval()
         outside = lock_held or self._kernel.sleeps(self._recorder.thread)
-        found = None if place is None else _Look(place, outside, pulled)
+        found = None if place is None else _Sampled(place, outside, pulled)
         # A thread that has to release the lock stands still until ours has run. Its place then says nothing about the
         # phase in which the sample was due, if that phase has ended.
         since = begin - round(late_s * 1e9) if lock_held else begin
-        look = Look(since, end, (found, (begin - before) * 1e-9))
+        stack_sample = StackSample(since, end, (found, (begin - before) * 1e-9))
         if self._recorder.started():
-            self._recorder.log.looks.append(look)
+            self._recorder.log.stack_samples.append(stack_sample)
         elif early is not None:
-            self._early[early] = self._early.get(early, 0.0) + look.seen[1]
+            self._early[early] = self._early.get(early, 0.0) + stack_sample.seen[1]
 
-    def placed(self, sample: Seen) -> None:
+    def placed(self, sample: PlacedSample) -> None:
         """Adds a sample whose phase is known; phase -1: the phase changed during the sample."""
         found, seconds = sample.seen
         if not (sample.first or self._warm):
-            self._warm, self._total, self.looks = True, 0.0, 0
+            self._warm, self._total, self.samples = True, 0.0, 0
             self._seen = {}
-        self.looks += 1
+        self.samples += 1
         self._total += seconds
         if found is None or sample.phase < 0:
             return
@@ -121,20 +121,22 @@ class LineSampler:
         if total <= 0:
             return ()
         # A generator that contains the loop itself (a training function that yields its losses) delivers no data.
-        loops = {generator for (look, phase, _), _ in seen.items() if phase in _TRAINS for generator in look.generators}
+        loops = {
+            generator for (sampled, phase, _), _ in seen.items() if phase in _TRAINS for generator in sampled.generators
+        }
         found: dict[LineCost, float] = {}
-        for (look, phase, feeding), seconds in seen.items():
-            place = look.place
+        for (sampled, phase, feeding), seconds in seen.items():
+            place = sampled.place
             cost = LineCost(
                 *(place.file, place.line, place.function, linecache.getline(place.file, place.line).strip()),
                 phase=PHASE_NAMES[phase],
                 share=0.0,
                 in_torch=place.in_torch,
-                outside_torch=look.outside_torch,
+                outside_torch=sampled.outside_torch,
                 before_backward=phase == LOSS,
                 before_forward=feeding,
                 no_grad=phase == NO_GRAD,
-                pulled=any(generator not in loops for generator in look.generators),
+                pulled=any(generator not in loops for generator in sampled.generators),
             )
             found[cost] = found.get(cost, 0.0) + seconds / total
         dearest = sorted(found.items(), key=lambda item: -item[1])[:SHOWN_LINES]
@@ -144,7 +146,7 @@ class LineSampler:
         """Returns the costliest lines before the first step and, after the run, after the last (`Recording.around`)."""
         late: dict[Place, float] = {}
         if self._recorder.over.is_set():
-            for sample in tuple(self._recorder.log.looks):  # samples that no later event assigned to a phase
+            for sample in tuple(self._recorder.log.stack_samples):  # samples that no later event assigned to a phase
                 seen, seconds = sample.seen
                 if seen is not None:
                     late[seen.place] = late.get(seen.place, 0.0) + seconds
