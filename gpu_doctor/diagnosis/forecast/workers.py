@@ -77,7 +77,7 @@ def _steady_s(s: Stages, workers: int, end: int) -> tuple[float, str]:
 
 
 def _host_alone_s(s: Stages, end: int) -> float:
-    """Seconds of the loop's own work if its workers go: they slow it down, as they take its caches and wake it up.
+    """Seconds of the loop's own work if its workers go; they slow it down, as they use its caches and wake it up.
 
     At best half of it goes, but no more than the bound for handing over a batch; at worst it takes as long as now.
     """
@@ -88,13 +88,15 @@ def _host_alone_s(s: Stages, end: int) -> float:
 
 def _edge_s(s: Stages, v: Vitals, workers: int, stay: bool, end: int) -> float:
     """Seconds per step that epoch starts cost with this number of workers."""
-    often = v.edges / max(v.measured_steps, 1)
-    first = (s.fetch / s.batches + s.handover[end] / s.batches) * often
+    per_step = v.edges / max(v.measured_steps, 1)
+    first = (s.fetch / s.batches + s.handover[end] / s.batches) * per_step
     if not s.workers:
-        kept = stay or (v.loader is not None and v.loader.persistent_workers)
+        persistent = stay or (v.loader is not None and v.loader.persistent_workers)
         method = v.loader.start_method if v.loader is not None else ""
-        started = 0.0 if kept or end == BEST else START_MOST_S.get(method, START_MOST_S["fork"]) * workers * often
-        return first + started
+        start = (
+            0.0 if persistent or end == BEST else START_MOST_S.get(method, START_MOST_S["fork"]) * workers * per_step
+        )
+        return first + start
     if stay:
         return min(first, s.edge)
     return (min, max)[end](s.edge, s.edge * workers / s.workers)

@@ -22,7 +22,7 @@ SEEN_SHARE = 0.02
 """Smallest share of the wall-clock from which a line is named."""
 
 
-def who(vitals: Vitals) -> str:
+def gpu_or_loop(vitals: Vitals) -> str:
     """Returns what waits when data is late: `GPU` if the loop trains on one, else `loop`."""
     return "GPU" if vitals.on_gpu else "loop"
 
@@ -39,7 +39,7 @@ def joined(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else f"the {names[0]}"
 
 
-def taking(vitals: Vitals) -> str:
+def phases_take(vitals: Vitals) -> str:
     """Names the computing phases with their verb: `forward, backward and optimizer take`, `the forward takes`."""
     names = phases(vitals)
     return f"{joined(names)} take{'' if len(names) > 1 else 's'}"

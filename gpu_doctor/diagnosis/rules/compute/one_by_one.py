@@ -92,9 +92,9 @@ def _model(vitals: Vitals) -> Finding | None:
     share = spent * (1.0 - 1.0 / samples)
     if share < RESIDUAL_SHARE:
         return None
-    often = inputs.per_step or 0.0
+    forwards = inputs.per_step or 0.0
     shape = ", ".join(str(size) for size in inputs.shape)
-    more = "or more " if often >= inputs.most_per_step else ""
+    more = "or more " if forwards >= inputs.most_per_step else ""
     return Finding(
         rule="per-sample-forward",
         headline="The model is called once per item instead of once per batch (at most "
@@ -102,7 +102,7 @@ def _model(vitals: Vitals) -> Finding | None:
         cost_share=share,
         kind="at-most",
         evidence=(
-            f"{formatting.grouped(often)} {more}forward passes in a step of {formatting.count(samples, 'sample')}, "
+            f"{formatting.grouped(forwards)} {more}forward passes in a step of {formatting.count(samples, 'sample')}, "
             f"{'each' if inputs.shapes < FEW_SHAPES else 'mostly'} with a tensor of shape ({shape})",
             *hot_lines(vitals, ("forward",)),
         ),

@@ -28,7 +28,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals import idle
-from gpu_doctor.diagnosis.vitals.debugging import aids_on
+from gpu_doctor.diagnosis.vitals.debugging import debugging_aids_on
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("step_wall_s", "backward_share")
@@ -52,7 +52,7 @@ WARNS: Final = ("warn", "error")
 def check(vitals: Vitals) -> Finding | None:
     """Reports a debugging aid that was on; the bound is the time of forward and backward meanwhile."""
     flags, taken = vitals.setup.flags, vitals.passes_share
-    costs = {name: on * taken for name, on in aids_on(vitals).items()}
+    costs = {name: on * taken for name, on in debugging_aids_on(vitals).items()}
     if vitals.on_gpu and flags.get("launch_blocking") and (launching := idle.launching(vitals)) is not None:
         costs["blocking"] = launching
     if not costs:

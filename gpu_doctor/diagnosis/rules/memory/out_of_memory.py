@@ -94,7 +94,7 @@ class _Message:
             "held by other processes": self.others,
             "on the card in all": self.total,
         }
-        return ", ".join(f"{formatting.size(size)} {what}" for what, size in figures.items() if size is not None)
+        return ", ".join(f"{formatting.size(size)} {label}" for label, size in figures.items() if size is not None)
 
 
 def _message(vitals: Vitals) -> _Message:
@@ -126,8 +126,8 @@ def _on_gpu(vitals: Vitals) -> Finding:
     if vitals.steps >= LATE_STEPS:
         grows = (vitals.device_growth_bytes_per_step or 0.0) > 0
         search = "look for a larger batch, an evaluation, or something that is kept from step to step"
-        what = "memory had grown all along" if grows else search
-        evidence.append(f"{vitals.steps} steps fitted before: {what}")
+        advice = "memory had grown all along" if grows else search
+        evidence.append(f"{vitals.steps} steps fitted before: {advice}")
     fixed = _fixed_bytes(vitals)
     never = fixed is not None and message.total is not None and fixed > message.total
     if never and fixed is not None:
