@@ -72,7 +72,7 @@ def _steady_s(s: Stages, workers: int, end: int) -> tuple[float, str]:
         took["the loop's threads, which share their cores with workers"] = slowed + s.handover[end]
     readers = max(s.workers, 1) * s.loaders
     if fetchers > readers:
-        took["what workers wait for, which serves no more of them at once"] = s.alone[end] / readers
+        took["storage or a lock that more workers do not speed up"] = s.alone[end] / readers
     return max((seconds, why) for why, seconds in took.items())
 
 

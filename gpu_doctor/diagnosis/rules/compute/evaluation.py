@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, hot_lines
+from gpu_doctor.diagnosis.rules.evidence import costliest_lines, hot_lines
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -238,7 +238,7 @@ def _again(vitals: Vitals) -> Finding | None:
         kind="at-most",
         evidence=(
             f"{formatting.seconds(share * step_s)} of each step of {formatting.seconds(step_s)}",
-            *dearest_lines(lines, vitals.source),
+            *costliest_lines(lines, vitals.source),
         ),
         prescriptions=(FROM_TRAINING, SELDOM),
     )

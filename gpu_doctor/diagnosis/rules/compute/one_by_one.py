@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, hot_lines
+from gpu_doctor.diagnosis.rules.evidence import costliest_lines, hot_lines
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.in_turn import FEW_SHAPES, loss_in_pieces, model_in_turn
@@ -145,7 +145,7 @@ def _loss(vitals: Vitals) -> Finding | None:
             f"each step of {formatting.seconds(step_s)} spends {formatting.seconds(loss * step_s)} between forward and "
             f"backward, and {formatting.seconds(backward * step_s)} in the backward",
             f"{pieces} of the {operations} operations in the backward come from code after the forward",
-            *dearest_lines((line for line in vitals.lines if line.before_backward), vitals.source),
+            *costliest_lines((line for line in vitals.lines if line.before_backward), vitals.source),
         ),
         prescriptions=(
             Prescription(

@@ -7,7 +7,8 @@ What it means
 
 Why it costs you
     Forward and backward take longer while it is on. A recording cannot show by how much. The cost is a bound: all the
-    time of forward and backward in which it was on. The smaller the operations are, the closer the gain comes to it.
+    time of forward and backward in which it was on, or, for `CUDA_LAUNCH_BLOCKING`, the time of the phases that launch.
+    The smaller the operations are, the closer the gain comes to it.
 
 What to try
     Turn it off, run again and compare. Turn anomaly detection on again when a NaN appears, for the steps around it.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import chore_line, dearest_lines, joined, phases
+from gpu_doctor.diagnosis.rules.evidence import chore_line, costliest_lines, joined, phases
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals import own_code
 from gpu_doctor.diagnosis.vitals.debugging import debugging_aids_on
@@ -306,7 +306,7 @@ def _finding(
         cost_share=share,
         evidence=(
             f"{formatting.seconds(share * step_s)} of each step of {formatting.seconds(step_s)}, on average",
-            *dearest_lines(lines, vitals.source),
+            *costliest_lines(lines, vitals.source),
         ),
         prescriptions=cures,
     )

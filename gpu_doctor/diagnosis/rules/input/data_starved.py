@@ -433,8 +433,8 @@ def _uneven(vitals: Vitals, loader: LoaderSetup) -> Finding:
     further = _further(vitals, loader, fetchers) if fetchers else None
     return Finding(
         rule="uneven-batches",
-        headline=f"A few slow batches make the {gpu_or_loop(vitals)} wait {formatting.share(vitals.steady_wait_share)} of "
-        "the time.",
+        headline=f"A few slow batches make the {gpu_or_loop(vitals)} wait {formatting.share(vitals.steady_wait_share)} "
+        "of the time.",
         cost_share=vitals.steady_wait_share,
         evidence=(
             f"a fetch takes {formatting.seconds(median_s)} for most batches, {formatting.seconds(slow_s)} for the "

@@ -8,7 +8,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.forecast.stages import edge_s
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, edge_line
+from gpu_doctor.diagnosis.rules.evidence import costliest_lines, epoch_start_line
 from gpu_doctor.diagnosis.rules.prescriptions import on_loader
 from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -169,12 +169,12 @@ def _epochs(vitals: Vitals, loader: LoaderSetup) -> tuple[str, ...]:
     settings = f"num_workers={vitals.workers}, persistent_workers=False, start method {loader.start_method}"
     start_s, first_s, end_s = vitals.worker_start_s, vitals.worker_first_s, vitals.worker_end_s
     if start_s is None or first_s is None:
-        return settings, edge_line(vitals)
+        return settings, epoch_start_line(vitals)
     ended = "" if end_s is None else f", and ending them {formatting.seconds(end_s)}"
     took = (
         f"starting the processes takes {formatting.seconds(start_s)}, their first batch {formatting.seconds(first_s)}"
     )
-    return settings, edge_line(vitals), f"{took} more{ended}"
+    return settings, epoch_start_line(vitals), f"{took} more{ended}"
 
 
 def _passes(vitals: Vitals) -> tuple[str, ...]:
@@ -235,9 +235,9 @@ def _slow_start(vitals: Vitals, loader: LoaderSetup, share: float) -> Finding:
         headline=f"The loop waits {formatting.share(share)} of the time for the first batch of each epoch.",
         cost_share=share,
         evidence=(
-            edge_line(vitals),
+            epoch_start_line(vitals),
             *drawn,
-            *dearest_lines((line for line in vitals.lines_in("data_wait") if not line.in_torch), vitals.source),
+            *costliest_lines((line for line in vitals.lines_in("data_wait") if not line.in_torch), vitals.source),
         ),
         prescriptions=(Prescription(text=text, safety=Safety.BY_HAND, code=code),),
     )

@@ -118,7 +118,7 @@ def _message(vitals: Vitals) -> _Message:
 
 
 def _on_gpu(vitals: Vitals) -> Finding:
-    """Builds the finding on a GPU, with prescriptions by what holds the memory."""
+    """Builds the finding that the GPU's memory ran out, with prescriptions that depend on what holds it."""
     message, evidence = _message(vitals), []
     cures = [NEIGHBOURS] if (message.others or 0.0) > (message.tried or 0.0) else []
     if message.cached is not None and message.tried is not None and message.cached >= message.tried:
@@ -188,7 +188,7 @@ def _fixed_bytes(vitals: Vitals) -> float | None:
 
 
 def _on_host(vitals: Vitals) -> Finding:
-    """Builds the finding on the host's memory."""
+    """Builds the finding that the host's memory ran out."""
     request = re.search(r"tried to allocate (\d+) bytes", vitals.reason)
     error = (
         f"tried to allocate {formatting.size(float(request[1]))} more"
