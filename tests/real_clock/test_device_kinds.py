@@ -9,10 +9,11 @@ import pytest
 import torch
 
 import gpu_doctor
-from tests.support.device_kinds import IMAGES, NAMES, kind, on
+from tests.support.cells import notebook
+from tests.support.cells.device import IMAGES, NAMES, kind, on
 from tests.support.everything import Everything
 from tests.support.looking_on import looking
-from tests.support.restoring import notebook, tried
+from tests.support.restoring import tried
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -22,7 +23,7 @@ def test_the_cells_are_put_back(name: str, tmp_path: Path) -> None:
     before, after, outcome = tried(one, "raised", space)
     assert outcome == "failed"
     assert before.differences(after) == [] and before.digest == after.digest
-    exec(compile(one.cell, "<cell>", "exec"), space)
+    exec(compile(one.code, "<cell>", "exec"), space)
     assert Everything(space).digest != before.digest
 
 
@@ -39,7 +40,7 @@ def test_the_cells_are_put_back(name: str, tmp_path: Path) -> None:
 def test_what_is_turned_is_seen(settings: dict[str, Any], turned: Any, tmp_path: Path) -> None:
     one = on(IMAGES, "cpu")
     space = notebook(one, tmp_path)
-    case = gpu_doctor.case(one.cell, space)
+    case = gpu_doctor.case(one.code, space)
     case.run(steps=4)
     before = Everything(space)
     with looking(case, space) as seen:

@@ -1,13 +1,13 @@
 """Every rule that prices a GPU's time, beside loops of every kind: does it speak where its cure gains, and only there?
 
-`python -m tests.support.gpu_rules` prints the table. The truth of a cell is the device's own: how much faster the loop
-is with the cure, played without any of our code. GPU: not yet run on one.
+The truth of a cell is the device's own: how much faster the loop is with the cure, played without any of our code.
+GPU: not yet run on one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -210,20 +210,3 @@ def judge(case: Case, loop: str) -> Cell:
     price = None if found is None else math.nan if found.cost_share is None else found.cost_share
     at_most = found is not None and found.kind == "at-most"
     return Cell(case.rule, loop, gain, price, loop.startswith(case.others), at_most)
-
-
-def table() -> Iterator[str]:
-    """The lines of the table: gain and price in per cent, and what is wrong."""
-    wide = max(len(one) for one in LOOPS)
-    for case in CASES:
-        cells = [judge(case, loop) for loop in LOOPS]
-        right = sum(one.verdict == "right" for one in cells)
-        yield f"{case.rule}: {right} of {len(cells)} right"
-        for one in cells:
-            price = "quiet" if one.price is None else "a hint" if math.isnan(one.price) else f"{100 * one.price:4.0f} %"
-            wrong = "" if one.verdict == "right" else one.verdict
-            yield f"  {one.loop:{wide}}  gains {100 * one.gain:4.0f} %  says {price:>6}  {wrong}".rstrip()
-
-
-if __name__ == "__main__":
-    print("\n".join(table()))

@@ -142,7 +142,7 @@ def _backward(
             The number under which the loss was stored; None if it was not.
         """
         if differentiated:
-            differentiated.tell(recorder.note, "The graph of a backward could not be read", tensors)
+            differentiated.notify(recorder.note, "The graph of a backward could not be read", tensors)
         if log.steps < log.loss_at:
             return None
         if not log.trains and by_hand.due():

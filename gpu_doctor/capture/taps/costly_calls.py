@@ -53,7 +53,7 @@ class CallBook:
         self._recorder, self._log = recorder, recorder.log
         self._inside: set[str] = set()
         self._counted: dict[tuple[str, Place], list[float]] = {}
-        """Number of calls, ns, ns in the phase `other`, and bytes, by kind and place (see `Span.calls`)."""
+        """Calls, their time in ns, the part of it in the phase `other` in ns, and their bytes: see `Span.calls`."""
 
     def begin(self, kind: str) -> int | None:
         """Begins a call; returns its start for `end`, in ns, or None if the call is not to be counted."""

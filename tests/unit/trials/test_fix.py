@@ -87,6 +87,10 @@ WAYS: dict[str, list[str]] = {
     ],
     "subclass": ["class Mine(DataLoader):\n    pass\nloader = Mine(ds, 16)\n" + LOOP],
     "batch sampler": ["loader = DataLoader(ds, batch_sampler=BatchSampler(RandomSampler(ds), 16, False))\n" + LOOP],
+    "batch sampler, a loader of that name before": [
+        "loader = DataLoader(ds, 16, shuffle=True)\n"
+        "loader = DataLoader(ds, batch_sampler=BatchSampler(RandomSampler(ds), 16, False))\n" + LOOP
+    ],
     "batch sampler by name": [
         "batches = BatchSampler(RandomSampler(ds), batch_size=16, drop_last=True)\n"
         "loader = DataLoader(ds, batch_sampler=batches)\n" + LOOP
