@@ -44,7 +44,7 @@ def _step_s(s: Stages, v: Vitals, workers: int, stay: bool, end: int) -> tuple[f
     steady, why = _steady_s(s, workers, end)
     measured = max(s.step - s.edge, 1e-9)
     if workers and workers == s.workers:
-        steady, why = measured, "the loop within its epochs"
+        steady, why = measured, "the loop as it runs within an epoch"
     elif workers and s.workers:  # the arithmetic is as far off as it is for the loop that was measured
         computed = max(_steady_s(s, s.workers, end)[0], 1e-9)
         steady *= min(measured / computed, 1.0)
