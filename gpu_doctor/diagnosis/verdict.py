@@ -108,7 +108,7 @@ def verdict(bottleneck: str, findings: Sequence[Finding], hints: Sequence[Findin
     if findings:
         first = findings[0]
         return first.headline + ("" if first.cost_share is None else _beside(bottleneck, findings, vitals))
-    if hints and hints[0].risk:  # a risk stands first only where nothing costs anything
+    if hints and hints[0].risk:  # a risk is the verdict only if no finding has a price
         return f"A risk: {_lowered(hints[0].headline)}"
     return _unpriced(bottleneck, vitals)
 

@@ -80,7 +80,7 @@ def on_loader(
     """
     refusal = loader.refusals.get(knob, "") if loader is not None else ""
     if SHARD_FIRST in refusal and value == 1 and loader is not None and not loader.num_workers:
-        refusal = ""  # a single worker delivers every item once; the knob refuses it where there are several now
+        refusal = ""  # a single worker delivers every item once; the knob refuses it only if the loader has workers now
     return Prescription(
         text=f"{text} (not by a trial: {refusal})" if refusal else text,
         safety=Safety.BY_HAND if refusal else safety,

@@ -134,7 +134,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     pageable_share: float | None = None
     """Share of the inspected host-to-device copies that came from pageable memory."""
 
-    # machine readings (means over the run after warm-up unless said otherwise)
+    # readings of the machine: means over the run after warm-up, unless a field states another figure
     gpu_util_pct: float | None = None
     tensor_active_pct: float | None = None
     cpu_util_pct: float | None = None
