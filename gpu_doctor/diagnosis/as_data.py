@@ -76,6 +76,7 @@ class DiagnosisData:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
+    """Converts a finding to plain data."""
     return {
         "rule": finding.rule,
         "kind": finding.kind,
@@ -88,6 +89,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _prescription(cure: Prescription) -> dict[str, Any]:
+    """Converts a prescription to plain data."""
     return {
         "text": cure.text,
         "safety": cure.safety.value,

@@ -56,7 +56,7 @@ def diagnose(subject: Recording | Vitals, others: Sequence[Recording] = ()) -> D
 
     Args:
         subject: a recording, or vitals that were measured from one.
-        others: other runs of the same loop, such as with another number of workers, to complete what one run tells.
+        others: other runs of the same loop, such as with another number of workers, for what one run cannot show.
 
     Returns:
         The diagnosis; a pure function of its arguments.

@@ -104,6 +104,7 @@ def _cell_table(text: Sequence[str], own: dict[int, list[LineCost]]) -> str:
 
 
 def _table(rows: str) -> str:
+    """Wraps table rows in a table that scrolls sideways."""
     style = f"{TABLE};margin:4px 0;{MONO}"
     return f'<div style="overflow-x:auto"><table style="{style}">{rows}</table></div>'
 

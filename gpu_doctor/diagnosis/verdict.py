@@ -18,7 +18,7 @@ HEALTHY_COMPUTE: Final = 0.90
 NOTHING_ELSE: Final = 0.10
 """Compute >= 90 % and nothing else >= 10 % of the wall-clock is compute-bound and healthy (TraceML 0.5)."""
 BOUND_SHARE: Final = 0.20
-"""From 20 % of the wall-clock on, waiting for data, copies or Python names the class (TraceML 0.5's upper bar)."""
+"""Share of the wall-clock from which on waiting for data, copies or Python is the class (TraceML 0.5's upper bar)."""
 
 MOSTLY: Final = 0.5
 """Smallest part of stack samples outside every phase that must be in torch for that time to be called computing."""
@@ -84,8 +84,8 @@ def _unseen_forward(vitals: Vitals) -> bool:
 
 def _part_in_torch(vitals: Vitals) -> float:
     """Part of the stack samples outside every phase that were in torch, 0..1; 0 without samples."""
-    seen = vitals.outside_lines
-    return part((line for line in seen if line.in_torch), seen)
+    outside = vitals.outside_lines
+    return part((line for line in outside if line.in_torch), outside)
 
 
 def _compute(vitals: Vitals) -> float:
@@ -108,7 +108,7 @@ def verdict(bottleneck: str, findings: Sequence[Finding], hints: Sequence[Findin
     if findings:
         first = findings[0]
         return first.headline + ("" if first.cost_share is None else _beside(bottleneck, findings, vitals))
-    if hints and hints[0].risk:  # a risk stands first only where nothing costs anything
+    if hints and hints[0].risk:  # a risk is the verdict only if no finding has a price
         return f"A risk: {_lowered(hints[0].headline)}"
     return _unpriced(bottleneck, vitals)
 
@@ -126,12 +126,12 @@ def _unpriced(bottleneck: str, vitals: Vitals) -> str:
         )
     if bottleneck == "unknown":
         return f"{device} timings are missing, so the bottleneck is unknown."
-    what = {
+    names = {
         "input": "waiting for data",
         "transfer": "copying to the device",
         "host": _between(vitals),
     }
-    named = what.get(bottleneck, "the model itself")
+    named = names.get(bottleneck, "the model itself")
     return _nothing_to_cure(named)
 
 
@@ -141,14 +141,14 @@ def _beside(bottleneck: str, findings: Sequence[Finding], vitals: Vitals) -> str
     if any(families.get(finding.rule) == bottleneck for finding in findings):
         return ""
     if bottleneck == "input":
-        what, share = "waiting for data", vitals.exposed_wait_share or 0.0
+        name, share = "waiting for data", vitals.exposed_wait_share or 0.0
     elif bottleneck == "host" and not vitals.on_gpu:
-        what, share = _between(vitals), vitals.outside_share
+        name, share = _between(vitals), vitals.outside_share
     else:
         return ""
     if share <= (findings[0].cost_share or 0.0):
         return ""
-    return f" {what[0].upper()}{what[1:]} costs more ({formatting.share(share)}), but no rule found a fix for it."
+    return f" {name[0].upper()}{name[1:]} costs more ({formatting.share(share)}), but no rule found a fix for it."
 
 
 def _between(vitals: Vitals) -> str:
@@ -188,5 +188,5 @@ def too_little(vitals: Vitals) -> str:
             "No training step was seen: put the loop that pulls batches from a DataLoader or calls optimizer.step() "
             "into the cell."
         )
-    seen = "1 step was" if vitals.measured_steps == 1 else f"{vitals.measured_steps} steps were"
-    return f"Only {seen} measured, too few for a verdict: let the loop run for 5 or more."
+    measured = "1 step was" if vitals.measured_steps == 1 else f"{vitals.measured_steps} steps were"
+    return f"Only {measured} measured, too few for a verdict: let the loop run for 5 or more."

@@ -82,8 +82,8 @@ def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     Returns:
         The number and its forecast; None if the fetch was not timed.
     """
-    known = {n: seen for n in worker_counts(vitals) if (seen := _pipeline(vitals, {"num_workers": n})) is not None}
-    return enough({n: seen for n, seen in known.items() if seen.pays} or known)
+    known = {n: found for n in worker_counts(vitals) if (found := _pipeline(vitals, {"num_workers": n})) is not None}
+    return enough({n: found for n, found in known.items() if found.pays} or known)
 
 
 def enough(known: Mapping[int, Forecast], margin: float = GOOD_ENOUGH) -> tuple[int, Forecast] | None:
@@ -93,8 +93,8 @@ def enough(known: Mapping[int, Forecast], margin: float = GOOD_ENOUGH) -> tuple[
         known: number of workers, rising, -> forecast.
         margin: factor by which the best may be faster.
     """
-    best = max((seen.speedup for seen in known.values()), default=0.0)
-    return next(((n, seen) for n, seen in known.items() if seen.speedup * margin >= best), None)
+    best = max((found.speedup for found in known.values()), default=0.0)
+    return next(((n, found) for n, found in known.items() if found.speedup * margin >= best), None)
 
 
 def worker_counts(vitals: Vitals) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_doctor.diagnosis.vitals.fetching import held_up, served_s
+from gpu_doctor.diagnosis.vitals.fetching import contending_runs, served_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 OTHERS: Final = 0.25
@@ -67,7 +67,7 @@ def stages(v: Vitals) -> Stages | None:
     threads = 1 if v.on_gpu else v.setup.torch_threads or v.usable_cores
     host_cpu = max(min(used, host * threads) - blocked, 0.0)
     fetch = max(fetch - queued, fetch_cpu)  # what several threads of the loop compute, a worker computes with one
-    alone = fetch if held_up(v) is not None else 0.0
+    alone = fetch if contending_runs(v) is not None else 0.0
     return Stages(
         step=v.step_wall_s,
         workers=v.workers,

@@ -103,4 +103,5 @@ def convolutions_in_tf32(setup: Setup) -> bool:
 
 
 def _peak(setup: Setup) -> float | None:
+    """Returns the peak FLOP/s of the card that the loop trains on; None on a CPU or for a card that is not listed."""
     return None if setup.card is None else peak_flops_per_s(setup.card.name, arithmetic_kind(setup))

@@ -54,11 +54,11 @@ def compiling(setup: Setup, rest: Steps) -> dict[str, tuple[Recompiled, ...] | N
     return {"recompiled": tuple(sorted(found, key=lambda function: -function.share))}
 
 
-def often(recompiled: Iterable[Recompiled] | None) -> list[Recompiled]:
+def recompiled_often(recompiled: Iterable[Recompiled] | None) -> list[Recompiled]:
     """Selects the functions that were compiled more often than a sound loop needs, costliest first."""
     return [function for function in recompiled or () if len(function.versions) > FEW]
 
 
-def again_share(recompiled: Iterable[Recompiled] | None) -> float:
-    """Share of the wall-clock after the warm-up, 0..1, that recompiling such functions (see `often`) took."""
-    return min(sum(function.share for function in often(recompiled)), 1.0)
+def recompiled_share(recompiled: Iterable[Recompiled] | None) -> float:
+    """Share of the wall-clock after the warm-up, 0..1, that recompiling the functions of `recompiled_often` took."""
+    return min(sum(function.share for function in recompiled_often(recompiled)), 1.0)

@@ -12,7 +12,7 @@ ON_SHARE: Final = 0.02
 _AIDS: Final = {"anomaly": ("anomaly_mode", "anomaly_share"), "profiler": ("profiler", "profiler_share")}
 
 
-def aids_on(vitals: Vitals) -> dict[str, float]:
+def debugging_aids_on(vitals: Vitals) -> dict[str, float]:
     """Returns the debugging aids in use: `anomaly` or `profiler` -> part of the backwards that ran with it, 0..1.
 
     The part is 1 if only the aid's switch was recorded.

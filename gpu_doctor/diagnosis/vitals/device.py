@@ -96,7 +96,7 @@ def device(rest: Steps, on_gpu: bool) -> dict[str, float | None]:
     }
 
 
-def tripped(found: Mapping[str, Any], traffic: Traffic | None) -> dict[str, Any]:
+def without_round_trips(found: Mapping[str, Any], traffic: Traffic | None) -> dict[str, Any]:
     """Takes round trips (tensors that a step copies to the host and back) out of the vitals on copies to the device.
 
     Args:

@@ -44,19 +44,19 @@ def world(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
         begin_s: end of the warm-up, in seconds of the run.
     """
     found: dict[str, Any] = {"epoch_samples": _epoch_samples(steps)}
-    seen = recording.setup.world
-    if seen is None:
+    facts = recording.setup.world
+    if facts is None:
         return found
     found |= {
-        "world_size": seen.world_size,
-        "shm_free_bytes": _known(seen.shm_free_bytes),
-        "oom_kills": int(seen.oom_kills) if math.isfinite(seen.oom_kills) else None,
+        "world_size": facts.world_size,
+        "shm_free_bytes": _known(facts.shm_free_bytes),
+        "oom_kills": int(facts.oom_kills) if math.isfinite(facts.oom_kills) else None,
     }
-    if recording.setup.on_gpu and seen.visible_gpus:
+    if recording.setup.on_gpu and facts.visible_gpus:
         used = _used(recording)
         found["used_gpus"] = len(used)
         found["idle_gpus"] = sum(
-            index not in used and not _busy(recording, index, begin_s) for index in range(seen.visible_gpus)
+            index not in used and not _busy(recording, index, begin_s) for index in range(facts.visible_gpus)
         )
     return found
 

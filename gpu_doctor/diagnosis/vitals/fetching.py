@@ -53,7 +53,7 @@ def merged_fetch(recording: Recording, fetch: Fetch | None, batches: float | Non
     fetches = step_fetches(recording, fetch, batches, fetch.workers)
     if len(fetches) < 2:
         return fetch, 1.0
-    sums = {name: sum(getattr(one, name) for one in fetches) for name in ("batches", "wall_s", "cpu_s", "collate_s")}
+    sums = {name: sum(getattr(each, name) for each in fetches) for name in ("batches", "wall_s", "cpu_s", "collate_s")}
     optional = (
         "collate_cpu_s",
         "queued_s",
@@ -66,15 +66,15 @@ def merged_fetch(recording: Recording, fetch: Fetch | None, batches: float | Non
         "end_s",
     )
     for name in optional:
-        known = [getattr(one, name) for one in fetches]
+        known = [getattr(each, name) for each in fetches]
         sums[name] = None if None in known else sum(known)
     for name in ("batch_bytes", "batch_tensors", "ready_batches", "empty_share"):
-        known = [getattr(one, name) for one in fetches]
-        weighted = (mean * one.batches for mean, one in zip(known, fetches, strict=True))
+        known = [getattr(each, name) for each in fetches]
+        weighted = (mean * each.batches for mean, each in zip(known, fetches, strict=True))
         sums[name] = None if None in known else sum(weighted) / sums["batches"]
-    sums["walls_s"] = np.concatenate([one.walls_s for one in fetches])
-    costliest_s = max(one.wall_s for one in fetches)
-    return replace(fetch, **sums), sum(one.wall_s for one in fetches) / costliest_s if costliest_s > 0 else 1.0
+    sums["walls_s"] = np.concatenate([each.walls_s for each in fetches])
+    costliest_s = max(each.wall_s for each in fetches)
+    return replace(fetch, **sums), sum(each.wall_s for each in fetches) / costliest_s if costliest_s > 0 else 1.0
 
 
 def step_fetches(recording: Recording, fetch: Fetch, batches: float | None, workers: int | None = None) -> list[Fetch]:
@@ -90,11 +90,11 @@ def step_fetches(recording: Recording, fetch: Fetch, batches: float | None, work
     """
     roles = {loader.key: loader.role for loader in recording.setup.loaders}
     fetches = [
-        one
-        for one in recording.fetches
-        if workers in (None, one.workers)
-        and _delivered(one) >= _delivered(fetch) / 2
-        and roles.get(one.loader) != "evaluation"
+        each
+        for each in recording.fetches
+        if workers in (None, each.workers)
+        and _delivered(each) >= _delivered(fetch) / 2
+        and roles.get(each.loader) != "evaluation"
     ]
     return fetches if 1 < len(fetches) <= round(batches or 1.0) else [fetch]
 
@@ -237,7 +237,7 @@ def with_other_runs(vitals: Vitals, others: Sequence[Vitals]) -> Vitals:
     Runs whose settings differ in more than the loading are left out.
     """
 
-    def rest(run: Vitals) -> dict[str, object]:
+    def rest(run: Vitals) -> dict[str, object]:  # settings that do not concern the loading
         return {name: value for name, value in run.settings.items() if name not in PIPELINE}
 
     found = tuple(
@@ -248,7 +248,7 @@ def with_other_runs(vitals: Vitals, others: Sequence[Vitals]) -> Vitals:
     return replace(vitals, other_fetches=found)
 
 
-def held_up(vitals: Vitals) -> tuple[int, float, int, float] | None:
+def contending_runs(vitals: Vitals) -> tuple[int, float, int, float] | None:
     """Finds two runs that show fetches holding each other up: with more workers, a fetch waits (not computes) longer.
 
     Returns:

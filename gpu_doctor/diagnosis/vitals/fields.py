@@ -60,7 +60,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     run_s: float | None = None
     """Host seconds of all steps, warm-up included."""
 
-    # where the host's wall-clock went (host clock, 0..1; with ours_share and other_share they sum to 1, of host_step_s)
+    # phases, as shares of host_step_s by the host's clock, 0..1; with ours_share and other_share they sum to 1
     data_wait_share: float | None = None
     transfer_share: float | None = None
     forward_share: float | None = None
@@ -82,7 +82,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     edge_share: float | None = None
     """Part of data_wait_share at the start and end of epochs: ending and starting workers, and the first batch."""
 
-    # the fetch of a batch, in the process where it runs (means)
+    # means of the fetch of a batch, in the process that fetches it
     fetch_wall_s: float | None = None
     fetch_cpu_s: float | None = None
     fetch_beside_s: float | None = None
@@ -134,7 +134,7 @@ class Vitals(MemoryVitals, HardwareVitals, WorldVitals, ArithmeticVitals, Evalua
     pageable_share: float | None = None
     """Share of the inspected host-to-device copies that came from pageable memory."""
 
-    # machine readings (means over the run after warm-up unless said otherwise)
+    # readings of the machine: means over the run after warm-up, unless a field states another figure
     gpu_util_pct: float | None = None
     tensor_active_pct: float | None = None
     cpu_util_pct: float | None = None

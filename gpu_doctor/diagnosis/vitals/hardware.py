@@ -98,12 +98,12 @@ def hardware(recording: Recording, steps: Steps, begin_s: float) -> dict[str, An
         begin_s: end of the warm-up, in seconds of the run.
     """
     reported = (s.metric.device for s in recording.series if s.metric.name == "gpu_memory_total_bytes")
-    seen = {device for device in reported if device is not None}
+    cards = {device for device in reported if device is not None}
     device = recording.setup.gpu_index
-    card = _Card(recording, device if device is not None else min(seen, default=0), steps, begin_s)
+    card = _Card(recording, device if device is not None else min(cards, default=0), steps, begin_s)
     served, architecture = card.last("driver_cuda"), card.last("architecture_support")
     found: dict[str, Any] = {
-        "cards_seen": len(seen) or None,
+        "cards_seen": len(cards) or None,
         "driver_cuda": served_cuda(served) if served else None,
         "architecture_support": None if architecture is None else int(architecture),
     }
@@ -188,17 +188,17 @@ def _clocks(card: _Card) -> dict[str, Any]:
     flags = bits.astype(np.int64)
     if len(flags) < FEWEST_READINGS:
         return found
-    held = np.zeros(len(flags), dtype=bool)
+    limited = np.zeros(len(flags), dtype=bool)
     shares = {}
     for bit, words in THROTTLE_BITS.items():
         set_here = (flags & bit) != 0
-        held |= set_here
+        limited |= set_here
         if set_here.any():
             shares[words] = float(set_here.mean())
-    throttled, free = np.isin(at, bits_at[held]), np.isin(at, bits_at[~held])
+    throttled, free = np.isin(at, bits_at[limited]), np.isin(at, bits_at[~limited])
     return found | {
         "throttle_shares": dict(sorted(shares.items(), key=lambda item: -item[1])),
-        "throttled_share": float(held.mean()),
+        "throttled_share": float(limited.mean()),
         "held_share": float(((flags & HELD_BIT) != 0).mean()),
         "power_capped_share": float(((flags & POWER_CAP_BIT) != 0).mean()),
         "sm_clock_throttled_mhz": float(clocks[throttled].mean()) if throttled.any() else None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.diagnosis.vitals.compiling import again_share
+from gpu_doctor.diagnosis.vitals.compiling import recompiled_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 IDLE_SHARE: Final = 0.05
@@ -47,7 +47,7 @@ def behind_copies_share(vitals: Vitals) -> float:
 
 def recompiling_share(vitals: Vitals) -> float:
     """Share in which torch.compile compiles functions more often than a sound loop needs."""
-    return again_share(vitals.recompiled)
+    return recompiled_share(vitals.recompiled)
 
 
 def announced_sync_share(vitals: Vitals) -> float:
@@ -67,7 +67,7 @@ def announced_sync_share(vitals: Vitals) -> float:
 
 
 def launching(vitals: Vitals) -> float | None:
-    """Share that launching the model's kernels takes at most; None where it was not measured.
+    """Share that launching the model's kernels takes at most; None if it was not measured.
 
     These are the host's seconds in phases at whose end the GPU had done all that was launched. Seconds that another
     state explains are left out: trips to the host, the compiler, an optimizer that is not fused.

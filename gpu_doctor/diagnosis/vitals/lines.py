@@ -17,12 +17,12 @@ MOST_TIMES: Final = 4.0
 """Largest factor by which a line's sampled share is scaled up."""
 
 
-def fitted(lines: Sequence[LineCost], looks: int | None, found: Mapping[str, Any]) -> tuple[LineCost, ...]:
+def fitted(lines: Sequence[LineCost], samples: int | None, found: Mapping[str, Any]) -> tuple[LineCost, ...]:
     """Scales line costs to the phases' shares by the clock; returns them costliest first.
 
     Args:
         lines: line costs of a recording.
-        looks: number of stack samples of its loop; None = not counted, and assumed to be enough.
+        samples: number of stack samples of its loop; None = not counted, and assumed to be enough.
         found: the clock's shares: `forward_share` and its like, `other_share`, `loss_share`, `other_once_share`.
     """
 
@@ -44,8 +44,8 @@ def fitted(lines: Sequence[LineCost], looks: int | None, found: Mapping[str, Any
         named = "loss" if line.before_backward else "no_grad" if line.no_grad else line.phase
         parts.setdefault("" if line.in_worker or named not in spans else named, []).append(line)
     scaled = parts.pop("", [])
-    for name, some in parts.items():
-        scaled += _scaled(some, looks, *spans[name])
+    for name, phase_lines in parts.items():
+        scaled += _scaled(phase_lines, samples, *spans[name])
     return tuple(sorted(scaled, key=lambda line: -line.share))
 
 
@@ -54,21 +54,21 @@ def total(lines: Iterable[LineCost]) -> float:
     return sum((line.share for line in lines), 0.0)
 
 
-def part(some: Iterable[LineCost], lines: Iterable[LineCost]) -> float:
-    """Returns the part of `lines`' total share that `some` of them take, 0..1; 0 without samples."""
+def part(selected: Iterable[LineCost], lines: Iterable[LineCost]) -> float:
+    """Returns the part of `lines`' total share that the `selected` lines take, 0..1; 0 without samples."""
     whole = total(lines)
-    return total(some) / whole if whole > 0 else 0.0
+    return total(selected) / whole if whole > 0 else 0.0
 
 
-def enough(share: float, looks: int | None) -> bool:
+def enough(share: float, samples: int | None) -> bool:
     """True if a share of the wall-clock got enough stack samples to be judged, or if samples were not counted."""
-    return looks is None or share * looks >= FEW_LOOKS
+    return samples is None or share * samples >= FEW_LOOKS
 
 
-def _scaled(lines: list[LineCost], looks: int | None, least: float, most: float) -> list[LineCost]:
+def _scaled(lines: list[LineCost], samples: int | None, least: float, most: float) -> list[LineCost]:
     """Scales lines so that their sum is at most `most` and, with enough stack samples, at least `least`."""
-    seen = total(lines)
-    if seen <= 0:
+    sampled = total(lines)
+    if sampled <= 0:
         return lines
-    wanted = min(max(seen, min(least, MOST_TIMES * seen)) if enough(seen, looks) else seen, most)
-    return lines if wanted == seen else [replace(line, share=line.share * wanted / seen) for line in lines]
+    wanted = min(max(sampled, min(least, MOST_TIMES * sampled)) if enough(sampled, samples) else sampled, most)
+    return lines if wanted == sampled else [replace(line, share=line.share * wanted / sampled) for line in lines]

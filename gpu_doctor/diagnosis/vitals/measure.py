@@ -14,7 +14,7 @@ import numpy as np
 
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic, paced_arithmetic
 from gpu_doctor.diagnosis.vitals.compiling import compiling
-from gpu_doctor.diagnosis.vitals.device import device, tripped
+from gpu_doctor.diagnosis.vitals.device import device, without_round_trips
 from gpu_doctor.diagnosis.vitals.distributed import world
 from gpu_doctor.diagnosis.vitals.evaluation import evaluation
 from gpu_doctor.diagnosis.vitals.fetching import fetching, merged_fetch, step_fetches
@@ -158,7 +158,7 @@ def measure(recording: Recording) -> Vitals:
     if len(rest) and rest.wall_s.sum() > 0:
         found |= _shares(rest) | _per_step(rest, steps.rows(0, warm)) | _speed(recording, rest)
         found |= device(rest, recording.setup.on_gpu)
-        found |= tripped(found, recording.traffic)
+        found |= without_round_trips(found, recording.traffic)
         found |= compiling(recording.setup, rest) | paced_arithmetic(found)
         found["lines"] = fitted(recording.lines, recording.looks, found)
         batches = found["batches_per_step"]
@@ -203,8 +203,8 @@ def _total(column: Column) -> float | None:
     """Sums the rows that were measured; None if none was."""
     total = column.sum()
     if np.isnan(total):
-        seen = ~np.isnan(column)
-        return float(column[seen].sum()) if seen.any() else None
+        known = ~np.isnan(column)
+        return float(column[known].sum()) if known.any() else None
     return float(total) if len(column) else None
 
 

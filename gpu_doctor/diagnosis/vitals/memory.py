@@ -101,12 +101,12 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
     past = after_s is not None and _readings_after(recording, max(after_s, begin_s))
     since_s = max(after_s or 0.0, begin_s) if past else begin_s
     found["growth_past_first_epoch"] = bool(past)
-    held = recording.one_series("process_held_bytes") or recording.one_series("process_rss_bytes")
+    host = recording.one_series("process_held_bytes") or recording.one_series("process_rss_bytes")
     room = found["host_memory_available_bytes"]
     found |= (
-        _growing("host", held, held, steps, since_s, room)
-        or _by_batches(batches, held, steps, room)
-        or (_by_graphs(held, steps, begin_s, room) if found["graphs_kept"] else {})
+        _growing("host", host, host, steps, since_s, room)
+        or _by_batches(batches, host, steps, room)
+        or (_by_graphs(host, steps, begin_s, room) if found["graphs_kept"] else {})
     )
     device = recording.setup.gpu_index
     if device is None:
@@ -128,26 +128,26 @@ def memory(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]
 
 
 def _growing(
-    where: str, held: Series | None, highest: Series | None, steps: Steps, since_s: float, left: float | None
+    where: str, current: Series | None, highest: Series | None, steps: Steps, since_s: float, free_bytes: float | None
 ) -> dict[str, float | None]:
     """Computes rate, rise and steps until full of growing memory; the rate is 0 if it does not grow steadily.
 
     Args:
         where: `host` or `device`, the start of the fields' names.
-        held: memory held at each reading, in bytes.
-        highest: peak at each reading, in bytes; memory grows only if this and `held` rise.
+        current: memory held at each reading, in bytes.
+        highest: peak at each reading, in bytes; memory grows only if this and `current` rise.
         steps: the rows judged.
         since_s: start of the readings to use, in seconds of the run.
-        left: bytes that are still free; None = not known.
+        free_bytes: bytes that are still free; None = not known.
     """
-    if held is None or highest is None:
+    if current is None or highest is None:
         return {}
     times, marks = _between(highest, since_s, steps)
     grown = rising(steps_done(steps, times), marks)
     if grown is None:
         return {}
     # Within a step memory swings by all its activations: the memory held at a reading can only disprove a rise.
-    _, now = _between(held, since_s, steps)
+    _, now = _between(current, since_s, steps)
     half = len(now) // 2
     if grown is False or half == 0 or now[half:].min() <= now[:half].min():
         return {f"{where}_growth_bytes_per_step": 0.0}
@@ -155,49 +155,51 @@ def _growing(
     return {
         f"{where}_growth_bytes_per_step": grown.bytes_per_step,
         f"{where}_rise_bytes": grown.rise_bytes,
-        f"{where}_steps_to_full": None if left is None else left / grown.bytes_per_step,
+        f"{where}_steps_to_full": None if free_bytes is None else free_bytes / grown.bytes_per_step,
     }
 
 
 def _by_batches(
-    kept: KeptBatches | None, held: Series | None, steps: Steps, left: float | None
+    facts: KeptBatches | None, readings: Series | None, steps: Steps, free_bytes: float | None
 ) -> dict[str, float | None]:
     """Computes the host's growth, for few readings, from the batches that the cell keeps.
 
     Empty unless every followed batch is kept, and memory rose by at least half of their bytes.
     """
     batches = ratio(steps.batches, steps.count)
-    if kept is None or not kept.every or held is None or not batches:
+    if facts is None or not facts.every or readings is None or not batches:
         return {}
-    times, values = _between(held, 0.0, steps)
+    times, values = _between(readings, 0.0, steps)
     done = steps_done(steps, times)
-    rate = batches * kept.batch_bytes
+    rate = batches * facts.batch_bytes
     if len(values) < 2 or not values[-1] - values[0] >= EXPLAINED * rate * (done[-1] - done[0]) > 0:
         return {}
-    return _at(rate, float(done[-1] - done[0]), left)
+    return _at(rate, float(done[-1] - done[0]), free_bytes)
 
 
-def _by_graphs(held: Series | None, steps: Steps, begin_s: float, left: float | None) -> dict[str, float | None]:
+def _by_graphs(
+    readings: Series | None, steps: Steps, begin_s: float, free_bytes: float | None
+) -> dict[str, float | None]:
     """Computes the host's growth from few readings, if each is higher than the one before.
 
     It is meant for runs in which every followed graph is kept; other runs need more readings.
     """
-    if held is None:
+    if readings is None:
         return {}
-    times, values = _between(held, begin_s, steps)
+    times, values = _between(readings, begin_s, steps)
     done = steps_done(steps, times)
     if len(values) < FEWEST_RISING or not (np.diff(values) > 0).all() or done[-1] <= done[0]:
         return {}
     passed = float(done[-1] - done[0])
-    return _at(float(values[-1] - values[0]) / passed, passed, left)
+    return _at(float(values[-1] - values[0]) / passed, passed, free_bytes)
 
 
-def _at(rate: float, steps: float, left: float | None) -> dict[str, float | None]:
+def _at(rate: float, steps: float, free_bytes: float | None) -> dict[str, float | None]:
     """Returns the fields on the host's growth for a rate (bytes a step), the steps it was seen in, and free bytes."""
     return {
         "host_growth_bytes_per_step": rate,
         "host_rise_bytes": rate * steps,
-        "host_steps_to_full": None if left is None else left / rate,
+        "host_steps_to_full": None if free_bytes is None else free_bytes / rate,
     }
 
 
@@ -226,8 +228,10 @@ def _highest_so_far(series: Series | None) -> Series | None:
 
 
 def _most(series: Series | None) -> float | None:
+    """Returns the highest reading, or None if there is none."""
     return float(series.values.max()) if series is not None and len(series.values) else None
 
 
 def _least(series: Series | None) -> float | None:
+    """Returns the lowest reading, or None if there is none."""
     return float(series.values.min()) if series is not None and len(series.values) else None

@@ -1,4 +1,4 @@
-"""Detects memory that grows step by step: fits a robust line to its readings and tells growth from warming up."""
+"""Detects memory that grows step by step: fits a robust line to its readings, and rules out warming up."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def rising(done: Column, values: Column) -> Growth | bool | None:
         The growth; False if the readings do not rise steadily; None if they are too few to tell.
     """
     known = np.isfinite(values) & np.isfinite(done)
-    at, held = _one_a_step(done[known], values[known])
-    if len(held) < FEWEST_READINGS or at[-1] - at[0] < FEWEST_READINGS:
+    at, readings = _one_a_step(done[known], values[known])
+    if len(readings) < FEWEST_READINGS or at[-1] - at[0] < FEWEST_READINGS:
         return None
-    floors_at, floors = _floors(at, held)
+    floors_at, floors = _floors(at, readings)
     rises = np.diff(floors)
     total = floors[-1] - floors[0]
     if total <= 0 or (rises > 0).mean() < RISING_WINDOWS:
@@ -71,48 +71,52 @@ def rising(done: Column, values: Column) -> Growth | bool | None:
         return False
     if _rate(floors_at, floors, late=True) < LATE_RATE * _rate(floors_at, floors, late=False):
         return False
-    slope = min(_theil_sen(at, held), _theil_sen(floors_at, floors))
-    rise = min(slope * float(at[-1] - at[0]), float(held.max() - held.min()))
-    rest = held - slope * at
+    slope = min(_theil_sen(at, readings), _theil_sen(floors_at, floors))
+    rise = min(slope * float(at[-1] - at[0]), float(readings.max() - readings.min()))
+    rest = readings - slope * at
     scatter = 1.4826 * float(np.median(np.abs(rest - np.median(rest))))
     if slope <= 0 or rise < ABOVE_SCATTER * scatter:
         return False
     return Growth(slope, rise, float(at[-1] - at[0]))
 
 
-def _one_a_step(at: Column, held: Column) -> tuple[Column, Column]:
+def _one_a_step(at: Column, readings: Column) -> tuple[Column, Column]:
     """Selects the lowest reading of each step, so that a long step (an evaluation, a compiler) does not count often.
 
     Args:
         at: steps that had ended at each reading.
-        held: readings in bytes.
+        readings: readings in bytes.
     """
     if not len(at):
-        return at, held
-    order = np.lexsort((held, np.floor(at)))
+        return at, readings
+    order = np.lexsort((readings, np.floor(at)))
     first = np.append(True, np.diff(np.floor(at)[order]) > 0)
-    return at[order][first], held[order][first]
+    return at[order][first], readings[order][first]
 
 
-def _floors(at: Column, held: Column) -> tuple[Column, Column]:
+def _floors(at: Column, readings: Column) -> tuple[Column, Column]:
     """Returns the lowest reading of each of 4 to 8 windows, which is free of memory that a step gives back."""
-    windows = min(max(len(held) // 4, 4), MOST_WINDOWS)
-    parts = np.array_split(np.arange(len(held)), windows)
-    lowest = [part[int(np.argmin(held[part]))] for part in parts]
-    return at[lowest], held[lowest]
+    windows = min(max(len(readings) // 4, 4), MOST_WINDOWS)
+    parts = np.array_split(np.arange(len(readings)), windows)
+    lowest = [part[int(np.argmin(readings[part]))] for part in parts]
+    return at[lowest], readings[lowest]
 
 
-def _rate(at: Column, held: Column, late: bool) -> float:
+def _rate(at: Column, readings: Column, late: bool) -> float:
     """Returns the rise in bytes per step over the first half of the windows, or over the last with `late`."""
-    middle = len(held) // 2
+    middle = len(readings) // 2
     first, last = (middle, -1) if late else (0, middle)
-    return float((held[last] - held[first]) / max(at[last] - at[first], 1e-9))
+    return float((readings[last] - readings[first]) / max(at[last] - at[first], 1e-9))
 
 
-def _theil_sen(at: Column, held: Column) -> float:
+def _theil_sen(at: Column, readings: Column) -> float:
     """Returns the median slope over all pairs of readings (Theil 1950, Sen 1968), which single outliers do not bend."""
     thin = max(1, len(at) // FITTED_MOST)
-    x, y = at[::thin], held[::thin]
+    x, y = at[::thin], readings[::thin]
     i, j = np.triu_indices(len(x), 1)
-    apart = x[j] - x[i]
-    return float(np.median((y[j] - y[i])[apart > 0] / apart[apart > 0])) if (apart > 0).any() else 0.0
+    steps_between = x[j] - x[i]
+    return (
+        float(np.median((y[j] - y[i])[steps_between > 0] / steps_between[steps_between > 0]))
+        if (steps_between > 0).any()
+        else 0.0
+    )

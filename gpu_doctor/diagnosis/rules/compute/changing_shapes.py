@@ -9,7 +9,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.evidence import place, sizes
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.compiling import Recompiled, again_share, often
+from gpu_doctor.diagnosis.vitals.compiling import Recompiled, recompiled_often, recompiled_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 CAUSES: Final = (
@@ -132,7 +132,7 @@ def check(vitals: Vitals) -> Finding | None:
 
 def _recompiles(vitals: Vitals) -> Finding | None:
     """Reports functions that were compiled too often: with the time, or as a hint if torch gave up on one."""
-    found, cost = often(vitals.recompiled), again_share(vitals.recompiled)
+    found, cost = recompiled_often(vitals.recompiled), recompiled_share(vitals.recompiled)
     given_up = [function for function in found if function.given_up]
     if vitals.step_wall_s is None or not found:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, hot_lines
+from gpu_doctor.diagnosis.rules.evidence import costliest_lines, hot_lines
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -197,11 +197,11 @@ def _recorded(vitals: Vitals) -> Finding | None:
     if not spent:
         return None
     share = spent * facts.with_gradients / facts.forwards
-    what, phase = ("Evaluation", "evaluation") if trains else ("The model", "forward")
-    often = _less_often(vitals, "Evaluate half as often, or on a part of the data", "model, val_loader")
+    subject, phase = ("Evaluation", "evaluation") if trains else ("The model", "forward")
+    less_often = _less_often(vitals, "Evaluate half as often, or on a part of the data", "model, val_loader")
     return Finding(
         rule=RECORDED.name,
-        headline=f"{what} records gradients that nothing uses (at most {formatting.share(share)} to gain).",
+        headline=f"{subject} records gradients that nothing uses (at most {formatting.share(share)} to gain).",
         cost_share=share,
         kind="at-most",
         evidence=(
@@ -209,7 +209,7 @@ def _recorded(vitals: Vitals) -> Finding | None:
             "gradients that no backward pass used",
             *hot_lines(vitals, (phase,) if vitals.evaluation_share else ("forward",)),
         ),
-        prescriptions=(UNRECORDED, *((often,) if trains and share >= EVALUATION_SHARE else ())),
+        prescriptions=(UNRECORDED, *((less_often,) if trains and share >= EVALUATION_SHARE else ())),
     )
 
 
@@ -238,7 +238,7 @@ def _again(vitals: Vitals) -> Finding | None:
         kind="at-most",
         evidence=(
             f"{formatting.seconds(share * step_s)} of each step of {formatting.seconds(step_s)}",
-            *dearest_lines(lines, vitals.source),
+            *costliest_lines(lines, vitals.source),
         ),
         prescriptions=(FROM_TRAINING, SELDOM),
     )
@@ -249,14 +249,14 @@ def _fed(vitals: Vitals) -> bool:
     return any(loader.role == "evaluation" for loader in vitals.setup.loaders)
 
 
-def _less_often(vitals: Vitals, text: str, what: str) -> Prescription:
+def _less_often(vitals: Vitals, text: str, arguments: str) -> Prescription:
     """Prescribes to evaluate less often, every n epochs, or every n steps in a loop with one epoch.
 
     Args:
         vitals: vitals of the run.
         text: what to do, without a full stop.
-        what: arguments of `evaluate` in the code to paste.
+        arguments: arguments of `evaluate` in the code to paste.
     """
     each_step = (vitals.evaluated_steps_share or 0.0) >= EACH_STEP
     when = "epoch % 2 == 0" if not each_step and (vitals.epochs or 1) > 1 else "step % 500 == 0"
-    return Prescription(text, Safety.BY_HAND, code=f"if {when}:\n    evaluate({what})")
+    return Prescription(text, Safety.BY_HAND, code=f"if {when}:\n    evaluate({arguments})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, hot_lines
+from gpu_doctor.diagnosis.rules.evidence import costliest_lines, hot_lines
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.in_turn import FEW_SHAPES, loss_in_pieces, model_in_turn
@@ -92,9 +92,9 @@ def _model(vitals: Vitals) -> Finding | None:
     share = spent * (1.0 - 1.0 / samples)
     if share < RESIDUAL_SHARE:
         return None
-    often = inputs.per_step or 0.0
+    forwards = inputs.per_step or 0.0
     shape = ", ".join(str(size) for size in inputs.shape)
-    more = "or more " if often >= inputs.most_per_step else ""
+    more = "or more " if forwards >= inputs.most_per_step else ""
     return Finding(
         rule="per-sample-forward",
         headline="The model is called once per item instead of once per batch (at most "
@@ -102,7 +102,7 @@ def _model(vitals: Vitals) -> Finding | None:
         cost_share=share,
         kind="at-most",
         evidence=(
-            f"{formatting.grouped(often)} {more}forward passes in a step of {formatting.count(samples, 'sample')}, "
+            f"{formatting.grouped(forwards)} {more}forward passes in a step of {formatting.count(samples, 'sample')}, "
             f"{'each' if inputs.shapes < FEW_SHAPES else 'mostly'} with a tensor of shape ({shape})",
             *hot_lines(vitals, ("forward",)),
         ),
@@ -145,7 +145,7 @@ def _loss(vitals: Vitals) -> Finding | None:
             f"each step of {formatting.seconds(step_s)} spends {formatting.seconds(loss * step_s)} between forward and "
             f"backward, and {formatting.seconds(backward * step_s)} in the backward",
             f"{pieces} of the {operations} operations in the backward come from code after the forward",
-            *dearest_lines((line for line in vitals.lines if line.before_backward), vitals.source),
+            *costliest_lines((line for line in vitals.lines if line.before_backward), vitals.source),
         ),
         prescriptions=(
             Prescription(

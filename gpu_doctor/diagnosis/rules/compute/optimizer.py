@@ -68,20 +68,20 @@ def check(vitals: Vitals) -> Finding | None:
     slow = split or [each for each in facts if each.can_fuse and not each.fused and _in_many_operations(each)]
     if not slow:
         return None
-    theirs = share * _part(slow, facts)
+    slow_share = share * _part(slow, facts)
     largest = max(slow, key=lambda each: (each.groups or 0, each.elements) if split else (0, each.elements))
-    cost = gpu_pace.at_most(vitals, theirs)
-    whose = "GPU's " if vitals.device_limits else ""
+    cost = gpu_pace.at_most(vitals, slow_share)
+    owner = "GPU's " if vitals.device_limits else ""
     why = f"has {formatting.count(largest.groups, 'parameter group')}" if split else "is not fused"
     return Finding(
         rule=UNFUSED.name,
-        headline=f"{largest.name} {why}: its steps take at most {formatting.share(cost)} of the {whose}time.",
+        headline=f"{largest.name} {why}: its steps take at most {formatting.share(cost)} of the {owner}time.",
         cost_share=cost,
         kind="at-most",
         evidence=(
             f"it updates {formatting.count(largest.tensors, 'tensor')} with "
             f"{formatting.count(largest.elements, 'element')} {_how(largest, vitals)}",
-            f"that takes {formatting.seconds(theirs * (vitals.host_step_s or 0.0))} a step",
+            f"that takes {formatting.seconds(slow_share * (vitals.host_step_s or 0.0))} a step",
         ),
         prescriptions=(*((_together(largest),) if split else ()), *_fused(largest)),
     )
@@ -93,9 +93,9 @@ def _in_many_operations(optimizer: OptimizerFacts) -> bool:
     return optimizer.tensors > (FEW_TENSORS if plain else 0)
 
 
-def _part(some: Sequence[OptimizerFacts], facts: Sequence[OptimizerFacts]) -> float:
+def _part(selected: Sequence[OptimizerFacts], facts: Sequence[OptimizerFacts]) -> float:
     """Returns the part of all optimizers' tensors that some of them update, 0..1."""
-    return sum(each.tensors for each in some) / max(sum(each.tensors for each in facts), 1)
+    return sum(each.tensors for each in selected) / max(sum(each.tensors for each in facts), 1)
 
 
 def _how(optimizer: OptimizerFacts, vitals: Vitals) -> str:

@@ -290,10 +290,10 @@ def _padding(vitals: Vitals) -> Part | None:
     )
     to_longest = constant >= NAMING_BAR
     cost = constant if to_longest else whole
-    what = "positions beyond each batch's longest sample take" if to_longest else "that takes"
+    subject = "positions beyond each batch's longest sample take" if to_longest else "that takes"
     finding = _finding(
         PADDING,
-        f"{formatting.share(padded)} of the model's input is padding: {what} at most {formatting.share(cost)} "
+        f"{formatting.share(padded)} of the model's input is padding: {subject} at most {formatting.share(cost)} "
         "of the time.",
         cost,
         (

@@ -96,7 +96,7 @@ def _throttled(vitals: Vitals) -> Finding | None:
     free = vitals.sm_clock_free_mhz or 0.0
     usual = free if free > low else best
     cost = min(share * max(1.0 - low / usual, 0.0), 1.0) * busy
-    reasons = [f"{words} in {formatting.share(held)} of the readings under load" for words, held in shares.items()]
+    reasons = [f"{words} in {formatting.share(part)} of the readings under load" for words, part in shares.items()]
     heat = f"; up to {_whole(vitals.temperature_c, '°C')}" if vitals.temperature_c is not None else ""
     clocks = f"SM clock {_whole(low, 'MHz')} while throttled, {_whole(usual, 'MHz')} otherwise{heat}"
     return Finding(
@@ -124,12 +124,12 @@ def _capped(vitals: Vitals) -> Finding | None:
     found = _setting(vitals, clock < LOW_SHARE * best)
     if found is None:
         return None
-    what, cure = found
+    setting, cure = found
     cost = (1.0 - clock / best) * (vitals.gpu_busy_share or 0.0)
     return Finding(
         rule="capped-clocks",
         kind="at-most",
-        headline=f"A setting holds the GPU's clocks below its maximum: {what} (at most {formatting.share(cost)} to "
+        headline=f"A setting holds the GPU's clocks below its maximum: {setting} (at most {formatting.share(cost)} to "
         "gain).",
         cost_share=cost,
         evidence=(f"SM clock {_whole(clock, 'MHz')} under load, {_whole(best, 'MHz')} at most",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import taking
+from gpu_doctor.diagnosis.rules.evidence import phases_take
 from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.machine.cards import ABSENT, too_old, version
@@ -152,7 +152,7 @@ def _finding(
     vitals: Vitals, rule: str, share: float, headline: str, evidence: tuple[str, ...], *cures: Prescription
 ) -> Finding:
     """Builds the finding of a cause, whose bound `share` is the time in which the CPU computes."""
-    spent = f"{taking(vitals)} {formatting.seconds(share * (vitals.step_wall_s or 0.0))} a step on the CPU"
+    spent = f"{phases_take(vitals)} {formatting.seconds(share * (vitals.step_wall_s or 0.0))} a step on the CPU"
     return Finding(
         rule=rule,
         kind="at-most",

@@ -52,18 +52,18 @@ def check(vitals: Vitals) -> Finding | None:
     total, util, count = vitals.memory_total_bytes, vitals.other_processes_util_pct or 0.0, vitals.other_processes
     if not total:
         return None
-    held = vitals.other_processes_bytes
-    if held is None and count is None and vitals.outside_torch_bytes >= UNSEEN_BYTES:
-        held = vitals.outside_torch_bytes
+    others_bytes = vitals.other_processes_bytes
+    if others_bytes is None and count is None and vitals.outside_torch_bytes >= UNSEEN_BYTES:
+        others_bytes = vitals.outside_torch_bytes
     evidence = [f"{round(count)} other process{'es' * (count != 1)} on the GPU"] if count else []
-    evidence += [f"they hold {formatting.size(held)} of {formatting.size(total)}"] if held else []
+    evidence += [f"they hold {formatting.size(others_bytes)} of {formatting.size(total)}"] if others_bytes else []
     if util >= UTIL_PCT:
         cost = min(util / 100.0, 1.0) * (vitals.gpu_busy_share or 0.0)
         headline = f"Other processes keep the GPU busy {formatting.percent(util)} of the time (at most "
         headline += f"{formatting.share(cost)} to gain)."
         return Finding("shared-gpu", headline, cost, tuple(evidence), (ALONE,), kind="at-most")
-    if held is None or held < HELD_SHARE * total:
+    if others_bytes is None or others_bytes < HELD_SHARE * total:
         return None
-    headline = f"Other processes hold {formatting.share(held / total)} of the GPU's memory."
+    headline = f"Other processes hold {formatting.share(others_bytes / total)} of the GPU's memory."
     risk = "A batch that fits on an empty card may not fit here."
     return Finding("shared-gpu", headline, None, tuple(evidence), (ALONE,), risk=risk, kind="hint")

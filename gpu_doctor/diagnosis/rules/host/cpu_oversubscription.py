@@ -29,7 +29,7 @@ import math
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import taking
+from gpu_doctor.diagnosis.rules.evidence import phases_take
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -61,7 +61,7 @@ def check(vitals: Vitals) -> Finding | None:
         f"most {formatting.share(cost)} to gain).",
         cost_share=cost,
         evidence=(
-            f"{taking(vitals)} {formatting.share(vitals.computing_share)} of the time",
+            f"{phases_take(vitals)} {formatting.share(vitals.computing_share)} of the time",
             *((f"the CPU is {formatting.percent(util)} busy",) if util is not None else ()),
         ),
         prescriptions=(

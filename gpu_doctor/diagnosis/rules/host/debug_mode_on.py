@@ -7,7 +7,8 @@ What it means
 
 Why it costs you
     Forward and backward take longer while it is on. A recording cannot show by how much. The cost is a bound: all the
-    time of forward and backward in which it was on. The smaller the operations are, the closer the gain comes to it.
+    time of forward and backward in which it was on, or, for `CUDA_LAUNCH_BLOCKING`, the time of the phases that launch.
+    The smaller the operations are, the closer the gain comes to it.
 
 What to try
     Turn it off, run again and compare. Turn anomaly detection on again when a NaN appears, for the steps around it.
@@ -28,7 +29,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals import idle
-from gpu_doctor.diagnosis.vitals.debugging import aids_on
+from gpu_doctor.diagnosis.vitals.debugging import debugging_aids_on
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("step_wall_s", "backward_share")
@@ -52,7 +53,7 @@ WARNS: Final = ("warn", "error")
 def check(vitals: Vitals) -> Finding | None:
     """Reports a debugging aid that was on; the bound is the time of forward and backward meanwhile."""
     flags, taken = vitals.setup.flags, vitals.passes_share
-    costs = {name: on * taken for name, on in aids_on(vitals).items()}
+    costs = {name: on * taken for name, on in debugging_aids_on(vitals).items()}
     if vitals.on_gpu and flags.get("launch_blocking") and (launching := idle.launching(vitals)) is not None:
         costs["blocking"] = launching
     if not costs:

@@ -132,8 +132,8 @@ def _round_trips(vitals: Vitals) -> Finding | None:
     traffic, cost = vitals.traffic, round_trip_share(vitals)
     if traffic is None or not vitals.steps or vitals.gpu_gap_share is None:
         return None
-    often = traffic.round_trips / vitals.steps
-    if often < OFTEN:
+    per_step = traffic.round_trips / vitals.steps
+    if per_step < OFTEN:
         return None
     return Finding(
         rule="device-round-trips",
@@ -142,7 +142,7 @@ def _round_trips(vitals: Vitals) -> Finding | None:
         f"{formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            f"{formatting.average(often)} round trip{'s' * (round(often, 1) != 1)} a step, "
+            f"{formatting.average(per_step)} round trip{'s' * (round(per_step, 1) != 1)} a step, "
             f"{formatting.seconds(traffic.round_trip_s / traffic.round_trips)} each from the end of the copy to the "
             "host to the end of the copy back",
             f"{traffic.to_host} copies to the host in all, {formatting.size(traffic.to_host_bytes)}",

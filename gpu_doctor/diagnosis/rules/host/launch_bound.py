@@ -14,7 +14,7 @@ from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.rules.evidence import uncompiled
 from gpu_doctor.diagnosis.rules.prescriptions import COMPILED, TIMES, larger_batch
 from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.debugging import aids_on
+from gpu_doctor.diagnosis.vitals.debugging import debugging_aids_on
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.idle import launching
 from gpu_doctor.diagnosis.vitals.in_turn import item_by_item
@@ -208,7 +208,7 @@ def check(vitals: Vitals) -> Finding | None:
 
     Other rules come first if items are computed one by one, or if a debugging aid slows each operation.
     """
-    if item_by_item(vitals) or aids_on(vitals):
+    if item_by_item(vitals) or debugging_aids_on(vitals):
         return None
     if not vitals.on_gpu:
         return _on_cpu(vitals)
@@ -309,14 +309,14 @@ def _finding(
 ) -> Finding:
     """Builds the finding of a cause on a GPU, with the bound and the evidence that all of them share."""
     util = vitals.gpu_util_pct
-    seen = "" if util is None else f"; NVML utilisation {formatting.percent(util)}"
+    utilisation = "" if util is None else f"; NVML utilisation {formatting.percent(util)}"
     caught_up = f"the GPU keeps up with the host's launches in {formatting.share(vitals.caught_up_share)} of its time"
     return Finding(
         rule=rule,
         kind="at-most",
         headline=f"{headline} (at most {formatting.share(cost)} to gain).",
         cost_share=cost,
-        evidence=(*evidence, caught_up + seen),
+        evidence=(*evidence, caught_up + utilisation),
         prescriptions=cures,
     )
 

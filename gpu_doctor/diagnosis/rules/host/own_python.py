@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import chore_line, dearest_lines, joined, phases
+from gpu_doctor.diagnosis.rules.evidence import chore_line, costliest_lines, joined, phases
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals import own_code
-from gpu_doctor.diagnosis.vitals.debugging import aids_on
+from gpu_doctor.diagnosis.vitals.debugging import debugging_aids_on
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
@@ -268,15 +268,15 @@ def _outside(vitals: Vitals) -> Iterator[Finding]:
     pulled = [line for line in lines if line.pulled]
     fed = [line for line in lines if line.before_forward and not line.pulled and vitals.loader is not None]
     rest = share
-    for cause, some, cures in (
+    for cause, cause_lines, cures in (
         ("slow-generator", pulled, (_by_hand("Let one worker run the generator ahead of the loop", STREAM), CHEAPER)),
         ("augmentation-in-loop", fed, _prepared(vitals)),
     ):
-        its = share * part(some, lines)
-        if its >= RESIDUAL_SHARE and vitals.sampled_enough(total(some)):
-            rest -= its
-            lines = [line for line in lines if line not in some]
-            yield _finding(vitals, cause, its, some, cures)
+        cause_share = share * part(cause_lines, lines)
+        if cause_share >= RESIDUAL_SHARE and vitals.sampled_enough(total(cause_lines)):
+            rest -= cause_share
+            lines = [line for line in lines if line not in cause_lines]
+            yield _finding(vitals, cause, cause_share, cause_lines, cures)
     if rest >= RESIDUAL_SHARE:
         yield _finding(vitals, "slow-python", rest, lines, (SELDOM,))
 
@@ -286,7 +286,7 @@ def _in_passes(vitals: Vitals) -> Iterator[Finding]:
 
     It yields nothing while a debugging aid is on, which runs Python at each operation: the time is then the aid's.
     """
-    if aids_on(vitals):
+    if debugging_aids_on(vitals):
         return
     share = own_code.passes_share(vitals)
     if vitals.on_gpu:
@@ -302,17 +302,17 @@ def _finding(
     step_s = vitals.host_step_s or 0.0
     return Finding(
         rule=cause,
-        headline=f"{formatting.share(share)} of the time {_what(vitals, cause, share, lines)}.",
+        headline=f"{formatting.share(share)} of the time {_predicate(vitals, cause, share, lines)}.",
         cost_share=share,
         evidence=(
             f"{formatting.seconds(share * step_s)} of each step of {formatting.seconds(step_s)}, on average",
-            *dearest_lines(lines, vitals.source),
+            *costliest_lines(lines, vitals.source),
         ),
         prescriptions=cures,
     )
 
 
-def _what(vitals: Vitals, cause: str, share: float, lines: Sequence[LineCost]) -> str:
+def _predicate(vitals: Vitals, cause: str, share: float, lines: Sequence[LineCost]) -> str:
     """Completes the headline `31 % of the time ...`: where the code is, and its costliest line."""
     computing = list(dict.fromkeys(line.phase for line in lines)) or ["forward"]
     where = {
@@ -328,8 +328,8 @@ def _what(vitals: Vitals, cause: str, share: float, lines: Sequence[LineCost]) -
         return where
     text = max(texts, key=lambda line: texts[line])
     shown = f"`{text if len(text) <= LONGEST else text[: LONGEST - 3] + '...'}`"
-    some = texts[text] / total(lines)
-    return f"{where}: {shown}" if some >= MOSTLY else f"{where}, {formatting.share(share * some)} on {shown}"
+    fraction = texts[text] / total(lines)
+    return f"{where}: {shown}" if fraction >= MOSTLY else f"{where}, {formatting.share(share * fraction)} on {shown}"
 
 
 def _by_hand(text: str, code: str) -> Prescription:
@@ -372,10 +372,10 @@ def _calls(vitals: Vitals) -> Iterator[Finding]:
     """Yields a finding for each kind of costly call (a checkpoint, `gc.collect`, `empty_cache`) that comes often."""
     for chore in vitals.chores or ():
         share = min(vitals.chore_share(chore.kind) or 0.0, 1.0)
-        often = chore.calls >= FEWEST_CALLS
+        frequent = chore.calls >= FEWEST_CALLS
         if chore.kind == "empty-cache":
-            often = vitals.on_gpu and chore.calls >= MOST_STEPS * vitals.steps
-        if not often or chore.kind not in COSTLY:
+            frequent = vitals.on_gpu and chore.calls >= MOST_STEPS * vitals.steps
+        if not frequent or chore.kind not in COSTLY:
             continue
         cause, headline, called, cures = COSTLY[chore.kind]
         if chore.kind == "collect-garbage" and chore.text and "collect" not in chore.text:

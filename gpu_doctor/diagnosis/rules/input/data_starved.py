@@ -12,7 +12,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
-from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, gpu_or_loop, stock_line
 from gpu_doctor.diagnosis.rules.prescriptions import (
     BUSY_SHARE,
     CANNOT,
@@ -27,7 +27,7 @@ from gpu_doctor.diagnosis.rules.prescriptions import (
 )
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.distributed import PREFETCH
-from gpu_doctor.diagnosis.vitals.fetching import held_up, slow_part_s, stored_s
+from gpu_doctor.diagnosis.vitals.fetching import contending_runs, slow_part_s, stored_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup
 
@@ -340,7 +340,7 @@ def _with_workers(vitals: Vitals, loader: LoaderSetup, best: tuple[int, Forecast
 
 def _by_fetch(vitals: Vitals, loader: LoaderSetup) -> Finding:
     """Decides the cause by what takes most of a fetch, if more workers would not shorten the wait."""
-    waiting = _held_up(vitals)
+    waiting = _contending(vitals)
     if waiting is not None:
         return waiting
     if stored_s(vitals):
@@ -350,10 +350,10 @@ def _by_fetch(vitals: Vitals, loader: LoaderSetup) -> Finding:
 
 def _waits(vitals: Vitals) -> str:
     """Returns the start of a headline: who waits for data, and for what part of the time."""
-    return f"The {who(vitals)} waits for data {formatting.share(vitals.steady_wait_share)} of the time"
+    return f"The {gpu_or_loop(vitals)} waits for data {formatting.share(vitals.steady_wait_share)} of the time"
 
 
-def _workers(vitals: Vitals, loader: LoaderSetup, count: int, seen: Forecast) -> Finding:
+def _workers(vitals: Vitals, loader: LoaderSetup, count: int, prediction: Forecast) -> Finding:
     """Builds the finding that more workers would pay: loader-without-workers or too-few-workers."""
     now = vitals.workers or 0
     few = f"{formatting.count(now, 'worker')} cannot keep up."
@@ -365,12 +365,12 @@ def _workers(vitals: Vitals, loader: LoaderSetup, count: int, seen: Forecast) ->
         evidence=(
             f"{_fetch_parts(vitals)}; {'training' if vitals.backward_share else 'computing'} on it takes "
             f"{formatting.seconds(own_s)}",
-            f"with {formatting.count(count, 'worker')} a step would take {formatting.seconds(seen.step_s)}, limited "
-            f"by {seen.why}",
-            *_seen(vitals),
+            f"with {formatting.count(count, 'worker')} a step would take {formatting.seconds(prediction.step_s)}, "
+            f"limited by {prediction.why}",
+            *_shared_evidence(vitals),
         ),
         prescriptions=(
-            with_workers(loader, count, seen),
+            with_workers(loader, count, prediction),
             *((SHARDS,) if stored_s(vitals) else ()),
             *((whole_batches(loader),) if _looks_up(vitals, loader) else ()),
         ),
@@ -390,7 +390,7 @@ def _fetching(vitals: Vitals, loader: LoaderSetup) -> Finding:
         rule="slow-getitem",
         headline=f"{_waits(vitals) if vitals.workers else fetches}, {why}.",
         cost_share=vitals.steady_wait_share,
-        evidence=(_fetch_parts(vitals), *_on_cores(vitals), *_seen(vitals)),
+        evidence=(_fetch_parts(vitals), *_on_cores(vitals), *_shared_evidence(vitals)),
         prescriptions=(whole_batches(loader) if cheap else cheaper_samples(loader),),
     )
 
@@ -408,7 +408,7 @@ def _collating(vitals: Vitals, loader: LoaderSetup) -> Finding:
         evidence=(
             f"collating takes {formatting.seconds(collate_s)} of the {formatting.seconds(vitals.fetch_wall_s or 0.0)} "
             f"of a fetch{cpu}",
-            *_seen(vitals),
+            *_shared_evidence(vitals),
         ),
         prescriptions=cures if cheap else (CHEAPER_COLLATE,),
     )
@@ -420,7 +420,7 @@ def _storage(vitals: Vitals) -> Finding:
         rule="slow-storage",
         headline=f"{_waits(vitals)}: the storage is too slow.",
         cost_share=vitals.steady_wait_share,
-        evidence=(_fetch_parts(vitals), *_seen(vitals)),
+        evidence=(_fetch_parts(vitals), *_shared_evidence(vitals)),
         prescriptions=(SHARDS,),
     )
 
@@ -433,8 +433,8 @@ def _uneven(vitals: Vitals, loader: LoaderSetup) -> Finding:
     further = _further(vitals, loader, fetchers) if fetchers else None
     return Finding(
         rule="uneven-batches",
-        headline=f"A few slow batches make the {who(vitals)} wait {formatting.share(vitals.steady_wait_share)} of the "
-        "time.",
+        headline=f"A few slow batches make the {gpu_or_loop(vitals)} wait {formatting.share(vitals.steady_wait_share)} "
+        "of the time.",
         cost_share=vitals.steady_wait_share,
         evidence=(
             f"a fetch takes {formatting.seconds(median_s)} for most batches, {formatting.seconds(slow_s)} for the "
@@ -442,18 +442,18 @@ def _uneven(vitals: Vitals, loader: LoaderSetup) -> Finding:
             f"prefetch_factor={ahead}: the prefetched batches last {formatting.seconds(stock_s)}"
             if fetchers
             else "num_workers=0: no batch is prefetched",
-            *_seen(vitals),
+            *_shared_evidence(vitals),
         ),
         prescriptions=(*((further,) if further else ()), SAME_SPEED, *((SHARDS,) if stored_s(vitals) else ())),
     )
 
 
-def _held_up(vitals: Vitals) -> Finding | None:
+def _contending(vitals: Vitals) -> Finding | None:
     """Builds the finding that workers wait for each other; None unless two runs show it."""
-    seen = held_up(vitals)
-    if seen is None:
+    runs = contending_runs(vitals)
+    if runs is None:
         return None
-    few, few_s, many, many_s = seen
+    few, few_s, many, many_s = runs
     return Finding(
         rule="workers-wait-for-each-other",
         headline=f"{_waits(vitals)}: its workers wait for each other.",
@@ -462,13 +462,13 @@ def _held_up(vitals: Vitals) -> Finding | None:
             f"a fetch takes {formatting.seconds(few_s)} with num_workers={few}, {formatting.seconds(many_s)} with "
             f"num_workers={many}",
             _fetch_parts(vitals),
-            *_seen(vitals),
+            *_shared_evidence(vitals),
         ),
         prescriptions=(OWN_HANDLE, SHARDS),
     )
 
 
-def _seen(vitals: Vitals) -> tuple[str, ...]:
+def _shared_evidence(vitals: Vitals) -> tuple[str, ...]:
     """Returns the evidence that every cause gives: the storage, the ready batches, the costliest lines of the fetch."""
     return (*_storage_lines(vitals), *stock_line(vitals), *fetch_lines(vitals))
 
@@ -478,8 +478,8 @@ def _fetch_parts(vitals: Vitals) -> str:
     cpu, queued = vitals.fetch_cpu_s, vitals.fetch_queued_s or 0.0
     parts = [] if cpu is None else [f"{formatting.seconds(cpu)} of CPU time"]
     parts += [f"{formatting.seconds(queued)} of waiting for a core"] if queued >= (cpu or 0.0) * BUSY_SHARE > 0 else []
-    whose = "" if not vitals.workers else " in a worker"
-    took = f"fetching a batch takes {formatting.seconds(vitals.fetch_wall_s or 0.0)}{whose}"
+    where = "" if not vitals.workers else " in a worker"
+    took = f"fetching a batch takes {formatting.seconds(vitals.fetch_wall_s or 0.0)}{where}"
     return f"{took}: {', '.join(parts)}" if parts else took
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.forecast import forecast
 from gpu_doctor.diagnosis.forecast.stages import edge_s
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, edge_line
+from gpu_doctor.diagnosis.rules.evidence import costliest_lines, epoch_start_line
 from gpu_doctor.diagnosis.rules.prescriptions import on_loader
 from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -110,19 +110,23 @@ def check(vitals: Vitals) -> list[Finding]:
     loader = vitals.loader
     if loader is None or vitals.fetch_wall_s is None or not vitals.step_wall_s:
         return []
-    late, again = _late_share(vitals, loader), _evaluation_share(vitals)
+    epoch_share, pass_share = _epoch_start_share(vitals, loader), _evaluation_share(vitals)
     restarts = bool(vitals.workers) and not loader.persistent_workers
-    found = [_restarts(vitals, loader, late if restarts else 0.0, again)] if (late and restarts) or again else []
-    return found if restarts or not late else [*found, _slow_start(vitals, loader, late)]
+    found = (
+        [_restarts(vitals, loader, epoch_share if restarts else 0.0, pass_share)]
+        if (epoch_share and restarts) or pass_share
+        else []
+    )
+    return found if restarts or not epoch_share else [*found, _slow_start(vitals, loader, epoch_share)]
 
 
-def _late_share(vitals: Vitals, loader: LoaderSetup) -> float:
+def _epoch_start_share(vitals: Vitals, loader: LoaderSetup) -> float:
     """Share of the wall-clock that epoch starts take, without their first batch, which must be fetched anyway."""
     # At its end, a stream fetches one more batch, which may be empty and is not delivered.
     fetches = 2.0 if loader.dataset_kind == "iterable" else 1.0
     first_s = (vitals.fetch_wall_s or 0.0) * fetches + (vitals.handover_s or 0.0)
-    often = vitals.edges / max(vitals.measured_steps, 1)
-    return max(edge_s(vitals) - first_s * often, 0.0) / (vitals.step_wall_s or 1.0)
+    epochs_per_step = vitals.edges / max(vitals.measured_steps, 1)
+    return max(edge_s(vitals) - first_s * epochs_per_step, 0.0) / (vitals.step_wall_s or 1.0)
 
 
 def _evaluation_share(vitals: Vitals) -> float:
@@ -136,27 +140,27 @@ def _evaluation_share(vitals: Vitals) -> float:
         return 0.0
     if not any(loader.num_workers and not loader.persistent_workers for loader in loaders):
         return 0.0
-    again = max(passes - len(loaders), 0)
-    return max(edge * again / passes - again * fetch_s / vitals.run_s, 0.0)
+    repeated = max(passes - len(loaders), 0)
+    return max(edge * repeated / passes - repeated * fetch_s / vitals.run_s, 0.0)
 
 
-def _restarts(vitals: Vitals, loader: LoaderSetup, late: float, again: float) -> Finding:
+def _restarts(vitals: Vitals, loader: LoaderSetup, epoch_share: float, pass_share: float) -> Finding:
     """Builds the finding that workers are restarted, of the training loader, of the evaluation loader, or of both.
 
     Args:
         vitals: vitals of the run.
         loader: the training loader.
-        late: share of the wall-clock that restarting the training loader's workers takes.
-        again: share that restarting the evaluation loaders' workers takes.
+        epoch_share: share of the wall-clock that restarting the training loader's workers takes.
+        pass_share: share that restarting the evaluation loaders' workers takes.
     """
-    whose = [*(["epoch"] if late else []), *(["evaluation pass"] if again else [])]
+    starts = [*(["epoch"] if epoch_share else []), *(["evaluation pass"] if pass_share else [])]
     return Finding(
         rule="workers-restart-each-epoch",
-        headline=f"Workers are restarted for each {' and '.join(whose)}: the loop waits for them "
-        f"{formatting.share(late + again)} of the time.",
-        cost_share=late + again,
-        evidence=(*(_epochs(vitals, loader) if late else ()), *(_passes(vitals) if again else ())),
-        prescriptions=_cures(vitals, loader, late, again),
+        headline=f"Workers are restarted for each {' and '.join(starts)}: the loop waits for them "
+        f"{formatting.share(epoch_share + pass_share)} of the time.",
+        cost_share=epoch_share + pass_share,
+        evidence=(*(_epochs(vitals, loader) if epoch_share else ()), *(_passes(vitals) if pass_share else ())),
+        prescriptions=_cures(vitals, loader, epoch_share, pass_share),
     )
 
 
@@ -165,12 +169,12 @@ def _epochs(vitals: Vitals, loader: LoaderSetup) -> tuple[str, ...]:
     settings = f"num_workers={vitals.workers}, persistent_workers=False, start method {loader.start_method}"
     start_s, first_s, end_s = vitals.worker_start_s, vitals.worker_first_s, vitals.worker_end_s
     if start_s is None or first_s is None:
-        return settings, edge_line(vitals)
+        return settings, epoch_start_line(vitals)
     ended = "" if end_s is None else f", and ending them {formatting.seconds(end_s)}"
     took = (
         f"starting the processes takes {formatting.seconds(start_s)}, their first batch {formatting.seconds(first_s)}"
     )
-    return settings, edge_line(vitals), f"{took} more{ended}"
+    return settings, epoch_start_line(vitals), f"{took} more{ended}"
 
 
 def _passes(vitals: Vitals) -> tuple[str, ...]:
@@ -183,36 +187,39 @@ def _passes(vitals: Vitals) -> tuple[str, ...]:
     )
 
 
-def _cures(vitals: Vitals, loader: LoaderSetup, late: float, again: float) -> tuple[Prescription, ...]:
+def _cures(vitals: Vitals, loader: LoaderSetup, epoch_share: float, pass_share: float) -> tuple[Prescription, ...]:
     """Returns the prescriptions, best first.
 
     A setting of the training loader comes before the evaluation loader's, which is changed by hand, unless the
     evaluation costs more.
     """
-    persistent = forecast(vitals, {"persistent_workers": True}) if late else None
-    alone = forecast(vitals, {"num_workers": 0}) if late else None
+    persistent = forecast(vitals, {"persistent_workers": True}) if epoch_share else None
+    alone = forecast(vitals, {"num_workers": 0}) if epoch_share else None
     cures = (
         [on_loader(loader, "persistent_workers", True, "Keep the workers from epoch to epoch", persistent)]
-        if late
+        if epoch_share
         else []
     )
     if alone is not None and alone.pays and (persistent is None or alone.speedup > persistent.speedup):
         text = "Fetch in the loop itself: that is faster than starting workers and receiving their batches"
         cures.insert(0, on_loader(loader, "num_workers", 0, text, alone))
-    if again:
-        text = f"Keep the evaluation loader's workers{' as well' if late else ''} ({vitals.evaluation_passes} passes)"
+    if pass_share:
+        text = (
+            f"Keep the evaluation loader's workers{' as well' if epoch_share else ''} "
+            f"({vitals.evaluation_passes} passes)"
+        )
         code = "DataLoader(..., persistent_workers=True)  # of the evaluation data"
-        cures.insert(0 if again > late else len(cures), Prescription(text, Safety.BY_HAND, code=code))
+        cures.insert(0 if pass_share > epoch_share else len(cures), Prescription(text, Safety.BY_HAND, code=code))
     return tuple(cures)
 
 
-def _slow_start(vitals: Vitals, loader: LoaderSetup, late: float) -> Finding:
+def _slow_start(vitals: Vitals, loader: LoaderSetup, share: float) -> Finding:
     """Builds the finding that epochs start late although no worker is started for them.
 
     Args:
         vitals: vitals of the run.
         loader: the training loader.
-        late: share of the wall-clock that the starts of epochs take.
+        share: share of the wall-clock that the starts of epochs take.
     """
     stream = loader.dataset_kind == "iterable"
     over = f" over {formatting.count(loader.dataset_len, 'sample')}" if loader.dataset_len else ""
@@ -225,12 +232,12 @@ def _slow_start(vitals: Vitals, loader: LoaderSetup, late: float) -> Finding:
         text, code = WEIGHTED.format(samples=used), FEWER.format(samples=used)
     return Finding(
         rule="slow-epoch-start",
-        headline=f"The loop waits {formatting.share(late)} of the time for the first batch of each epoch.",
-        cost_share=late,
+        headline=f"The loop waits {formatting.share(share)} of the time for the first batch of each epoch.",
+        cost_share=share,
         evidence=(
-            edge_line(vitals),
+            epoch_start_line(vitals),
             *drawn,
-            *dearest_lines((line for line in vitals.lines_in("data_wait") if not line.in_torch), vitals.source),
+            *costliest_lines((line for line in vitals.lines_in("data_wait") if not line.in_torch), vitals.source),
         ),
         prescriptions=(Prescription(text=text, safety=Safety.BY_HAND, code=code),),
     )

@@ -38,7 +38,7 @@ def check(vitals: Vitals) -> Finding | None:
     fewer, now, wait = surplus_workers(vitals), vitals.workers or 0, vitals.steady_wait_share
     if fewer is None:
         return None
-    count, seen = fewer
+    count, prediction = fewer
     workers = formatting.count(now, "worker")
     queued = vitals.fetch_queued_s or 0.0
     why = f"{workers} share {formatting.cores(vitals.usable_cores)}"
@@ -53,8 +53,8 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(
             f"a worker takes {formatting.seconds(vitals.fetch_wall_s or 0.0)} for a batch{known}; the loop waits "
             f"{formatting.seconds(wait * (vitals.step_wall_s or 0.0))} in each step",
-            f"with num_workers={count} a step would take {formatting.seconds(seen.step_s)}",
+            f"with num_workers={count} a step would take {formatting.seconds(prediction.step_s)}",
             *stock_line(vitals),
         ),
-        prescriptions=(on_loader(vitals.loader, "num_workers", count, text, seen),),
+        prescriptions=(on_loader(vitals.loader, "num_workers", count, text, prediction),),
     )

@@ -28,7 +28,7 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import who
+from gpu_doctor.diagnosis.rules.evidence import gpu_or_loop
 from gpu_doctor.diagnosis.rules.prescriptions import CANNOT, more_workers
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -101,19 +101,22 @@ def _wanted(vitals: Vitals) -> Finding | None:
     best = more_workers(vitals)
     if best is None:
         return None
-    count, seen = best
+    count, prediction = best
     return Finding(
         rule="workers-cannot-start",
-        headline=f"The {who(vitals)} waits for data {formatting.share(wait)} of the time, and workers cannot be "
-        "started.",
+        headline=f"The {gpu_or_loop(vitals)} waits for data {formatting.share(wait)} of the time, and workers "
+        "cannot be started.",
         cost_share=wait,
-        evidence=(*_why(loader), f"with {formatting.count(count, 'worker')} a step would be limited by {seen.why}"),
+        evidence=(
+            *_why(loader),
+            f"with {formatting.count(count, 'worker')} a step would be limited by {prediction.why}",
+        ),
         prescriptions=(
             Prescription(
                 text=f"{MODULE.text}, then load with {formatting.count(count, 'worker')}",
                 safety=Safety.BY_HAND,
                 code=f"{MODULE.code}\nDataLoader(..., num_workers={count})",
-            ).expecting(seen),
+            ).expecting(prediction),
             *_cures(loader)[1:],
         ),
     )

@@ -65,10 +65,11 @@ def check(vitals: Vitals) -> Finding | None:
         )
     if vitals.process_rss_bytes is not None:
         evidence.append(f"the training process uses {formatting.size(vitals.process_rss_bytes)}")
-    theirs = _workers_bytes(vitals, lowest, total)
-    if theirs:
+    workers_bytes = _workers_bytes(vitals, lowest, total)
+    if workers_bytes:
         evidence.append(
-            f"its {formatting.count(vitals.workers, 'worker')} may use up to {formatting.size(theirs)} of their own"
+            f"its {formatting.count(vitals.workers, 'worker')} may use up to {formatting.size(workers_bytes)} of their "
+            "own"
         )
     headline = "The process's memory is swapped out." if swapping else "The host's memory is nearly used up."
     headline = headline.replace(".", f": {formatting.size(lowest)} of {formatting.size(total)} is left.")
@@ -80,7 +81,7 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=None,
         kind="hint",
         evidence=tuple(evidence),
-        prescriptions=tuple(_cures(vitals, theirs, total - lowest)),
+        prescriptions=tuple(_cures(vitals, workers_bytes, total - lowest)),
         risk="When nothing is left, the system kills a worker or the kernel.",
     )
 
@@ -102,26 +103,26 @@ def _killed(vitals: Vitals) -> list[str]:
     return evidence
 
 
-def _workers_bytes(vitals: Vitals, left: float, total: float) -> float:
+def _workers_bytes(vitals: Vitals, available: float, total: float) -> float:
     """Returns the most bytes that the workers can hold of their own; 0 without workers, or if it was not measured.
 
     Shared pages count in each worker's reading, so the machine's memory in use is a second bound.
 
     Args:
         vitals: vitals of the run.
-        left: lowest reading of the host's available memory, in bytes.
+        available: lowest reading of the host's available memory, in bytes.
         total: the host's memory, in bytes.
     """
     if not vitals.workers or vitals.workers_rss_bytes is None:
         return 0.0
-    return max(min(vitals.workers_rss_bytes, total - left - (vitals.process_rss_bytes or 0.0)), 0.0)
+    return max(min(vitals.workers_rss_bytes, total - available - (vitals.process_rss_bytes or 0.0)), 0.0)
 
 
-def _cures(vitals: Vitals, theirs: float, used: float) -> list[Prescription]:
+def _cures(vitals: Vitals, workers_bytes: float, used: float) -> list[Prescription]:
     """Returns the prescriptions: fewer workers, if they hold much of the `used` bytes, and memory-mapped data."""
     workers = vitals.workers or 0
     cures: list[Prescription] = []
-    if workers >= 2 and theirs >= WORKERS_SHARE * used:
+    if workers >= 2 and workers_bytes >= WORKERS_SHARE * used:
         cures.append(fewer_workers(vitals.loader, workers // 2))
     text = "Read the data from a memory-mapped file, whose pages all processes share"
     return [*cures, Prescription(text, Safety.BY_HAND, code='data = np.load("data.npy", mmap_mode="r")')]

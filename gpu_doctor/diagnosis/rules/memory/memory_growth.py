@@ -102,18 +102,20 @@ def check(vitals: Vitals) -> Finding | None:
     sides = [side for side in (_side(vitals, "device"), _side(vitals, "host")) if side is not None]
     if not sides:
         return None
-    where, rate, rise, left = min(sides, key=lambda side: side[3] if side[3] is not None else float("inf"))
+    where, rate, rise, steps_to_full = min(sides, key=lambda side: side[3] if side[3] is not None else float("inf"))
     if where == "host" and _by_batches(vitals, rate):
-        return _batches(vitals, rate, rise, left) if rise >= SEEN_RISE_BYTES else None
-    kept = kept_graphs(vitals.source) if vitals.graphs_kept else ()
-    if not _worth_reporting(vitals, rise, left):
+        return _batches(vitals, rate, rise, steps_to_full) if rise >= SEEN_RISE_BYTES else None
+    lines = kept_graphs(vitals.source) if vitals.graphs_kept else ()
+    if not _worth_reporting(vitals, rise, steps_to_full):
         return None
     place = "the GPU's memory" if where == "device" else "the process's memory"
-    named = kept[0] if kept else None
+    named = lines[0] if lines else None
     because = f": line {named.line} keeps `{named.value}` of every step" if named is not None else ""
     if named is None and vitals.graphs_kept:
         because = ": the loop keeps the graph of every step's output"
-    cures = (*((EVALUATED,) if vitals.graphs_kept else ()), WRITTEN) if vitals.predicts else _cures(kept, vitals.on_gpu)
+    cures = (
+        (*((EVALUATED,) if vitals.graphs_kept else ()), WRITTEN) if vitals.predicts else _cures(lines, vitals.on_gpu)
+    )
     return Finding(
         rule="memory-growth",
         headline=f"Memory grows by {formatting.size(rate)} a step{because}.",
@@ -122,10 +124,10 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(
             f"{place} rose by {formatting.size(rise)} during the recording, and the rate does not fall",
             *_alive(vitals),
-            *(f"cell line {line.line}: {line.text}" for line in kept[:3]),
+            *(f"cell line {line.line}: {line.text}" for line in lines[:3]),
         ),
         prescriptions=cures,
-        risk=_full(left),
+        risk=_full(steps_to_full),
     )
 
 
@@ -136,26 +138,26 @@ def _by_batches(vitals: Vitals, rate: float) -> bool:
         vitals: vitals of the run.
         rate: rise of the host's memory, in bytes per step.
     """
-    kept = vitals.setup.kept_batches
-    if kept is None or not vitals.batches_kept or vitals.graphs_kept:
+    facts = vitals.setup.kept_batches
+    if facts is None or not vitals.batches_kept or vitals.graphs_kept:
         return False
-    return EXPLAINED * kept.batch_bytes * max(vitals.batches_per_step or 1.0, 1.0) <= rate
+    return EXPLAINED * facts.batch_bytes * max(vitals.batches_per_step or 1.0, 1.0) <= rate
 
 
-def _batches(vitals: Vitals, rate: float, rise: float, left: float | None) -> Finding | None:
+def _batches(vitals: Vitals, rate: float, rise: float, steps_to_full: float | None) -> Finding | None:
     """Builds the finding that every batch is kept; None if their keeper is bounded and will drop them.
 
     Args:
         vitals: vitals of the run.
         rate: rise of the host's memory, in bytes per step.
         rise: rise during the recording, in bytes.
-        left: steps until the memory is full; None = not known.
+        steps_to_full: steps until the memory is full; None = not known.
     """
-    kept = vitals.setup.kept_batches
-    if kept is None or kept.bounded:
+    facts = vitals.setup.kept_batches
+    if facts is None or facts.bounded:
         return None
-    cycles = kept.kind == CYCLE or (not kept.keeper and bool(CYCLES.search(vitals.source)))
-    who = f"`{kept.keeper}` ({kept.kind}) keeps every batch" if kept.keeper else "every batch is kept"
+    cycles = facts.kind == CYCLE or (not facts.keeper and bool(CYCLES.search(vitals.source)))
+    who = f"`{facts.keeper}` ({facts.kind}) keeps every batch" if facts.keeper else "every batch is kept"
     return Finding(
         rule="memory-growth",
         headline=f"Memory grows by {formatting.size(rate)} a step: {who}.",
@@ -163,35 +165,35 @@ def _batches(vitals: Vitals, rate: float, rise: float, left: float | None) -> Fi
         kind="hint",
         evidence=(
             f"the process's memory rose by {formatting.size(rise)} during the recording, and the rate does not fall",
-            f"all {kept.followed} batches that were followed are still in memory; a batch has "
-            f"{formatting.size(kept.batch_bytes)}",
+            f"all {facts.followed} batches that were followed are still in memory; a batch has "
+            f"{formatting.size(facts.batch_bytes)}",
         ),
         prescriptions=(ANEW,) if cycles else (BOUNDED,),
-        risk=_end_of_pass(vitals, kept.batch_bytes, left) if kept.kind == CYCLE else _full(left),
+        risk=_end_of_pass(vitals, facts.batch_bytes, steps_to_full) if facts.kind == CYCLE else _full(steps_to_full),
     )
 
 
-def _end_of_pass(vitals: Vitals, batch_bytes: float, left: float | None) -> str:
+def _end_of_pass(vitals: Vitals, batch_bytes: float, steps_to_full: float | None) -> str:
     """Describes the risk of `itertools.cycle`, which keeps the batches of one pass and then repeats them.
 
     Args:
         vitals: vitals of the run.
         batch_bytes: mean bytes of a batch.
-        left: steps until the memory is full; None = not known.
+        steps_to_full: steps until the memory is full; None = not known.
     """
     batches = vitals.loader.batches if vitals.loader is not None else None
     if not batches:
         return "It grows until one whole pass over the loader is kept."
-    if left is not None and left < batches / vitals.rounds - vitals.steps:
-        return _full(left)
+    if steps_to_full is not None and steps_to_full < batches / vitals.rounds - vitals.steps:
+        return _full(steps_to_full)
     return f"One whole pass will be kept: {formatting.size(batches * batch_bytes)}."
 
 
-def _full(left: float | None) -> str:
-    """Describes the risk of full memory; `left` is the number of steps until then, None = not known."""
-    if left is None:
+def _full(steps_to_full: float | None) -> str:
+    """Describes the risk of full memory; `steps_to_full` is None if it is not known."""
+    if steps_to_full is None:
         return "The memory will be full, and the run will end."
-    return f"The memory is full after about {formatting.grouped(float(f'{left:.2g}'))} more steps."
+    return f"The memory is full after about {formatting.grouped(float(f'{steps_to_full:.2g}'))} more steps."
 
 
 def _side(vitals: Vitals, where: str) -> tuple[str, float, float, float | None] | None:
@@ -200,11 +202,11 @@ def _side(vitals: Vitals, where: str) -> tuple[str, float, float, float | None] 
     None if that memory does not grow.
     """
     names = ("growth_bytes_per_step", "rise_bytes", "steps_to_full")
-    rate, rise, left = (getattr(vitals, f"{where}_{name}") for name in names)
-    return (where, rate, rise, left) if rate and rise else None
+    rate, rise, steps_to_full = (getattr(vitals, f"{where}_{name}") for name in names)
+    return (where, rate, rise, steps_to_full) if rate and rise else None
 
 
-def _worth_reporting(vitals: Vitals, rise: float, left: float | None) -> bool:
+def _worth_reporting(vitals: Vitals, rise: float, steps_to_full: float | None) -> bool:
     """True if the rise is large and will go on; a cache that fills in the first epoch stops growing with its end.
 
     Kept graphs count however far the limit is, as nobody keeps them on purpose.
@@ -212,19 +214,19 @@ def _worth_reporting(vitals: Vitals, rise: float, left: float | None) -> bool:
     Args:
         vitals: vitals of the run.
         rise: rise during the recording, in bytes.
-        left: steps until the memory is full; None = not known.
+        steps_to_full: steps until the memory is full; None = not known.
     """
     if vitals.graphs_kept:
         return rise >= NAMED_RISE_BYTES
-    ends = left is not None and left * (vitals.step_wall_s or 0.0) <= HORIZON_S
+    ends = steps_to_full is not None and steps_to_full * (vitals.step_wall_s or 0.0) <= HORIZON_S
     if not ends and rise < LARGE_RISE_BYTES:
         return False
     if vitals.predicts:  # it keeps its predictions on purpose, which is a risk only if memory is full before its end
-        return rise >= SEEN_RISE_BYTES and _before_its_end(vitals, left)
+        return rise >= SEEN_RISE_BYTES and _before_its_end(vitals, steps_to_full)
     if vitals.growth_past_first_epoch or (vitals.workers or 0) > 0:  # workers cache in their own memory
         return rise >= SEEN_RISE_BYTES and vitals.measured_steps >= SEEN_STEPS
     # Within the first epoch a cache of the data looks the same. It matters if even that does not fit.
-    return rise >= SEEN_RISE_BYTES and _before_its_end(vitals, left)
+    return rise >= SEEN_RISE_BYTES and _before_its_end(vitals, steps_to_full)
 
 
 def _alive(vitals: Vitals) -> tuple[str, ...]:
@@ -235,26 +237,26 @@ def _alive(vitals: Vitals) -> tuple[str, ...]:
     return (f"the autograd graphs of all {graphs.marked} steps that were followed are still in memory",)
 
 
-def _before_its_end(vitals: Vitals, left: float | None) -> bool:
-    """True if the memory will be full before the first pass over the loader ends; `left` is in steps."""
+def _before_its_end(vitals: Vitals, steps_to_full: float | None) -> bool:
+    """True if the memory will be full before the first pass over the loader ends."""
     batches = vitals.loader.batches if vitals.loader is not None else None
-    if not batches or left is None:
+    if not batches or steps_to_full is None:
         return False
-    return left < batches / vitals.rounds - vitals.steps
+    return steps_to_full < batches / vitals.rounds - vitals.steps
 
 
-def _cures(kept: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:
+def _cures(lines: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:
     """Returns the prescriptions for kept tensors: detach them; if no line is known that keeps them, search first.
 
     Args:
-        kept: lines of the cell that keep tensors with their graphs.
+        lines: lines of the cell that keep tensors with their graphs.
         on_gpu: True if the loop trains on a GPU.
     """
-    code = "\n".join(line.cure for line in kept[:3] if line.cure) or "losses.append(loss.item())"
+    code = "\n".join(line.cure for line in lines[:3] if line.cure) or "losses.append(loss.item())"
     if on_gpu:  # reading a number would make the loop wait for the GPU
         code = code.replace(".item()", ".detach()")
     first = Prescription("Detach tensors before keeping them", Safety.BY_HAND, code=code)
-    if kept:
+    if lines:
         return (first, EVALUATED)
     seek = Prescription(
         "Find the lists, sums and dictionaries that keep tensors beyond their step",

@@ -94,7 +94,7 @@ class _Message:
             "held by other processes": self.others,
             "on the card in all": self.total,
         }
-        return ", ".join(f"{formatting.size(size)} {what}" for what, size in figures.items() if size is not None)
+        return ", ".join(f"{formatting.size(size)} {label}" for label, size in figures.items() if size is not None)
 
 
 def _message(vitals: Vitals) -> _Message:
@@ -118,7 +118,7 @@ def _message(vitals: Vitals) -> _Message:
 
 
 def _on_gpu(vitals: Vitals) -> Finding:
-    """Builds the finding on a GPU, with prescriptions by what holds the memory."""
+    """Builds the finding that the GPU's memory ran out, with prescriptions that depend on what holds it."""
     message, evidence = _message(vitals), []
     cures = [NEIGHBOURS] if (message.others or 0.0) > (message.tried or 0.0) else []
     if message.cached is not None and message.tried is not None and message.cached >= message.tried:
@@ -126,8 +126,8 @@ def _on_gpu(vitals: Vitals) -> Finding:
     if vitals.steps >= LATE_STEPS:
         grows = (vitals.device_growth_bytes_per_step or 0.0) > 0
         search = "look for a larger batch, an evaluation, or something that is kept from step to step"
-        what = "memory had grown all along" if grows else search
-        evidence.append(f"{vitals.steps} steps fitted before: {what}")
+        advice = "memory had grown all along" if grows else search
+        evidence.append(f"{vitals.steps} steps fitted before: {advice}")
     fixed = _fixed_bytes(vitals)
     never = fixed is not None and message.total is not None and fixed > message.total
     if never and fixed is not None:
@@ -188,7 +188,7 @@ def _fixed_bytes(vitals: Vitals) -> float | None:
 
 
 def _on_host(vitals: Vitals) -> Finding:
-    """Builds the finding on the host's memory."""
+    """Builds the finding that the host's memory ran out."""
     request = re.search(r"tried to allocate (\d+) bytes", vitals.reason)
     error = (
         f"tried to allocate {formatting.size(float(request[1]))} more"

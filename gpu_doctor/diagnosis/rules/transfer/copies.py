@@ -27,8 +27,8 @@ CAUSES: Final = (
         Each step copies many small tensors to the GPU, and the calls take more time than the bytes.
 
         What it means
-            A batch arrives in eight or more pieces of a few kilobytes (fields of a dictionary, masks, positions), or
-            the loop creates constants on the host and copies them over.
+            A batch arrives in eight or more pieces of less than 64 kB on average (fields of a dictionary, masks,
+            positions), or the loop creates constants on the host and copies them over.
 
         Why it costs you
             Each copy takes the host several microseconds, and a copy from pageable memory also makes it wait, however
