@@ -223,7 +223,9 @@ class Unstepped:
         wasted = {id(p): p for ref in refs if (p := ref()) is not None}
         modules = [module for ref in self._modules.values() if (module := ref()) is not None]
         named = [(name, p) for module in modules for name, p in module.named_parameters()]
-        largest = max((item for item in named if id(item[1]) in wasted), key=lambda item: size_of(item[1])[0], default=("",))
+        largest = max(
+            (item for item in named if id(item[1]) in wasted), key=lambda item: size_of(item[1])[0], default=("",)
+        )
         self._found = {
             "unstepped": sum(size_of(p)[0] for p in wasted.values()),
             "unstepped_place": largest[0],
