@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.cell import hushed
+from gpu_doctor.cell import ignored_rules
 from gpu_doctor.diagnosis import as_html, as_text
 from gpu_doctor.diagnosis.as_data import DiagnosisData
 from gpu_doctor.diagnosis.rules import RULES
@@ -81,7 +81,7 @@ def diagnose(subject: Recording | Vitals, others: Sequence[Recording] = ()) -> D
     few = vitals.passes < FEWEST_STEPS or vitals.step_wall_s is None
     early = few or vitals.passes < SURE_STEPS
     rules = (*RULES, *plugins().rules)
-    ignored, notes = hushed(vitals.source, [name for rule in rules for name in _names(rule)])
+    ignored, notes = ignored_rules(vitals.source, [name for rule in rules for name in _names(rule)])
     found: list[Finding] = []
     silent: list[Silence] = []
     for rule in rules:
