@@ -237,14 +237,6 @@ def test_a_plan_is_written_into_the_cell(monkeypatch: pytest.MonkeyPatch) -> Non
     assert f"+loader = DataLoader(Slow(480), batch_size=32, num_workers={workers})" in str(plan)
 
 
-@pytest.mark.parametrize(
-    ("code", "error"), [("", ValueError), ("  \n", ValueError), (3, TypeError), ("for in", SyntaxError)]
-)
-def test_bad_code_is_answered(code: Any, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        gpu_doctor.case(code)
-
-
 def test_watch_observes_any_block() -> None:
     ns = namespace()
     with gpu_doctor.watch() as run:

@@ -127,7 +127,7 @@ class Everything:
         elif isinstance(value, type):
             if self._users(value.__module__):
                 for name, part in list(vars(value).items()):
-                    if not name.startswith("__") and not isinstance(part, types.GetSetDescriptorType):
+                    if not name.startswith(("__", "_abc_")) and not isinstance(part, types.GetSetDescriptorType):
                         self._todo.append((f"{path}.{name}", part))
         elif isinstance(value, types.FunctionType):
             self._function(path, value)
