@@ -50,8 +50,8 @@ MOST_CALLS: Final = 30
 SEED: Final = 19
 ROWS: Final = 24
 """Samples of a cell's data."""
-UNSEEN: Final = ("STARTED_IN", "LOG", "In", "_ih", "ERROR", "TROUBLE")
-"""Names that the notebook has for the test's sake, which are no part of what the user sees."""
+UNSEEN: Final = ("STARTED_IN", "LOG", "In", "_ih", "ERROR", "TROUBLE", "__warningregistry__")
+"""Names that the notebook has for the test's sake or Python's own, which are no part of what the user sees."""
 STOPPED: Final = "gpu_doctor stopped recording"
 """So the note begins after which all wrappers are off."""
 
@@ -303,7 +303,8 @@ class Streamed(IterableDataset[Any]):
 class Outcome:
     """How a loop with a fault ended."""
 
-    digest: str = ""
+    seen: Everything | None = None
+    """All that the user can see of the run."""
     error: BaseException | None = None
     """What came out of the loop."""
     raised: bool = False
@@ -320,6 +321,11 @@ class Outcome:
     """The user's own error has got a context that is none of theirs."""
     after: Counter[str] = field(default_factory=Counter)
     unraisable: list[str] = field(default_factory=list)
+
+    def differences(self, plain: Outcome) -> list[str]:
+        """What the user sees otherwise than in a run without us."""
+        assert self.seen is not None and plain.seen is not None
+        return plain.seen.differences(self.seen)
 
     @property
     def told(self) -> int:
@@ -460,7 +466,7 @@ def _judged(cell: Cell, space: dict[str, Any], outcome: Outcome) -> Outcome:
         outcome.error.__traceback__ = None
         outcome.error.__context__ = None
     seen = {name: value for name, value in space.items() if name not in UNSEEN}
-    outcome.digest = Everything(seen, identities=False).digest
+    outcome.seen = Everything(seen, identities=False)
     return outcome
 
 
@@ -528,8 +534,8 @@ def trouble(fault: Fault, outcome: Outcome, plain: Outcome) -> str:
     found = []
     if outcome.error is not plain.error:
         found.append(f"reached the loop: {outcome.error!r}")
-    elif outcome.digest != plain.digest:
-        found.append("spoilt: other results")
+    elif differences := outcome.differences(plain):
+        found.append(f"spoilt: {differences}")
     if outcome.own_context and not plain.own_context:
         found.append("the user's own error got a context")
     if outcome.left:
