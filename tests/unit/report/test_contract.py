@@ -103,16 +103,3 @@ def test_names_are_written_as_the_page_writes_them_and_values_of_knobs_are_not()
 )
 def test_what_is_not_as_declared_is_found(name: str, value: Any) -> None:
     assert list(differences({**as_json(GOOD), name: value}, Odd))
-
-
-def test_a_class_is_written_as_an_interface() -> None:
-    assert typescript._interface(Odd).splitlines() == [
-        "/** All kinds. */",
-        "export interface Odd {",
-        "  aShare: number;",
-        "  names: string[];",
-        "  pair: [string, number];",
-        '  kind: "x" | "y";',
-        "  values: Record<string, string | number> | null;",
-        "}",
-    ]
