@@ -155,7 +155,7 @@ def _contradictions(cells: Cells, made: Made, setup: LoaderSetup | None) -> int:
         value = value_of(cells, made, name, default)
         wrong += value is not UNKNOWN and not (own_batches and name in _BATCHING) and value != getattr(setup, name)
     shuffle = value_of(cells, made, "shuffle", False)
-    if setup.sampler in ("RandomSampler", "SequentialSampler") and isinstance(shuffle, bool):
+    if setup.sampler in ("RandomSampler", "SequentialSampler") and isinstance(shuffle, bool) and not own_batches:
         wrong += shuffle is not (setup.sampler == "RandomSampler") and given(made, "sampler") is None
     dataset = slot(made, "dataset").node
     held = _held(cells, dataset) if dataset is not None and setup.dataset else None

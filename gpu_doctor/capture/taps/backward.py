@@ -149,7 +149,7 @@ def _backward(
             begin = clock()
             search(tensors)
             recorder.cost.searched(begin)
-        return recorder.keep_loss(_loss(tensors, unscaled))
+        return recorder.store_loss(_loss(tensors, unscaled))
 
     def search(tensors: Any) -> None:
         """Finds the parameters that the backward gives gradients to, and describes its graph the first time."""

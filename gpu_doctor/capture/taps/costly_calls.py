@@ -160,7 +160,7 @@ def tap(scope: TapScope) -> None:
     """Patches the costly functions of the modules imported so far, and again before an optimizer's first step."""
     fence, book = scope.recorder.fence, CallBook(scope.recorder)
     scope.recorder.parts["chores"] = book.chores
-    scope.recorder.listeners.hear_calls(book.add)
+    scope.recorder.listeners.on_calls(book.add)
     patched: set[str] = set()
 
     def patch(_: Any = None) -> None:

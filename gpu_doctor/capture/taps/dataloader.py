@@ -77,7 +77,7 @@ class LoaderState:
 
     def _describe(self, loader: Any) -> str:
         """Adds the loader's setup to the recording; returns its name."""
-        self.recorder.meet(loader)
+        self.recorder.remember(loader)
         setup = loaders.describe(loader, role="unknown", ordinal=self.ordinals.of(loader))
         self.recorder.loaders.setdefault(setup.key, setup)
         return setup.key
@@ -176,7 +176,7 @@ def _opening(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[An
             starting.end(is_made=True)
         source = state.opened(loader, key, iterator)
         if source is not None and starting is not None:
-            source.edges = starting.edges
+            source.starts = starting.starts
         opened(now, None if source is None else source.pulled)
 
     def raised(token: Any, error: BaseException) -> None:
@@ -226,12 +226,12 @@ def _pulling(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[An
                     note((EXHAUSTED, clock(), None))
                     recorder.check_end()
                 if (tally := source.tally) is not None:
-                    if tally.left > 0:  # this fetch is not sampled: the meter stays off
-                        tally.left -= 1
+                    if tally.to_skip > 0:  # this fetch is not sampled: the meter stays off
+                        tally.to_skip -= 1
                     else:
                         meter.tally = tally
                 elif source.stock is not None:
-                    source.stock.look(self, first=not source.taken)
+                    source.stock.count(self, first=not source.taken)
         except BaseException as error:
             source = None
             broke(error)
@@ -277,8 +277,8 @@ def _pulling(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[An
     def sample(source: LoaderSource, batch: Any, now: int) -> None:
         """Weighs one of the first two batches, and samples a batch that is due; it was delivered at `now`."""
         if source.taken < 3:
-            if source.edges is not None and source.taken == 1:
-                source.edges.began((now - source.requested_ns) * 1e-9)
+            if source.starts is not None and source.taken == 1:
+                source.starts.began((now - source.requested_ns) * 1e-9)
             book.weigh(source.key, batch)
         if source.looks is not None and source.looks.left < 0:
             source.looks.look(batch)

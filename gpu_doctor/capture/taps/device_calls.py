@@ -131,7 +131,7 @@ def tap(scope: TapScope) -> None:
         return
     recorder, calls, book = scope.recorder, DeviceCalls(scope.recorder), traffic.CopyBook()
     recorder.parts["traffic"] = book
-    recorder.listeners.hear_copies(book.heard)
+    recorder.listeners.on_copies(book.heard)
     recorder.step_clock.sync_measured = True
     # By torch's own functions: a trial's wait does not belong to the loop.
     recorder.device_waits.wait_by(_waiting(recorder))

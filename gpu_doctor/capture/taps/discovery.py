@@ -308,10 +308,10 @@ def discover(scope: TapScope) -> Discovery:
     scope.pulled.append(found.named)
     scope.made.append(found.made)
     scope.optimized.append(found.optimized)
-    recorder.listeners.hear_steps(found.rest)
+    recorder.listeners.on_steps(found.rest)
 
     def end() -> None:
-        recorder.listeners.hear_no_steps(found.rest)
+        recorder.listeners.off_steps(found.rest)
         found.end()
 
     scope.at_end(end)

@@ -73,7 +73,7 @@ class AidChecks:
         """Checks the next backward, and one after each evaluation of the log."""
         self._scope, self._checks, self._on = scope, 0, Counter[str]()
         self.next()
-        scope.recorder.listeners.hear_steps(self.next)
+        scope.recorder.listeners.on_steps(self.next)
 
     def next(self, _: int = 0) -> None:
         """Has the next backward checked."""
@@ -88,7 +88,7 @@ class AidChecks:
 
     def end(self) -> None:
         """Stops checking when the run is over."""
-        self._scope.recorder.listeners.hear_no_steps(self.next)
+        self._scope.recorder.listeners.off_steps(self.next)
 
 
 class Group:

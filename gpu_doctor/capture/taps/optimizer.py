@@ -102,7 +102,7 @@ class Steps:
         self._scope.know(optimizer)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         if recorder.cost.searches >= MOST_MET and all(p in self._scope.owned for p in parameters):
-            recorder.meet(optimizer)
+            recorder.remember(optimizer)
             return
         self._scope.optimized.notify(recorder.note, "The optimizer's model could not be read", optimizer, stay=True)
         recorder.cost.searched(begin)

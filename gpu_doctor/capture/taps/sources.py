@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from gpu_doctor.capture.describe.batches import holds_several, sample_count
-from gpu_doctor.capture.fetch.prefetch_queue import Edges, Stock
+from gpu_doctor.capture.fetch.prefetch_queue import ReadyBatches, WorkerStarts
 from gpu_doctor.capture.fetch.tally import Tally
 from gpu_doctor.capture.sources import Pulled
 from gpu_doctor.capture.taps.batch_looks import BatchLooks
@@ -21,7 +21,7 @@ class LoaderSource:
     """State of one iterator over a loader, apart from its times, which the step clock has."""
 
     __slots__ = (
-        *("batch_size", "edges", "full", "iterator", "key", "looks", "ref", "requested_ns", "stock", "taken", "tally"),
+        *("batch_size", "full", "iterator", "key", "looks", "ref", "requested_ns", "starts", "stock", "taken", "tally"),
         *("pulled", "total", "whole"),
     )
 
@@ -34,9 +34,9 @@ class LoaderSource:
         """Name of the loader in this run."""
         self.tally: Tally | None = None
         """Counter of its fetches, if this process makes them."""
-        self.stock: Stock | None = None
+        self.stock: ReadyBatches | None = None
         """Counter of the batches that the loader's workers have ready, if workers fetch."""
-        self.edges: Edges | None = None
+        self.starts: WorkerStarts | None = None
         """Times to start and to stop workers, if this iterator has started any."""
         self.looks: BatchLooks | None = None
         """Samples of its batches."""
@@ -54,10 +54,10 @@ class LoaderSource:
 
     def ended(self, error: BaseException, seconds: float) -> None:
         """Records that the request raised after `seconds`. At the end of a pass, that includes stopping the workers."""
-        edges, self.edges = self.edges, None
+        starts, self.starts = self.starts, None
         stay = getattr(self.ref(), "_persistent_workers", False)
-        if edges is not None and isinstance(error, StopIteration) and not stay:
-            edges.ended(seconds)
+        if starts is not None and isinstance(error, StopIteration) and not stay:
+            starts.ended(seconds)
 
     def samples(self, batch: Any) -> float:
         """Returns the number of samples in the batch just delivered: by the sampler if possible, else by its tensors.

@@ -32,17 +32,17 @@ def tap(scope: TapScope) -> None:
         """Describes the model that holds the optimizers' parameters; returns its outermost modules."""
         owned = scope.owned.alive()
         found = scope.models.holding(owned)
-        recorder.meet(*found)
+        recorder.remember(*found)
         facts.update(models.described(found, owned))
         facts["model"] = functools.partial(unstepped.added_to, model_facts(found, scope.namespace))
         return found
 
     def first_step(optimizer: torch.optim.Optimizer) -> None:
-        recorder.meet(optimizer)
+        recorder.remember(optimizer)
         looker.begin()
         if recorder.cost.searches >= MOST_DESCRIBED:
             parameters = (p for group in optimizer.param_groups for p in group["params"])
-            recorder.meet(*scope.models.holding(parameters))
+            recorder.remember(*scope.models.holding(parameters))
             return
         found = describe()
         if isinstance(optimizer, torch.optim.Optimizer):  # none of our knobs applies to a library's own optimizer
@@ -78,7 +78,7 @@ def tap(scope: TapScope) -> None:
     scope.called.append(first_call)
 
     def end() -> None:
-        recorder.listeners.hear_no_steps(looker.turn)
+        recorder.listeners.off_steps(looker.turn)
         scope.evaluations.settle()
         if callable(facts.get("model")):  # a recorder that is kept must not keep the user's objects
             facts["model"] = facts["model"]()
@@ -89,5 +89,5 @@ def tap(scope: TapScope) -> None:
     scope.add_fact("idle_inputs", looker.idle)
     scope.add_fact("evaluation", evaluation)
     scope.add_fact("kept_graphs", looker.kept_graphs)
-    recorder.listeners.hear_steps(looker.turn)
+    recorder.listeners.on_steps(looker.turn)
     scope.at_end(end)

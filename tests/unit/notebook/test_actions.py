@@ -54,7 +54,7 @@ def test_each_button_hands_on_what_is_allowed_and_what_a_side_showed_is_looked_a
 
     visit.case.trial = visit.case.treat = visit.case.sweep = visit.case.largest_batch = visit.case.look = take
     visit.case.sweeps = []
-    visit.details = SimpleNamespace(look_ahead=lambda: looks.append(ask))
+    visit.details = SimpleNamespace(preview=lambda: looks.append(ask))
     Actions(visit).take({"ask": ask, "grid": {"num_workers": [0, 2]}, "allow": ("processes",)})
     loop.is_free()
     assert given == [("processes",)] and looks == [ask]
