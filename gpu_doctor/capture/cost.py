@@ -44,7 +44,8 @@ class EventPrice:
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    return None
+    """The bare call that an empty tap wraps."""
+    return
 
 
 def _empty_tap(clock: Callable[[], int], events: list[Event]) -> Callable[..., None]:

@@ -122,12 +122,12 @@ class Log:
             "due_ns",
             "ending",
             "events",
-            "looks",
             "loss_at",
             "marker",
             "note",
             "own_ns",
             "pulled",
+            "stack_samples",
             "stepped",
             "steps",
             "thread",
@@ -165,8 +165,8 @@ class Log:
         """Requests so far, and backwards without a request: no fewer than the steps that have ended."""
         self.loss_at = 0
         """Value of `steps` from which on the next loss is to be stored."""
-        self.looks: list[Any] = []
-        """Stack samples, which the line sampler appends on the poller's thread (see `found.Look`)."""
+        self.stack_samples: list[Any] = []
+        """Stack samples, which the line sampler appends on the poller's thread (see `found.StackSample`)."""
         self.marker: Any = None
         """The device's clock while steps are marked on the device, else None."""
         self.own_ns = 0

@@ -160,6 +160,7 @@ class FencedContext:
             self._end()
 
     def _end(self) -> None:
+        """Calls `ends` once, if `begins` returned a true value."""
         begun, self._begun = self._begun, False
         try:
             if begun:

@@ -9,7 +9,7 @@ from gpu_doctor.capture.events import DUE_NS, FIRST_DUE, Log
 MARKED_DUE: Final = 64
 """Number of events that are folded at once while steps are marked on the device: two or three steps."""
 FEWEST_EVENTS: Final = 2
-"""Fewest events of a step: the log is folded before the remaining steps of a budget, with so many each, can pass."""
+"""Fewest events of a step: the log is folded before the remaining steps of a budget can pass."""
 
 
 class FoldPlan:

@@ -40,7 +40,7 @@ class Copied(NamedTuple):
     place: Place
 
 
-class Look(NamedTuple):
+class StackSample(NamedTuple):
     """A sample of the training thread's stack, as the line sampler takes it."""
 
     begin_ns: int
@@ -50,7 +50,7 @@ class Look(NamedTuple):
     """Value by which the sampler recognises the sample."""
 
 
-class Seen(NamedTuple):
+class PlacedSample(NamedTuple):
     """A stack sample with the phase that the loop was in."""
 
     phase: int
@@ -60,7 +60,7 @@ class Seen(NamedTuple):
     first: bool
     """True if no step had ended yet."""
     seen: Any
-    """The sampler's value, from `Look.seen`."""
+    """The sampler's value, from `StackSample.seen`."""
 
 
 class Found(NamedTuple):
@@ -70,6 +70,6 @@ class Found(NamedTuple):
     losses: list[tuple[int, int]]
     """Step number and number of the loss, for each stored loss."""
     copies: list[Copied]
-    looks: list[Seen]
+    stack_samples: list[PlacedSample]
     roles: list[tuple[str, str]]
     """Key and role of each loader whose role was found."""

@@ -1,7 +1,7 @@
 """Batches held back until it is known whether they are steps of their own or the start of a first, long step.
 
-A loop that accumulates gradients, sums losses or fetches ahead pulls several batches before its first optimizer step; a
-loop without an optimizer looks the same until then.
+A loop that accumulates gradients, sums losses or fetches ahead requests several batches before its first optimizer
+step; a loop without an optimizer looks the same until then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpu_doctor.capture.spans import Span
 from gpu_doctor.recording.steps import TRAINING
 
 MOST_HELD: Final = 64
-"""Most batches held back at the start of a run; if an optimizer steps within so many, they are one accumulated step."""
+"""Most batches held back at the start of a run; if an optimizer steps within them, they are one accumulated step."""
 HELD_NS: Final = 3_000_000_000
 """Longest time that batches are held back, in ns."""
 

@@ -25,7 +25,7 @@ class KeptLosses:
         self._offered: deque[tuple[int, Any]] = deque(maxlen=MOST_LOSSES)
         """Number and loss of each backward whose step has not ended, by rising numbers."""
         self._number = 0
-        self._kept: list[tuple[int, Any]] = []
+        self._stored: list[tuple[int, Any]] = []
         self._every = SPARSE_LOSSES
         self._read: Callable[[list[Any]], list[float]] = list
 
@@ -41,9 +41,9 @@ class KeptLosses:
         while offered and offered[0][0] <= number:
             found, loss = offered.popleft()
             if found == number:
-                self._kept.append((step, loss))
-        if len(self._kept) >= MOST_LOSSES:
-            self._kept[DENSE_LOSSES:] = self._kept[DENSE_LOSSES::2]
+                self._stored.append((step, loss))
+        if len(self._stored) >= MOST_LOSSES:
+            self._stored[DENSE_LOSSES:] = self._stored[DENSE_LOSSES::2]
             self._every *= 2
 
     def next_after(self, steps: int) -> int:
@@ -61,13 +61,13 @@ class KeptLosses:
             steps: the run's steps.
             note: called with a sentence if the losses cannot be read.
         """
-        kept, self._kept = self._kept, []
-        if not kept:
+        stored, self._stored = self._stored, []
+        if not stored:
             return Losses()
         try:
-            values = np.asarray(self._read([loss for _, loss in kept]), dtype=np.float64)
+            values = np.asarray(self._read([loss for _, loss in stored]), dtype=np.float64)
         except Exception as error:
             note(f"The losses could not be read: {error}")
             return Losses()
-        at = np.asarray([step for step, _ in kept], dtype=np.float64)
+        at = np.asarray([step for step, _ in stored], dtype=np.float64)
         return Losses(step=at, samples=samples_before(steps, at), value=values)

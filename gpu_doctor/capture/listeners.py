@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from gpu_doctor.capture.found import Found, Place, Seen
+from gpu_doctor.capture.found import Found, Place, PlacedSample
 
 Calls: TypeAlias = Mapping[Any, Sequence[float]]
 """The costly calls of a span, see `Span.calls`."""
@@ -23,66 +23,66 @@ class Listeners:
         self.of_steps: list[Callable[[int], None]] = []
         self._copies: list[Callable[[int, int, Any, Place], None]] = []
         self._calls: list[Callable[[Calls], None]] = []
-        self._looks: list[Callable[[Seen], None]] = []
+        self._stack_samples: list[Callable[[PlacedSample], None]] = []
         self._budget: list[Callable[[], None]] = []
         self._beat: Callable[[], None] | None = None
         self._next_beat = 0
 
-    def hear_steps(self, hear: Callable[[int], None]) -> None:
+    def on_steps(self, callback: Callable[[int], None]) -> None:
         """Registers a callback for steps that ended, several at once; it gets the end of the last step, in ns."""
-        self.of_steps.append(hear)
+        self.of_steps.append(callback)
 
-    def hear_no_steps(self, hear: Callable[[int], None]) -> None:
+    def off_steps(self, callback: Callable[[int], None]) -> None:
         """Removes a callback for steps."""
-        self.of_steps.remove(hear)
+        self.of_steps.remove(callback)
 
-    def hear_copies(self, hear: Callable[[int, int, Any, Place], None]) -> None:
+    def on_copies(self, callback: Callable[[int, int, Any, Place], None]) -> None:
         """Registers a callback for copies to or from a device, except in evaluations; its arguments are `Copied`'s."""
-        self._copies.append(hear)
+        self._copies.append(callback)
 
-    def hear_calls(self, hear: Callable[[Calls], None]) -> None:
+    def on_calls(self, callback: Callable[[Calls], None]) -> None:
         """Registers a callback for the costly calls of each span of a step that has ended."""
-        self._calls.append(hear)
+        self._calls.append(callback)
 
-    def hear_looks(self, hear: Callable[[Seen], None]) -> None:
+    def on_stack_samples(self, callback: Callable[[PlacedSample], None]) -> None:
         """Registers a callback for stack samples whose phase is known."""
-        self._looks.append(hear)
+        self._stack_samples.append(callback)
 
-    def hear_budget(self, hear: Callable[[], None]) -> None:
+    def on_budget_spent(self, callback: Callable[[], None]) -> None:
         """Registers a callback for the end of the budget's last step, before the loop is left."""
-        self._budget.append(hear)
+        self._budget.append(callback)
 
-    def hear_beats(self, hear: Callable[[], None]) -> None:
+    def on_beat(self, callback: Callable[[], None]) -> None:
         """Sets the callback of a view that no other thread can reach; it is called at most twice a second."""
-        self._beat = hear
+        self._beat = callback
 
-    def tell_found(self, found: Found) -> None:
+    def report_found(self, found: Found) -> None:
         """Calls the callbacks for costly calls, copies and stack samples of a fold."""
         for step in found.steps:
-            self.tell_calls(*step.calls)
+            self.report_calls(*step.calls)
         for copy in found.copies:
-            for hear in self._copies:
-                hear(*copy)
-        for look in found.looks:
-            for see in self._looks:
-                see(look)
+            for callback in self._copies:
+                callback(*copy)
+        for sample in found.stack_samples:
+            for on_sample in self._stack_samples:
+                on_sample(sample)
 
-    def tell_calls(self, *calls: Calls | None) -> None:
+    def report_calls(self, *calls: Calls | None) -> None:
         """Calls the callbacks for costly calls with those of each ended span; None = the span has none."""
         for sums in calls:
             if sums is not None:
-                for hear in self._calls:
-                    hear(sums)
+                for callback in self._calls:
+                    callback(sums)
 
-    def tell_steps(self, end_ns: int) -> None:
+    def report_steps(self, end_ns: int) -> None:
         """Calls the callbacks for steps; `end_ns` is the end of the last one."""
-        for hear in tuple(self.of_steps):
-            hear(end_ns)
+        for callback in tuple(self.of_steps):
+            callback(end_ns)
 
-    def tell_budget(self) -> None:
+    def report_budget_spent(self) -> None:
         """Calls the callbacks for the end of the budget."""
-        for hear in self._budget:
-            hear()
+        for callback in self._budget:
+            callback()
 
     def beat(self, now: int, clock: Callable[[], int]) -> None:
         """Calls the view's callback if that is due.

@@ -32,7 +32,7 @@ class NvtxRanges:
     def follow(self, recorder: Recorder) -> None:
         """Writes the ranges of a run that is about to begin; each step is folded at once, so its range ends in time."""
         self._end_phases = follow(recorder.log, self)
-        recorder.listeners.hear_steps(lambda now: self._next_step(recorder.step_count))
+        recorder.listeners.on_steps(lambda now: self._next_step(recorder.step_count))
         recorder.plan.fold_each_step()
         self._next_step(0)
 

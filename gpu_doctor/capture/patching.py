@@ -25,10 +25,10 @@ def active() -> tuple[str, ...]:
 class _Patch:
     """The replacement of one attribute."""
 
-    def __init__(self, owner: Any, name: str, own: Any, replacement: Any) -> None:
+    def __init__(self, owner: Any, name: str, previous: Any, replacement: Any) -> None:
         self.owner, self.name, self.replacement = owner, name, replacement
-        self.own = own
-        """The owner's own value of the attribute before; `_MISSING` if the owner had none."""
+        self.previous = previous
+        """The owner's own value of the attribute before the patch; `_MISSING` if the owner had none."""
         self.label = f"{getattr(owner, '__name__', type(owner).__name__)}.{name}"
 
     def now(self) -> Any:
@@ -50,17 +50,17 @@ class _Patch:
         if self in _standing:
             _standing.remove(self)
         if now is self.replacement:
-            if self.own is _MISSING:
+            if self.previous is _MISSING:
                 delattr(self.owner, self.name)
             else:
-                setattr(self.owner, self.name, self.own)
-        elif now is not self.own:  # they are the same if an interrupt came before `put`
+                setattr(self.owner, self.name, self.previous)
+        elif now is not self.previous:  # they are the same if an interrupt came before `put`
             above = next(
-                (patch for patch in _standing if patch.own is self.replacement and patch.owner is self.owner), None
+                (patch for patch in _standing if patch.previous is self.replacement and patch.owner is self.owner), None
             )
             if above is None:
                 return f"{self.label} was replaced by other code during the run; gpu_doctor did not change it back."
-            above.own = self.own  # another patch of ours is on top, and comes off later
+            above.previous = self.previous  # another patch of ours is on top, and comes off later
         return None
 
 
@@ -101,8 +101,8 @@ class Patches:
         """
         if self._closed:
             return
-        own = vars(owner).get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
-        patch = _Patch(owner, name, own, make(getattr(owner, name)))
+        previous = vars(owner).get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
+        patch = _Patch(owner, name, previous, make(getattr(owner, name)))
         undo = patch.undo
         self._register(patch.label, undo)
         try:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from gpu_doctor.capture import events
 from gpu_doctor.capture.device_marks import DeviceMarks
 from gpu_doctor.capture.events import CODES, Event
-from gpu_doctor.capture.found import Copied, Look, Place, Seen
+from gpu_doctor.capture.found import Copied, Place, PlacedSample, StackSample
 from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.open_step import OpenStep
 from gpu_doctor.capture.sources import Source
@@ -39,7 +39,7 @@ class PhaseClock:
         self.open = OpenStep(began)
         self.copies: list[Copied] = []
         """Copies since the last call of `StepClock.found`."""
-        self.looks: list[Seen] = []
+        self.stack_samples: list[PlacedSample] = []
         """Stack samples, with their phases, since the last call of `StepClock.found`."""
         self._phases = [OTHER]
         """Phases that the thread is in, outermost first."""
@@ -67,7 +67,7 @@ class PhaseClock:
         (`_eval_forward`), a backward or an optimizer's step (`_learned`) ran."""
         self._no_loss: tuple[Span, int] | None = None
         """Span at the end of the last forward, and its ns in LOSS by then; None once a backward came."""
-        self._undecided: list[Seen] = []
+        self._undecided: list[PlacedSample] = []
         """Stack samples since then: they show the loss if a backward follows, else the loop's own code."""
 
     @property
@@ -77,18 +77,18 @@ class PhaseClock:
 
     # ---- events in --------------------------------------------------------------------------------------------------
 
-    def fold(self, noted: Iterable[Event], looks: list[Look] | None = None) -> None:
+    def fold(self, noted: Iterable[Event], stack_samples: list[StackSample] | None = None) -> None:
         """Handles events in order; steps that have ended are then in `steps`, other findings in the other lists.
 
         Args:
             noted: events that follow those of the last call, in order.
-            looks: stack samples, in order; those older than the last event are assigned and removed.
+            stack_samples: samples, in order; those older than the last event are assigned and removed.
         """
         phases, handle, mark, event_ns, step = self._phases, self._handle, self._mark, self.event_ns, self.open
         total = 0
         for code, now, arg in noted:
-            if looks and looks[0].begin_ns < now:
-                self._place_looks(looks, now, _own_since(code, arg, now))
+            if stack_samples and stack_samples[0].begin_ns < now:
+                self._place_stack_samples(stack_samples, now, _own_since(code, arg, now))
             took = now - mark
             own = event_ns if event_ns < took else took
             total += own
@@ -99,11 +99,11 @@ class PhaseClock:
             handle[code](now, arg)
         self.own_ns += total
 
-    def _place_looks(self, looks: list[Look], now: int, ours: int) -> None:
+    def _place_stack_samples(self, stack_samples: list[StackSample], now: int, ours: int) -> None:
         """Assigns stack samples that began before an event to the phase that the event ends, and removes them.
 
         Args:
-            looks: stack samples, in order.
+            stack_samples: samples, in order.
             now: time of the event, in ns.
             ours: time from which our own work ran, in ns.
         """
@@ -111,22 +111,22 @@ class PhaseClock:
         used = self._learned or self._forwarded or self._eval_forward
         feeding = phase == OTHER and self._fetched and not used
         done = 0
-        for look in looks:
-            if look.begin_ns >= now:
+        for sample in stack_samples:
+            if sample.begin_ns >= now:
                 break
             done += 1
             if self.started:
                 # A sample that was reported late may begin before events that were folded already.
-                whole = self._mark <= look.begin_ns and look.end_ns <= ours
-                seen = Seen(phase if whole else -1, whole and feeding, self.step_count == 0, look.seen)
+                whole = self._mark <= sample.begin_ns and sample.end_ns <= ours
+                placed = PlacedSample(phase if whole else -1, whole and feeding, self.step_count == 0, sample.seen)
                 undecided = whole and phase == LOSS and self._no_loss is not None
-                (self._undecided if undecided else self.looks).append(seen)
-        del looks[:done]
+                (self._undecided if undecided else self.stack_samples).append(placed)
+        del stack_samples[:done]
 
     def _assign_undecided(self, phase: int) -> None:
         """Assigns the stack samples since the last forward to this phase."""
         if self._undecided:
-            self.looks += [one._replace(phase=phase) for one in self._undecided]
+            self.stack_samples += [sample._replace(phase=phase) for sample in self._undecided]
             self._undecided.clear()
 
     def _loss_was_other(self) -> None:

@@ -19,15 +19,15 @@ class Readings:
         self.metric = metric
         self.stride = 1
         """Number of readings that each stored value is the mean of."""
-        self._kept: tuple[list[float], list[float]] = [], []  # in one assignment, so that a reader sees both thinned
+        self._stored: tuple[list[float], list[float]] = [], []  # in one assignment, so that a reader sees both thinned
         self._open: list[tuple[float, float]] = []
 
     def add(self, at_s: float, value: float) -> None:
         """Adds a reading."""
-        times, values = self._kept
+        times, values = self._stored
         if len(values) >= MOST_READINGS:
-            times, values = (np.asarray(column).reshape(-1, 2).mean(axis=1).tolist() for column in self._kept)
-            self._kept = times, values
+            times, values = (np.asarray(column).reshape(-1, 2).mean(axis=1).tolist() for column in self._stored)
+            self._stored = times, values
             self.stride *= 2
         if self.stride > 1:
             self._open.append((at_s, value))
@@ -41,13 +41,13 @@ class Readings:
         """Stores the mean of the readings that are not stored yet, at the run's end."""
         if self._open:
             at_s, value = np.mean(self._open, axis=0).tolist()
-            self._kept[0].append(at_s)
-            self._kept[1].append(value)
+            self._stored[0].append(at_s)
+            self._stored[1].append(value)
             self._open = []
 
     def series(self) -> Series:
         """Returns the series so far, without a last mean that is incomplete."""
-        times, values = self._kept
+        times, values = self._stored
         n = min(len(times), len(values))
         return Series(self.metric, np.asarray(times[:n]), np.asarray(values[:n]))
 

@@ -53,9 +53,9 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
     while _inherited:  # a rank that the run has forked records itself
         _inherited.pop().take_off()
     sampler = LineSampler(recorder)
-    recorder.parts.update(lines=sampler.costs, looks=lambda: sampler.looks, around=sampler.around)
+    recorder.parts.update(lines=sampler.costs, looks=lambda: sampler.samples, around=sampler.around)
     recorder.parts["peak_bytes"] = lambda: _peak_bytes(recorder)
-    poller = Poller(PROBES, recorder.readings.add, note=recorder.note, sampler=sampler.look)
+    poller = Poller(PROBES, recorder.readings.add, note=recorder.note, sampler=sampler.sample)
     recorder.cost.add_thread(lambda: poller.cpu_s)
     try:
         _running.append(recorder)
@@ -72,7 +72,7 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
                 finally:
                     sampler.close()
     finally:
-        if recorder in _running:  # not where an interrupt came first
+        if recorder in _running:  # it is missing if an interrupt came first
             _running.remove(recorder)
 
 

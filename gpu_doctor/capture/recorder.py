@@ -93,7 +93,7 @@ class Recorder:
         """Fields of the recording that taps fill; several taps may add to one field (chores, traffic, lines)."""
         self.loaders: dict[str, LoaderSetup] = {}
         """Setup of each loader that the loop uses, by the loader's key."""
-        self.met: list[weakref.ref[Any]] = []
+        self.remembered: list[weakref.ref[Any]] = []
         """Weak references to the loop's optimizers, models and loaders, for code that cannot find them by a name."""
         self._undo: list[Callable[[], None]] = []
         """Functions that take our wrappers off the process at once."""
@@ -179,9 +179,9 @@ class Recorder:
             after = f"after {formatting.grouped(self.step_count)} steps" if self.step_count else "before the first step"
             self.note(f"gpu_doctor stopped recording {after} because of an internal error: {error!r}.")
 
-    def meet(self, *objects: Any) -> None:
+    def remember(self, *objects: Any) -> None:
         """Remembers optimizers, models or loaders, by weak references, and forgets those that are gone."""
-        self.met[:] = [*(ref for ref in self.met if ref() is not None), *map(weakref.ref, objects)]
+        self.remembered[:] = [*(ref for ref in self.remembered if ref() is not None), *map(weakref.ref, objects)]
 
     def undo_by(self, undo: Callable[[], None]) -> None:
         """Registers a function that takes a wrapper of ours off; `take_off` calls it twice."""
@@ -244,7 +244,7 @@ class Recorder:
         """Feeds events to the step clock, stores the steps and losses that it finds, and calls the listeners."""
         clock, remaining = self.step_clock, iter(events)
         try:
-            clock.fold(remaining, self.log.looks)
+            clock.fold(remaining, self.log.stack_samples)
         except Exception:
             raise
         except BaseException:  # an interrupt: the content of the open step is unknown now
@@ -270,7 +270,7 @@ class Recorder:
         for key, role in found.roles:
             if key in self.loaders:
                 self.loaders[key] = dataclasses.replace(self.loaders[key], role=role)
-        self.listeners.tell_found(found)
+        self.listeners.report_found(found)
         if self.windows is not None:
             self._mark_on(len(found.steps), len(events))
         if found.steps:
@@ -290,13 +290,13 @@ class Recorder:
 
     def _steps_ended(self, now: int) -> None:
         """Calls the listeners for steps, and requests the loop's end if the budget is spent at `now` (ns)."""
-        self.listeners.tell_steps(now)
+        self.listeners.report_steps(now)
         if not self.ending and (
             (self.max_steps is not None and self.step_count >= self.max_steps)
             or (self.deadline_ns is not None and now >= self.deadline_ns)
         ):
             self.log.ending = "budget-reached"
-            self.listeners.tell_budget()
+            self.listeners.report_budget_spent()
         self.listeners.beat(now, self.clock)
 
     def _plan_next(self, now: int, due: int) -> None:
@@ -310,7 +310,7 @@ class Recorder:
             self.windows, self.log.marker = None, None
             self.step_clock.device.stopped()
 
-    def keep_loss(self, loss: Any) -> int | None:
+    def store_loss(self, loss: Any) -> int | None:
         """Stores the detached loss of a backward that begins.
 
         Args:
@@ -398,7 +398,7 @@ class Recorder:
             self.table.finish()
             if tail:
                 self.table.extend(self.step_clock.tail(tail))
-                self.listeners.tell_calls(*(span.calls for span in tail))
+                self.listeners.report_calls(*(span.calls for span in tail))
             if self.marks is not None:
                 self.marks.rest()
                 self.marks.read()
@@ -406,6 +406,7 @@ class Recorder:
             self._give_up(error)
 
     def _recording(self, outcome: str, reason: str, duration_s: float, losses: Losses) -> Recording:
+        """Returns everything collected so far as a frozen recording."""
         return Recording(
             steps=self.table.steps(),
             settings=self.settings,

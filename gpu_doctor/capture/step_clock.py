@@ -103,8 +103,8 @@ class StepClock(PhaseClock):
 
     def found(self) -> Found:
         """Returns everything found since the last call, and empties the lists."""
-        found = Found(self.steps, self.losses, self.copies, self.looks, self.sources.roles)
-        self.steps, self.losses, self.copies, self.looks, self.sources.roles = [], [], [], [], []
+        found = Found(self.steps, self.losses, self.copies, self.stack_samples, self.sources.roles)
+        self.steps, self.losses, self.copies, self.stack_samples, self.sources.roles = [], [], [], [], []
         return found
 
     def _handlers(self) -> list[Handler]:
@@ -221,7 +221,7 @@ class StepClock(PhaseClock):
             self._close(now, len(self.open.spans))
         elif (
             not self.any_optimizer
-            and not self._stepping  # a closure that goes over the data: all of its batches are the step's
+            and not self._stepping  # a closure may go through the data: all its batches are the step's
             # A first evaluation, before any training, requests its batches without gradients.
             and (source is self.open.lead or self._eval_forward or self._learned or (self._blind and not blind))
             and self.open.batches()
@@ -361,7 +361,7 @@ class StepClock(PhaseClock):
     # ---- batches before the first optimizer step --------------------------------------------------------------------
 
     def _close_batch(self) -> None:
-        """Ends a batch before any optimizer step: it is inference, or the start of an accumulation."""
+        """Ends a batch before any optimizer step: emits it as a step, or holds it back until its role is known."""
         trains = self._learned or self._forwarded
         batch = Batch(
             spans=self.open.spans,
@@ -425,7 +425,7 @@ class StepClock(PhaseClock):
                     self._settle_unused()
                 if self.open.span.evaluation:
                     self._train_again()
-                if self._phases[-1] != BACKWARD:  # where parts of a forward run again
+                if self._phases[-1] != BACKWARD:  # in a backward, parts of a forward may run again (checkpointing)
                     self._count_forward_samples(fed)
             else:
                 self._eval_forward = True

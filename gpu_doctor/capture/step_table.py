@@ -1,7 +1,7 @@
 """The rows of a run in bounded memory: steps are stored one by one until there are too many, then summed in pairs.
 
 The stride doubles whenever the table is full, so a row stands for 1, 2, 4, ... steps, evenly over the whole run: early
-and late parts are both kept, every sum stays exact, and ten million steps fit in some 25 MB at constant cost a step.
+and late parts are equally fine, every sum stays exact, and ten million steps fit in some 25 MB at constant cost a step.
 
 A step's values are packed straight into the array's memory: each call of numpy costs microseconds, however small, and
 boxed numbers that stay in memory would push the loop's data out of the processor's caches.

@@ -142,14 +142,14 @@ def _backward(
             The number under which the loss was stored; None if it was not.
         """
         if differentiated:
-            differentiated.tell(recorder.note, "The graph of a backward could not be read", tensors)
+            differentiated.notify(recorder.note, "The graph of a backward could not be read", tensors)
         if log.steps < log.loss_at:
             return None
         if not log.trains and by_hand.due():
             begin = clock()
             search(tensors)
             recorder.cost.searched(begin)
-        return recorder.keep_loss(_loss(tensors, unscaled))
+        return recorder.store_loss(_loss(tensors, unscaled))
 
     def search(tensors: Any) -> None:
         """Finds the parameters that the backward gives gradients to, and describes its graph the first time."""

@@ -117,5 +117,5 @@ def _guard(reason: str) -> str:
 def tap(scope: TapScope) -> None:
     """Adds the fact `compilations` to the setup."""
     records = CompileRecords(scope.recorder)
-    scope.recorder.listeners.hear_steps(records.gather)
-    scope.add_fact("compilations", records.found, lambda: scope.recorder.listeners.hear_no_steps(records.gather))
+    scope.recorder.listeners.on_steps(records.gather)
+    scope.add_fact("compilations", records.found, lambda: scope.recorder.listeners.off_steps(records.gather))

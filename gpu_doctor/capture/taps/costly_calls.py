@@ -53,7 +53,7 @@ class CallBook:
         self._recorder, self._log = recorder, recorder.log
         self._inside: set[str] = set()
         self._counted: dict[tuple[str, Place], list[float]] = {}
-        """Number of calls, ns, ns in the phase `other`, and bytes, by kind and place (see `Span.calls`)."""
+        """Calls, their time in ns, the part of it in the phase `other` in ns, and their bytes: see `Span.calls`."""
 
     def begin(self, kind: str) -> int | None:
         """Begins a call; returns its start for `end`, in ns, or None if the call is not to be counted."""
@@ -160,7 +160,7 @@ def tap(scope: TapScope) -> None:
     """Patches the costly functions of the modules imported so far, and again before an optimizer's first step."""
     fence, book = scope.recorder.fence, CallBook(scope.recorder)
     scope.recorder.parts["chores"] = book.chores
-    scope.recorder.listeners.hear_calls(book.add)
+    scope.recorder.listeners.on_calls(book.add)
     patched: set[str] = set()
 
     def patch(_: Any = None) -> None:

@@ -22,7 +22,7 @@ SEEN_SHARE = 0.02
 """Smallest share of the wall-clock from which a line is named."""
 
 
-def who(vitals: Vitals) -> str:
+def gpu_or_loop(vitals: Vitals) -> str:
     """Returns what waits when data is late: `GPU` if the loop trains on one, else `loop`."""
     return "GPU" if vitals.on_gpu else "loop"
 
@@ -39,7 +39,7 @@ def joined(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else f"the {names[0]}"
 
 
-def taking(vitals: Vitals) -> str:
+def phases_take(vitals: Vitals) -> str:
     """Names the computing phases with their verb: `forward, backward and optimizer take`, `the forward takes`."""
     names = phases(vitals)
     return f"{joined(names)} take{'' if len(names) > 1 else 's'}"
@@ -50,10 +50,10 @@ def hot_lines(vitals: Vitals, phases: Iterable[str]) -> tuple[str, ...]:
 
     They are lines of the training thread; `fetch_lines` covers the workers.
     """
-    return dearest_lines(vitals.lines_in(*phases), vitals.source)
+    return costliest_lines(vitals.lines_in(*phases), vitals.source)
 
 
-def dearest_lines(lines: Iterable[LineCost], source: str = "") -> tuple[str, ...]:
+def costliest_lines(lines: Iterable[LineCost], source: str = "") -> tuple[str, ...]:
     """Describes the costliest of some lines, each line once.
 
     A line's share adds up its costs: in each phase, in Python, and inside torch.
@@ -102,7 +102,7 @@ def fetch_lines(vitals: Vitals) -> tuple[str, ...]:
     inside = inside_fetch(vitals)
     if not inside and vitals.workers:
         return hot_lines(vitals, ("data_wait",))
-    return tuple(text.replace(" at ", " of the fetch at ", 1) for text in dearest_lines(inside, vitals.source))
+    return tuple(text.replace(" at ", " of the fetch at ", 1) for text in costliest_lines(inside, vitals.source))
 
 
 def stock_line(vitals: Vitals) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def chore_line(chore: Chore) -> tuple[str, ...]:
     return (f"at {place(chore.file)} line {chore.line} in {chore.function}: {chore.text}",)
 
 
-def edge_line(vitals: Vitals) -> str:
+def epoch_start_line(vitals: Vitals) -> str:
     """Says how long the waits at the start of epochs took, as evidence."""
     return (
         f"{formatting.count(vitals.edges, 'epoch')} began during the measured steps, each after a wait of "

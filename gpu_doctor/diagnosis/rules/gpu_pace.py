@@ -1,4 +1,4 @@
-"""What limits a loop on a GPU other than its kernels: if something does, faster kernels and copies gain nothing."""
+"""Decides if a loop on a GPU is limited by something else than its kernels, so that faster ones would gain nothing."""
 
 from __future__ import annotations
 

@@ -57,6 +57,7 @@ def plugins() -> Plugins:
 
 
 def _package(entry: EntryPoint) -> str:
+    """Returns the name of the package that an entry point comes from."""
     return clean(entry.dist.name if entry.dist is not None else entry.value.partition(":")[0], 80)
 
 

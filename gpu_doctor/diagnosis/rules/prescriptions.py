@@ -14,7 +14,7 @@ from gpu_doctor.diagnosis.forecast.forecast import best_workers, enough, forecas
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.rules.rule import Prescription, Safety
-from gpu_doctor.diagnosis.vitals.fetching import held_up, slow_part_s
+from gpu_doctor.diagnosis.vitals.fetching import contending_runs, slow_part_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup, SettingValue
 
@@ -65,7 +65,7 @@ def on_loader(
     knob: str,
     value: SettingValue,
     text: str,
-    seen: Forecast | None = None,
+    prediction: Forecast | None = None,
     safety: Safety = Safety.SAFE,
 ) -> Prescription:
     """Prescribes a setting of the loader: by a trial, or by hand with the reason if the loader refuses it.
@@ -75,18 +75,18 @@ def on_loader(
         knob: name of the knob, which is also DataLoader's argument.
         value: the new value.
         text: what to do, without a full stop.
-        seen: the forecast of the change, or None if there is none.
+        prediction: the forecast of the change, or None if there is none.
         safety: what a trial of it does to the training.
     """
     refusal = loader.refusals.get(knob, "") if loader is not None else ""
     if SHARD_FIRST in refusal and value == 1 and loader is not None and not loader.num_workers:
-        refusal = ""  # a single worker delivers every item once; the knob refuses it where there are several now
+        refusal = ""  # a single worker delivers every item once; the knob refuses it only if the loader has workers now
     return Prescription(
         text=f"{text} (not by a trial: {refusal})" if refusal else text,
         safety=Safety.BY_HAND if refusal else safety,
         settings={} if refusal else {knob: value},
         code=f"DataLoader(..., {knob}={value})",
-    ).expecting(seen)
+    ).expecting(prediction)
 
 
 def more_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
@@ -94,16 +94,18 @@ def more_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
 
     Also None if two runs show that workers wait for each other.
     """
-    best = best_workers(vitals) if held_up(vitals) is None else None
+    best = best_workers(vitals) if contending_runs(vitals) is None else None
     return best if best is not None and best[1].pays and best[0] > (vitals.workers or 0) else None
 
 
-def with_workers(loader: LoaderSetup, count: int, seen: Forecast) -> Prescription:
+def with_workers(loader: LoaderSetup, count: int, prediction: Forecast) -> Prescription:
     """Prescribes `count` workers; if every worker would repeat the whole stream, the code to divide it comes first."""
     workers = formatting.count(count, "worker")
     if count == 1 or SHARD_FIRST not in loader.refusals.get("num_workers", ""):
-        return on_loader(loader, "num_workers", count, f"Load with {workers}", seen)
-    cure = on_loader(loader, "num_workers", count, f"Give each worker its own items, then load with {workers}", seen)
+        return on_loader(loader, "num_workers", count, f"Load with {workers}", prediction)
+    cure = on_loader(
+        loader, "num_workers", count, f"Give each worker its own items, then load with {workers}", prediction
+    )
     return replace(cure, code=f"{SHARDED}\n{cure.code}")
 
 
@@ -124,7 +126,7 @@ def surplus_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     if workers <= vitals.usable_cores or queued < QUEUED * wall or cpu < COMPUTES * (wall - queued):
         return None
     counts = [n for n in worker_counts(vitals) if n <= max(vitals.usable_cores, 1)]
-    known = {n: seen for n in counts if (seen := forecast(vitals, {"num_workers": n})) is not None and seen.pays}
+    known = {n: found for n in counts if (found := forecast(vitals, {"num_workers": n})) is not None and found.pays}
     return enough(known)
 
 

@@ -22,7 +22,7 @@ RESIDUAL_SHARE = 0.10
 
 
 class Safety(enum.Enum):
-    """What a prescription does to the training."""
+    """Effect of a prescription on the training."""
 
     SAFE = "safe"
     """The training stays the same, only faster; the knob says if last digits or random numbers differ."""
@@ -37,7 +37,7 @@ class Prescription:
     """One thing to try."""
 
     text: str
-    """What to do, one imperative sentence."""
+    """The advice, one imperative sentence."""
     safety: Safety
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     """Knob values for a trial of it; empty if it is done by hand."""
@@ -50,11 +50,13 @@ class Prescription:
     changes: str = ""
     """One sentence on what changes in the training; empty for SAFE, where the knob says it."""
 
-    def expecting(self, seen: Forecast | None) -> Prescription:
+    def expecting(self, forecast: Forecast | None) -> Prescription:
         """Returns a copy that carries the forecast; the prescription itself if there is no forecast."""
-        if seen is None:
+        if forecast is None:
             return self
-        return replace(self, predicted_speedup=seen.speedup, predicted_low=seen.low, predicted_high=seen.high)
+        return replace(
+            self, predicted_speedup=forecast.speedup, predicted_low=forecast.low, predicted_high=forecast.high
+        )
 
 
 Kind = Literal["lost", "at-most", "hint"]
@@ -67,7 +69,7 @@ could shorten, a bound. hint: nothing that was measured prices it; it is worth a
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found in one recording."""
+    """A problem that a rule found in one recording, with its price and its prescriptions."""
 
     rule: str
     """Name of the cause, such as 'slow-getitem': `gpu_doctor.explain` has its page."""

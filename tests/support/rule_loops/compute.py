@@ -140,16 +140,18 @@ FEATURES = "scaler = StandardScaler()\nrows = scaler.fit_transform(rows)\n" + CE
 
 EMULATED_HALF_PRECISION = CauseLoops(
     "emulated-half-precision",
+    risk=True,
     well=on_gpu(setup=BF16),
     sick={
-        "a card without bfloat16": Sick(EMULATED, cures=("GradScaler",)),
+        "a card without bfloat16": Sick(EMULATED, risk=False, cures=("GradScaler",)),
         "predictions need no scaler": Sick(
             EMULATED.but(setup={**BF16, **NOT_TRAINED}, **PREDICTS),
+            risk=False,
             cures=("torch.float16", "results"),
             unsaid=("caler", "backward"),
         ),
-        "float16 that nothing scales": Sick(UNSCALED, risk=True, cures=("bfloat16",)),
-        "a scaler of features": Sick(UNSCALED.but(source=FEATURES), risk=True, cures=("bfloat16",)),
+        "float16 that nothing scales": Sick(UNSCALED, cures=("bfloat16",)),
+        "a scaler of features": Sick(UNSCALED.but(source=FEATURES), cures=("bfloat16",)),
     },
     near={
         "nobody knows the card": on_gpu(setup={**BF16, "devices": ()}),
@@ -181,6 +183,7 @@ CHANNELS_FIRST = CauseLoops(
     sick={
         "autocast": Sick(images(), settings=(CHANNELS_LAST,)),
         "half-precision weights": Sick(images(autocast="", dtype="float16"), settings=(CHANNELS_LAST,)),
+        "a loop that predicts has no trial of it": Sick(images(**NOT_TRAINED).but(**PREDICTS)),
         "beside a linear layer": Sick(images(layers={"Conv2d": 53, "Linear": 1}), settings=(CHANNELS_LAST,)),
     },
     near={
@@ -307,26 +310,23 @@ PADDED = 0.8 * (1 - 96 / 256)
 
 WASTED_PADDING = CauseLoops(
     "wasted-padding",
+    kind="at-most",
     well=chats(padding=()),
     sick={
-        "rows padded to a constant": Sick(CHATS, PADDED, "at-most", figures=("8 to 110", "64 on average", "run of 0")),
+        "rows padded to a constant": Sick(CHATS, PADDED, figures=("8 to 110", "64 on average", "run of 0")),
         "rows as long as the longest of a batch": Sick(
-            padded(SHORT, shapes=20, shape=(32, 96)), 0.8 * (1 - 64 / 96), "at-most", figures=("70 to 110",)
+            padded(SHORT, shapes=20, shape=(32, 96)), 0.8 * (1 - 64 / 96), figures=("70 to 110",)
         ),
-        "a mask": Sick(
-            padded(replace(TEXTS, told_by="attention_mask")), PADDED, "at-most", figures=("attention_mask",)
-        ),
+        "a mask": Sick(padded(replace(TEXTS, told_by="attention_mask")), PADDED, figures=("attention_mask",)),
         "attention computes pairs": Sick(
-            chats(attention_calls=(AttentionCalls("cpu", 2, 32, 4, 256, 256, 16),)),
-            0.8 * (1 - (96 / 256) ** 2),
-            "at-most",
+            chats(attention_calls=(AttentionCalls("cpu", 2, 32, 4, 256, 256, 16),)), 0.8 * (1 - (96 / 256) ** 2)
         ),
-        "a language model's last token is only a target": Sick(padded(shape=(32, 255)), PADDED, "at-most"),
-        "time comes last": Sick(padded(shape=(32, 40, 256)), PADDED, "at-most"),
+        "a language model's last token is only a target": Sick(padded(shape=(32, 255)), PADDED),
+        "time comes last": Sick(padded(shape=(32, 40, 256)), PADDED),
         "an encoder that packs nothing": Sick(
-            CHATS.but(source="nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)"), PADDED, "at-most"
+            CHATS.but(source="nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)"), PADDED
         ),
-        "a GPU whose kernels set the pace": Sick(on_gpu(setup=CHATS.setup), 0.995 * 0.625, "at-most"),
+        "a GPU whose kernels set the pace": Sick(on_gpu(setup=CHATS.setup), 0.995 * 0.625),
     },
     near={
         "batches of like length": padded(replace(SHORT, real=POSITIONS * 90), shape=(32, 110)),
@@ -355,23 +355,21 @@ CLEARED = replace(HEAD, unstepped=5000, unstepped_place="0.weight", spared_share
 
 UNUSED_GRADIENTS = CauseLoops(
     "unused-gradients",
+    kind="at-most",
     well=TUNING.but(setup={"model": ModelFacts({"cpu": 44 << 20}, unstepped=0)}),
     sick={
         "the head alone is trained": Sick(
             TUNING,
             8 / 12.5,
-            "at-most",
             figures=("layer4.0.conv1.weight", "11\u202f000\u202f000"),
             cures=("requires_grad_(False)",),
         ),
-        "the most is the bound": Sick(
-            TUNING.but(setup={"model": replace(HEAD, spared_share=0.8)}), 0.8 * 8 / 12.5, "at-most"
-        ),
+        "the most is the bound": Sick(TUNING.but(setup={"model": replace(HEAD, spared_share=0.8)}), 0.8 * 8 / 12.5),
         "on a GPU the device's own backward": Sick(
-            with_columns(on_gpu(setup={"model": HEAD}), gpu_backward_s=0.6 * 9.95e-3), 0.6, "at-most"
+            with_columns(on_gpu(setup={"model": HEAD}), gpu_backward_s=0.6 * 9.95e-3), 0.6
         ),
         "gradients that are cleared before a step": Sick(
-            TUNING.but(setup={"model": CLEARED}), 0.6 * 8 / 12.5, "at-most", cures=("no_grad",)
+            TUNING.but(setup={"model": CLEARED}), 0.6 * 8 / 12.5, figures=("cleared",), cures=("no_grad",)
         ),
     },
     near={
@@ -402,28 +400,23 @@ def looking_up(**facts: Any) -> Loop:
 
 DENSE_EMBEDDING = CauseLoops(
     "dense-embedding-gradients",
+    kind="at-most",
     well=looking_up(model=ModelFacts({"cpu": 52_000_000})),
     sick={
         "256 of 200000 rows": Sick(
             EMBEDDING,
             2 * 0.45 * OF_TABLE,
-            "at-most",
             figures=("users: Embedding 200000 x 64", "256 indices"),
             cures=("nn.Embedding(rows, width, sparse=True)", "same updates"),
         ),
-        "a long backward is no table's": Sick(EMBEDDING.but(backward=80.0), 2 * 0.1 * OF_TABLE, "at-most"),
-        "no more than the backward": Sick(
-            EMBEDDING.but(backward=1.0), (9 * 12.8 / 12.9 + 1) / 11, "at-most", within=0.02
-        ),
+        "a long backward is no table's": Sick(EMBEDDING.but(backward=80.0), 2 * 0.1 * OF_TABLE),
+        "no more than the backward": Sick(EMBEDDING.but(backward=1.0), (9 * 12.8 / 12.9 + 1) / 11, within=0.02),
         "Adam has a namesake for tables": Sick(
             looking_up(optimizer_facts=(replace(SGD, name="Adam"),)),
             2 * 0.45 * OF_TABLE,
-            "at-most",
             cures=("SparseAdam", "compare the losses"),
         ),
-        "indices behind a dense input": Sick(
-            looking_up(inputs=replace(DENSE, indices=256)), 2 * 0.45 * OF_TABLE, "at-most"
-        ),
+        "indices behind a dense input": Sick(looking_up(inputs=replace(DENSE, indices=256)), 2 * 0.45 * OF_TABLE),
     },
     near={
         "much of the table": looking_up(inputs=replace(INDICES, shape=(256, 128))),
@@ -457,24 +450,19 @@ TEACHING = taught(0.2, on_gpu(forward=8.0))
 
 FROZEN_RECOMPUTED = CauseLoops(
     "frozen-recomputed",
+    kind="at-most",
     well=TAUGHT.but(setup={"frozen": ()}),
     sick={
-        "eight passes": Sick(
-            taught(0.4), 0.4 * 7 / 8, "at-most", figures=("Teacher", "8 times", "4 KiB"), cures=("augmented",)
-        ),
+        "eight passes": Sick(taught(0.4), 0.4 * 7 / 8, figures=("Teacher", "8 times", "4 KiB"), cures=("augmented",)),
         "the dearest of several": Sick(
-            taught(0.4, TAUGHT, replace(TEACHER, model="Small", wall_s=1e-3)),
-            0.4 * 7 / 8,
-            "at-most",
-            figures=("Teacher",),
+            taught(0.4, TAUGHT, replace(TEACHER, model="Small", wall_s=1e-3)), 0.4 * 7 / 8, figures=("Teacher",)
         ),
-        "no longer than all forwards": Sick(taught(0.9), 8 / 14 * 7 / 8, "at-most"),
+        "no longer than all forwards": Sick(taught(0.9), 8 / 14 * 7 / 8),
         # the host's seconds only divide the forward, 8 of 14 ms; how long that is the device's own clock says
-        "on a GPU": Sick(on_device(TEACHING, 0.4), 0.4 * 0.2 / (8 / 14) * 7 / 8, "at-most"),
+        "on a GPU": Sick(on_device(TEACHING, 0.4), 0.4 * 0.2 / (8 / 14) * 7 / 8),
         "where launches limit a GPU": Sick(
             taught(0.2, on_gpu(forward=8.0, caught_up=1.0, gpu_util=40.0, gpu_work=5.0)),
             0.2 * 7 / 8,
-            "at-most",
             named=("small-batch", "frozen-recomputed"),
         ),
     },
@@ -503,13 +491,14 @@ UNFROZEN = replace(
 
 DOUBLE_PRECISION = CauseLoops(
     "double-precision",
+    kind="at-most",
     well=COMPUTING.but(setup={**DOUBLES, **SINGLE}),
     sick={
         "half of forward and backward": Sick(
-            COMPUTING, 0.5 * 12 / 13, "at-most", figures=("8 MiB of 8 MiB",), cures=("model.float()",)
+            COMPUTING, 0.5 * 12 / 13, figures=("8 MiB of 8 MiB",), cures=("model.float()",)
         ),
         "on a GPU all that it computes": Sick(
-            on_gpu(setup={**DOUBLES, **ON_CARD}), 1.0, "at-most", named=("double-precision", "compile")
+            on_gpu(setup={**DOUBLES, **ON_CARD}), 1.0, named=("double-precision", "compile")
         ),
     },
     near={
@@ -531,28 +520,24 @@ NOW_AND_THEN = np.where(ROWS % 10 == 0, 0.1, 0.0)
 
 HEAVY_EVALUATION = CauseLoops(
     "heavy-evaluation",
+    kind="at-most",
     sick={
-        "it is not blamed on the loader": Sick(OFTEN, 0.5, "at-most", cures=("step % 500 == 0",)),
+        "it is not blamed on the loader": Sick(OFTEN, 0.5, cures=("step % 500 == 0",)),
         # as judged on Stable-Baselines3 PPO: "evaluate half as often" would have halved the training's data
         "passes that no loader fed may be rollouts": Sick(
-            ROLLOUTS, 0.5, "at-most", figures=("rollouts",), cures=("step % 500",), unsaid=("half",)
+            ROLLOUTS, 0.5, figures=("rollouts",), cures=("step % 500",), unsaid=("half",)
         ),
         "a line that is named once": Sick(
-            ROLLOUTS.but(lines=(replace(LEARN, share=0.3, in_torch=True), LEARN)),
-            0.5,
-            "at-most",
-            figures=("50 %", "learn(4096)"),
+            ROLLOUTS.but(lines=(replace(LEARN, share=0.3, in_torch=True), LEARN)), 0.5, figures=("50 %", "learn(4096)")
         ),
         "passes now and then": Sick(
             with_columns(OFTEN.but(steps_per_epoch=20), evaluation_s=NOW_AND_THEN),
             9 * 100 / (99 * 20),
-            "at-most",
             cures=("epoch % 2",),
         ),
         "rollouts now and then": Sick(
             with_columns(ROLLOUTS.but(steps_per_epoch=20), evaluation_s=NOW_AND_THEN),
             9 * 100 / (99 * 20),
-            "at-most",
             cures=("epoch % 2",),
         ),
     },
@@ -573,24 +558,23 @@ def recorded(forwards: int, with_gradients: int) -> Loop:
 
 EVAL_WITH_GRADIENTS = CauseLoops(
     "eval-with-gradients",
+    kind="at-most",
     sick={
         "its seconds are priced once": Sick(
             EVALUATING.but(lines=(line("outputs = model(x)", 0.5, "evaluation"),)),
             0.5,
-            "at-most",
             cures=("inference_mode", "evaluate("),
             figures=("outputs = model(x)",),
         ),
         "an inference loop is all evaluation": Sick(
-            Loop(forward=10.0, setup={"evaluation": IN_VAIN, **NOT_TRAINED}, **PREDICTS), 1.0, "at-most"
+            Loop(forward=10.0, setup={"evaluation": IN_VAIN, **NOT_TRAINED}, **PREDICTS), 1.0
         ),
-        "only those that recorded are priced": Sick(recorded(40, 30), 0.5 * 0.75, "at-most"),
+        "only those that recorded are priced": Sick(recorded(40, 30), 0.5 * 0.75),
         "long forwards of training steps": Sick(
             with_columns(
                 PLAIN, forward_s=PLAIN.recording().steps.forward_s + LATE, wall_s=PLAIN.recording().steps.wall_s + LATE
             ),
             2 / 12,
-            "at-most",
             within=0.02,
         ),
     },
@@ -622,11 +606,12 @@ def blind(of: Loop, part: float = 0.5, **columns: Any) -> Recording:
 
 REDUNDANT_FORWARD = CauseLoops(
     "redundant-forward",
+    kind="at-most",
     well=blind(TWICE, 0.0),
     sick={
-        "for the accuracy": Sick(blind(TWICE), 4 / 14, "at-most", figures=("argmax",)),
+        "for the accuracy": Sick(blind(TWICE), 4 / 14, figures=("argmax",)),
         # the host is through with 8 of 20 ms of forwards; the device takes as long as its own clock says
-        "on a GPU": Sick(blind(TWICE_ON_GPU, gpu_forward_s=0.4 * 9.95e-3), 0.5 * 0.4, "at-most"),
+        "on a GPU": Sick(blind(TWICE_ON_GPU, gpu_forward_s=0.4 * 9.95e-3), 0.5 * 0.4),
     },
     near={
         "below a tenth": blind(TWICE, 0.1),
@@ -658,47 +643,36 @@ def clocked(host: float, device: float, **changes: Any) -> Recording:
 
 UNFUSED_OPTIMIZER = CauseLoops(
     "unfused-optimizer",
+    kind="at-most",
     well=stepping(replace(ADAM, fused=True)),
     sick={
         "AdamW": Sick(
-            stepping(ADAM),
-            0.4,
-            "at-most",
-            settings=(FUSE,),
-            cures=("torch.optim.AdamW(model.parameters(), lr=..., fused=True)",),
+            stepping(ADAM), 0.4, settings=(FUSE,), cures=("torch.optim.AdamW(model.parameters(), lr=..., fused=True)",)
         ),
-        "SGD of many tensors": Sick(stepping(replace(ADAM, name="SGD")), 0.4, "at-most", settings=(FUSE,)),
-        "SGD with momentum": Sick(
-            stepping(replace(ADAM, name="SGD", tensors=4, momentum=True)), 0.4, "at-most", settings=(FUSE,)
-        ),
-        "only the slow one of two": Sick(stepping(ADAM, replace(ADAM, fused=True)), 0.2, "at-most", settings=(FUSE,)),
-        "both of two": Sick(stepping(ADAM, ADAM), 0.4, "at-most", settings=(FUSE,)),
+        "SGD of many tensors": Sick(stepping(replace(ADAM, name="SGD")), 0.4, settings=(FUSE,)),
+        "SGD with momentum": Sick(stepping(replace(ADAM, name="SGD", tensors=4, momentum=True)), 0.4, settings=(FUSE,)),
+        "only the slow one of two": Sick(stepping(ADAM, replace(ADAM, fused=True)), 0.2, settings=(FUSE,)),
+        "both of two": Sick(stepping(ADAM, ADAM), 0.4, settings=(FUSE,)),
         "hundreds of groups": Sick(
             stepping(replace(ADAM, groups=200)),
             0.4,
-            "at-most",
             settings=(FUSE,),
             figures=("200 parameter groups",),
             cures=("one group",),
         ),
         "hundreds of groups that cannot be fused": Sick(
-            stepping(replace(ADAM, name="RMSprop", groups=200, can_fuse=False)), 0.4, "at-most", cures=("foreach=True",)
+            stepping(replace(ADAM, name="RMSprop", groups=200, can_fuse=False)), 0.4, cures=("foreach=True",)
         ),
         "hundreds of fused groups": Sick(
             stepping(replace(ADAM, groups=200, fused=True)),
             0.4,
-            "at-most",
             figures=("200 parameter groups",),
             cures=("one group",),
             unsaid=("foreach",),
         ),
-        "the GPU's own clock": Sick(clocked(0.5, 4.0), 0.4, "at-most", settings=(FUSE,)),
+        "the GPU's own clock": Sick(clocked(0.5, 4.0), 0.4, settings=(FUSE,)),
         "the host's clock where launches limit": Sick(
-            clocked(4.0, 0.5, caught_up=1.0),
-            0.4,
-            "at-most",
-            named=("small-batch", "unfused-optimizer"),
-            settings=(FUSE,),
+            clocked(4.0, 0.5, caught_up=1.0), 0.4, named=("small-batch", "unfused-optimizer"), settings=(FUSE,)
         ),
     },
     near={
@@ -729,20 +703,20 @@ def given(**changes: Any) -> Loop:
 
 PER_SAMPLE_FORWARD = CauseLoops(
     "per-sample-forward",
+    kind="at-most",
     well=given(per_step=1.0, shape=(32, 784)),
     sick={
-        "32 forwards": Sick(CALLED, EACH, "at-most", figures=("32 forward", "32 samples", "784"), unsaid=("padded",)),
-        "a batch of one": Sick(given(shape=(1, 784)), EACH, "at-most"),
+        "32 forwards": Sick(CALLED, EACH, figures=("32 forward", "32 samples", "784"), unsaid=("padded",)),
+        "a batch of one": Sick(given(shape=(1, 784)), EACH),
         "no more of a step were looked at": Sick(
             CALLED.but(batch=256, setup={"inputs": replace(ONE, per_step=40.0)}),
             0.8 * 255 / 256,
-            "at-most",
             figures=("40 or more",),
         ),
-        "samples of different sizes": Sick(given(shapes=30), EACH, "at-most", cures=("padded",)),
+        "samples of different sizes": Sick(given(shapes=30), EACH, cures=("padded",)),
         **{
             f"bags of {instances} instances in {shapes} shapes": Sick(
-                given(shape=(instances, 64), shapes=shapes), EACH, "at-most", cures=BAGS
+                given(shape=(instances, 64), shapes=shapes), EACH, cures=BAGS
             )
             for instances, shapes in ((12, 1), (12, 30), (32, 30), (200, 1), (200, 30))
         },
@@ -751,7 +725,6 @@ PER_SAMPLE_FORWARD = CauseLoops(
                 gpu_gap=10.0, gpu_work=10.0
             ),
             0.5 * 31 / 32,
-            "at-most",
             named=("slow-python", "per-sample-forward"),
         ),
     },
@@ -776,10 +749,11 @@ PAIRS_ON_GPU = on_gpu(loss=5.0, lines=(PAIR,), setup=GRAPH)
 
 LOSS_IN_A_LOOP = CauseLoops(
     "loss-in-a-loop",
+    kind="at-most",
     well=PAIRS.but(setup={}),
     sick={
-        "pairs": Sick(PAIRS, (5 + 6 * 450 / 500) / 17, "at-most", figures=("450 of the 500", "total = total +")),
-        "launches limit a GPU": Sick(PAIRS_ON_GPU.but(caught_up=1.0), (5 + 4 * 450 / 500) / 15, "at-most"),
+        "pairs": Sick(PAIRS, (5 + 6 * 450 / 500) / 17, figures=("450 of the 500", "total = total +")),
+        "launches limit a GPU": Sick(PAIRS_ON_GPU.but(caught_up=1.0), (5 + 4 * 450 / 500) / 15),
     },
     near={
         "a loss of several terms": PAIRS.but(setup={**GRAPH, "loss_operations": 60}),

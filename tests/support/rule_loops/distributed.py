@@ -10,7 +10,7 @@ from tests.support.recordings import Loop, on_gpu, read
 from tests.support.rule_loops.form import CauseLoops, Sick
 
 
-def beside(gpus: int) -> Loop:
+def one_of(gpus: int) -> Loop:
     """Returns a loop that keeps one of so many GPUs busy."""
     return on_gpu(setup={"world": World(visible_gpus=gpus)})
 
@@ -29,22 +29,22 @@ HELD = {"clock_limit_bits": 0x2, "sm_clock_mhz": 1780.0, "sm_clock_max_mhz": 198
 
 IDLE_GPUS = CauseLoops(
     "idle-gpus",
-    well=beside(1),
+    well=one_of(1),
     sick={
-        "one of two": Sick(beside(2), figures=("1 of 2 GPUs",)),
-        "seven of eight": Sick(beside(8), figures=("7 of 8 GPUs",)),
+        "one of two": Sick(one_of(2), figures=("1 of 2 GPUs",)),
+        "seven of eight": Sick(one_of(8), figures=("7 of 8 GPUs",)),
         "what was measured stands first": Sick(
-            read(beside(2).but(wait=1.0, gpu_gap=1.0), 0, **HELD), named=("capped-clocks", "slow-getitem", "idle-gpus")
+            read(one_of(2).but(wait=1.0, gpu_gap=1.0), 0, **HELD), named=("capped-clocks", "slow-getitem", "idle-gpus")
         ),
         "predictions are shared out, and nothing is reduced": Sick(
-            beside(4).but(backward=0.0, optimizer=0.0, setup={"world": World(visible_gpus=4), "optimizers": ()}),
+            one_of(4).but(backward=0.0, optimizer=0.0, setup={"world": World(visible_gpus=4), "optimizers": ()}),
             unsaid=("DistributedDataParallel",),
         ),
-        "GPUs on which others work are not idle": Sick(with_others_at_work(beside(4), 1, 2), figures=("1 of 2 GPUs",)),
+        "GPUs on which others work are not idle": Sick(with_others_at_work(one_of(4), 1, 2), figures=("1 of 2 GPUs",)),
     },
     near={
         "one process for each": on_gpu(setup={"world": World(world_size=4, visible_gpus=4)}),
-        "it waits for data": beside(4).but(wait=30.0, gpu_gap=30.0, gpu_util=25.0),
+        "it waits for data": one_of(4).but(wait=30.0, gpu_gap=30.0, gpu_util=25.0),
         "a model over two of them": on_gpu(setup={"world": World(visible_gpus=2), "model": SPREAD}),
         "one process drives all": on_gpu(setup={"world": World(visible_gpus=4), "model": WRAPPED}),
     },

@@ -21,23 +21,17 @@ ROWS = InputFacts(looked_at=20, shapes=1, shape=(32, 4), device="cpu")
 
 MODEL_ON_CPU = CauseLoops(
     "model-on-cpu",
+    kind="at-most",
+    first=True,
     bottleneck="input",
     well=Loop(forward=10.0, backward=20.0, setup={"model": ON_CPU}),
     sick={
         "before the wait that was measured": Sick(
-            FORGOTTEN,
-            0.8,
-            "at-most",
-            first=True,
-            named=("model-on-cpu", "loader-without-workers"),
-            figures=("H200",),
-            cures=('to("cuda")',),
+            FORGOTTEN, 0.8, named=("model-on-cpu", "loader-without-workers"), figures=("H200",), cures=('to("cuda")',)
         ),
         "it says where the inputs are": Sick(
             FORGOTTEN.but(wait=0.0, setup={"devices": CARD, "model": ON_CPU, "inputs": ROWS}),
             1.0,
-            "at-most",
-            first=True,
             figures=("inputs on cpu",),
         ),
     },
@@ -58,18 +52,18 @@ def beside_a_card(serves: float = 12040, **setup: Any) -> Recording:
 
 CPU_ONLY_TORCH = CauseLoops(
     "cpu-only-torch",
+    kind="at-most",
+    first=True,
     bottleneck="input",
     well=Loop(setup=CPU_BUILD),
     sick={
         "what would move to the GPU": Sick(
             read(Loop(wait=10.0, setup=CPU_BUILD), 0, gpu_memory_total_bytes=141e9, driver_cuda=12040),
             0.5,
-            "at-most",
-            first=True,
             named=("cpu-only-torch", "loader-without-workers"),
             cures=("CUDA 12.4",),
         ),
-        "a loop that computes": Sick(beside_a_card(**CPU_BUILD), 1.0, "at-most", first=True),
+        "a loop that computes": Sick(beside_a_card(**CPU_BUILD), 1.0),
     },
     near={
         "a build for CUDA on a card": on_gpu(setup={"torch_version": "2.13.0+cu130", "cuda_version": "13.0"}),
@@ -89,15 +83,12 @@ BUILD: dict[str, Any] = {"torch_version": "2.13.0+cu130", "cuda_version": "13.0"
 
 DRIVER_TOO_OLD = CauseLoops(
     "driver-too-old",
+    kind="at-most",
+    first=True,
     well=beside_a_card(13000, **BUILD),
     sick={
         "CUDA 11.4 for a build of 13.0": Sick(
-            beside_a_card(11040, **BUILD),
-            1.0,
-            "at-most",
-            first=True,
-            figures=("470.82.01", "CUDA 11.4"),
-            cures=("CUDA 11",),
+            beside_a_card(11040, **BUILD), 1.0, figures=("470.82.01", "CUDA 11.4"), cures=("CUDA 11",)
         )
     },
     near={
@@ -111,16 +102,15 @@ NO_IMAGE = "AcceleratorError: CUDA error: no kernel image is available for execu
 
 UNSUPPORTED_ARCHITECTURE = CauseLoops(
     "unsupported-architecture",
+    risk=True,
+    first=True,
     bottleneck="unknown",
     well=read(on_gpu(), 0, architecture_support=2),
     sick={
         "although hardly a step was measured": Sick(
-            with_outcome(on_gpu(steps=2, capability=(6, 1)), "failed", NO_IMAGE),
-            first=True,
-            risk=True,
-            figures=("sm_61",),
+            with_outcome(on_gpu(steps=2, capability=(6, 1)), "failed", NO_IMAGE), figures=("sm_61",)
         ),
-        "what torch's build says": Sick(read(on_gpu(), 0, architecture_support=0), first=True, risk=True),
+        "what torch's build says": Sick(read(on_gpu(), 0, architecture_support=0)),
     },
     near={
         "code that is translated at first use": read(on_gpu(), 0, architecture_support=1),
@@ -176,13 +166,14 @@ IN_PAUSES = [5.0 if hot else 95.0 for hot in LATER]
 
 THROTTLED = CauseLoops(
     "throttled",
+    kind="at-most",
     well=hot(clock_limit_bits=0, sm_clock_mhz=1980),
     sick={
         "half of the time at half the clock": Sick(
-            hot(), 0.25, "at-most", within=0.03, figures=("software thermal slowdown", "92 °C")
+            hot(), 0.25, within=0.03, figures=("software thermal slowdown", "92 °C")
         ),
         "the clock of a pause is not the throttled one": Sick(
-            hot(clock_limit_bits=resting(0x20, 0x21), sm_clock_mhz=resting(990.0, 345.0)), 0.5, "at-most"
+            hot(clock_limit_bits=resting(0x20, 0x21), sm_clock_mhz=resting(990.0, 345.0)), 0.5
         ),
     },
     near={
@@ -200,19 +191,16 @@ LOW = 1 - 1410 / 1980
 
 CAPPED_CLOCKS = CauseLoops(
     "capped-clocks",
+    kind="at-most",
     well=held(clock_limit_bits=0, sm_clock_mhz=1980),
     sick={
-        "1410 of 1980 MHz": Sick(held(), LOW, "at-most", cures=("nvidia-smi -rgc",)),
+        "1410 of 1980 MHz": Sick(held(), LOW, cures=("nvidia-smi -rgc",)),
         "a lowered power limit": Sick(
-            held(clock_limit_bits=0x4, gpu_power_limit_w=350),
-            LOW,
-            "at-most",
-            figures=("350 W", "700 W"),
-            cures=("-pl 700",),
+            held(clock_limit_bits=0x4, gpu_power_limit_w=350), LOW, figures=("350 W", "700 W"), cures=("-pl 700",)
         ),
-        "locked without a reason given": Sick(held(clock_limit_bits=0, sm_clock_mhz=900), 1 - 900 / 1980, "at-most"),
+        "locked without a reason given": Sick(held(clock_limit_bits=0, sm_clock_mhz=900), 1 - 900 / 1980),
         "clocks of a pause do not count": Sick(
-            held(clock_limit_bits=resting(0x2, 0x1), sm_clock_mhz=resting(1410.0, 345.0)), LOW, "at-most"
+            held(clock_limit_bits=resting(0x2, 0x1), sm_clock_mhz=resting(1410.0, 345.0)), LOW
         ),
     },
     near={
@@ -244,11 +232,13 @@ def shared(processes: float | None = None, nbytes: float = 0.0, util: float = 0.
 
 SHARED_GPU = CauseLoops(
     "shared-gpu",
+    kind="at-most",
+    risk=True,
     well=shared(),
     sick={
-        "two others compute": Sick(shared(2, 10e9, 40), 0.4, "at-most", figures=("2 other processes",)),
-        "memory alone is a risk": Sick(shared(1, 30e9), risk=True, figures=("38 %",)),
-        "memory that nobody in this container holds": Sick(shared(gpu_memory_used_bytes=70e9), risk=True),
+        "two others compute": Sick(shared(2, 10e9, 40), 0.4, risk=False, figures=("2 other processes",)),
+        "memory alone is a risk": Sick(shared(1, 30e9), figures=("38 %",)),
+        "memory that nobody in this container holds": Sick(shared(gpu_memory_used_bytes=70e9)),
     },
     near={
         "nobody else": shared(0),

@@ -101,25 +101,24 @@ DEVICE_ROUND_TRIPS = CauseLoops(
 # ---- threads and debugging aids --------------------------------------------------------------------------------------
 
 CROWDED = Loop(cores=4.0, setup={"torch_threads": 16})
-BESIDE = Loop(cores=4.0, workers=2, wait=0.5, fetch=20.0, fetch_cpu=18.0, cpu_util=99.0).but(setup={"torch_threads": 4})
+ON_CORES = Loop(cores=4.0, workers=2, wait=0.5, fetch=20.0, fetch_cpu=18.0, cpu_util=99.0).but(
+    setup={"torch_threads": 4}
+)
 
 CPU_OVERSUBSCRIPTION = CauseLoops(
     "cpu-oversubscription",
+    kind="at-most",
     bottleneck="compute",
     well=Loop(cores=4.0, setup={"torch_threads": 4}),
     sick={
-        "of 16 threads 12 have no core": Sick(CROWDED, 0.75, "at-most", settings=({"threads": 4},)),
-        "a quota of the container counts": Sick(
-            CROWDED.but(cores=1.5), 1 - 1.5 / 16, "at-most", settings=({"threads": 1},)
-        ),
-        "workers that compute take cores as well": Sick(
-            BESIDE, 0.31, "at-most", within=0.1, settings=({"threads": 2},)
-        ),
+        "of 16 threads 12 have no core": Sick(CROWDED, 0.75, settings=({"threads": 4},)),
+        "a quota of the container counts": Sick(CROWDED.but(cores=1.5), 1 - 1.5 / 16, settings=({"threads": 1},)),
+        "workers that compute take cores as well": Sick(ON_CORES, 0.31, within=0.1, settings=({"threads": 2},)),
     },
     near={
         "the number of threads was not read": Loop(cores=4.0),
-        "workers that sleep": BESIDE.but(fetch_cpu=0.5),
-        "cores that are half idle": BESIDE.but(cpu_util=50.0),
+        "workers that sleep": ON_CORES.but(fetch_cpu=0.5),
+        "cores that are half idle": ON_CORES.but(cpu_util=50.0),
         "a loop that waits most of its time": CROWDED.but(wait=190.0),
         "on a GPU the threads have nothing to do": on_gpu(cores=4.0, setup={"torch_threads": 16}),
     },
@@ -135,21 +134,21 @@ def flagged(loop: Loop, **flags: Any) -> Loop:
 
 DEBUG_MODE_ON = CauseLoops(
     "debug-mode-on",
+    kind="at-most",
     bottleneck="compute",
     well=flagged(Loop(), anomaly_mode=False, profiler=False, launch_blocking=False),
     sick={
-        "all of forward and backward": Sick(flagged(Loop(), anomaly_mode=True), 0.8, "at-most"),
-        "the profiler": Sick(flagged(Loop(), profiler=True), 0.8, "at-most"),
-        "half of the time": Sick(flagged(Loop(), anomaly_mode=True, anomaly_share=0.5), 0.4, "at-most"),
-        "predictions under the profiler": Sick(flagged(PREDICTS, profiler=True), 1.0, "at-most"),
+        "all of forward and backward": Sick(flagged(Loop(), anomaly_mode=True), 0.8),
+        "the profiler": Sick(flagged(Loop(), profiler=True), 0.8),
+        "half of the time": Sick(flagged(Loop(), anomaly_mode=True, anomaly_share=0.5), 0.4),
+        "predictions under the profiler": Sick(flagged(PREDICTS, profiler=True), 1.0),
         "launches that block leave the GPU idle": Sick(
             flagged(on_gpu(gpu_util=60.0, caught_up=1.0, other=2.0, gpu_gap=2.0), launch_blocking=True),
             10 / 12,
-            "at-most",
             named=("slow-python", "debug-mode-on", "small-batch"),
         ),
         "deterministic algorithms too": Sick(
-            flagged(Loop(), deterministic=True, anomaly_mode=True), 0.8, "at-most", figures=("deterministic",)
+            flagged(Loop(), deterministic=True, anomaly_mode=True), 0.8, figures=("deterministic",)
         ),
     },
     near={
@@ -177,32 +176,30 @@ LARGER = {"batch_size": 128}
 
 LAUNCH_BOUND = CauseLoops(
     "launch-bound",
+    kind="at-most",
     well=on_gpu(),
     sick={
         "one cause, and no hint for kernels that set no pace": Sick(
-            NO_ROOM, 1.0, "at-most", settings=(LARGER,), figures=("100 %", "40 %")
+            NO_ROOM, 1.0, settings=(LARGER,), figures=("100 %", "40 %")
         ),
-        "compiled already": Sick(
-            NO_ROOM.but(setup=COMPILED, loader=SMALL_DATA), 1.0, "at-most", cures=("reduce-overhead",)
-        ),
-        "only steps that emptied the queue": Sick(NO_ROOM.but(caught_up=0.9), 0.9, "at-most", settings=(LARGER,)),
-        "NVML's reading is no price and no veto": Sick(NO_ROOM.but(gpu_util=99.0), 1.0, "at-most", settings=(LARGER,)),
-        "NVML was not read": Sick(NO_ROOM.but(gpu_util=None), 1.0, "at-most", settings=(LARGER,)),
+        "compiled already": Sick(NO_ROOM.but(setup=COMPILED, loader=SMALL_DATA), 1.0, cures=("reduce-overhead",)),
+        "only steps that emptied the queue": Sick(NO_ROOM.but(caught_up=0.9), 0.9, settings=(LARGER,)),
+        "NVML's reading is no price and no veto": Sick(NO_ROOM.but(gpu_util=99.0), 1.0, settings=(LARGER,)),
+        "NVML was not read": Sick(NO_ROOM.but(gpu_util=None), 1.0, settings=(LARGER,)),
         "while the host waits, the GPU works": Sick(
-            NO_ROOM.but(sync=90.0), 0.1, "at-most", named=("host-sync", "launch-bound"), settings=(LARGER,)
+            NO_ROOM.but(sync=90.0), 0.1, named=("host-sync", "launch-bound"), settings=(LARGER,)
         ),
         "only phases that launch": Sick(
             NO_ROOM.but(forward=1.0, backward=1.0, optimizer=1.0, other=7.0, gpu_gap=7.0, gpu_work=3.0),
             0.3,
-            "at-most",
             named=("slow-python", "launch-bound"),
             settings=(LARGER,),
         ),
         "a CPU that goes from operation to operation": Sick(
-            TINY, 0.75 * 4.3 / 4.6, "at-most", settings=(LARGER,), figures=("25.0 µs", "100")
+            TINY, 0.75 * 4.3 / 4.6, settings=(LARGER,), figures=("25.0 µs", "100")
         ),
         "workers hardly faster than the loop": Sick(
-            TINY.but(workers=2, fetch=7.0, fetch_cpu=0.5), 1.0 - 3.5 / 4.6, "at-most", settings=(LARGER,)
+            TINY.but(workers=2, fetch=7.0, fetch_cpu=0.5), 1.0 - 3.5 / 4.6, settings=(LARGER,)
         ),
     },
     near={
@@ -234,22 +231,25 @@ def launching(model: ModelFacts = BARE, inputs: InputFacts = STATIC, **changes: 
 
 NOT_COMPILED = CauseLoops(
     "not-compiled",
+    kind="at-most",
     well=on_gpu(setup={"model": replace(BARE, compiled=True), "inputs": STATIC}),
     sick={
         "the small batch is the same symptom": Sick(
-            launching(), 1.0, "at-most", settings=(COMPILE, LARGER), figures=("32 x 128",)
+            launching(), 1.0, settings=(COMPILE, LARGER), figures=("32 x 128",)
         ),
-        "a last batch is no change": Sick(
-            launching(inputs=replace(STATIC, shapes=2)), 1.0, "at-most", settings=(COMPILE, LARGER)
-        ),
+        "a last batch is no change": Sick(launching(inputs=replace(STATIC, shapes=2)), 1.0, settings=(COMPILE, LARGER)),
         "a batch size that is not to be changed": Sick(
             launching(loader={**PINNED, "refusals": {"batch_size": "Your batch_sampler decides the batch size."}}),
             1.0,
-            "at-most",
             settings=(COMPILE,),
         ),
+        "a loop that predicts has no trial of it": Sick(
+            launching(backward=0.0, optimizer=0.0).but(setup={"model": BARE, "inputs": STATIC, **NOT_TRAINED}),
+            1.0,
+            settings=(LARGER,),
+        ),
         "no more data for a larger batch": Sick(
-            launching(loader=SMALL_DATA), 1.0, "at-most", settings=(COMPILE,), unsaid=("batch_size",)
+            launching(loader=SMALL_DATA), 1.0, settings=(COMPILE,), unsaid=("batch_size",)
         ),
     },
     near={
@@ -265,13 +265,13 @@ SMALL = on_gpu(gpu_util=50.0, peak_share=0.3, caught_up=1.0)
 
 SMALL_BATCH = CauseLoops(
     "small-batch",
+    kind="at-most",
     well=on_gpu(),
     sick={
-        "room for four times as many": Sick(SMALL, 1.0, "at-most", settings=(LARGER,)),
+        "room for four times as many": Sick(SMALL, 1.0, settings=(LARGER,)),
         "a loader whose batches cannot be changed": Sick(
             SMALL.but(loader={**PINNED, "refusals": {"batch_size": "Its own sampler makes the batches."}}),
             1.0,
-            "at-most",
             cures=("batch_size=128",),
         ),
     },
@@ -294,20 +294,15 @@ def accumulating(loop: Loop, batches: int = 4) -> Recording:
 
 NEEDLESS_ACCUMULATION = CauseLoops(
     "needless-accumulation",
+    kind="at-most",
     well=accumulating(on_gpu()),
     sick={
         "the small batch is the same symptom": Sick(
-            accumulating(IDLE), 1.0, "at-most", cures=("batch_size=128", "accumulation_steps = 1")
+            accumulating(IDLE), 1.0, cures=("batch_size=128", "accumulation_steps = 1")
         ),
-        "two loaders and two micro-batches": Sick(
-            zipped(accumulating(IDLE, 2), 4), 1.0, "at-most", figures=("2 micro-batches",)
-        ),
-        "two loaders, one without workers": Sick(
-            zipped(accumulating(IDLE, 2), 0), 1.0, "at-most", figures=("2 micro-batches",)
-        ),
-        "only what surely fits": Sick(
-            accumulating(IDLE.but(peak_share=0.4)), 1.0, "at-most", cures=("accumulation_steps = 2",)
-        ),
+        "two loaders and two micro-batches": Sick(zipped(accumulating(IDLE, 2), 4), 1.0, figures=("2 micro-batches",)),
+        "two loaders, one without workers": Sick(zipped(accumulating(IDLE, 2), 0), 1.0, figures=("2 micro-batches",)),
+        "only what surely fits": Sick(accumulating(IDLE.but(peak_share=0.4)), 1.0, cures=("accumulation_steps = 2",)),
     },
     near={
         "one batch a step": IDLE,
@@ -331,14 +326,13 @@ BARE_TOY = TOY.but(setup={**toy(4096, 16), "model": ModelFacts()})
 
 MODEL_TOO_SMALL = CauseLoops(
     "model-too-small",
+    kind="at-most",
     well=on_gpu(batch=4096, setup=toy(4096, 16)),
     sick={
-        "a large batch": Sick(TOY, 1.0, "at-most"),
-        "compiling is the second cure": Sick(BARE_TOY, 1.0, "at-most", settings=(COMPILE,)),
-        "compiled by a setting": Sick(BARE_TOY.but(settings=COMPILE), 1.0, "at-most", cures=("reduce-overhead",)),
-        "a batch that holds the whole data set": Sick(
-            TOY.but(batch=150, steps_per_epoch=1, setup=toy(150, 4)), 1.0, "at-most"
-        ),
+        "a large batch": Sick(TOY, 1.0),
+        "compiling is the second cure": Sick(BARE_TOY, 1.0, settings=(COMPILE,)),
+        "compiled by a setting": Sick(BARE_TOY.but(settings=COMPILE), 1.0, cures=("reduce-overhead",)),
+        "a batch that holds the whole data set": Sick(TOY.but(batch=150, steps_per_epoch=1, setup=toy(150, 4)), 1.0),
     },
     near={
         "the GPU is busy": TOY.but(gpu_util=95.0, caught_up=0.0),
@@ -364,6 +358,9 @@ AFTER_PLOT = replace(line("plot(history)", 0.2), line=9, outside_torch=True)
 YIELDED = replace(line("yield rows[i]", 0.15), pulled=True)
 COLLECTS = LineCost("<cell>", 9, "f", "gc.collect()", "other", 0.2)
 BUSY_GPU = on_gpu(other=5.0, gpu_gap=0.1, gpu_work=14.9)
+MASKING = on_gpu(forward=1.0, backward=1.0, optimizer=1.0, other=6.0, gpu_gap=2.5, gpu_work=6.5).but(
+    lines=(line("hard = out[out.detach().amax(1) < 0.5].sum(0)", 6 / 9),)
+)
 IDLE_GPU = on_gpu(other=5.0, gpu_gap=5.0, gpu_work=10.0)
 
 
@@ -400,6 +397,7 @@ SLOW_PYTHON = CauseLoops(
             NO_MODULE.but(lines=(UPDATE, AFTER_PLOT)), 0.21, within=0.07, unsaid=("p.grad",)
         ),
         "a GPU that waits": Sick(IDLE_GPU, 1 / 3),
+        "a line that waits for the GPU and looks like any other": Sick(MASKING, 2.5 / 9, figures=("hard = ",)),
         "what is left of costly calls": Sick(
             calling(LOGGING.but(lines=(line("plot(history)", 0.3), COLLECTS)), "collect-garbage", 0.2, 100),
             0.3,
@@ -464,8 +462,8 @@ AUGMENTATION_IN_LOOP = CauseLoops(
 )
 
 COMPUTES = line("h = x @ self.w + self.b", 0.2, phase="forward")
-KEPT = replace(line("self.seen.append(h.tolist())", 0.4, phase="forward"), outside_torch=True)
-KEEPING = Loop(forward=12.0, lines=(COMPUTES, KEPT))
+STATISTICS = replace(line("self.seen.append(h.tolist())", 0.4, phase="forward"), outside_torch=True)
+KEEPING = Loop(forward=12.0, lines=(COMPUTES, STATISTICS))
 """12 of 18 ms are forwards, two thirds of them statistics."""
 
 
@@ -490,7 +488,7 @@ PYTHON_IN_FORWARD = CauseLoops(
             for phase in ("forward", "backward", "optimizer", "evaluation")
         },
         "a GPU that waits for launches": Sick(
-            on_gpu(forward=12.0, lines=(COMPUTES, KEPT), caught_up=1.0),
+            on_gpu(forward=12.0, lines=(COMPUTES, STATISTICS), caught_up=1.0),
             0.4,
             within=0.1,
             named=("python-in-forward", "small-batch"),
@@ -498,11 +496,11 @@ PYTHON_IN_FORWARD = CauseLoops(
     },
     near={
         "it computes": KEEPING.but(lines=(replace(COMPUTES, share=0.6),)),
-        "little": KEEPING.but(lines=(COMPUTES, replace(KEPT, share=0.02))),
-        "torch's own Python": KEEPING.but(lines=(COMPUTES, replace(KEPT, in_torch=True))),
+        "little": KEEPING.but(lines=(COMPUTES, replace(STATISTICS, share=0.02))),
+        "torch's own Python": KEEPING.but(lines=(COMPUTES, replace(STATISTICS, in_torch=True))),
         "what a debugging aid runs is its own": KEEPING.but(setup={"flags": {"anomaly_mode": True}}),
         "two looks tell nothing": replace(KEEPING.recording(), looks=4),
-        "behind a busy GPU": on_gpu(forward=12.0, lines=(COMPUTES, KEPT)),
+        "behind a busy GPU": on_gpu(forward=12.0, lines=(COMPUTES, STATISTICS)),
     },
 )
 
@@ -512,7 +510,7 @@ CHECKPOINT_STALL = CauseLoops(
     "checkpoint-stall",
     sick={
         "ten of 391 KiB": Sick(
-            calling(SAVING, "checkpoint", 0.3, 10, 4e6), 0.3, figures=("10 times", "391 KiB", "line 9")
+            calling(SAVING, "checkpoint", 0.3, 10, 4e6), 0.3, figures=("10 times", "391 KiB", "line 9"), unsaid=("gc.",)
         ),
         "a third of the time": Sick(calling(SAVING, "checkpoint", 5 / 15, 10), 1 / 3),
         "beside other Python": Sick(
@@ -552,7 +550,7 @@ CACHE_EMPTIED = CauseLoops(
     near={
         "cheap": calling(on_gpu(), "empty-cache", 0.01, 100),
         "on a CPU the call does nothing": calling(Loop(other=2.0), "empty-cache", 0.1, 100),
-        "a call between two phases may be meant": calling(on_gpu(other=2.0), "empty-cache", 0.1, 10),
+        "a call between two phases may be meant": calling(on_gpu(other=2.0), "empty-cache", 0.1, 40),
     },
 )
 

@@ -316,7 +316,7 @@ TOO_MANY_WORKERS = CauseLoops(
 
 SHORT = Loop(workers=2, fetch=5.0, fetch_cpu=4.0, edge=100.0, steps_per_epoch=20)
 """4 edges of 100 ms in 99 steps of 10 ms."""
-KEPT = {"persistent_workers": True}
+PERSISTENT = {"persistent_workers": True}
 VAL = "Images[1000] batch 32 SequentialSampler #0"
 BOTH = SHORT.but(evaluation=5.0)
 """A pass of 100 ms after each 20 steps, here laid over all of them alike."""
@@ -347,7 +347,7 @@ WORKERS_RESTART = CauseLoops(
     sick={
         # 5 ms of each edge for the first batch
         "short epochs": Sick(
-            SHORT, 4 * 95 / (400 + 990), settings=(KEPT,), gain=1 / (1 - 4 * 95 / 1390), unsaid=("50.0 ms",)
+            SHORT, 4 * 95 / (400 + 990), settings=(PERSISTENT,), gain=1 / (1 - 4 * 95 / 1390), unsaid=("50.0 ms",)
         ),
         "a loader that cannot keep them": Sick(
             SHORT.but(loader={"refusals": {"persistent_workers": "the iterator is there already"}}),
@@ -359,7 +359,7 @@ WORKERS_RESTART = CauseLoops(
             4 * 95 / 1885 + 4 * (80 - 3) / RUN_MS,
             within=0.005,
             named=("workers-restart-each-epoch", "heavy-evaluation"),
-            settings=(KEPT,),
+            settings=(PERSISTENT,),
             gain=1 / (1 - 4 * 95 / 1885),
             figures=("5 evaluation passes",),
         ),
@@ -370,23 +370,23 @@ WORKERS_RESTART = CauseLoops(
             SHORT.but(fetch=0.2, fetch_cpu=0.2, wait=1.0),
             4 * 100 / (400 + 99 * 11),
             named=("workers-restart-each-epoch", "too-many-workers"),
-            settings=({"num_workers": 0}, KEPT),
+            settings=({"num_workers": 0}, PERSISTENT),
             gain=(11 + 4 * 100 / 99) / 10.2,
         ),
         "what an edge is made of": Sick(
-            started(), 4 * 95 / 1390, settings=(KEPT,), gain=1.38, figures=("50.0 ms", "40.0 ms", "5.00 ms")
+            started(), 4 * 95 / 1390, settings=(PERSISTENT,), gain=1.38, figures=("50.0 ms", "40.0 ms", "5.00 ms")
         ),
         "workers whose end was not timed": Sick(
             started(ends=0, end_s=0.0),
             4 * 95 / 1390,
-            settings=(KEPT,),
+            settings=(PERSISTENT,),
             gain=1.38,
             figures=("50.0 ms", "40.0 ms"),
             unsaid=("ending",),
         ),
     },
     near={
-        "they stay": SHORT.but(loader=KEPT),
+        "they stay": SHORT.but(loader=PERSISTENT),
         "one epoch": SHORT.but(steps_per_epoch=1000),
         "a slow first batch would be paid anyway": SHORT.but(fetch=95.0),
         "no workers to keep": SHORT.but(workers=0),
@@ -408,7 +408,9 @@ SLOW_EPOCH_START = CauseLoops(
     sick={
         "millions are shuffled": Sick(SHUFFLING, SHUFFLES, figures=("RandomSampler",), cures=("replacement=True",)),
         "workers that stay do not explain it": Sick(
-            SHUFFLING.but(workers=2, fetch=1.0, loader={**MILLIONS, **KEPT}), SHUFFLES, cures=("replacement=True",)
+            SHUFFLING.but(workers=2, fetch=1.0, loader={**MILLIONS, **PERSISTENT}),
+            SHUFFLES,
+            cures=("replacement=True",),
         ),
         "a stream": Sick(SHUFFLING.but(loader=ENDLESS), SHUFFLES, cures=("iter(loader)",), unsaid=("Infinite",)),
         **{
@@ -444,11 +446,14 @@ def failed(reason: str, **loader: Any) -> Loop:
 
 WORKERS_CANNOT_START = CauseLoops(
     "workers-cannot-start",
+    risk=True,
     sick={
-        "a dataset of the notebook": Sick(SPAWNING, 2 / 3, gain=2.5, cures=("%%writefile",), figures=(NOT_SENT,)),
-        "one worker would do": Sick(SPAWNING.but(forward=60.0), 20 / 86, gain=1.3, figures=("1 worker ",)),
+        "a dataset of the notebook": Sick(
+            SPAWNING, 2 / 3, risk=False, gain=2.5, cures=("%%writefile",), figures=(NOT_SENT,)
+        ),
+        "one worker would do": Sick(SPAWNING.but(forward=60.0), 20 / 86, risk=False, gain=1.3, figures=("1 worker ",)),
         **{
-            reason: Sick(failed(reason), risk=True, figures=(reason,), cures=("%%writefile",))
+            reason: Sick(failed(reason), figures=(reason,), cures=("%%writefile",))
             for reason in (
                 "AttributeError: Can't pickle local object 'local.<locals>.Rows'",
                 "PicklingError: Can't pickle <function <lambda> at 0x7f9e>: attribute lookup on __main__ failed",
@@ -457,7 +462,7 @@ WORKERS_CANNOT_START = CauseLoops(
             )
         },
         "gone at once where they could not start": Sick(
-            failed(EXITED, refusals={"num_workers": NOT_SENT}), risk=True, figures=(EXITED,)
+            failed(EXITED, refusals={"num_workers": NOT_SENT}), figures=(EXITED,)
         ),
     },
     near={
@@ -493,12 +498,11 @@ NO_ROOM = (
 
 SMALL_SHARED_MEMORY = CauseLoops(
     "small-shared-memory",
+    risk=True,
     bottleneck="compute",
     sick={
-        "docker's 64 MB": Sick(
-            TIGHT, risk=True, settings=({"num_workers": 3},), cures=("--shm-size",), figures=("153 MiB",)
-        ),
-        **{reason[:60]: Sick(failed(reason), risk=True, figures=(reason,)) for reason in NO_ROOM},
+        "docker's 64 MB": Sick(TIGHT, settings=({"num_workers": 3},), cures=("--shm-size",), figures=("153 MiB",)),
+        **{reason[:60]: Sick(failed(reason), figures=(reason,)) for reason in NO_ROOM},
     },
     near={
         "room": TIGHT.but(setup={"world": World(shm_free_bytes=8e9)}),
@@ -522,25 +526,20 @@ COPIES = Loop(workers=4, fetch=8.0, loader=ALL_TO_ALL)
 
 ITERABLE_DUPLICATED = CauseLoops(
     "iterable-duplicated",
+    first=True,
     bottleneck="compute",
     sick={
-        "four workers": Sick(COPIES, 0.75, first=True, cures=("get_worker_info",)),
-        "before how fast it is": Sick(
-            COPIES.but(wait=90.0), 0.75, first=True, named=("iterable-duplicated", "slow-getitem")
-        ),
+        "four workers": Sick(COPIES, 0.75, cures=("get_worker_info",)),
+        "before how fast it is": Sick(COPIES.but(wait=90.0), 0.75, named=("iterable-duplicated", "slow-getitem")),
         # nothing was read off its code, but an epoch holds everything four times
         "an epoch of several lengths convicts it": Sick(
             COPIES.but(loader={**ALL_TO_ALL, "dataset_len": 160, "refusals": {}}, steps_per_epoch=20),
             0.75,
-            first=True,
             figures=("640 samples",),
         ),
         # each batch costs more to take than to fetch: without workers the loop would be faster
         "before what it costs to hand them over": Sick(
-            COPIES.but(workers=2, fetch=0.8, wait=5.0, steps=600),
-            0.5,
-            first=True,
-            named=("iterable-duplicated", "slow-getitem"),
+            COPIES.but(workers=2, fetch=0.8, wait=5.0, steps=600), 0.5, named=("iterable-duplicated", "slow-getitem")
         ),
     },
     near={

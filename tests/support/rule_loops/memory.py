@@ -20,7 +20,7 @@ NOT_TRAINED: dict[str, Any] = {"optimizers": ()}
 
 # ---- out-of-memory ---------------------------------------------------------------------------------------------------
 
-SAID = (
+MESSAGE = (
     "OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 79.00 GiB "
     "of which 3.00 GiB is free. Including non-PyTorch memory, this process has 75.50 GiB memory in use. "
     "Of the allocated memory "
@@ -29,7 +29,7 @@ SAID = (
 REFUSED = "RuntimeError: [enforce fail at alloc_cpu.cpp:119] DefaultCPUAllocator: can't allocate memory"
 
 
-def ended(loop: Loop, reason: str = SAID, outcome: str = "out-of-memory") -> Recording:
+def ended(loop: Loop, reason: str = MESSAGE, outcome: str = "out-of-memory") -> Recording:
     """Returns the recording of a loop that ended so."""
     return with_outcome(loop, outcome, reason)
 
@@ -41,64 +41,53 @@ FIGURES = ("8.0 GiB", "3.0 GiB")
 
 OUT_OF_MEMORY = CauseLoops(
     "out-of-memory",
+    risk=True,
     well=on_gpu(),
     sick={
         **{
-            f"in step {steps}": Sick(
-                ended(TRAINING.but(steps=steps)), risk=True, figures=FIGURES, settings=(HALF_BATCH,)
-            )
+            f"in step {steps}": Sick(ended(TRAINING.but(steps=steps)), figures=FIGURES, settings=(HALF_BATCH,))
             for steps in (100, 3, 1)
         },
         "predictions keep no gradients first": Sick(
-            ended(PREDICTING), risk=True, settings=(HALF_BATCH,), cures=("inference_mode",)
+            ended(PREDICTING), settings=(HALF_BATCH,), cures=("inference_mode",)
         ),
-        "predictions one by one": Sick(
-            ended(PREDICTING.but(batch=1)), risk=True, cures=("half precision",), unsaid=("batch of",)
-        ),
+        "predictions one by one": Sick(ended(PREDICTING.but(batch=1)), cures=("half precision",), unsaid=("batch of",)),
         "a model that predicts and is too large": Sick(
-            ended(PREDICTING.but(setup={"parameter_bytes": 80 << 30, **NOT_TRAINED})), risk=True, unsaid=("train",)
+            ended(PREDICTING.but(setup={"parameter_bytes": 80 << 30, **NOT_TRAINED})), unsaid=("train",)
         ),
         "pieces": Sick(
-            ended(on_gpu(), SAID.replace("1.00 GiB is reserved", "20.00 GiB is reserved")),
-            risk=True,
+            ended(on_gpu(), MESSAGE.replace("1.00 GiB is reserved", "20.00 GiB is reserved")),
             settings=({"batch_size": 16},),
             cures=("expandable_segments",),
         ),
         "neighbours": Sick(
-            ended(on_gpu(), SAID.replace("Including", "Process 4242 has 40.00 GiB memory in use. Including")),
-            risk=True,
+            ended(on_gpu(), MESSAGE.replace("Including", "Process 4242 has 40.00 GiB memory in use. Including")),
             settings=({"batch_size": 16},),
             cures=("other processes",),
             unsaid=("expandable",),
         ),
         "a container's process is not another": Sick(
-            ended(on_gpu(), SAID.replace("Including non-PyTorch memory, this process", "Process 77")),
-            risk=True,
+            ended(on_gpu(), MESSAGE.replace("Including non-PyTorch memory, this process", "Process 77")),
             settings=({"batch_size": 16},),
             unsaid=("other processes",),
         ),
         "a model too large for any batch": Sick(
-            ended(on_gpu(setup={"parameter_bytes": 25 << 30, "optimizers": ("AdamW",)})), risk=True
+            ended(on_gpu(setup={"parameter_bytes": 25 << 30, "optimizers": ("AdamW",)}))
         ),
-        "the host's memory": Sick(ended(Loop(wait=0.4, workers=4), REFUSED), risk=True, settings=({"num_workers": 2},)),
+        "the host's memory": Sick(ended(Loop(wait=0.4, workers=4), REFUSED), settings=({"num_workers": 2},)),
         "a loader that refuses fewer workers": Sick(
             ended(
                 Loop(wait=0.4, workers=2, loader={"refusals": {"num_workers": "The loader keeps its iterator."}}),
                 REFUSED,
-            ),
-            risk=True,
+            )
         ),
         # torch says it as a plain RuntimeError, so the run counts as failed
         "before what made the run slow": Sick(
             ended(Loop(other=30.0), "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096", "failed"),
-            risk=True,
             named=("out-of-memory", "slow-python"),
         ),
         "an unknown message invents nothing": Sick(
-            ended(on_gpu(), "RuntimeError: CUDA error: out of memory"),
-            risk=True,
-            settings=({"batch_size": 16},),
-            unsaid=FIGURES,
+            ended(on_gpu(), "RuntimeError: CUDA error: out of memory"), settings=({"batch_size": 16},), unsaid=FIGURES
         ),
     },
     near={
@@ -113,25 +102,24 @@ NO_GRAD = "with torch.no_grad():\n    model(x)"
 
 NEAR_OUT_OF_MEMORY = CauseLoops(
     "near-out-of-memory",
+    risk=True,
     well=on_gpu(),
     sick={
-        "95 % at its peak": Sick(FULL, risk=True, figures=("95 %",)),
+        "95 % at its peak": Sick(FULL, figures=("95 %",)),
         "what CUDA and others hold counts": Sick(
             read(on_gpu(peak_share=0.8), torch_reserved_bytes=66e9, gpu_memory_used_bytes=77e9),
-            risk=True,
             named=("near-out-of-memory", "shared-gpu"),
             figures=("94 %",),
         ),
-        "predictions keep no graph": Sick(FULL_PREDICTING, risk=True, cures=("inference_mode", "batch_size=16")),
+        "before what is worth a trial": Sick(
+            FULL.but(tensor_active=0.0), named=("near-out-of-memory", "full-precision")
+        ),
+        "predictions keep no graph": Sick(FULL_PREDICTING, cures=("inference_mode", "batch_size=16")),
         "predictions without a loader": Sick(
-            FULL_PREDICTING.but(source=NO_GRAD, has_loader=False),
-            risk=True,
-            cures=("split",),
-            unsaid=("inference_mode",),
+            FULL_PREDICTING.but(source=NO_GRAD, has_loader=False), cures=("split",), unsaid=("inference_mode",)
         ),
         "some forwards recorded gradients": Sick(
             FULL_PREDICTING.but(setup={**NOT_TRAINED, "evaluation": EvaluationFacts(9, 9)}, source=NO_GRAD),
-            risk=True,
             cures=("inference_mode",),
         ),
     },
@@ -155,15 +143,14 @@ def cached(peak_share: float, reserved: float | Sequence[float], retries: float 
 
 FRAGMENTED_MEMORY = CauseLoops(
     "fragmented-memory",
+    risk=True,
     well=cached(0.6, 60e9),
     sick={
         "free pieces": Sick(
-            cached(0.3, [10e9] * 4 + [70e9] * 20, split=20e9),
-            risk=True,
-            cures=("expandable_segments",),
-            figures=("18.6 GiB",),
+            cached(0.3, [10e9] * 4 + [70e9] * 20, split=20e9), cures=("expandable_segments",), figures=("18.6 GiB",)
         ),
-        "retries beside unused memory": Sick(cached(0.7, 76e9, 3), risk=True, figures=("3 allocations",)),
+        "a third of it taken in this run": Sick(cached(0.3, [45e9] * 4 + [70e9] * 20, split=20e9)),
+        "retries beside unused memory": Sick(cached(0.7, 76e9, 3), figures=("3 allocations",)),
     },
     near={
         "an earlier cell's cache": cached(0.2, 60e9),
@@ -200,7 +187,7 @@ SWING = np.where(np.arange(READINGS) % 3 == 0, 20e9, 0.0)
 PREDICTED = SLOW.but(steps_per_epoch=400, source=EXPORT, setup=NOT_TRAINED, **PREDICTS)
 
 
-def kept(alive: int, loop: Loop = FAR) -> Loop:
+def graphs_alive(alive: int, loop: Loop = FAR) -> Loop:
     """Returns the loop, of 40 steps of which so many graphs are still there."""
     return loop.but(setup={"kept_graphs": KeptGraphs(40, alive)})
 
@@ -230,11 +217,11 @@ HIGHER = (0.0, 0.1, 0.2, 0.5, 0.7, 1.0)
 
 MEMORY_GROWTH = CauseLoops(
     "memory-growth",
+    risk=True,
     well=held(GIB + 5 * MIB * NOISE),
     sick={
         "losses with their graphs": Sick(
             held(GRADUAL, LOSSES),
-            risk=True,
             figures=("line 4", "`loss`", "16\u202f000 more steps"),
             cures=("losses.append(loss.item())",),
         ),
@@ -248,58 +235,48 @@ MEMORY_GROWTH = CauseLoops(
                 None,
                 process_held_bytes=4e9,
             ),
-            risk=True,
             cures=("loss.detach()",),
         ),
         "after the first epoch no line is needed": Sick(
-            held(GIB + 400 * MIB * RAMP), risk=True, cures=("weakref.WeakSet",), unsaid=("line",)
+            held(GIB + 400 * MIB * RAMP), cures=("weakref.WeakSet",), unsaid=("line",)
         ),
-        "a cache that will not fit": Sick(held(MUCH, FIRST_EPOCH, GIB), risk=True),
+        "a cache that will not fit": Sick(held(MUCH, FIRST_EPOCH, GIB)),
         "a line whose graphs are let go": Sick(
-            held(MUCH, kept(0, FIRST_EPOCH.but(source=KEEPS)), GIB), risk=True, unsaid=("line 4",)
+            held(MUCH, graphs_alive(0, FIRST_EPOCH.but(source=KEEPS)), GIB), unsaid=("line 4",)
         ),
         **{
             f"outputs that will not fit, {workers} workers": Sick(
-                held(MUCH, PREDICTED.but(workers=workers, steps_per_epoch=20_000)),
-                risk=True,
-                cures=("memmap",),
-                unsaid=("loss",),
+                held(MUCH, PREDICTED.but(workers=workers, steps_per_epoch=20_000)), cures=("memmap",), unsaid=("loss",)
             )
             for workers in (0, 4)
         },
         "outputs with their graphs": Sick(
             held(MUCH, PREDICTED.but(steps_per_epoch=20_000, setup={**NOT_TRAINED, **PROVED})),
-            risk=True,
             cures=("inference_mode", "memmap"),
         ),
         "graphs that outlive their steps need no near limit": Sick(
-            held(GIB + 16 * MIB * RAMP, kept(40), 400 * GIB), risk=True, figures=("line 4", "`loss`", "40 steps")
+            held(GIB + 16 * MIB * RAMP, graphs_alive(40), 400 * GIB), figures=("line 4", "`loss`", "40 steps")
         ),
         "graphs that no line is seen to keep": Sick(
-            held(GIB + 16 * MIB * RAMP, kept(40, FAR.but(source="train(model, loader)\n")), 400 * GIB),
-            risk=True,
+            held(GIB + 16 * MIB * RAMP, graphs_alive(40, FAR.but(source="train(model, loader)\n")), 400 * GIB),
             figures=("40 steps",),
         ),
-        "few readings, each higher": Sick(held(GIB + 200 * MIB * np.asarray(HIGHER), LOSSES), risk=True),
+        "few readings, each higher": Sick(held(GIB + 200 * MIB * np.asarray(HIGHER), LOSSES)),
         **{
             f"batches of a cycle, {readings} readings": Sick(
                 keeping(CYCLED, readings=readings),
-                risk=True,
                 figures=("`batches` (itertools.cycle)", "2 MiB", "25 batches"),
                 cures=("yield from loader",),
             )
             for readings in (READINGS, 4)
         },
-        "a cycle ends with its pass": Sick(keeping(CYCLED, loop=PASS_ENDS), risk=True, figures=("whole pass",)),
+        "a cycle ends with its pass": Sick(keeping(CYCLED, loop=PASS_ENDS), figures=("whole pass",)),
         "a list does not": Sick(
             keeping(replace(CYCLED, keeper="seen", kind="list"), loop=PASS_ENDS),
-            risk=True,
             figures=("more steps",),
             cures=("maxlen",),
         ),
-        "something unnamed": Sick(
-            keeping(replace(CYCLED, keeper="", kind="")), risk=True, unsaid=("`batches`", "itertools")
-        ),
+        "something unnamed": Sick(keeping(replace(CYCLED, keeper="", kind="")), unsaid=("`batches`", "itertools")),
     },
     near={
         "nothing was read": SLOW.but(source=KEEPS),
@@ -319,10 +296,11 @@ MEMORY_GROWTH = CauseLoops(
         },
         "too little to tell": held(GIB + 150 * MIB * RAMP),
         "a short run": read(SLOW, None, process_held_bytes=[1e9, 2e9, 3e9, 4e9, 5e9]),
+        "forty steps": held(GIB + 400 * MIB * RAMP, Loop(steps=40, steps_per_epoch=10)),
         "a rise that takes weeks": held(GIB + 300 * MIB * RAMP, SLOW.but(forward=4000.0), 4000 * GIB),
-        "a list that is cleared each epoch": held(GIB + 16 * MIB * RAMP, kept(5), 400 * GIB),
+        "a list that is cleared each epoch": held(GIB + 16 * MIB * RAMP, graphs_alive(5), 400 * GIB),
         "nobody looked for graphs": held(GIB + 16 * MIB * RAMP, FAR, 400 * GIB),
-        "single pages": held(GIB + 2 * MIB * RAMP, kept(40), 400 * GIB),
+        "single pages": held(GIB + 2 * MIB * RAMP, graphs_alive(40), 400 * GIB),
         "few readings, one lower": held(GIB + 200 * MIB * np.asarray([0.0, 0.1, 0.6, 0.5, 0.7, 1.0]), LOSSES),
         "one batch is gone": keeping(replace(CYCLED, alive=24)),
         "batches within a bound": keeping(replace(CYCLED, bounded=True)),
@@ -355,28 +333,25 @@ def killed(reason: str, kills: float, loop: Loop = EIGHT) -> Recording:
 
 HOST_MEMORY_PRESSURE = CauseLoops(
     "host-memory-pressure",
+    risk=True,
     well=read(EIGHT, None, **PLENTY),
     sick={
         "shared pages are counted in each worker": Sick(
-            short_of(), risk=True, settings=({"num_workers": 4},), figures=("27.5 GiB",)
+            short_of(), settings=({"num_workers": 4},), figures=("27.5 GiB",)
         ),
         "a loader that refuses fewer workers": Sick(
-            short_of(EIGHT.but(loader={"refusals": {"num_workers": "The loader holds a running iterator."}})), risk=True
+            short_of(EIGHT.but(loader={"refusals": {"num_workers": "The loader holds a running iterator."}}))
         ),
-        "two workers": Sick(
-            short_of(EIGHT.but(workers=2)), risk=True, settings=({"num_workers": 1},), cures=("1 loader worker",)
-        ),
-        "workers that hold little are not taken away": Sick(short_of(workers_bytes=GIB), risk=True),
-        "swapping": Sick(read(EIGHT, None, **ROOM, process_swapped_bytes=GIB, swap_in_bytes_per_s=5e6), risk=True),
-        "a worker that the system killed": Sick(killed(KILLED, 1.0), risk=True, figures=("32.0 GiB", KILLED)),
-        "a worker that is gone": Sick(killed(GONE, 1.0), risk=True, figures=("32.0 GiB", GONE)),
+        "two workers": Sick(short_of(EIGHT.but(workers=2)), settings=({"num_workers": 1},), cures=("1 loader worker",)),
+        "workers that hold little are not taken away": Sick(short_of(workers_bytes=GIB)),
+        "swapping": Sick(read(EIGHT, None, **ROOM, process_swapped_bytes=GIB, swap_in_bytes_per_s=5e6)),
+        "a worker that the system killed": Sick(killed(KILLED, 1.0), figures=("32.0 GiB", KILLED)),
+        "a worker that is gone": Sick(killed(GONE, 1.0), figures=("32.0 GiB", GONE)),
         "before what makes it slow": Sick(
-            killed(GONE, 2.0, EIGHT.but(wait=60.0, fetch=480.0)),
-            risk=True,
-            named=("host-memory-pressure", "slow-getitem"),
+            killed(GONE, 2.0, EIGHT.but(wait=60.0, fetch=480.0)), named=("host-memory-pressure", "slow-getitem")
         ),
-        "torch's word, where the kernel does not count": Sick(killed(KILLED, NAN), risk=True, figures=(KILLED,)),
-        "another process that was killed": Sick(killed("", 1.0), risk=True),
+        "torch's word, where the kernel does not count": Sick(killed(KILLED, NAN), figures=(KILLED,)),
+        "another process that was killed": Sick(killed("", 1.0)),
     },
     near={
         "nothing was read": EIGHT,

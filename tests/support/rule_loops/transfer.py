@@ -132,12 +132,13 @@ def slot(loop: Loop = COPYING, **readings: Any) -> Recording:
 
 SLOW_LINK = CauseLoops(
     "slow-link",
+    kind="at-most",
     well=slot(on_gpu()),
     sick={
-        "4 of 16 lanes": Sick(slot(pcie_width=4), LINK, "at-most", figures=("gen 5 x4",)),
-        "generation 3 of 5": Sick(slot(pcie_gen=3), LINK, "at-most", figures=("gen 5 x16",)),
+        "4 of 16 lanes": Sick(slot(pcie_width=4), LINK, figures=("gen 5 x4",)),
+        "generation 3 of 5": Sick(slot(pcie_gen=3), LINK, figures=("gen 5 x16",)),
         "lanes missing in an older slot": Sick(
-            slot(pcie_gen=3, pcie_gen_max=3, pcie_width=4), LINK, "at-most", figures=("gen 3 x16",)
+            slot(pcie_gen=3, pcie_gen_max=3, pcie_width=4), LINK, figures=("gen 3 x16",)
         ),
     },
     near={

@@ -22,8 +22,8 @@ from tests.support.rule_loops import FAMILIES, LOOPS, diagnosed, recordings, sic
 from tests.support.rule_loops.form import CauseLoops, Sick
 
 each_cause = pytest.mark.parametrize("loops", LOOPS.values(), ids=LOOPS)
-SICK = [(f"{loops.cause}: {why}", loops.cause, row) for loops in LOOPS.values() for why, row in loops.sick.items()]
-NEAR = [(f"{loops.cause}: {why}", loops.cause, of) for loops in LOOPS.values() for why, of in loops.near.items()]
+SICK = [(f"{loops.cause}: {why}", loops, row) for loops in LOOPS.values() for why, row in loops.sick.items()]
+NEAR = [(f"{loops.cause}: {why}", loops.cause, run) for loops in LOOPS.values() for why, run in loops.near.items()]
 OTHER = [(f"{loops.cause}: {why}", *row) for loops in LOOPS.values() for why, row in loops.other.items()]
 
 
@@ -33,7 +33,8 @@ def rows(table: list[Any]) -> Any:
 
 
 def named(found: Diagnosis) -> tuple[str, ...]:
-    """Returns all causes that a diagnosis names, hints last."""
+    """Returns all causes that a diagnosis names, hints last; no rule may have failed."""
+    assert not [one for one in found.silent if one.reason.startswith("failed")]
     return tuple(one.rule for one in (*found.findings, *found.hints))
 
 
@@ -44,27 +45,28 @@ def test_every_cause_has_a_sick_a_well_and_a_nearly_sick_loop() -> None:
     assert all(loops.sick and (loops.near or loops.other) for loops in LOOPS.values())
 
 
-@pytest.mark.parametrize(("cause", "row"), rows(SICK))
-def test_sick(cause: str, row: Sick, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("loops", "row"), rows(SICK))
+def test_sick(loops: CauseLoops, row: Sick, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_knob, "unsupported", lambda device: "")  # Triton is not everywhere
-    diagnosis = diagnosed(row.of)
-    assert named(diagnosis) == (row.named or (cause,))
-    found = next(one for one in (*diagnosis.findings, *diagnosis.hints) if one.rule == cause)
+    diagnosis = diagnosed(row.run)
+    assert named(diagnosis) == (row.named or (loops.cause,))
+    found = next(one for one in (*diagnosis.findings, *diagnosis.hints) if one.rule == loops.cause)
     assert found.cost_share == (None if row.share is None else pytest.approx(row.share, abs=row.within))
-    assert found.kind == ("hint" if row.share is None else row.kind)
-    assert (found.first, bool(found.risk)) == (row.first, row.risk)
-    said = " ".join((found.headline, *found.evidence, found.risk))
+    assert found.kind == ("hint" if row.share is None else row.kind or loops.kind)
+    assert found.first is loops.first
+    assert bool(found.risk) is (loops.risk if row.risk is None else row.risk)
+    text = " ".join((found.headline, *found.evidence, found.risk))
     cures = " ".join(f"{one.text} {one.code} {one.changes}" for one in found.prescriptions)
-    assert [one for one in row.figures if one not in said] == []
+    assert [one for one in row.figures if one not in text] == []
     assert [one for one in row.cures if one not in cures] == []
-    assert [one for one in row.unsaid if one in said + cures] == []
+    assert [one for one in row.unsaid if one in text + cures] == []
     assert tuple(one.settings for one in found.prescriptions if one.settings) == row.settings
     foretold(found, row.gain)
     if diagnosis.findings[:1] == (found,):
         assert diagnosis.verdict.startswith(found.headline)
     well_formed(found)
     for one in found.prescriptions:
-        knobs.allow(one.settings, recordings(row.of)[0].setup)
+        knobs.allow(one.settings, recordings(row.run)[0].setup)
 
 
 def foretold(found: Finding, gain: float | None) -> None:
@@ -79,7 +81,7 @@ def well_formed(found: Finding) -> None:
     assert found.headline.endswith(".") and (not found.risk or found.risk.endswith("."))
     assert found.cost_share is None or 0.0 <= found.cost_share <= 1.0
     assert found.kind != "hint" or found.risk or "%" not in found.headline, "nothing measured prices it"
-    assert not any("None" in text or "nan" in text for text in (found.headline, *found.evidence))
+    assert not any("None" in part or "nan" in part for part in (found.headline, *found.evidence))
     for one in found.prescriptions:
         bounds = (one.predicted_low, one.predicted_speedup, one.predicted_high)
         assert (None not in bounds and list(bounds) == sorted(bounds)) or set(bounds) == {None}  # type: ignore[type-var]
@@ -94,14 +96,14 @@ def well_formed(found: Finding) -> None:
 def test_the_class_of_a_plain_sick_loop(loops: CauseLoops) -> None:
     family = next(family for family, causes in FAMILIES.items() if loops in causes)
     own = family if family in ("input", "transfer", "host") else "compute"
-    assert diagnosed(next(iter(loops.sick.values())).of).bottleneck == (loops.bottleneck or own)
+    assert diagnosed(next(iter(loops.sick.values())).run).bottleneck == (loops.bottleneck or own)
 
 
 @each_cause
 def test_what_was_not_recorded_fails_no_rule(loops: CauseLoops) -> None:
     recording = sick_recording(loops.cause)
     for less in (*without_columns(recording), *without_facts(recording)):
-        assert not [one for one in diagnose(less).silent if one.reason.startswith("failed")]
+        named(diagnose(less))
 
 
 def without_columns(recording: Recording) -> Iterator[Recording]:
@@ -127,11 +129,11 @@ def test_well(loops: CauseLoops) -> None:
     assert named(diagnosed(loops.well)) == ()
 
 
-@pytest.mark.parametrize(("cause", "of"), rows(NEAR))
-def test_nearly_sick(cause: str, of: Any) -> None:
-    assert cause not in named(diagnosed(of))
+@pytest.mark.parametrize(("cause", "run"), rows(NEAR))
+def test_nearly_sick(cause: str, run: Any) -> None:
+    assert cause not in named(diagnosed(run))
 
 
-@pytest.mark.parametrize(("of", "causes"), rows(OTHER))
-def test_another_cause(of: Any, causes: tuple[str, ...]) -> None:
-    assert named(diagnosed(of)) == causes
+@pytest.mark.parametrize(("run", "causes"), rows(OTHER))
+def test_another_cause(run: Any, causes: tuple[str, ...]) -> None:
+    assert named(diagnosed(run)) == causes

@@ -406,7 +406,7 @@ def test_a_state_that_does_not_fit_is_said_before_the_click(monkeypatch: pytest.
 
 def test_looking_ahead_never_raises() -> None:
     unfolded = Details(Asked(fix()).fix, lambda: details.sentences(None))  # type: ignore[arg-type]
-    unfolded.look_ahead()
+    unfolded.preview()
     assert unfolded.before is not None and unfolded.before[0].tone == "bad"
 
 

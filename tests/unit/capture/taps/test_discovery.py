@@ -25,7 +25,7 @@ from gpu_doctor.recording import Recording
 from tests.support.one_tap import batches, model, sgd
 
 CALL = nn.Module.__call__
-NOT_FOUND = "No module was seen"
+NOT_FOUND = "No module call was seen"
 
 
 class Net(nn.Module):
@@ -249,8 +249,8 @@ def test_a_forward_on_another_thread_is_not_heard_and_that_is_said() -> None:
 
     recording = recorded(loop)
     assert [note for note in recording.notes if note.startswith(NOT_FOUND)] == [
-        "No module was seen whose call uses what SGD trains: its forward passes are not timed, and its model is not "
-        "described."
+        "No module call was seen that uses the parameters of SGD: "
+        "the forward passes are not timed, and the model is not described."
     ]
     assert recording.setup.models == () and recording.setup.parameters == 19
 

@@ -6,24 +6,24 @@ import gpu_doctor.trials.run as trial
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.recording import Recording
-from tests.support.found import surely
+from tests.support.found import sick
 from tests.support.recordings import on_gpu, with_outcome
-from tests.support.rule_loops.memory import PREDICTING, SAID, ended
+from tests.support.rule_loops.memory import MESSAGE, PREDICTING, ended
 
 RULE = "out-of-memory"
 
 
 def test_a_run_without_a_step_is_explained_too() -> None:
     recording = on_gpu(steps=1).recording()
-    empty = with_outcome(Recording(steps=recording.steps.rows(0, 0), setup=recording.setup), RULE, SAID)
+    empty = with_outcome(Recording(steps=recording.steps.rows(0, 0), setup=recording.setup), RULE, MESSAGE)
     diagnosis = diagnose(empty)
     assert [one.rule for one in diagnosis.findings] == [RULE] and diagnosis.bottleneck == "unknown"
 
 
 def test_what_ended_in_its_first_step_may_have_been_about_to_train() -> None:
-    (cure,) = surely(RULE, ended(PREDICTING.but(steps=1))).prescriptions
+    (cure,) = sick(RULE, ended(PREDICTING.but(steps=1))).prescriptions
     assert "32" in cure.text and "optimizer step every 2" in cure.changes
-    assert surely(RULE, ended(PREDICTING)).prescriptions[-1].changes != cure.changes
+    assert sick(RULE, ended(PREDICTING)).prescriptions[-1].changes != cure.changes
 
 
 def test_a_real_loop_that_asks_for_more_than_there_is() -> None:

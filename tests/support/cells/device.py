@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from tests.support.restore_kinds import Kind
+from dataclasses import replace
+
+from tests.support.cells.cell import Cell
 
 _START = """
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-from torch.utils.data import DataLoader, TensorDataset
-torch.manual_seed(0)
 device = "DEVICE"
 half = torch.bfloat16 if device == "cpu" else torch.float16
 """
 _VECTORS = """
-xs, ys = torch.randn(96, 6), torch.randint(0, 3, (96,))
 loader = DataLoader(TensorDataset(xs, ys), batch_size=4, shuffle=True, pin_memory=device != "cpu")
 """
 
 _KINDS = {
-    "autocast, a scaler, clipping, a schedule": Kind(
-        _START
-        + _VECTORS
+    "autocast, a scaler, clipping, a schedule": Cell(
+        _VECTORS
         + """
 net = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Dropout(0.3), nn.ReLU(), nn.Linear(12, 3)).to(device)
 opt = torch.optim.AdamW(net.parameters(), lr=1e-2)
@@ -44,9 +39,8 @@ for x, y in loader:
     total += loss.detach()
 """,
     ),
-    "two optimizers, noise of a generator on the device": Kind(
-        _START
-        + """
+    "two optimizers, noise of a generator on the device": Cell(
+        """
 real = torch.randn(64, 8, device=device)
 gen = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 8)).to(device)
 critic = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.2), nn.ReLU(), nn.Linear(16, 1)).to(device)
@@ -69,9 +63,8 @@ for step in range(24):
     history.append(loss.detach())
 """,
     ),
-    "convolutions, channels last, fused, averaged weights": Kind(
-        _START
-        + """
+    "convolutions, channels last, fused, averaged weights": Cell(
+        """
 xs, ys = torch.randn(96, 3, 8, 8), torch.randint(0, 3, (96,))
 loader = DataLoader(TensorDataset(xs, ys), batch_size=8, shuffle=True)
 net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 3))
@@ -94,9 +87,8 @@ for x, y in loader:
     ),
 }
 
-IMAGES = Kind(
-    _START
-    + """
+IMAGES = Cell(
+    """
 xs, ys = torch.randn(512, 3, 16, 16), torch.randint(0, 10, (512,))
 loader = DataLoader(TensorDataset(xs, ys), batch_size=16)
 net = nn.Sequential(
@@ -114,16 +106,16 @@ for x, y in loader:
     opt.step()
 """,
 )
-"""Every knob has something to turn in it."""
+"""A cell in which every knob has something to turn."""
 
 NAMES = tuple(_KINDS)
 
 
-def kind(name: str, device: str) -> Kind:
-    """A kind by its name, on a device such as `cuda`."""
+def kind(name: str, device: str) -> Cell:
+    """Returns a cell by its name, on a device such as `cuda`."""
     return on(_KINDS[name], device)
 
 
-def on(found: Kind, device: str) -> Kind:
-    """A kind on a device."""
-    return Kind(found.setup.replace("DEVICE", device), found.cell, found.before)
+def on(found: Cell, device: str) -> Cell:
+    """Returns a cell on a device."""
+    return replace(found, earlier=_START.replace("DEVICE", device) + found.earlier, net=False)
