@@ -1,4 +1,4 @@
-"""Lines that third-party programs brought to light: code that a library writes while it runs is not the user's."""
+"""Code that a library writes while it runs is not the user's."""
 
 from __future__ import annotations
 
