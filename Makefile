@@ -33,7 +33,7 @@ help:
 	@echo "make setup     install what the tests need into .venv"
 	@echo "make test      lint, types, the fast tests, the quickstart; ARGS='-k vitals' is passed on to pytest"
 	@echo "make test-alone, test-browser, test-extra   the tests that compare clocks, that drive Chromium, and the slow ones:"
-	@echo "               frameworks, restore, faults, notebooks, other versions (CONTRIBUTING.md has their minutes)"
+	@echo "               frameworks, restore, faults, notebooks, other versions (docs/contributing/tests.md has their minutes)"
 	@echo "make gpu       on a machine with an NVIDIA GPU: proves what is only simulated elsewhere, in two calls of 340 and"
 	@echo "               240 s at most (CALL=1, CALL=2); without CALL what is not done yet. MINUTES=4 for less time, OUT=dir,"
 	@echo "               BLOCKS='probe clock' for some, PYTHON=python3 for one that has torch (nothing is installed),"

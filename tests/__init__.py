@@ -1,1 +1,1 @@
-"""All tests of gpu_doctor; CONTRIBUTING.md says which folder runs when."""
+"""All tests of gpu_doctor; docs/contributing/tests.md says which folder runs when."""

@@ -192,7 +192,7 @@ class Runner:
                 self._ranks, self.job = ranks, ranks.job()
                 self.reached = {}
                 self.made = {name: id(one) for name, one in self.namespace.items() if before.get(name) != id(one)}
-            self._current, self._budget, self._met = None, None, recorder.met or self._met
+            self._current, self._budget, self._met = None, None, recorder.remembered or self._met
 
     def _permitted(self, result: trial.Result, borrowed: bool) -> trial.Result:
         """The result; of a side a refusal where it did what nobody allows, which the case remembers."""

@@ -103,8 +103,8 @@ is so short that none is likely."""
 
 
 QUIET: Final = (
-    *("capture/describe/batches.py:", "capture/fetch/prefetch_queue.py:Stock.look"),
-    *("capture/taps/backward.py:_all_parameters", "capture/taps/backward.py:_gradient.<locals>.learns"),
+    *("capture/describe/batches.py:", "capture/fetch/prefetch_queue.py:ReadyBatches.count"),
+    *("capture/taps/backward.py:_all_parameters", "capture/taps/backward.py:_gradient.<locals>.trains"),
     "capture/patching.py:_Patch.",
 )
 """They read objects of the user's or of torch's own making: what raises there is not measured, and needs no note. What

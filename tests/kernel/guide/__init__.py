@@ -1,1 +1,1 @@
-"""What a newcomer adds with CONTRIBUTING.md alone: one file each of a rule, a knob and a framework."""
+"""What a newcomer adds with docs/contributing/adding.md alone: one file each of a rule, a knob and a framework."""
