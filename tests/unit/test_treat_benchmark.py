@@ -103,6 +103,6 @@ def test_the_bars() -> None:
 
 def test_the_cells_are_those_that_settings_cure() -> None:
     names = {one.name for one in curable()}
-    assert {"sleeping-dataset", "short-epochs-restart-workers", "adam-tensor-by-tensor"} <= names
+    assert {"sleeping-dataset", "short-epochs-restart-workers", "adamw-over-many-small-layers"} <= names
     assert not any(one.healthy for one in curable())
-    assert "padding-in-python" not in names
+    assert "json-lines-in-a-collate" not in names

@@ -40,7 +40,7 @@ def test_a_stream_is_not_told_to_index() -> None:
         Loop(wait=0.2, collate=0.2),
         PADDING.but(wait=0.1),  # hidden by workers
         PADDING.but(collate=20.0),  # the samples are dearer
-        # idle workers: the clinic's stream-seen-twice
+        # idle workers: the corpus' stream-seen-twice
         Loop(wait=1.2, forward=1.4, backward=2.4, optimizer=0.4, workers=2, fetch=0.5, collate=0.45, cores=2.0),
         Loop(wait=40.0, fetch_cpu=1.0, collate=39.0, consumer_cpu=10.0),  # it sleeps: workers overlap it
     ],
@@ -50,7 +50,7 @@ def test_well(loop: Loop) -> None:
 
 
 def test_what_the_loop_waits_for_at_an_epochs_begin_is_not_billed_to_the_collate() -> None:
-    # One worker starts anew every 10 steps: 74 % wait, nearly all of it edge (the clinic's short-epochs).
+    # One worker starts anew every 10 steps: 74 % wait, nearly all of it edge (short-epochs-restart-workers).
     short = Loop(
         wait=1.6, edge=50.0, steps_per_epoch=10, forward=0.6, backward=0.9, optimizer=0.5, workers=1,
         fetch=0.6, collate=0.5, cores=2.0,
