@@ -1,7 +1,7 @@
-"""gpu_doctor: why your GPU idles, live in the notebook, and the cure proved by rerunning.
+"""gpu_doctor: shows live in the notebook why your GPU idles, and proves the cure by rerunning the cell.
 
-`%load_ext gpu_doctor`, then `%%gpudoctor` on a training cell. Without IPython: `case`, `watch`, `diagnose`, and the
-command `gpudoctor run script.py`.
+Use `%load_ext gpu_doctor`, then `%%gpudoctor` on a training cell. Without IPython, use `case`, `watch`, `diagnose`, or
+the command `gpudoctor run script.py`.
 Importing this package imports neither torch nor bokeh: every public name is loaded when it is first used.
 """
 
@@ -62,7 +62,7 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Registers `%%gpudoctor` and `%gpudoctor`, and clears up after killed kernels (for `%load_ext gpu_doctor`)."""
+    """Registers the magics and deletes the scratch folders of killed kernels (called by `%load_ext gpu_doctor`)."""
     import sys
 
     from gpu_doctor.command import other_package
@@ -76,7 +76,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Takes the magics away again (called by `%unload_ext gpu_doctor`)."""
+    """Removes the magics (called by `%unload_ext gpu_doctor`)."""
     from gpu_doctor.notebook import magic
 
     magic.unregister(shell)

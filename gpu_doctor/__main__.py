@@ -1,4 +1,4 @@
-"""`python -m gpu_doctor` is the command `gpudoctor`."""
+"""Makes `python -m gpu_doctor` the same as the command `gpudoctor`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What things are called: phases, bottlenecks, outcomes; headings and labels of the static result and the panel."""
+"""Names shown to users: phases, bottlenecks, outcomes; headings and labels of the static result and the panel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PHASE_LABELS: Final[Mapping[str, str]] = {
     "other": "other",
     "ours": "gpu_doctor",
 }
-"""Phase -> what bars, tables and legends call it."""
+"""Phase -> its name in bars, tables and legends."""
 
 BOTTLENECK_LABELS: Final[Mapping[str, str]] = {
     "input": "input-bound",
@@ -42,7 +42,7 @@ OUTCOME_LABELS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Labels:
-    """What both the static result and the panel write, as it stands within a line; sent with the panel's state."""
+    """Labels that both the static result and the panel use, in lower case; sent with the panel's state."""
 
     product: str = "gpu_doctor"
     as_written: str = "as written"
@@ -65,5 +65,5 @@ LABELS: Final = Labels()
 
 
 def heading(label: str) -> str:
-    """A label, or other words, that begin a line."""
+    """Capitalises a label, or other words, for the start of a line."""
     return label[:1].upper() + label[1:]

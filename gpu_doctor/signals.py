@@ -1,4 +1,4 @@
-"""A run that SIGTERM ends (a time limit, a preempted job, another rank's failure) leaves its result as well."""
+"""Handles SIGTERM, so that a run ended by a time limit, a preempted job or another rank's failure saves its result."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-_set: Final[list[Any]] = []
-"""The handlers of those who are inside `before_sigterm`."""
+_handlers: Final[list[Any]] = []
+"""Handlers installed by `before_sigterm` whose code is still running."""
 
 
-def _put_back() -> None:
-    """Python's default in the place of a handler of ours."""
-    if signal.getsignal(signal.SIGTERM) in _set:
+def _restore_default() -> None:
+    """Restores Python's default if the current handler is one of ours."""
+    if signal.getsignal(signal.SIGTERM) in _handlers:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-if hasattr(os, "register_at_fork"):  # Windows has none; once, as nothing can be taken off it again
-    os.register_at_fork(after_in_child=_put_back)
+if hasattr(os, "register_at_fork"):  # missing on Windows; at import, because it cannot be unregistered
+    os.register_at_fork(after_in_child=_restore_default)
 
 
 @contextmanager
 def before_sigterm(end: Callable[[], None]) -> Iterator[None]:
-    """Calls `end` when SIGTERM comes, then dies of it, as Python does by default; the code inside notices nothing.
+    """Calls `end` on SIGTERM during the code inside, then ends the process by the signal, as Python does by default.
 
-    A handler that the code sets itself has its way, also where it calls the one that was there before it: Python's
-    default would not have run then. A process that is forked meanwhile has the default back.
+    A handler that the code sets itself takes precedence. If it calls the previous handler, ours does nothing, because
+    Python's default would not have run either. A process forked by the code gets Python's default back.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -44,18 +44,18 @@ def before_sigterm(end: Callable[[], None]) -> Iterator[None]:
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    _set.append(handle)
+    _handlers.append(handle)
     signal.signal(signal.SIGTERM, handle)
     try:
         yield
     finally:
-        _put_back()
-        _set.remove(handle)
+        _restore_default()
+        _handlers.remove(handle)
 
 
 @contextmanager
 def sigterm_held() -> Iterator[None]:
-    """Lets SIGTERM act only after the code inside, such as one that writes a file."""
+    """Delays SIGTERM until the code inside has ended, such as code that writes a file."""
     before = signal.getsignal(signal.SIGTERM)
     if threading.current_thread() is not threading.main_thread() or before is None:
         yield

@@ -1,7 +1,7 @@
-"""Small pictures as SVG in `<img>` data URIs: the anatomy bar, how values spread, swatches; pure strings, no library.
+"""Draws small pictures as SVG in `<img>` data URIs: the anatomy bar, a spread of values, swatches; without a library.
 
-Notebook sanitizers strip inline SVG and styles but keep such images. They are drawn for light and dark pages alike:
-no background, mid-grey text and axes, and a colour never stands alone (a pattern, a dash or a label says the same).
+Notebook sanitizers strip inline SVG and styles but keep such images. The pictures suit light and dark pages: they have
+no background, mid-grey text and axes, and a pattern, a dash or a label repeats the meaning of every colour.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ PHASE_COLOURS: Final[Mapping[str, str]] = {
     "other": "#999999",
     "ours": "#D4D4D4",
 }
-"""One colour per phase everywhere (Okabe and Ito 2008: told apart by colour-blind eyes)."""
+"""Phase -> its colour everywhere (palette of Okabe and Ito 2008, which colour-blind readers can tell apart)."""
 
 GREY: Final = "#808080"
-"""Text and axes: legible on white (3.9 to 1) and on JupyterLab's dark (4.6 to 1)."""
+"""Colour of text and axes: its contrast is 3.9 to 1 on white and 4.6 to 1 on JupyterLab's dark theme."""
 _HEIGHT: Final = re.compile(r"<svg[^>]* height='(\d+)'")
 FONT: Final = "font-family='system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif'"
 DARK: Final = ("backward",)
-"""Phases on whose colour white letters are read better than black ones (at least 4.5 to 1, as WCAG AA asks)."""
+"""Phases whose colour needs white letters instead of black for a contrast of at least 4.5 to 1 (WCAG AA)."""
 _PATTERNS: Final[Mapping[str, str]] = {
     "data_wait": "<path d='M-1 1L1-1M0 6L6 0M5 7L7 5' stroke-width='1.1'/>",
     "transfer": "<circle cx='3' cy='3' r='.9' fill='#000' stroke='none'/>",
@@ -47,13 +47,19 @@ _PATTERNS: Final[Mapping[str, str]] = {
 
 
 def address(svg: str) -> str:
-    """A picture as the address of an image."""
+    """Returns a picture as a data URI, for the address of an image."""
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode('utf-8', 'replace')).decode('ascii')}"
 
 
 def as_image(svg: str, alt: str, width: int | str | None = None) -> str:
-    """An `<img>` that holds the picture; `alt` says in words what it shows, `width` is in CSS pixels or `100%`."""
-    # Where a sanitizer takes address and style away, the height keeps the empty frame small; else the style sets it.
+    """Returns an `<img>` element that holds a picture.
+
+    Args:
+        svg: picture.
+        alt: description of the picture in words.
+        width: width in CSS pixels, or `100%`; None for the picture's own.
+    """
+    # If a sanitizer removes address and style, the attribute height keeps the empty frame small.
     high = _HEIGHT.search(svg) if width else None
     size = f' width="{width}" height="{high[1]}"' if high is not None else ""
     style = "max-width:100%;height:auto;vertical-align:middle"
@@ -63,16 +69,16 @@ def as_image(svg: str, alt: str, width: int | str | None = None) -> str:
 def anatomy(
     shares: Mapping[str, float], width: int = 1000, height: int = 34, length: float = 1.0, mark: float | None = None
 ) -> str:
-    """The bar of a step: one piece per phase, as wide as its share (0..1), labelled where the label fits.
+    """Draws the bar of a step: one piece per phase, as wide as its share, with a label if it fits.
 
     Args:
-        shares: of the whole, 0..1, by phase.
-        width: in CSS pixels.
-        height: in CSS pixels.
-        length: of the bar, as a part of `width`, where it stands beside a longer one.
-        mark: where a line stands, as a part of the bar; None = no line.
+        shares: phase -> its share of the step, 0 to 1.
+        width: width of the picture in CSS pixels.
+        height: height in CSS pixels.
+        length: length of the bar as a part of `width`, below 1 for the shorter of two bars.
+        mark: position of a vertical line, as a part of the bar; None for no line.
     """
-    total = sum(max(one, 0.0) for one in shares.values()) or 1.0
+    total = sum(max(share_of_step, 0.0) for share_of_step in shares.values()) or 1.0
     pieces: list[str] = []
     x = 0.0
     for phase, colour in PHASE_COLOURS.items():
@@ -93,7 +99,7 @@ def anatomy(
 
 
 def _mark(share: float | None, length: float, height: int) -> str:
-    """A line across the bar that is seen on each of its colours."""
+    """Draws a line across the bar that is visible on all of its colours."""
     if share is None:
         return ""
     at = f"d='M{share * length:.1f} 0V{height}'"
@@ -101,12 +107,12 @@ def _mark(share: float | None, length: float, height: int) -> str:
 
 
 def spread(quantiles: Sequence[float], end: float) -> str:
-    """How values spread, on a scale from 0 to `end`.
+    """Draws the spread of values on a scale from 0 to `end`.
 
-    A line from the first quantile to the fifth, a box from the second to the fourth, a mark at the third.
+    A line goes from the first quantile to the fifth, a box from the second to the fourth, and a mark is at the third.
     """
     width, height = 1000, 14
-    first, low, middle, high, last = (width * min(one / end, 1.0) for one in quantiles)
+    first, low, middle, high, last = (width * min(quantile / end, 1.0) for quantile in quantiles)
     box = f"x='{low:.1f}' y='2' width='{max(high - low, 2.0):.1f}' height='{height - 4}'"
     return (
         f"{opened(width, height)}<path d='M{first:.1f} {height / 2}H{last:.1f}' stroke='{GREY}' stroke-width='2'/>"
@@ -116,7 +122,7 @@ def spread(quantiles: Sequence[float], end: float) -> str:
 
 
 def swatch(phase: str) -> str:
-    """A square in the phase's colour and pattern, for legends."""
+    """Draws a square in a phase's colour and pattern, for legends."""
     size = 12
     box = f"width='{size}' height='{size}' rx='2'"
     over = f"<rect {box} fill='url(#{phase})' opacity='.4'/>" if phase in _PATTERNS else ""
@@ -134,7 +140,7 @@ def _piece_label(phase: str, part: float, x: float, wide: float, height: int) ->
 
 
 def ink(phase: str) -> str:
-    """The colour of letters on a phase's."""
+    """Returns the colour of letters on a phase's colour."""
     return "#ffffff" if phase in DARK else "#000000"
 
 
@@ -148,6 +154,6 @@ def _patterns(phases: Mapping[str, float]) -> str:
 
 
 def opened(width: int, height: int, more: str = "") -> str:
-    """The begin of a picture of that size in CSS pixels; `more`: attributes."""
+    """Returns the opening tag of a picture of a size in CSS pixels, with `more` attributes."""
     size = f"viewBox='0 0 {width} {height}' width='{width}' height='{height}'"
     return f"<svg xmlns='http://www.w3.org/2000/svg' {size}{more}>"

@@ -20,7 +20,7 @@ from gpu_doctor.report import contract
 from tests.support.repository import ROOT
 
 FILE: Final = ROOT / "gpu_doctor" / "notebook" / "frontend" / "src" / "contract.d.ts"
-ROOTS: Final = (contract.Whole, contract.News, contract.Ask)
+ROOTS: Final = (contract.Whole, contract.News, contract.Request)
 HEAD: Final = """\
 // What kernel and page say to each other. Generated from gpu_doctor/report/contract.py: do not edit it, run
 // python -m tools.typescript

@@ -1,4 +1,4 @@
-"""The command's line: subcommands, their options, and what each answers."""
+"""Parses the command line (subcommands and their options) and runs the subcommand."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
     from gpu_doctor.job import Job
 
 BAD_INPUT: Final = 2
-"""Exit code where the line cannot be answered."""
+"""Exit code for a wrong command line or bad input."""
 _INTERRUPTED: Final = 130
 
 
 class _Parser(argparse.ArgumentParser):
-    """Answers a line that cannot be parsed in one sentence."""
+    """A parser that answers a wrong command line with one sentence."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"{self.prog}: {message}. See {self.prog} --help.\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's parser; `answer` of what it parses names the function that answers."""
+    """Returns the parser of the command; the attribute `answer` of its result is the function to call."""
     whole = _Parser(
         prog="gpudoctor",
-        description="Tells why a PyTorch training script keeps its GPU waiting.",
+        description="Explains why a PyTorch training script keeps its GPU waiting.",
         allow_abbrev=False,
     )
     kinds = whole.add_subparsers(required=True, metavar="COMMAND", dest="command", parser_class=_Parser)
     _add_run(kinds)
     report = kinds.add_parser(
-        "report", help="the diagnosis of a saved recording, or the ranks of a job", allow_abbrev=False
+        "report", help="show the diagnosis of a saved recording, or the ranks of a job", allow_abbrev=False
     )
     report.add_argument("path", metavar="PATH", help="a file or a folder that --save wrote")
     _add_forms(report)
     report.set_defaults(answer=_report)
     _add_compare(kinds)
-    check = kinds.add_parser("check", help="judge this machine before any run", allow_abbrev=False)
-    check.add_argument("--json", metavar="FILE", help="write the lines as JSON to FILE, - for the standard output")
+    check = kinds.add_parser("check", help="check this machine before any run", allow_abbrev=False)
+    check.add_argument("--json", metavar="FILE", help="write the result as JSON to FILE, - for the standard output")
     check.set_defaults(answer=_check)
-    explain = kinds.add_parser("explain", help="the page of a cause that a diagnosis names", allow_abbrev=False)
+    explain = kinds.add_parser("explain", help="explain a cause that a diagnosis names", allow_abbrev=False)
     explain.add_argument("cause", metavar="CAUSE", help="such as loader-without-workers")
     explain.set_defaults(answer=_explain)
     return whole
@@ -61,54 +61,54 @@ def _add_run(kinds: Any) -> None:
         "run",
         help="run a script and diagnose its training loop",
         usage="gpudoctor run [options] SCRIPT [ARGUMENTS]\n       gpudoctor run [options] -m MODULE [ARGUMENTS]",
-        description="Runs a script as Python would, then writes to stderr what its training loop waits for. The exit "
+        description="Runs a script as Python would, then writes the diagnosis of its training loop to stderr. The exit "
         "code is the script's own.",
         allow_abbrev=False,
     )
     run.add_argument(
         "--save",
         metavar="FILE",
-        help="save the recording to FILE (.npz), for report and compare; each rank of a job to a folder",
+        help="save the recording to FILE (.npz), for report and compare; for a job of several ranks, to a folder",
     )
     _add_forms(run)
     run.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run MODULE, as python -m does")
-    run.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the script, and its own arguments")
+    run.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the script and its arguments")
     run.set_defaults(answer=_run)
 
 
 def _add_compare(kinds: Any) -> None:
     compare = kinds.add_parser(
         "compare",
-        help="two saved recordings; fails where the second is proved slower",
-        description="The speed of the second recording over the first's, with its 95 % interval. Further pairs, "
-        "measured in turns, narrow it.",
+        help="compare two saved recordings; can fail if the second is proved slower",
+        description="Compares the speed of the second recording with the first, with a 95 % interval. Further pairs, "
+        "measured in turns, narrow the interval.",
         allow_abbrev=False,
     )
     compare.add_argument("paths", metavar="A B", nargs="+", help="recordings in pairs: A B, or A B A B and so on")
     compare.add_argument(
-        "--fail-below", type=float, metavar="RATIO", help="exit with 1 where B is proved slower than RATIO times A"
+        "--fail-below", type=float, metavar="RATIO", help="exit with 1 if B is proved slower than RATIO times A"
     )
     compare.add_argument("--json", metavar="FILE", help="write the comparison as JSON to FILE, - for stdout")
     compare.set_defaults(answer=_compare)
 
 
 def main(line: Sequence[str] | None = None) -> int:
-    """Answers one line.
+    """Runs one command line.
 
     Args:
-        line: its words; None = those that the process was started with.
+        line: arguments; None for those that the process was started with.
 
     Returns:
-        The exit code: of a script its own; 1 for a proved regression, 2 for bad input, 130 after Ctrl-C, else 0.
+        The exit code: that of a script; 1 for a proved regression, 2 for bad input, 130 after Ctrl-C, else 0.
 
     Raises:
-        SystemExit: after --help, and for a line that cannot be parsed.
+        SystemExit: The line is --help or cannot be parsed.
     """
-    given = parser().parse_args(line)
+    options = parser().parse_args(line)
     if advice := other_package():
         outputs.say(f"gpudoctor: {advice}", sys.stderr)
     try:
-        code: int = given.answer(given)
+        code: int = options.answer(options)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:  # such as `| head`; Python would complain again at its end
@@ -120,70 +120,71 @@ def main(line: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(given: argparse.Namespace) -> int:
-    from gpu_doctor.command.run_script import Wanted, run_script
+def _run(options: argparse.Namespace) -> int:
+    from gpu_doctor.command.run_script import Destinations, run_script
 
-    is_module = given.module is not None
-    words = list(given.module if is_module else given.program)
+    is_module = options.module is not None
+    words = list(options.module if is_module else options.program)
     if words[:1] == ["--"] and not is_module:
         del words[0]
     if not words:
         raise ValueError("run takes a script or -m MODULE, such as `gpudoctor run train.py --epochs 1`.")
-    return run_script(words[0], words[1:], is_module=is_module, wanted=Wanted(given.save, given.json, given.html))
+    destinations = Destinations(options.save, options.json, options.html)
+    return run_script(words[0], words[1:], is_module=is_module, destinations=destinations)
 
 
-def _report(given: argparse.Namespace) -> int:
+def _report(options: argparse.Namespace) -> int:
     from gpu_doctor import report
     from gpu_doctor.diagnosis import diagnose
     from gpu_doctor.job import Job, load
 
-    outputs.check_places(given.json, given.html)
-    recording = load(given.path)
+    outputs.check_places(options.json, options.html)
+    recording = load(options.path)
     if isinstance(recording, Job):
-        return _report_job(recording, given)
+        return _report_job(recording, options)
     shown = report.Reported(diagnose(recording), (recording,), title=recording.name)
-    if given.json != outputs.STDOUT:
+    if options.json != outputs.STDOUT:
         outputs.say(outputs.emphasized(report.text(shown), sys.stdout), sys.stdout)
-    outputs.write_report(shown, given.json, given.html)
+    outputs.write_report(shown, options.json, options.html)
     return 0
 
 
-def _report_job(job: Job, given: argparse.Namespace) -> int:
-    if given.json != outputs.STDOUT:
+def _report_job(job: Job, options: argparse.Namespace) -> int:
+    if options.json != outputs.STDOUT:
         outputs.say(str(job), sys.stdout)
-    if given.json is not None:
-        outputs.write_json(job.to_dict(), given.json)
-    if given.html is not None:
-        outputs.write_page("ranks", job._repr_html_(), given.html)
+    if options.json is not None:
+        outputs.write_json(job.to_dict(), options.json)
+    if options.html is not None:
+        outputs.write_page("ranks", job._repr_html_(), options.html)
     return 0
 
 
-def _compare(given: argparse.Namespace) -> int:
+def _compare(options: argparse.Namespace) -> int:
     from gpu_doctor.command.comparing import compared
 
-    outputs.check_places(given.json)
-    found = compared(given.paths, given.fail_below)
-    if given.json != outputs.STDOUT:
+    outputs.check_places(options.json)
+    found = compared(options.paths, options.fail_below)
+    if options.json != outputs.STDOUT:
         outputs.say(str(found), sys.stdout)
-    if given.json is not None:
-        outputs.write_json(found.to_dict(), given.json)
+    if options.json is not None:
+        outputs.write_json(found.to_dict(), options.json)
     return 1 if found.is_regression else 0
 
 
-def _check(given: argparse.Namespace) -> int:
+def _check(options: argparse.Namespace) -> int:
     from gpu_doctor.machine.checkup.check import check
 
-    outputs.check_places(given.json)
+    outputs.check_places(options.json)
     found = check()
-    if given.json != outputs.STDOUT:
+    if options.json != outputs.STDOUT:
         outputs.say(str(found), sys.stdout)
-    if given.json is not None:
-        outputs.write_json(found.to_dict(), given.json)
+    if options.json is not None:
+        outputs.write_json(found.to_dict(), options.json)
     return 0
 
 
-def _explain(given: argparse.Namespace) -> int:
+def _explain(options: argparse.Namespace) -> int:
     from gpu_doctor.diagnosis import explain
 
-    outputs.say(str(explain(given.cause)), sys.stdout)
+    outputs.say(str(explain(options.cause)), sys.stdout)
     return 0

@@ -1,7 +1,7 @@
-"""Two programs, or one before and after a change, compared by their recordings: a gate for CI.
+"""Compares two programs, or a program before and after a change, by their recordings: a gate for CI.
 
-The gate fails only where a regression is proved: the whole interval of the speed-up lies below the bound, and the runs
-can be compared. Everything else passes, with the bound that was measured.
+The gate fails only if a regression is proved: the whole interval of the speed-up lies below the bound, and the runs can
+be compared. Everything else passes, and the measured bound is reported.
 """
 
 from __future__ import annotations
@@ -20,35 +20,38 @@ ONE_PAIR: Final = (
     "One pair of runs leaves a wide interval: further pairs (A B A B), measured in turns on one machine, narrow it."
 )
 
-OTHER_START: Final = "Losses are not compared: the runs did not begin with the same weights and data, as with one seed."
+OTHER_START: Final = (
+    "Losses are not compared: the runs began with different weights or data. One seed makes them equal."
+)
 ALIKE: Final = 1e-3
-"""First losses that differ by no more, relatively, are of one start: kernels and half precision round otherwise."""
+"""Largest relative difference of the first losses of runs with the same start: kernels and half precision round
+differently."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two sides say of each other, held against a bound."""
+    """The comparison of two sides, checked against a bound."""
 
     effect: Effect
     fail_below: float | None
-    """The smallest speed-up that is no regression; None = no gate."""
+    """Smallest speed-up that is no regression; None for no gate."""
     notes: tuple[str, ...] = ()
-    """Sentences on what is left out."""
+    """Sentences on what was not compared."""
 
     @property
     def comparable(self) -> bool:
-        """Whether the two sides say anything of each other: both were measured, and by equal means."""
+        """True if the two sides can be compared: both were measured, and in the same way."""
         return self.effect.high is not None and not (self.effect.verdict == "inconclusive" and self.effect.reason)
 
     @property
     def is_regression(self) -> bool:
-        """Whether the interval proves that the second side is slower than the bound allows."""
+        """True if the interval proves that the second side is slower than the bound allows."""
         high = self.effect.high
         proved = self.comparable and self.effect.verdict == "slower"
         return proved and self.fail_below is not None and high is not None and high < self.fail_below
 
     def to_dict(self) -> dict[str, Any]:
-        """The effect as plain data, with the gate's bound and answer."""
+        """Returns the effect as plain data, with the gate's bound and result."""
         gate = {"comparable": self.comparable, "fail_below": self.fail_below, "regression": self.is_regression}
         return {**self.effect.to_dict(), **gate}
 
@@ -58,7 +61,7 @@ class Comparison:
     def _rates(self) -> str:
         effect = self.effect
         sides = (effect.baseline_samples_per_s, effect.candidate_samples_per_s)
-        first, second = (formatting.rate(one, effect.unit) for one in sides)
+        first, second = (formatting.rate(side, effect.unit) for side in sides)
         return f"First {first}, second {second}, by {formatting.count(effect.pairs, 'pair')} of runs"
 
     def _gate(self) -> list[str]:
@@ -69,7 +72,7 @@ class Comparison:
             return advice
         bound, high = formatting.factor(self.fail_below), formatting.factor(self.effect.high)
         if self.is_regression:
-            return [f"Regression: the second is at most {high} as fast as the first, and {bound} was allowed."]
+            return [f"Regression: the second is at most {high} as fast as the first; the bound is {bound}."]
         low = formatting.factor(self.effect.low)
         return [f"No regression below {bound} is proved: the second is between {low} and {high} as fast.", *advice]
 
@@ -78,29 +81,29 @@ def compared(paths: Sequence[str], fail_below: float | None) -> Comparison:
     """Compares pairs of saved recordings.
 
     Args:
-        paths: of the first side and the second in turns: A B, or A B A B and so on.
-        fail_below: see `Comparison`.
+        paths: files of the first and the second side in turns: A B, or A B A B and so on.
+        fail_below: smallest speed-up that is no regression; None for no gate.
 
     Raises:
-        ValueError: if a file is no recording, the number of paths is odd, or the bound is none.
+        ValueError: A file is not a recording, the number of paths is odd, or the bound is not a valid ratio.
     """
     from gpu_doctor.recording import load
     from gpu_doctor.trials.compare import compare
 
     if len(paths) < 2 or len(paths) % 2:
-        told = formatting.count(len(paths), "file")
-        raise ValueError(f"compare takes pairs of recordings, first A, then B: {told} cannot be paired.")
+        number = formatting.count(len(paths), "file")
+        raise ValueError(f"compare takes pairs of recordings, first A, then B: {number} cannot be paired.")
     if fail_below is not None and not 0 < fail_below <= 1:
         raise ValueError("--fail-below takes a ratio above 0 and up to 1, such as 0.95.")
     recordings = [load(path) for path in paths]
     effect = compare(recordings[0::2], recordings[1::2])
-    if effect.loss_drift is None or _began_alike(recordings):
+    if effect.loss_drift is None or _same_start(recordings):
         return Comparison(effect, fail_below)
     blind = replace(effect, loss_drift=None, loss_verdict=None, loss_first_step=None, loss_alone=None)
     return Comparison(blind, fail_below, (OTHER_START,))
 
 
-def _began_alike(recordings: Sequence[Recording]) -> bool:
-    """Whether the first losses of all runs are the same: those of equal weights on equal data, before any step."""
-    firsts = [float(one.losses.value[0]) for one in recordings if len(one.losses.value)]
+def _same_start(recordings: Sequence[Recording]) -> bool:
+    """Returns True if the first losses of all runs are the same, so that weights and data were equal at the start."""
+    firsts = [float(recording.losses.value[0]) for recording in recordings if len(recording.losses.value)]
     return bool(firsts) and max(firsts) - min(firsts) <= ALIKE * abs(max(firsts, key=abs))

@@ -1,7 +1,7 @@
 """Calls a function once, right after a program has imported a module.
 
-A program may set variables of the environment before it imports torch (`OMP_NUM_THREADS`,
-`PYTORCH_ENABLE_MPS_FALLBACK`). torch reads them as it is loaded, so nobody may load it before the program does.
+A program may set environment variables before it imports torch (`OMP_NUM_THREADS`, `PYTORCH_ENABLE_MPS_FALLBACK`).
+torch reads them when it is imported, so we must not import it before the program does.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 
 
 class _Finder:
-    """Finds one module as the finders behind it do, and has its loader call `then` when it has run the module."""
+    """A finder for one module: delegates to the finders behind it and makes the loader call `then` after the import."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name, self._then = name, then
         self._pid = os.getpid()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """As `importlib.abc.MetaPathFinder.find_spec`; leaves every other module to the finders behind it.
+        """Implements `importlib.abc.MetaPathFinder.find_spec`; returns None for every other module.
 
-        A program that only asks whether the module is installed, by `importlib.util.find_spec`, comes here too.
+        A program that only checks whether the module is installed (`importlib.util.find_spec`) calls this, too.
         """
         if name != self._name or os.getpid() != self._pid:
             return None
-        for finder in [one for one in sys.meta_path if one is not self and hasattr(one, "find_spec")]:
+        for finder in [other for other in sys.meta_path if other is not self and hasattr(other, "find_spec")]:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
@@ -50,7 +50,7 @@ class _Finder:
         loader.exec_module = exec_module
 
     def remove(self) -> None:
-        """Takes it off the import system; a second time does nothing."""
+        """Removes the finder from the import system, if it is still there."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
@@ -60,8 +60,8 @@ def when_imported(name: str, then: Callable[[], None]) -> Iterator[None]:
     """Calls `then` once: now if the module is imported already, else right after the code inside imports it.
 
     Args:
-        name: of a top-level module.
-        then: must not raise.
+        name: name of a top-level module.
+        then: function to call; it must not raise.
     """
     if name in sys.modules:
         then()

@@ -1,6 +1,7 @@
-"""Another project on PyPI, gpu-doctor, installs a module of the same name; of two installed, the last one is imported.
+"""Detects gpu-doctor, another project on PyPI that installs a module of the same name.
 
-Its files `__init__.py` and `__main__.py` lie where ours do, and uninstalling it removes ours with them.
+If both are installed, Python imports the one installed last: the files `__init__.py` and `__main__.py` have the same
+paths. Uninstalling the other project also removes ours.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 OTHER: Final = "gpu-doctor"
-"""A checker of CUDA set-ups by others."""
+"""Name of the other project, which checks CUDA set-ups."""
 ADVICE: Final = (
     f"The package {OTHER} is installed as well, and its files replace some of jupyter-gpu-doctor's: "
     f"run `pip uninstall -y {OTHER} jupyter-gpu-doctor`, then `pip install jupyter-gpu-doctor`."
@@ -16,7 +17,7 @@ ADVICE: Final = (
 
 
 def other_package() -> str:
-    """What to do where the other project is installed beside this one, one sentence; empty where it is not."""
+    """Returns one sentence of advice if the other project is installed, too, else ''."""
     from importlib import metadata
 
     try:

@@ -1,4 +1,4 @@
-"""Where results go: text on a stream, JSON and a page of HTML in files."""
+"""Writes results: text to a stream, JSON and an HTML page to files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpu_doctor.report import Reported
 
 STDOUT: Final = "-"
-"""Stands for the standard output in the place of a file's name."""
+"""File name that stands for the standard output."""
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 _PAGE: Final = """<!doctype html>
 <html lang="en">
@@ -29,10 +29,13 @@ _PAGE: Final = """<!doctype html>
 
 
 def check_places(*places: str | None) -> None:
-    """Returns if a file could be written at each of these places; without numpy, which the program is to load itself.
+    """Checks that a file can be written at each place. It avoids numpy, which the program should import itself.
+
+    Args:
+        places: paths of files; None and `-` are skipped.
 
     Raises:
-        OSError: with one sentence that says why not.
+        OSError: A file cannot be written; the text is one sentence that says why.
     """
     for place in places:
         if place in (None, STDOUT):
@@ -51,7 +54,7 @@ def make_folder(place: str) -> None:
     """Makes a folder for the ranks of a job, all of which may do so at the same time.
 
     Raises:
-        OSError: with one sentence that says why not.
+        OSError: The folder cannot be made or written to; the text is one sentence that says why.
     """
     try:
         Path(place).mkdir(parents=True, exist_ok=True)
@@ -62,9 +65,9 @@ def make_folder(place: str) -> None:
 
 
 def say(text: str, stream: TextIO) -> None:
-    """Writes text and a line's end; what the stream's encoding lacks becomes a question mark.
+    """Writes a line of text; characters that the stream's encoding lacks become question marks.
 
-    A program may have closed the stream: then nobody reads it.
+    Nothing is written if the program has closed the stream.
     """
     if stream.closed:
         return
@@ -77,7 +80,7 @@ def say(text: str, stream: TextIO) -> None:
 
 
 def emphasized(text: str, stream: TextIO) -> str:
-    """The text of a report with its verdict in bold, where the stream is a terminal that may show it."""
+    """Returns the text of a report, with its verdict in bold if the stream is a terminal that supports it."""
     coloured = (
         not stream.closed and stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
@@ -91,10 +94,15 @@ def emphasized(text: str, stream: TextIO) -> str:
 
 
 def write_report(shown: Reported, json_to: str | None, html_to: str | None) -> None:
-    """Writes the diagnosis as data and the report as a page, each where it was asked for.
+    """Writes the diagnosis as JSON and the report as a page.
+
+    Args:
+        shown: report to write.
+        json_to: path of the JSON file; None for none.
+        html_to: path of the page; None for none.
 
     Raises:
-        OSError: if a file cannot be written.
+        OSError: A file cannot be written.
     """
     from gpu_doctor import report
 
@@ -105,20 +113,25 @@ def write_report(shown: Reported, json_to: str | None, html_to: str | None) -> N
 
 
 def write_page(name: str, body: str, place: str) -> None:
-    """Writes HTML as a page of its own.
+    """Writes HTML as a self-contained page.
+
+    Args:
+        name: first part of the page's title; may be empty.
+        body: HTML of the page's body.
+        place: path of the file.
 
     Raises:
-        OSError: if the file cannot be written.
+        OSError: The file cannot be written.
     """
     title = escape(f"{name} - gpu_doctor" if name else "gpu_doctor")
     Path(place).write_text(_PAGE.format(title=title, body=body), encoding="utf-8")
 
 
 def write_json(data: Mapping[str, Any], place: str) -> None:
-    """Writes plain data as JSON to a file or to the standard output; a number that JSON lacks becomes null.
+    """Writes plain data as JSON to a file or to the standard output; NaN and infinite numbers become null.
 
     Raises:
-        OSError: if the file cannot be written.
+        OSError: The file cannot be written.
     """
     text = json.dumps(_finite(data), indent=2, allow_nan=False)
     if place == STDOUT:
@@ -129,7 +142,7 @@ def write_json(data: Mapping[str, Any], place: str) -> None:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _finite(one) for key, one in value.items()}
+        return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

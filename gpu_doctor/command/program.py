@@ -1,9 +1,9 @@
-"""A script or module as Python itself would start it: its own `__main__`, `sys.argv`, `sys.path[0]` and file names.
+"""Starts a script or module as Python itself would: with its own `__main__`, `sys.argv`, `sys.path[0]` and file names.
 
-`runpy` does the same but for three things that a program may notice: it puts the old `__main__` back before the
-interpreter's exit, it adds frames of its own to tracebacks, and it leaves `sys.path[0]` as it is for a script.
-Processes that `multiprocessing` spawns find their way by `__main__.__file__`, or by `__main__.__spec__` for a module:
-they import it as `__mp_main__`, and its `if __name__ == "__main__":` holds them off as ever.
+`runpy` differs in three ways that a program may notice: it restores the old `__main__` before the interpreter exits, it
+adds its own frames to tracebacks, and it does not change `sys.path[0]` for a script. Processes that `multiprocessing`
+spawns find the program through `__main__.__file__`, or `__main__.__spec__` for a module. They import it as
+`__mp_main__`, so that `if __name__ == "__main__":` works as usual.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Any
 
 
 class NoProgram(ValueError):
-    """There is nothing to run; the message says in one sentence what to do."""
+    """Raised if there is no such script or module; the message says in one sentence what to do."""
 
 
 class Program:
-    """One script or module, which takes the place of `__main__` when it is prepared."""
+    """A script or module that replaces `__main__` in this process."""
 
     def __init__(self, named: str, arguments: Sequence[str], *, is_module: bool = False) -> None:
-        """Nothing is read before `prepare`.
+        """Checks that the script exists; reads nothing before `code`.
 
         Args:
             named: path of the script, or dotted name of the module.
-            arguments: that the program shall see.
-            is_module: `named` is a module.
+            arguments: arguments of the program.
+            is_module: True if `named` is a module.
 
         Raises:
-            NoProgram: if there is no such script.
+            NoProgram: There is no such script.
         """
         self.named, self.arguments, self.is_module = named, list(arguments), is_module
         self.module = ModuleType("__main__")
@@ -44,30 +44,30 @@ class Program:
 
     @property
     def title(self) -> str:
-        """What its runs are called."""
+        """Name of its runs: the module's name, or the script's file name."""
         return self.named if self.is_module else Path(self.named).name
 
     @property
     def names(self) -> dict[str, Any]:
-        """The namespace that it runs in."""
+        """Namespace that it runs in."""
         return vars(self.module)
 
     def take_place(self) -> None:
-        """Sets `sys.argv`, `sys.path[0]` and `__main__` as Python would for this program; they stay so."""
+        """Sets `sys.argv`, `sys.path[0]` and `__main__` permanently, as Python would for this program."""
         sys.argv[:] = [self.named, *self.arguments]
         if not getattr(sys.flags, "safe_path", False):
             sys.path[0] = str(Path.cwd()) if self.is_module else str(Path(self.named).resolve().parent)
         sys.modules["__main__"] = self.module
 
     def code(self) -> tuple[CodeType, str]:
-        """Compiles the program, and imports the packages that a module lies in.
+        """Compiles the program, and imports the parent packages of a module.
 
         Returns:
-            The code, and its text (empty where only compiled code is there).
+            The code, and its text (empty if there is only compiled code).
 
         Raises:
-            NoProgram: if there is no such module.
-            SyntaxError: and whatever importing those packages raises.
+            NoProgram: There is no such module.
+            SyntaxError: The program has one. Importing the parent packages may raise any other error.
         """
         return self._of_module() if self.is_module else self._of_script()
 
@@ -85,7 +85,7 @@ class Program:
             spec = _spec_of(f"{self.named}.__main__")
         loader: Any = spec.loader
         if not hasattr(loader, "get_code"):
-            raise NoProgram(f"The module {self.named} cannot be run: it is no Python code.")
+            raise NoProgram(f"The module {self.named} cannot be run: it is not Python code.")
         code = loader.get_code(spec.name)
         sys.argv[0] = spec.origin or self.named
         self.names.update(__file__=spec.origin, __cached__=spec.cached, __loader__=loader)
@@ -94,16 +94,16 @@ class Program:
 
 
 def _spec_of(name: str) -> ModuleSpec:
-    """Where a module is found.
+    """Returns the spec of a module.
 
     Raises:
-        NoProgram: if it is not.
+        NoProgram: There is no such module.
     """
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # a package that the module lies in lacks something else
+            raise  # a parent package of the module lacks another module
         spec = None
     except (ValueError, ImportError) as error:
         raise NoProgram(f"There is no module named {name}: {error}.") from None

@@ -1,4 +1,4 @@
-"""Runs a program under observation: it sees what plain Python would show it, and its end is followed by the result."""
+"""Runs a program under observation, as plain Python would run it, and writes the result after it ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpu_doctor.trials import Watch
 
 INTERRUPTED: Final = 130
-"""Exit code of a program that Ctrl-C ended, as shells have it."""
+"""Exit code of a program that Ctrl-C ended, as in shells."""
 NO_TORCH: Final = "The program did not import torch, so there is nothing to diagnose."
 NO_STEP: Final = (
     "No training step was seen: nothing in this process pulled batches from a DataLoader or called optimizer.step()."
@@ -29,26 +29,28 @@ _OURS: Final = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What shall be left of the run beside the text on stderr, each the path of a file."""
+class Destinations:
+    """The files to write besides the text on stderr; None for a file that is not wanted."""
 
     save: str | None = None
-    """For the recording, or the folder in which each rank of a job leaves its own."""
+    """Path of the recording, or of the folder in which each rank of a job saves its own."""
     json: str | None = None
-    """For the diagnosis as data; `-` is the standard output."""
+    """Path of the diagnosis as JSON; `-` is the standard output."""
     html: str | None = None
-    """For the report as a page."""
+    """Path of the report as a page."""
 
-    def anchored(self) -> Wanted:
-        """The same places wherever the program goes by `os.chdir`."""
-        return Wanted(_anchored(self.save), _anchored(self.json), _anchored(self.html))
+    def absolute(self) -> Destinations:
+        """Returns the same places as absolute paths, because the program may call `os.chdir`."""
+        return Destinations(_absolute(self.save), _absolute(self.json), _absolute(self.html))
 
     @property
     def folder(self) -> str | None:
-        """`save`, where it is meant as a folder: it is one, ends in a slash, or this is one rank of several.
+        """The path `save` if it means a folder, else None.
+
+        It means a folder if it is one, if it ends in a slash, or if this process is one rank of several.
 
         Raises:
-            ValueError: if all ranks of a job would write to one file.
+            ValueError: All ranks of a job would write to one file.
         """
         if self.save is None:
             return None
@@ -58,75 +60,75 @@ class Wanted:
         if ranks == 1:
             return None
         if Path(self.save).suffix == ".npz":
-            raise ValueError(f"--save {self.save} is one file, and there are {ranks} ranks: name a folder for theirs.")
+            raise ValueError(f"--save {self.save} is one file, but there are {ranks} ranks: name a folder for them.")
         return self.save
 
     def check_ranks(self) -> None:
-        """Returns if the ranks of a job, if this is one, do not write over each other's results.
+        """Checks that the ranks of a job do not overwrite each other's results.
 
         Raises:
-            ValueError: if they do.
+            ValueError: They would.
         """
         if self.folder is not None and _ranks() > 1 and (self.json or self.html):
             raise ValueError(
-                f"--json and --html are of one process: give them to gpudoctor report {self.folder} after the job."
+                f"--json and --html serve a single process: give them to gpudoctor report {self.folder} after the job."
             )
 
 
-def _anchored(place: str | None) -> str | None:
+def _absolute(place: str | None) -> str | None:
     if not place or place == outputs.STDOUT:
         return place
     return f"{Path(place).absolute()}{os.sep if place.endswith(('/', os.sep)) else ''}"
 
 
 def _ranks() -> int:
-    """Processes of this job, as its launcher says."""
-    said = os.environ.get("WORLD_SIZE", "")
-    return max(int(said), 1) if "RANK" in os.environ and said.isdecimal() else 1
+    """Returns the number of ranks of this job, as its launcher sets it; 1 without a launcher."""
+    size = os.environ.get("WORLD_SIZE", "")
+    return max(int(size), 1) if "RANK" in os.environ and size.isdecimal() else 1
 
 
 def run_script(
-    named: str, arguments: Sequence[str] = (), *, is_module: bool = False, wanted: Wanted | None = None
+    named: str, arguments: Sequence[str] = (), *, is_module: bool = False, destinations: Destinations | None = None
 ) -> int:
     """Runs a script or module as `python named ...` or `python -m named ...` would, and diagnoses it.
 
-    It is recorded from its first `import torch` on. It takes the place of `__main__` in this process for good.
+    The program is recorded from its first `import torch` on. It replaces `__main__` in this process for good.
 
     Args:
         named: path of the script, or name of the module.
-        arguments: for the program.
-        is_module: `named` is a module.
-        wanted: what to write besides.
+        arguments: arguments of the program.
+        is_module: True if `named` is a module.
+        destinations: files to write besides the text on stderr; None for none.
 
     Returns:
         The exit code that the program would have had: 0, that of its `sys.exit`, 1 after an error whose traceback was
         shown, 130 after Ctrl-C.
 
     Raises:
-        NoProgram: if there is no such script or module.
-        OSError: if a place cannot be written to, before anything is run.
+        NoProgram: There is no such script or module.
+        OSError: A file cannot be written; this is checked before anything runs.
     """
-    wanted = (wanted or Wanted()).anchored()
-    outputs.check_places(None if wanted.folder else wanted.save, wanted.json, wanted.html)
-    wanted.check_ranks()
-    if wanted.folder:
-        outputs.make_folder(wanted.folder)
+    destinations = (destinations or Destinations()).absolute()
+    outputs.check_places(None if destinations.folder else destinations.save, destinations.json, destinations.html)
+    destinations.check_ranks()
+    if destinations.folder:
+        outputs.make_folder(destinations.folder)
     program = Program(named, arguments, is_module=is_module)
     program.take_place()
-    observed = _Observed(program, wanted)
+    observed = _Observed(program, destinations)
     with before_sigterm(observed.terminated), when_imported("torch", observed.begin):
-        error = _executed(program, observed)
+        error = _execute(program, observed)
     observed.end(error)
-    code = _shown(error)
-    observed.tell()
+    code = _show_error(error)
+    observed.write_result()
     return code
 
 
-def _executed(program: Program, observed: _Observed) -> BaseException | None:
-    """Runs the program; returns the error that ended it, whose traceback begins in the program.
+def _execute(program: Program, observed: _Observed) -> BaseException | None:
+    """Runs the program; returns the error that ended it, with a traceback that begins in the program, or None.
 
     Raises:
-        NoProgram: if there is no such module.
+        NoProgram: There is no such module.
     """
     try:
         code, observed.source = program.code()
@@ -134,19 +136,19 @@ def _executed(program: Program, observed: _Observed) -> BaseException | None:
     except BaseException as error:
         if isinstance(error, NoProgram):
             raise
-        return error.with_traceback(_theirs(error.__traceback__))
+        return error.with_traceback(_program_frames(error.__traceback__))
     return None
 
 
-def _theirs(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback from the first frame on that is not the command's."""
+def _program_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Returns a traceback without the command's own frames at its start."""
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
         trace = trace.tb_next
     return trace
 
 
-def _shown(error: BaseException | None) -> int:
-    """Tells of the error that ended the program as Python does at its end; returns the exit code."""
+def _show_error(error: BaseException | None) -> int:
+    """Prints the error that ended the program, as Python does; returns the exit code."""
     if error is None:
         return 0
     if isinstance(error, SystemExit):
@@ -159,25 +161,25 @@ def _shown(error: BaseException | None) -> int:
 
 
 class _Observed:
-    """The recording of a program: begun by its import of torch, ended with it, told on stderr."""
+    """Records a program from its import of torch to its end, and writes the result to stderr."""
 
-    def __init__(self, program: Program, wanted: Wanted) -> None:
-        self._program, self._wanted = program, wanted
+    def __init__(self, program: Program, destinations: Destinations) -> None:
+        self._program, self._destinations = program, destinations
         self._watch: Watch | None = None
-        self._folder, self._is_rank = wanted.folder, False
+        self._folder, self._is_rank = destinations.folder, False
         self._pid = os.getpid()
         self._failure = NO_TORCH
-        self._stderr = sys.stderr  # the program may put something else in its place
+        self._stderr = sys.stderr  # the program may replace it
         self.source = ""
-        """The program's text."""
+        """Text of the program."""
 
     def begin(self) -> None:
-        """Begins to record; what fails is told at the end, the program goes on."""
+        """Begins to record. If that fails, the program goes on, and the result says so."""
         try:
             from gpu_doctor.trials import Watch
 
-            # A script may say only here that it is a rank, or for its children later that there are some.
-            self._folder = self._wanted.folder
+            # Read again: a script may set the variables of a rank only now, or later for its child processes.
+            self._folder = self._destinations.folder
             self._is_rank = self._folder is not None and _ranks() > 1
             watch = Watch(self._program.title, self._program.names, self.source, self._folder)
             watch.__enter__()
@@ -186,7 +188,7 @@ class _Observed:
             self._failure = f"gpu_doctor could not begin to record: {type(error).__name__}: {error}"
 
     def end(self, error: BaseException | None) -> None:
-        """Ends the recording, and takes our frames out of the error's traceback."""
+        """Ends the recording, and removes our frames from the error's traceback."""
         if self._watch is None or os.getpid() != self._pid:
             return
         trace = None if error is None else error.__traceback__
@@ -195,23 +197,23 @@ class _Observed:
             error.with_traceback(trace)
 
     def terminated(self) -> None:
-        """Ends the recording in the middle of the program, and tells the result."""
+        """Ends the recording in the middle of the program and writes the result; called on SIGTERM."""
         with suppress(Exception):
             self.end(KeyboardInterrupt())
-            self.tell()
+            self.write_result()
 
-    def tell(self) -> None:
-        """Saves the recording, then writes the result; a process that the program forked has none."""
+    def write_result(self) -> None:
+        """Saves the recording and writes the result; does nothing in a process that the program forked."""
         if os.getpid() != self._pid:
             return
-        with suppress(Exception):  # a pipe that nobody reads any more
+        with suppress(Exception):  # a pipe whose reader is gone
             sys.stdout.flush()
         try:
-            self._tell()
+            self._write_result()
         except OSError as error:
             outputs.say(f"gpudoctor: {error}", self._stderr)
 
-    def _tell(self) -> None:
+    def _write_result(self) -> None:
         recording = self._watch.recording if self._watch is not None else None
         if recording is None:
             outputs.say(f"gpudoctor: {self._failure}", self._stderr)
@@ -220,8 +222,8 @@ class _Observed:
             if os.environ.get("RANK") == "0":
                 outputs.say(f"gpudoctor: `gpudoctor report {self._folder}` shows the ranks side by side.", self._stderr)
             return
-        if self._folder is None and self._wanted.save is not None:
-            recording.save(self._wanted.save)
+        if self._folder is None and self._destinations.save is not None:
+            recording.save(self._destinations.save)
         from gpu_doctor import report
         from gpu_doctor.diagnosis import judged
 
@@ -233,5 +235,5 @@ class _Observed:
             outputs.say(f"gpudoctor: {NO_STEP}", self._stderr)
             return
         shown = report.Reported(diagnosis, (recording,), title=self._program.title)
-        outputs.write_report(shown, self._wanted.json, self._wanted.html)
+        outputs.write_report(shown, self._destinations.json, self._destinations.html)
         outputs.say("\n" + outputs.emphasized(report.text(shown), self._stderr), self._stderr)

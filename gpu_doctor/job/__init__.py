@@ -1,6 +1,7 @@
-"""Jobs of several ranks: each leaves its recording in one folder, and the recordings are read side by side.
+"""Jobs of several ranks: each rank saves its recording in one folder, and the recordings are compared.
 
-Knows neither torch nor a process group: what a rank waits for another is read off the recordings of both.
+This package knows neither torch nor a process group: how long a rank waits for another follows from the recordings of
+both.
 """
 
 from gpu_doctor.job.folder import Place

@@ -1,7 +1,7 @@
-"""The folder that the ranks of a job share: each leaves a mark when it begins, and its recording when it ends.
+"""The folder that the ranks of a job share: each writes a mark when it begins, and its recording when it ends.
 
-Rank and number of ranks are those of the process group as the recording has them, else those that a launcher put into
-the environment. The ranks say nothing to each other: a folder that all of them can write to is enough.
+Rank and number of ranks come from the process group in the recording, else from the environment variables that a
+launcher sets. The ranks do not communicate: a folder that all of them can write to is enough.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_MARK_BYTES: Final = 4096
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Rank and number of ranks, as torchrun, Accelerate and Ray Train set them; None where they do not stand there."""
+    """Returns rank and number of ranks as torchrun, Accelerate and Ray Train set them, or None if they are not set."""
     rank, size = environment.get("RANK", ""), environment.get("WORLD_SIZE", "")
     if not (rank.isdecimal() and size.isdecimal()) or not int(rank) < int(size):
         return None
@@ -33,21 +33,21 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, 
 
 @dataclass(frozen=True)
 class Mark:
-    """A process that began to record; its file is deleted when it has ended."""
+    """A file that marks a process which began to record; it is deleted when the process ends."""
 
     rank: int | None
-    """None: the process did not know it when it began, as under `torch.multiprocessing.spawn`."""
+    """Rank of the process; None if it was unknown at the start, as under `torch.multiprocessing.spawn`."""
     host: str
     pid: int
     started_at: float
-    """Unix time."""
+    """Start of the recording, as Unix time in seconds."""
 
     @classmethod
     def read(cls, path: Path) -> Mark:
-        """Reads the file of a mark.
+        """Reads a mark from its file.
 
         Raises:
-            RecordingError: if it is damaged.
+            RecordingError: The file is damaged.
         """
         try:
             with path.open("rb") as file:
@@ -57,28 +57,30 @@ class Mark:
                 None if rank is None else int(rank), str(plain["host"]), int(plain["pid"]), float(plain["started_at"])
             )
         except (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
-            raise RecordingError(f"{path} is no mark of a rank ({type(error).__name__}): delete it.") from error
+            raise RecordingError(
+                f"{path} is not a valid mark of a rank ({type(error).__name__}): delete it."
+            ) from error
 
 
 class Place:
-    """One rank's place in the folder."""
+    """The files of one rank in the folder of its job."""
 
     def __init__(self, folder: str | Path, started_as: tuple[int, int] | None = None) -> None:
-        """Nothing is written before `begin`.
+        """Prepares the files without writing anything before `begin`.
 
         Args:
-            folder: of the job.
-            started_as: number of this process and how many there are, for ranks of which neither the environment nor a
-                process group says them.
+            folder: folder of the job.
+            started_as: rank of this process and number of ranks, used if neither the environment nor a process group
+                has them.
         """
-        self.folder, self._started_as = Path(folder).absolute(), started_as  # the program may change its folder
+        self.folder, self._started_as = Path(folder).absolute(), started_as  # the program may change its directory
         self._mark: Path | None = None
 
     def begin(self) -> None:
-        """Leaves the mark of this rank, in the place of what an earlier run of the same rank left.
+        """Writes the mark of this rank and deletes the recording that an earlier run of the same rank left.
 
         Raises:
-            OSError: if the folder cannot be made or written to; the sentence says why not.
+            OSError: The folder cannot be made or written to; the text is one sentence that says why.
         """
         known = from_environment()
         rank = known[0] if known is not None else None
@@ -94,7 +96,10 @@ class Place:
         self._mark.write_text(json.dumps(asdict(Mark(rank, here(), os.getpid(), time.time()))), encoding="utf-8")
 
     def end(self, recording: Recording) -> Recording:
-        """Leaves the recording, and takes the mark away once it is there; what fails is a note of the recording."""
+        """Saves the recording, then deletes the mark; returns the recording with its rank.
+
+        If saving fails, the returned recording has a note that says so.
+        """
         ranked = _ranked(recording, from_environment() or self._started_as)
         number = ranked.setup.world.rank if ranked.setup.world is not None else 0
         try:
@@ -102,8 +107,8 @@ class Place:
             if self._mark is not None:
                 self._mark.unlink(missing_ok=True)
         except OSError as error:
-            said = f"The recording of rank {number} could not be saved in {self.folder}: {error.strerror or error}."
-            return replace(ranked, notes=(*ranked.notes, said))
+            note = f"The recording of rank {number} could not be saved in {self.folder}: {error.strerror or error}."
+            return replace(ranked, notes=(*ranked.notes, note))
         return ranked
 
 
@@ -112,7 +117,7 @@ def _recording_of(folder: Path, rank: int) -> Path:
 
 
 def _ranked(recording: Recording, known: tuple[int, int] | None) -> Recording:
-    """The recording with its rank as the launcher says it, where no process group was seen."""
+    """Returns the recording with the rank that the launcher gave, if the recording has no process group."""
     world = recording.setup.world or World()
     if world.world_size > 1 or known is None:
         return recording

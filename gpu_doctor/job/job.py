@@ -1,4 +1,4 @@
-"""A job of several ranks: their recordings side by side."""
+"""A job of several ranks: the comparison of their recordings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpu_doctor.labels import PHASE_LABELS
 
 PHASE_WORDS: Final = {**PHASE_LABELS, "other": "own Python"}
 RARE: Final = ("sync", "evaluation")
-"""Phases without a column where no rank spends time in them."""
+"""Phases that get a column only if a rank spends time in them."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,16 @@ class Missing:
     """A rank without a recording."""
 
     number: int | None
-    """None: it began without knowing its rank."""
+    """Rank; None if the process did not know it when it began."""
     began_at: float | None = None
-    """Unix time; None = nothing says that it ever began."""
+    """Start as Unix time in seconds; None if the rank left no mark."""
     host: str = ""
     runs: bool = False
-    """Its process is still there, on this machine."""
+    """True if its process still runs on this machine."""
 
     @property
     def state(self) -> str:
-        """In a few words."""
+        """State of the rank in a few words."""
         if self.began_at is None:
             return "missing: never began"
         return "has not ended yet" if self.runs else "missing: began, never ended"
@@ -42,10 +42,10 @@ class Missing:
 
 @dataclass(frozen=True)
 class Job:
-    """What `gpu_doctor.load(folder)` gives: the ranks that left a recording, and what they say side by side.
+    """The ranks of a job and their comparison, as `gpu_doctor.load(folder)` returns them.
 
-    `print(job)` shows the table; in a notebook it is the cell's last expression. `job.ranks[1].recording()` is the
-    whole recording of a rank, for `gpu_doctor.diagnose`.
+    `print(job)` shows the table; so does a notebook if the job is the cell's last expression.
+    `job.ranks[1].recording()` loads the whole recording of a rank, for `gpu_doctor.diagnose`.
 
     Example:
         >>> import gpu_doctor
@@ -61,35 +61,35 @@ class Job:
     """
 
     ranks: tuple[Rank, ...]
-    """By their numbers."""
+    """Ranks with a recording, sorted by number."""
     world_size: int
-    """Ranks that the job has, as far as those that left a recording say."""
+    """Number of ranks of the job, according to the recordings and marks."""
     missing: tuple[Missing, ...] = ()
     folder: str = ""
     notes: tuple[str, ...] = ()
-    """On files that are no part of the job."""
+    """Notes on files in the folder that do not belong to the job."""
 
     @cached_property
     def waiting(self) -> Waiting:
-        """Who waits for whom."""
+        """How long each rank waits for the others, and the straggler if there is one."""
         return waiting(self.ranks)
 
     @cached_property
     def remarks(self) -> tuple[Remark, ...]:
-        """What is wrong with the job: ranks that are missing or were cut off first, then by what it costs."""
+        """Problems of the job: ranks that are missing, cut off or late first, then the results of the comparison."""
         ended = (*_missing(self.missing), *_cut_off(self.ranks), *_late(self.ranks))
         compared = (*_waiting(self.waiting), *shares.data(self.ranks), *shares.cores_of_hosts(self.ranks))
         return (*ended, *compared, *shares.gpus(self.ranks))
 
     def to_dict(self) -> dict[str, Any]:
-        """The job as plain data (strings, numbers, lists, dicts, None), ready for JSON."""
+        """Returns the job as plain data (strings, numbers, lists, dicts, None), ready for JSON."""
         return {
             "folder": self.folder,
             "world_size": self.world_size,
-            "ranks": [one.to_dict() for one in self.ranks],
-            "missing": [{**asdict(one), "state": one.state} for one in self.missing],
+            "ranks": [entry.to_dict() for entry in self.ranks],
+            "missing": [{**asdict(entry), "state": entry.state} for entry in self.missing],
             "waiting": {**asdict(self.waiting), "waits_s": {str(k): v for k, v in self.waiting.waits_s.items()}},
-            "remarks": [asdict(one) for one in self.remarks],
+            "remarks": [asdict(entry) for entry in self.remarks],
             "notes": list(self.notes),
         }
 
@@ -103,46 +103,50 @@ class Job:
 
     @property
     def head(self) -> str:
-        """How many ranks there are."""
+        """Headline of the job: its numbers of ranks and machines."""
         wrong = f", {len(self.ranks)} of them with a recording" if len(self.ranks) < self.world_size else ""
-        hosts = len({one.host for one in self.ranks} | {one.host for one in self.missing if one.host}) or 1
+        hosts = len({rank.host for rank in self.ranks} | {rank.host for rank in self.missing if rank.host}) or 1
         return f"Job of {count(self.world_size, 'rank')} on {count(hosts, 'machine')}{wrong}"
 
     @property
     def rows(self) -> list[dict[str, str]]:
-        """The table: a row a rank, its cells by their headings; a column that no rank measured is left out."""
-        rows = [_row(one, self.waiting) for one in self.ranks]
-        rows += [{"rank": "?" if one.number is None else str(one.number), "state": one.state} for one in self.missing]
+        """Rows of the table, one per rank, with cells by column title; columns that no rank measured are left out."""
+        rows = [_row(rank, self.waiting) for rank in self.ranks]
+        rows += [
+            {"rank": "?" if rank.number is None else str(rank.number), "state": rank.state} for rank in self.missing
+        ]
         names = [name for name in rows[0] if any(row.get(name) for row in rows)] if rows else []
         rows.sort(key=lambda row: int(row["rank"]) if row["rank"].isdecimal() else self.world_size)
         return [{name: row.get(name, "") for name in names} for row in rows]
 
     @property
     def footer(self) -> list[str]:
-        """How to read the table, and notes."""
-        said = ["Times are of one step after warm-up, by each host's clock."] if self.ranks else []
+        """Sentences that explain the table, and the notes."""
+        sentences = ["Times are of one step after warm-up, by each host's clock."] if self.ranks else []
         if self.waiting.reason and len(self.ranks) > 1:
-            said.append(f"Who waits for whom is not known: {self.waiting.reason}.")
+            sentences.append(f"Who waits for whom is unknown: {self.waiting.reason}.")
         elif self.waiting.waits_s:
-            said.append(
-                "waits for others: by how much shorter the rank's own work is than that of the last rank of the step, "
+            sentences.append(
+                "waits for others: the rank's own work in a step is this much shorter than that of the slowest rank, "
                 "which it waits for in its backward."
             )
-        return said + [clean(note) for note in self.notes]
+        return sentences + [clean(note) for note in self.notes]
 
 
-def _row(one: Rank, found: Waiting) -> dict[str, str]:
-    wait = found.waits_s.get(one.number)
-    taken = {PHASE_WORDS[name]: "" if name in RARE and not took else _cell(took) for name, took in one.phases_s.items()}
+def _row(rank: Rank, found: Waiting) -> dict[str, str]:
+    wait = found.waits_s.get(rank.number)
+    taken = {
+        PHASE_WORDS[name]: "" if name in RARE and not took else _cell(took) for name, took in rank.phases_s.items()
+    }
     return {
-        "rank": str(one.number),
-        "steps": str(one.steps),
-        "step": _cell(one.step_s),
+        "rank": str(rank.number),
+        "steps": str(rank.steps),
+        "step": _cell(rank.step_s),
         **taken,
         "waits for others": _cell(wait),
-        "GPU busy": "" if one.gpu_busy_share is None else share(one.gpu_busy_share),
-        "samples": "" if one.samples is None else str(int(one.samples)),
-        "state": clean(one.outcome, 40) + ("  <- last" if one.number == found.straggler else ""),
+        "GPU busy": "" if rank.gpu_busy_share is None else share(rank.gpu_busy_share),
+        "samples": "" if rank.samples is None else str(int(rank.samples)),
+        "state": clean(rank.outcome, 40) + ("  <- last" if rank.number == found.straggler else ""),
     }
 
 
@@ -151,14 +155,14 @@ def _cell(took_s: float | None) -> str:
 
 
 def _missing(missing: Sequence[Missing]) -> Iterator[Remark]:
-    for one in missing:
-        name = "A process that did not know its rank" if one.number is None else f"Rank {one.number}"
-        where = f" on {clean(one.host, 80)}" if one.host else ""
-        if one.began_at is None:
+    for absent in missing:
+        name = "A process that did not know its rank" if absent.number is None else f"Rank {absent.number}"
+        where = f" on {clean(absent.host, 80)}" if absent.host else ""
+        if absent.began_at is None:
             yield Remark(
-                "ranks", f"{name} is missing: nothing says that it began.", "Is it watched, in the same folder?"
+                "ranks", f"{name} is missing: it left no mark.", "Check that it is watched and uses the same folder."
             )
-        elif one.runs:
+        elif absent.runs:
             yield Remark("ranks", f"{name}{where} has not ended yet: load the folder again later.")
         else:
             yield Remark(
@@ -167,29 +171,29 @@ def _missing(missing: Sequence[Missing]) -> Iterator[Remark]:
 
 
 def _cut_off(ranks: Sequence[Rank]) -> Iterator[Remark]:
-    for one in ranks:
-        if one.outcome != "completed":
-            why = f": {clean(one.reason, 200)}" if one.reason else ""
+    for rank in ranks:
+        if rank.outcome != "completed":
+            why = f": {clean(rank.reason, 200)}" if rank.reason else ""
             yield Remark(
-                "ranks", f"Rank {one.number} was cut off after {count(one.steps, 'step')}, {one.outcome}{why}."
+                "ranks", f"Rank {rank.number} was cut off after {count(rank.steps, 'step')}, {rank.outcome}{why}."
             )
-    done = [one for one in ranks if one.outcome == "completed"]
-    short = min(done, key=lambda one: one.steps, default=None)
-    if short is not None and short.steps < max(one.steps for one in ranks):
+    done = [rank for rank in ranks if rank.outcome == "completed"]
+    short = min(done, key=lambda rank: rank.steps, default=None)
+    if short is not None and short.steps < max(rank.steps for rank in ranks):
         yield Remark(
             "ranks",
-            f"Rank {short.number} took {count(short.steps, 'step')}, others up to {max(one.steps for one in ranks)}: "
-            "what lies behind them is not compared.",
+            f"Rank {short.number} took {count(short.steps, 'step')}, others up to {max(rank.steps for rank in ranks)}: "
+            "later steps are not compared.",
         )
 
 
 def _late(ranks: Sequence[Rank]) -> Iterator[Remark]:
-    """A rank that takes its first step long after the first one did; several hosts may have several times."""
-    begun = {one.number: one.started_at + one.first_step_s for one in ranks if one.first_step_s is not None}
+    """Yields a remark if a rank takes its first step long after the first rank did, by the hosts' own clocks."""
+    begun = {rank.number: rank.started_at + rank.first_step_s for rank in ranks if rank.first_step_s is not None}
     if len(begun) < 2:
         return
     last, first = max(begun, key=lambda number: begun[number]), min(begun.values())
-    late_s, whole_s = begun[last] - first, max(one.duration_s for one in ranks)
+    late_s, whole_s = begun[last] - first, max(rank.duration_s for rank in ranks)
     if late_s >= NAMING_BAR * whole_s:
         yield Remark(
             "ranks", f"Rank {last} begins its first step {seconds(late_s)} after the first rank, by the hosts' clocks."
@@ -211,7 +215,8 @@ def _waiting(found: Waiting) -> Iterator[Remark]:
     elif found.waiting_share >= LATE_SHARE:
         yield Remark(
             "waiting",
-            f"The ranks wait for each other {share(found.waiting_share)} of a step: now one is the last, now another.",
-            "Make the steps of all ranks alike, such as by batches of like lengths.",
+            f"The ranks wait for each other {share(found.waiting_share)} of a step. The slowest rank changes from "
+            "step to step.",
+            "Give all ranks steps of equal length, for example with batches of similar lengths.",
             found.waiting_share,
         )

@@ -1,4 +1,4 @@
-"""One rank of a job: what is read off its recording, which is then let go of."""
+"""One rank of a job: the figures read from its recording, which is not held in memory."""
 
 from __future__ import annotations
 
@@ -15,87 +15,88 @@ from gpu_doctor.recording.steps import TRAINING
 DISTRIBUTED: Final = "DistributedDataParallel"
 FULLY_SHARDED: Final = "FullyShardedDataParallel"
 PHASES: Final = ("data_wait", "transfer", "forward", "backward", "optimizer", "sync", "evaluation", "other")
-"""Those of a rank's row; `other` is the loop's own Python. With our own time they add up to the step."""
+"""Phases of a rank's row; `other` is the loop's own Python. With gpu_doctor's own time they add up to the step."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a rank did up to the end of each row of its steps, added up. Our own time is no part of it."""
+    """The cumulative work of a rank at the end of each row of its steps, without gpu_doctor's own time."""
 
     ends: Column
-    """Number of the row's last step, from 1."""
+    """Number of each row's last step, from 1."""
     alone_s: Column
-    """Seconds in which it waits for no other rank: in neither forward nor backward."""
+    """Time outside forward and backward, in which it waits for no other rank, in seconds."""
     forward_s: Column
+    """Time in the forward, in seconds."""
 
 
 @dataclass(frozen=True)
 class Rank:
-    """One rank's figures; times are seconds of a step after warm-up, None = not measured."""
+    """The figures of one rank; times are seconds per step after warm-up, None if not measured."""
 
     number: int
     world_size: int
     path: Path
-    """Of its recording."""
+    """Path of its recording."""
     setup: Setup
     outcome: str
-    """How its run ended, one of the outcomes of a recording."""
+    """Outcome of its recording."""
     reason: str
     started_at: float
-    """Unix time, by the clock of its host."""
+    """Start as Unix time in seconds, by the clock of its host."""
     duration_s: float
     first_step_s: float | None
-    """Seconds from its begin to its first step."""
+    """Time from its start to its first step, in seconds."""
     steps: int
-    """All that it took, warm-up included."""
+    """Number of its steps, including warm-up."""
     warmup_steps: int
     samples: float | None
     samples_per_s: float | None
     step_s: float | None
     phases_s: dict[str, float | None]
-    """Of a step, by phase, in the host's time: on a GPU a phase may only launch what the device does later."""
+    """Host time of a step by phase; on a GPU a phase may only launch work that the device does later."""
     device_own_s: float | None
-    """On a GPU, the device's time of a step outside of its backward."""
+    """Device time of a step outside its backward; None on a CPU."""
     gpu_busy_share: float | None
     notes: tuple[str, ...] = ()
     work: Work | None = field(default=None, repr=False)
-    """None on a GPU, whose host runs ahead of it."""
+    """Cumulative work on the host; None on a GPU, because the host runs ahead of it."""
     losses: Losses = field(default_factory=Losses, repr=False)
 
     def recording(self) -> Recording:
         """Loads the whole recording again, such as for `gpu_doctor.diagnose`.
 
         Raises:
-            RecordingError: if the file has gone or was damaged meanwhile.
+            RecordingError: The file is gone or damaged.
         """
         return load(self.path)
 
     @property
     def host(self) -> str:
-        """The machine's name."""
+        """Name of its machine."""
         return self.setup.host
 
     @property
     def loader(self) -> LoaderSetup | None:
-        """That it trains from."""
+        """Loader that it trains from, or None if none was seen."""
         return self.setup.training_loader
 
     @property
     def wrapper(self) -> str:
-        """The parallel wrapper around its model; empty where none was seen."""
+        """Name of the parallel wrapper around its model; empty if none was seen."""
         return self.setup.model.wrapper if self.setup.model is not None else ""
 
     @property
     def waits_in_forward(self) -> bool:
-        """Whether it may wait for other ranks in its forward, too.
+        """True if it may wait for other ranks in its forward, too.
 
-        There, FullyShardedDataParallel gathers parameters, and DistributedDataParallel sends the buffers of
+        In the forward FullyShardedDataParallel gathers parameters, and DistributedDataParallel sends the buffers of
         normalization layers from rank 0 to the others.
         """
         return self.wrapper == FULLY_SHARDED or any("BatchNorm" in name for name in self.setup.layers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Returns the figures as plain data, ready for JSON."""
         names = ("number", "outcome", "reason", "started_at", "duration_s", "steps", "warmup_steps", "samples")
         more = ("samples_per_s", "step_s", "device_own_s", "gpu_busy_share")
         return {
@@ -108,7 +109,7 @@ class Rank:
 
 
 def rank_of(recording: Recording, path: Path, number: int) -> Rank:
-    """Reads the figures of one rank off its recording."""
+    """Computes the figures of one rank from its recording."""
     vitals, steps, world = measure(recording), _training(recording.steps), recording.setup.world
     on_gpu = recording.setup.on_gpu
     return Rank(
@@ -152,7 +153,10 @@ def _work(steps: Steps) -> Work:
 
 
 def _device_own_s(steps: Steps) -> float | None:
-    """By the device's clock; the transfers of gradients between the devices end within the backward."""
+    """Returns the device's time of a step outside its backward, in which the devices exchange gradients.
+
+    None if fewer than FEWEST_STEPS steps have device times.
+    """
     read = steps.where((steps.device_steps > 0) & (steps.gpu_since_steps > 0) & np.isfinite(steps.gpu_backward_s))
     if read.device_steps.sum() < FEWEST_STEPS:
         return None

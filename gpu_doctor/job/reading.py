@@ -1,4 +1,4 @@
-"""Reads what is left of a run: the recording of a process, or the folder of a job."""
+"""Loads the saved result of a run: the recording of a process, or the folder of a job."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from gpu_doctor.recording import RecordingError, here
 from gpu_doctor.recording import load as load_recording
 
 MOST_RANKS: Final = 4096
-"""Files of a folder that are read; of each rank some numbers and three columns stay in memory."""
+"""Largest number of files in a job's folder. Some numbers and three columns of each rank stay in memory."""
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Reads a recording that `Recording.save` wrote, or a folder in which the ranks of a job left theirs.
+    """Loads a recording that `Recording.save` wrote, or the folder in which the ranks of a job saved theirs.
+
+    Args:
+        path: path of the file or folder.
 
     Returns:
-        The `Recording`; of a folder the `Job`, whose ranks are shown side by side.
+        The `Recording` of a file, or the `Job` of a folder, which compares its ranks.
 
     Raises:
-        RecordingError: if a file is missing, truncated, not a recording, or from a newer schema; the message names it.
-        TypeError: if it is no path.
+        RecordingError: A file is missing, truncated, not a recording, or from a newer schema; the message names it.
+        TypeError: `path` is not a path.
 
     Example:
         >>> import gpu_doctor
@@ -42,10 +45,10 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def load_job(folder: str | os.PathLike[str]) -> Job:
-    """Reads the folder of a job.
+    """Loads the folder of a job.
 
     Raises:
-        RecordingError: if no rank left anything there, or a file is damaged; the message names it.
+        RecordingError: No rank left a file there, or a file is damaged; the message names it.
     """
     where = Path(folder)
     paths, marks = _files(where, RECORDINGS), [Mark.read(path) for path in _files(where, MARKS)]
@@ -55,19 +58,19 @@ def load_job(folder: str | os.PathLike[str]) -> Job:
             "gpu_doctor.watch(folder=...)."
         )
     ranks, notes = _of_one_job([_rank(path) for path in paths])
-    # A rank that does not know of the others says that it is one of one.
-    size = max((one.world_size for one in ranks), default=0)
-    known = [one.rank + 1 for one in marks if one.rank is not None]
-    size = max(size, *known, *(one.number + 1 for one in ranks), 1)
-    missing = _missing(marks, {one.number for one in ranks}, size)
-    return Job(tuple(sorted(ranks, key=lambda one: one.number)), size, missing, str(where), notes)
+    # A rank that does not know the others has a world size of 1.
+    size = max((rank.world_size for rank in ranks), default=0)
+    known = [mark.rank + 1 for mark in marks if mark.rank is not None]
+    size = max(size, *known, *(rank.number + 1 for rank in ranks), 1)
+    missing = _missing(marks, {rank.number for rank in ranks}, size)
+    return Job(tuple(sorted(ranks, key=lambda rank: rank.number)), size, missing, str(where), notes)
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
-    """The folder's files of a kind, by name.
+    """Returns the files of a folder that match a pattern, sorted by name.
 
     Raises:
-        RecordingError: if there are more than any job leaves.
+        RecordingError: There are more than MOST_RANKS.
     """
     found = list(islice(folder.glob(pattern), MOST_RANKS + 1))
     if len(found) > MOST_RANKS:
@@ -80,27 +83,37 @@ def _files(folder: Path, pattern: str) -> list[Path]:
 def _rank(path: Path) -> Rank:
     number = path.stem.removeprefix("rank-")
     if not (number.isascii() and number.isdecimal() and len(number) <= 6):
-        raise RecordingError(f"{path} is no rank's recording: their names are like rank-00003.npz.")
+        raise RecordingError(f"{path} is not the recording of a rank: those have names like rank-00003.npz.")
     return rank_of(load_recording(path), path, int(number))
 
 
 def _of_one_job(ranks: Sequence[Rank]) -> tuple[list[Rank], tuple[str, ...]]:
-    """Leaves out what an earlier job left in the folder: runs that had ended before the newest one began."""
-    newest = max((one.started_at for one in ranks), default=0.0)
-    earlier = [one for one in ranks if one.started_at + one.duration_s < newest]
-    notes = tuple(f"{one.path.name} is left out: its run had ended before the last rank's began." for one in earlier)
-    return [one for one in ranks if one not in earlier], notes
+    """Drops the ranks of an earlier job in the same folder, whose runs had ended before the newest run began.
+
+    Returns:
+        The remaining ranks, and a note for each dropped one.
+    """
+    newest = max((rank.started_at for rank in ranks), default=0.0)
+    earlier = [rank for rank in ranks if rank.started_at + rank.duration_s < newest]
+    notes = tuple(f"{rank.path.name} is left out: its run had ended before the last rank's began." for rank in earlier)
+    return [rank for rank in ranks if rank not in earlier], notes
 
 
 def _missing(marks: Sequence[Mark], there: set[int], size: int) -> tuple[Missing, ...]:
-    """Ranks without a recording, and processes that began without knowing their rank."""
-    begun = {one.rank: one for one in marks if one.rank is not None}
-    unknown = [one for one in marks if one.rank is None]
+    """Returns the ranks without a recording, and the processes that began without knowing their rank.
+
+    Args:
+        marks: marks in the folder.
+        there: ranks with a recording.
+        size: number of ranks of the job.
+    """
+    begun = {mark.rank: mark for mark in marks if mark.rank is not None}
+    unknown = [mark for mark in marks if mark.rank is None]
     absent = [number for number in range(min(size, MOST_RANKS)) if number not in there]
     if len(unknown) == 1 and len(absent) == 1 and absent[0] not in begun:
         begun[absent[0]] = unknown.pop()
     found = [_as_missing(number, begun.get(number)) for number in absent if number in begun or not unknown]
-    return (*found, *(_as_missing(None, one) for one in unknown))
+    return (*found, *(_as_missing(None, mark) for mark in unknown))
 
 
 def _as_missing(number: int | None, mark: Mark | None) -> Missing:

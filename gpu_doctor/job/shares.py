@@ -1,4 +1,4 @@
-"""What the ranks share: the samples, the cores of a machine, the GPUs. Each check gives remarks."""
+"""Checks how the ranks share the samples, the cores of a machine, and the GPUs. Each check yields remarks."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from gpu_doctor.job.rank import Rank
 from gpu_doctor.recording import DeviceSetup
 
 WHOLE_SAMPLERS: Final = ("RandomSampler", "SequentialSampler")
-"""torch's own, which go through the whole data set, whatever other ranks do."""
-SHARE_OUT: Final = "Give the DataLoader sampler=DistributedSampler(dataset), and call its set_epoch each epoch."
+"""torch's samplers that go through the whole data set on every rank."""
+SHARE_OUT: Final = "Give the DataLoader sampler=DistributedSampler(dataset) and call its set_epoch in each epoch."
 
 
 @dataclass(frozen=True)
 class Remark:
-    """One thing that the ranks' recordings say side by side."""
+    """One result of comparing the ranks' recordings."""
 
     about: str
-    """`waiting`, `data`, `cores`, `gpus` or `ranks`."""
+    """Topic: `waiting`, `data`, `cores`, `gpus` or `ranks`."""
     sentence: str
     to_do: str = ""
-    """What to do about it; empty where nothing is to be done."""
+    """Advice; empty if there is nothing to do."""
     share: float | None = None
-    """Part of a step that it costs, at most, 0..1; None = not measured."""
+    """Part of a step that it costs at most, 0 to 1; None if not measured."""
 
 
 def data(ranks: Sequence[Rank]) -> Iterator[Remark]:
-    """Whether the ranks train on the same samples, and whether each trains as much."""
+    """Yields a remark if the ranks train on the same samples, or on different numbers of samples."""
     equal = _equal_losses(ranks)
     whole = _whole_data_set(ranks)
     if equal:
@@ -50,25 +50,25 @@ def data(ranks: Sequence[Rank]) -> Iterator[Remark]:
         size = f" of {grouped(loader.dataset_len)} samples" if loader is not None and loader.dataset_len else ""
         yield Remark(
             "data",
-            f"No rank's loader shares the samples out: each has a {clean(whole, 80)} over a data set{size}. Every rank "
-            "goes through all samples in each epoch, unless each made a data set of its own part.",
+            f"The loaders do not share the samples: each rank has a {clean(whole, 80)} over a data set{size}. Every "
+            "rank goes through all samples in each epoch, unless each rank's data set is only a part.",
             SHARE_OUT,
         )
     yield from _uneven(ranks)
 
 
 def _equal_losses(ranks: Sequence[Rank]) -> int:
-    """Steps in which all ranks had the same loss, to the last digit; 0 where one step differs or few were compared.
+    """Returns the number of steps compared if all ranks had the same loss in each, to the last digit, else 0.
 
-    Ranks have the same weights in each step, so other samples give other losses. Nothing else that is recorded tells
-    samples apart.
+    Ranks have the same weights in each step, so different samples give different losses. Nothing else in a recording
+    distinguishes samples. The result is 0 for fewer than FEWEST_STEPS steps or losses.
     """
     if len(ranks) < 2:
         return 0
-    common = reduce(np.intersect1d, [one.losses.step for one in ranks])
+    common = reduce(np.intersect1d, [rank.losses.step for rank in ranks])
     if len(common) < FEWEST_STEPS:
         return 0
-    values = np.asarray([one.losses.value[np.searchsorted(one.losses.step, common)] for one in ranks])
+    values = np.asarray([rank.losses.value[np.searchsorted(rank.losses.step, common)] for rank in ranks])
     known = np.isfinite(values).all(axis=0)
     values = values[:, known]
     if not (values == values[0]).all() or len(np.unique(values[0])) < FEWEST_STEPS:
@@ -77,11 +77,14 @@ def _equal_losses(ranks: Sequence[Rank]) -> int:
 
 
 def _whole_data_set(ranks: Sequence[Rank]) -> str:
-    """The sampler of torch's own that every rank has over data sets of one type and length; '' for anything else."""
+    """Returns the name of the sampler if every rank goes through the same whole data set, else ''.
+
+    All ranks must have one of WHOLE_SAMPLERS over data sets of the same type and length.
+    """
     if len(ranks) < 2:
         return ""
-    loaders = [one.loader for one in ranks]
-    alike = {(one.sampler, one.dataset, one.dataset_len) if one is not None else None for one in loaders}
+    loaders = [rank.loader for rank in ranks]
+    alike = {(loader.sampler, loader.dataset, loader.dataset_len) if loader is not None else None for loader in loaders}
     first = loaders[0]
     if len(alike) > 1 or first is None or first.dataset_kind != "map":
         return ""
@@ -89,8 +92,8 @@ def _whole_data_set(ranks: Sequence[Rank]) -> str:
 
 
 def _uneven(ranks: Sequence[Rank]) -> Iterator[Remark]:
-    """Ranks that trained fewer samples than others, of those whose run was not cut off."""
-    ended = [one for one in ranks if one.outcome == "completed" and one.samples]
+    """Yields a remark if a completed rank trained on fewer samples than another completed rank."""
+    ended = [rank for rank in ranks if rank.outcome == "completed" and rank.samples]
     if len(ended) < 2:
         return
     least, most = min(ended, key=_samples), max(ended, key=_samples)
@@ -99,24 +102,24 @@ def _uneven(ranks: Sequence[Rank]) -> Iterator[Remark]:
     steps = f"{grouped(least.steps)} and {grouped(most.steps)} steps" if least.steps != most.steps else "as many steps"
     yield Remark(
         "data",
-        f"The samples are shared out unevenly: rank {least.number} trained {grouped(_samples(least))}, rank "
+        f"The ranks have different numbers of samples: rank {least.number} trained {grouped(_samples(least))}, rank "
         f"{most.number} {grouped(_samples(most))}, in {steps}.",
         "Give every rank as many samples: DistributedSampler does, by repeating a few or with drop_last=True.",
     )
 
 
-def _samples(one: Rank) -> float:
-    return one.samples or 0.0
+def _samples(rank: Rank) -> float:
+    return rank.samples or 0.0
 
 
 def cores_of_hosts(ranks: Sequence[Rank]) -> Iterator[Remark]:
-    """Threads and loader workers of the ranks of each host, against its cores."""
+    """Yields a remark for each host whose ranks have more threads and loader workers than the host has cores."""
     for host, group in groupby(sorted(ranks, key=_host), key=_host):
         here = list(group)
-        usable, threads = max(one.setup.usable_cores for one in here), sum(map(_threads, here))
-        workers = sum(one.setup.training_workers for one in here)
-        bound = sum(one.setup.usable_cores for one in here) <= max(one.setup.os_cores for one in here)
-        if len(here) < 2 or threads + workers <= usable or bound:  # bound: each rank has cores of its own
+        usable, threads = max(rank.setup.usable_cores for rank in here), sum(map(_threads, here))
+        workers = sum(rank.setup.training_workers for rank in here)
+        bound = sum(rank.setup.usable_cores for rank in here) <= max(rank.setup.os_cores for rank in here)
+        if len(here) < 2 or threads + workers <= usable or bound:  # bound: each rank has its own cores
             continue
         yield Remark(
             "cores",
@@ -127,46 +130,46 @@ def cores_of_hosts(ranks: Sequence[Rank]) -> Iterator[Remark]:
 
 
 def _fewer(threads: bool, workers: bool) -> str:
-    """What to do about too many of them."""
+    """Returns the advice for too many threads or workers on a host."""
     ways = {"set OMP_NUM_THREADS to the cores over the ranks": threads, "give each rank fewer workers": workers}
-    said = " and ".join(way for way, there in ways.items() if there) or "start fewer ranks"
-    return f"{said[0].upper()}{said[1:]}."
+    text = " and ".join(way for way, there in ways.items() if there) or "start fewer ranks"
+    return f"{text[0].upper()}{text[1:]}."
 
 
-def _host(one: Rank) -> str:
-    return one.host
+def _host(rank: Rank) -> str:
+    return rank.host
 
 
-def _threads(one: Rank) -> int:
-    """Those that compute: on a GPU the one that launches, else torch's."""
-    return 1 if one.setup.on_gpu else one.setup.torch_threads or 1
+def _threads(rank: Rank) -> int:
+    """Returns the number of computing threads: on a GPU the single thread that launches kernels, else torch's."""
+    return 1 if rank.setup.on_gpu else rank.setup.torch_threads or 1
 
 
 def gpus(ranks: Sequence[Rank]) -> Iterator[Remark]:
-    """GPUs that no rank of their host trains on, GPUs that several train on, and those that idle."""
-    seen = {(one.host, _name(card)): card for one in ranks for card in one.setup.devices}
+    """Yields remarks on GPUs that no rank trains on, GPUs that several ranks share, and GPUs that are often idle."""
+    seen = {(rank.host, _name(card)): card for rank in ranks for card in rank.setup.devices}
     used: dict[tuple[str, str], list[int]] = {}
-    for one in ranks:
-        if one.setup.card is not None:
-            used.setdefault((one.host, _name(one.setup.card)), []).append(one.number)
+    for rank in ranks:
+        if rank.setup.card is not None:
+            used.setdefault((rank.host, _name(rank.setup.card)), []).append(rank.number)
     idle = [key for key in seen if key not in used]
     if idle:
         hosts = ", ".join(dict.fromkeys(clean(host, 80) for host, _ in idle))
         yield Remark(
             "gpus",
-            f"{count(len(idle), 'GPU')} on {hosts} can be used and no rank trains on it.",
+            f"{count(len(idle), 'GPU')} on {hosts} could be used, but no rank trains on it.",
             "Start as many ranks as there are GPUs, and move each rank's model to cuda:LOCAL_RANK.",
         )
     for (host, name), numbers in used.items():
         if len(numbers) > 1:
-            said = " and ".join(map(str, numbers))
+            listed = " and ".join(map(str, numbers))
             yield Remark(
                 "gpus",
-                f"Ranks {said} train on the same GPU of {clean(host, 80)}, {clean(seen[host, name].name, 80)}.",
+                f"Ranks {listed} train on the same GPU of {clean(host, 80)}, {clean(seen[host, name].name, 80)}.",
                 "Move each rank's model to cuda:LOCAL_RANK.",
             )
-    busy = [one for one in ranks if one.gpu_busy_share is not None]
-    least = min(busy, key=lambda one: one.gpu_busy_share or 0.0, default=None)
+    busy = [rank for rank in ranks if rank.gpu_busy_share is not None]
+    least = min(busy, key=lambda rank: rank.gpu_busy_share or 0.0, default=None)
     if least is not None and (least.gpu_busy_share or 0.0) < 1.0 - NAMING_BAR:
         yield Remark(
             "gpus", f"The GPU of rank {least.number} is busy {share(least.gpu_busy_share)} of its time, at most."
@@ -174,5 +177,5 @@ def gpus(ranks: Sequence[Rank]) -> Iterator[Remark]:
 
 
 def _name(card: DeviceSetup) -> str:
-    """What tells a card from others of its host: a rank may see its own alone, as number 0."""
+    """Returns a name that is unique on the host: the uuid, because a rank may see only its own card as number 0."""
     return card.uuid or f"{card.index} {card.name}"

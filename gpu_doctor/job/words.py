@@ -1,4 +1,4 @@
-"""A job in words: plain text for a terminal, and HTML that notebook sanitizers keep. All text is escaped here."""
+"""Renders a job as plain text for a terminal and as HTML that notebook sanitizers keep. All text is escaped here."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ _CELL: Final = f"padding:3px 10px 3px 0;{TOGETHER};border-bottom:{LINE}"
 
 
 def text(head: str, remarks: Sequence[Remark], rows: Sequence[Mapping[str, str]], footer: Sequence[str]) -> str:
-    """For a terminal: what is wrong first, then the table."""
-    said = [part for one in remarks for part in _remark(one)]
-    return "\n\n".join(part for part in (head, "\n".join(said), _table(rows), "\n".join(_wrapped(footer))) if part)
+    """Renders a job for a terminal: its problems first, then the table."""
+    remark_lines = [part for remark in remarks for part in _remark(remark)]
+    return "\n\n".join(
+        part for part in (head, "\n".join(remark_lines), _table(rows), "\n".join(_wrapped(footer))) if part
+    )
 
 
-def _remark(one: Remark) -> list[str]:
-    lines = textwrap.wrap(one.sentence, _WIDTH, initial_indent="- ", subsequent_indent="  ")
-    return lines + textwrap.wrap(one.to_do, _WIDTH, initial_indent="  -> ", subsequent_indent="     ")
+def _remark(remark: Remark) -> list[str]:
+    lines = textwrap.wrap(remark.sentence, _WIDTH, initial_indent="- ", subsequent_indent="  ")
+    return lines + textwrap.wrap(remark.to_do, _WIDTH, initial_indent="  -> ", subsequent_indent="     ")
 
 
 def _wrapped(sentences: Sequence[str]) -> list[str]:
-    return [line for one in sentences for line in textwrap.wrap(one, _WIDTH)]
+    return [line for sentence in sentences for line in textwrap.wrap(sentence, _WIDTH)]
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> str:
@@ -44,16 +46,16 @@ def _padded(name: str, cell: str, width: int) -> str:
 
 
 def html(head: str, remarks: Sequence[Remark], rows: Sequence[Mapping[str, str]], footer: Sequence[str]) -> str:
-    """The same for a notebook."""
-    said = "".join(
-        f'<li style="margin:3px 0">{escape(one.sentence)}{f" <b>{escape(one.to_do)}</b>" if one.to_do else ""}</li>'
-        for one in remarks
+    """Renders a job as HTML for a notebook: its problems first, then the table."""
+    items = "".join(
+        f'<li style="margin:3px 0">{escape(item.sentence)}{f" <b>{escape(item.to_do)}</b>" if item.to_do else ""}</li>'
+        for item in remarks
     )
-    notes = "".join(f"<div>{escape(one)}</div>" for one in footer)
+    notes = "".join(f"<div>{escape(sentence)}</div>" for sentence in footer)
     return (
         '<div class="gpu-doctor-static" style="font-size:13px;line-height:1.45;max-width:1100px;margin:4px 0">'
         f"<div><b>{escape(head)}</b></div>"
-        + (f'<ul style="margin:4px 0;padding-left:20px">{said}</ul>' if said else "")
+        + (f'<ul style="margin:4px 0;padding-left:20px">{items}</ul>' if items else "")
         + f'<div style="overflow-x:auto">{_html_table(rows)}</div>'
         + f'<div style="{MUTED};font-size:12px">{notes}</div></div>'
     )

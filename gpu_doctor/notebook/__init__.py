@@ -1,6 +1,7 @@
-"""The only room that knows Jupyter: the magics, the live widget and its page.
+"""The only package that knows Jupyter: the magics, the live widget and its page.
 
-Knows every room below and is known by none: it asks trials for runs and report for what to show.
+It may import every package below and none of them imports it. Runs come from `trials`, the content of panel and result
+from `report`.
 """
 
 __all__ = ["magic"]

@@ -1,8 +1,8 @@
-"""What the panel asks for, done where it may be done: requests come on any thread, trials run on the main one.
+"""Carries out the panel's requests: they arrive on any thread, but trials must run on the main thread.
 
-A click only posts. Stop acts at once (it sets a flag). Everything else waits on the kernel's own loop, so that other
-cells queue behind it; there SIGINT is ignored unless its default handler is set for the duration. While another cell
-keeps the loop, the panel says that the request waits, and Stop withdraws it.
+A click only posts a request. Stop acts at once (it sets a flag). Everything else is queued on the kernel's own event
+loop, so that other cells queue behind it. Between cells the kernel ignores SIGINT, so the default handler is set for
+the duration. While another cell occupies the loop, the panel says that the request waits, and Stop withdraws it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpu_doctor.trials.knobs import IDEAL_LOADER
 
 
 class Panel(Protocol):
-    """What the requests of a panel act on."""
+    """The panel that requests act on, as far as this module uses it."""
 
     case: Case
     details: Details
@@ -32,13 +32,13 @@ class Panel(Protocol):
     message: str
 
     def busy(self, status: Status) -> None:
-        """Shows that something runs."""
+        """Shows that a trial or a treatment runs."""
 
     def redraw(self) -> None:
-        """Shows what has changed."""
+        """Draws the panel's changes."""
 
     def settle(self) -> None:
-        """Shows that nothing runs any more."""
+        """Shows that nothing runs any more, and the result."""
 
 
 class Actions:
@@ -48,12 +48,13 @@ class Actions:
         self._panel = panel
         self._busy = False
         self._waiting: list[Callable[[], None]] = []
-        """The request that was posted and not begun, if any; who pops it, on whichever thread, has it."""
+        """The request that was posted but has not begun, if any. The thread that pops it runs it or withdraws it."""
 
     def take(self, request: dict[str, Any]) -> None:
-        """A validated request of the page: `ask` is one of `Asked`.
+        """Carries out a request of the page, or queues it if it reruns the cell. Returns within milliseconds.
 
-        Blocks a blink.
+        Args:
+            request: checked request; its `ask` is one of `contract.RequestKind`.
         """
         panel = self._panel
         if request["ask"] == "stop":
@@ -62,12 +63,12 @@ class Actions:
                 panel.case.stop()
             return
         if request["ask"] in ("fix", "forecast"):
-            unfold = panel.details.fix if request["ask"] == "fix" else panel.details.foretell
+            unfold = panel.details.fix if request["ask"] == "fix" else panel.details.request_forecast
             unfold(request["settings"])
             panel.redraw()
             return
         if request["ask"] == "before":
-            self._look_ahead_when_free()
+            self._preview_when_free()
             return
         works = {
             "trial": self._trial,
@@ -81,26 +82,26 @@ class Actions:
         if work is None:
             return
         if self._busy or running() is not None:
-            panel.message = "A run is going on: wait for its end, or press Stop."
+            panel.message = "A run is in progress: wait until it ends, or press Stop."
             panel.redraw()
             return
-        self._post(lambda: self._do(work, request))
+        self._post(lambda: self._run_request(work, request))
 
-    def _look_ahead_when_free(self) -> None:
-        """Looks what a trial would touch, between cells: a cell that runs changes the namespace that is walked."""
+    def _preview_when_free(self) -> None:
+        """Lists what a trial would touch, once no cell runs: a running cell changes the namespace that is walked."""
         loop = _kernel_loop()
-        if loop is None:  # no other cell can run meanwhile
-            self._look_ahead()
+        if loop is None:  # no other cell can run at the same time
+            self._preview()
         else:
-            loop.add_callback(self._look_ahead)
+            loop.add_callback(self._preview)
 
-    def _look_ahead(self) -> None:
+    def _preview(self) -> None:
         if not self._busy and running() is None:
-            self._panel.details.look_ahead()
+            self._panel.details.preview()
             self._panel.redraw()
 
     def withdraw(self) -> bool:
-        """Takes back the request that waits; false where none does."""
+        """Withdraws the waiting request; returns False if none waits."""
         try:
             self._waiting.pop()
         except IndexError:
@@ -117,27 +118,27 @@ class Actions:
             self._panel.redraw()
             return
         self._busy, self._panel.status, self._panel.message = True, "waiting", ""
-        self._waiting.append(work)  # before it is shown: a Stop may come at once
-        self._panel.redraw()  # before it is posted: a free loop begins at once
+        self._waiting.append(work)  # before the redraw: a Stop may follow at once
+        self._panel.redraw()  # before posting: a free loop begins at once
         loop.add_callback(self._begin)
 
     def _begin(self) -> None:
-        """The loop is free; what was withdrawn meanwhile is not done."""
+        """Runs the waiting request, called once the loop is free; does nothing if it was withdrawn."""
         try:
             work = self._waiting.pop()
         except IndexError:
             return
         work()
 
-    def _do(self, work: Callable[[dict[str, Any]], None], request: dict[str, Any]) -> None:
-        """Runs on the main thread, between cells."""
+    def _run_request(self, work: Callable[[dict[str, Any]], None], request: dict[str, Any]) -> None:
+        """Runs a request on the main thread, between cells."""
         panel = self._panel
         panel.message, panel.stopping = "", False
         try:
             with _interruptible():
                 work(request)
-            if panel.case.reached:  # what only a side has shown needs a box to tick, too
-                panel.details.look_ahead()
+            if panel.case.reached:  # a refusal that only a side revealed needs its checkbox, too
+                panel.details.preview()
         except KeyboardInterrupt:
             panel.message = "Interrupted: the state before the trial is restored, and the measurements are kept."
         except Exception as error:
@@ -172,18 +173,18 @@ class Actions:
 
 
 def _budget(request: dict[str, Any]) -> dict[str, Any]:
-    """Steps, seconds and permissions of a trial that the page asks for; None = the case's own."""
+    """Returns the steps, seconds and permissions of a requested trial; None stands for the case's own."""
     return {"steps": request.get("steps"), "seconds": request.get("seconds"), "allow": request.get("allow", ())}
 
 
 def _kernel_loop() -> Any | None:
-    """The loop on which the kernel runs cells one by one; None where there is no kernel."""
+    """Returns the event loop on which the kernel runs cells one by one, or None if there is no kernel."""
     return getattr(getattr(get_ipython(), "kernel", None), "io_loop", None)
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Between cells the kernel ignores SIGINT; for the duration it interrupts again."""
+    """Restores Python's own SIGINT handler for the duration, because the kernel ignores SIGINT between cells."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

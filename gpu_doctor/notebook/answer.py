@@ -1,10 +1,10 @@
-"""What a magic returns."""
+"""The value that a magic returns."""
 
 from __future__ import annotations
 
 
 class Answer:
-    """What IPython displays: the HTML where there is any and the page takes it, else the text."""
+    """A result that IPython displays as HTML if it has any and the front end supports it, else as text."""
 
     def __init__(self, text: str, html: str = "") -> None:
         self._text, self._html = text, html

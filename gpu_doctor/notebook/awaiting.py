@@ -1,8 +1,8 @@
 """Runs a cell's top-level `await` to its end on the kernel's own event loop, from within a call on that loop.
 
-A magic is called like a function, so the kernel cannot await what it returns. The loop is turned from here instead
-until the cell's task is done: sessions, locks and tasks that earlier cells made on the loop go on working, which they
-would not on another one. Since the kernel waits for this cell, no other cell begins meanwhile.
+A magic is called like a function, so the kernel cannot await its result. Instead this module runs iterations of the
+loop until the cell's task is done. Sessions, locks and tasks that earlier cells made on the loop keep working, which
+they would not on another loop. The kernel waits for this cell, so no other cell begins in the meantime.
 """
 
 from __future__ import annotations
@@ -16,36 +16,38 @@ from typing import Any
 
 
 def awaited(coroutine: Coroutine[Any, Any, Any], elsewhere: Callable[[Coroutine[Any, Any, Any]], Any]) -> Any:
-    """What a coroutine returns, run on this thread's running loop.
+    """Runs a coroutine on this thread's running loop and returns its result.
+
+    A running loop that is not asyncio's own cannot be run from within; then the coroutine runs on a new loop.
 
     Args:
-        coroutine: the cell's.
-        elsewhere: runs it where no loop runs here, or one that cannot be turned from within (not asyncio's own).
+        coroutine: coroutine of the cell.
+        elsewhere: runs the coroutine if this thread has no running loop.
     """
     __tracebackhide__ = True
     loop: Any = asyncio._get_running_loop()
     if loop is None:
         return elsewhere(coroutine)
     if not hasattr(loop, "_run_once") or not hasattr(loop, "_ready"):
-        return _on_a_loop_of_its_own(coroutine)
+        return _run_on_new_loop(coroutine)
     task = loop.create_task(coroutine)
-    with _stepped_out(loop), _as_many_left(loop):
+    with _without_current_task(loop), _with_ready_count_restored(loop):
         try:
-            _turned(loop, task)
+            _run_until_done(loop, task)
         except BaseException as interrupt:
-            raise interrupt.with_traceback(_where_it_waited(loop, task)) from None
+            raise interrupt.with_traceback(_cancelled(loop, task)) from None
     return task.result()
 
 
-def _turned(loop: Any, task: asyncio.Task[Any]) -> None:
+def _run_until_done(loop: Any, task: asyncio.Task[Any]) -> None:
     while not task.done():
         loop._run_once()
 
 
-def _where_it_waited(loop: Any, task: asyncio.Task[Any]) -> TracebackType | None:
-    """Ends the cell's task, which an interrupt has found at work or waiting; the lines at which it was."""
+def _cancelled(loop: Any, task: asyncio.Task[Any]) -> TracebackType | None:
+    """Cancels the cell's task after an interrupt and returns the traceback of the lines where it was."""
     task.cancel()
-    _turned(loop, task)
+    _run_until_done(loop, task)
     try:
         task.result()
     except BaseException as ended:
@@ -54,8 +56,8 @@ def _where_it_waited(loop: Any, task: asyncio.Task[Any]) -> TracebackType | None
 
 
 @contextmanager
-def _stepped_out(loop: Any) -> Iterator[None]:
-    """The task that called us is not the current one while others take their steps."""
+def _without_current_task(loop: Any) -> Iterator[None]:
+    """Makes the task that called us leave the loop, so that other tasks can take their steps."""
     outer = asyncio.current_task(loop)
     if outer is not None:
         tasks._leave_task(loop, outer)
@@ -67,8 +69,11 @@ def _stepped_out(loop: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _as_many_left(loop: Any) -> Iterator[None]:
-    """The turn of the loop that called us has counted its handles: those that were run from here are made up for."""
+def _with_ready_count_restored(loop: Any) -> Iterator[None]:
+    """Refills the loop's ready queue with empty handles, up to the number it had before.
+
+    The iteration of the loop that called us has counted its handles; those that ran here would be missing.
+    """
     counted = len(loop._ready)
     try:
         yield
@@ -77,7 +82,7 @@ def _as_many_left(loop: Any) -> Iterator[None]:
             loop.call_soon(_nothing)
 
 
-def _on_a_loop_of_its_own(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def _run_on_new_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
     __tracebackhide__ = True
     running = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
@@ -90,4 +95,4 @@ def _on_a_loop_of_its_own(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def _nothing() -> None:
-    """A handle that does nothing."""
+    """Does nothing: an empty handle for the loop's ready queue."""

@@ -1,4 +1,4 @@
-"""Runs a cell the way IPython itself would: compiled once under its own file name, in the user's namespace.
+"""Runs a cell as IPython itself would: compiled once under its own file name, in the user's namespace.
 
 Tracebacks and line costs point to the cell as the user sees it (the magic's line is line 1). IPython's syntax, the
 display of the last expression and top-level `await` work as in any cell. A trial runs the same compiled code again.
@@ -27,18 +27,18 @@ MAGIC: Final = "%%gpudoctor"
 
 
 class Cell:
-    """One cell, ready to run any number of times."""
+    """One compiled cell, ready to run any number of times."""
 
     def __init__(self, shell: InteractiveShell, line: str, body: str) -> None:
         """Compiles `body`, the text under the magic's line.
 
         Raises:
-            SyntaxError: as IPython would for the cell, with the cell's own line number.
+            SyntaxError: The cell has one; it is the error that IPython would raise, with the cell's own line number.
         """
         self._shell = shell
         self.source = f"{MAGIC} {line}".rstrip() + "\n" + body
-        """The cell as the user sees it, the magic's line first."""
-        # The magic's line stays as an empty one, so that line 2 of the cell is line 2 of every traceback.
+        """Text of the cell as the user sees it, the magic's line first."""
+        # An empty line replaces the magic's line, so that line 2 of the cell is line 2 of every traceback.
         code = "\n" + shell.transform_cell(body)
         self.file = _cached(shell, code, self.source)
         tree = shell.transform_ast(shell.compile.ast_parse(code, self.file))
@@ -46,7 +46,7 @@ class Cell:
 
     @classmethod
     def of(cls, shell: InteractiveShell, source: str) -> Cell:
-        """The cell of a whole text, the magic's line first, such as the cell with a change written in."""
+        """Compiles a cell from its whole text, the magic's line first, such as a cell with a change written in."""
         head, _, body = source.lstrip().partition("\n")
         magic, _, line = head.partition(" ")
         if magic.strip() != MAGIC:
@@ -54,7 +54,7 @@ class Cell:
         return cls(shell, line.strip(), body)
 
     def _compiled(self, tree: ast.Module, silent: bool) -> list[Any]:
-        """Code objects in order; those in `single` mode display their value, as `ast_node_interactivity` says."""
+        """Compiles the statements in order; those that `ast_node_interactivity` displays are in `single` mode."""
         shell = self._shell
         mode = shell.ast_node_interactivity
         nodes = list(tree.body)
@@ -72,12 +72,12 @@ class Cell:
         return codes
 
     def run(self, namespace: dict[str, Any]) -> AlreadyShown | None:
-        """Runs the cell in `namespace`; errors pass untouched.
+        """Runs the cell in `namespace` and lets its errors pass unchanged.
 
         Returns:
-            The last error that IPython has shown itself and not raised, as `%run` does with those of a script.
+            The last error that IPython showed itself instead of raising it, as `%run` does with a script's errors.
         """
-        # IPython hides the frames above this one from the traceback, as it does for its own.
+        # IPython hides the frames above this frame from the traceback, as it does for its own.
         __tracebackhide__ = "__ipython_bottom__"
         shown = list[AlreadyShown]()
 
@@ -102,19 +102,19 @@ class Cell:
 
     @staticmethod
     def quietly() -> Any:
-        """A context that swallows what the cell writes and displays: a trial shows its row instead."""
+        """Returns a context that captures what the cell writes and displays: a trial shows its row instead."""
         return Captured()
 
 
 def _cached(shell: InteractiveShell, code: str, raw: str) -> str:
-    """The cell's file name, under which IPython and linecache know its text."""
+    """Registers the cell's text with IPython and linecache; returns the file name they know it by."""
     name = shell.compile.cache(code, shell.execution_count, raw_code=raw)
     linecache.cache.setdefault(name, (len(raw), None, raw.splitlines(keepends=True), name))
     return str(name)
 
 
 def _ends_in_semicolon(body: str) -> bool:
-    """Whether the last expression asks not to be displayed, a comment behind it aside."""
+    """Returns True if the cell ends in a semicolon, ignoring comments: its last value is not displayed."""
     try:
         tokens = [
             token.string
@@ -127,7 +127,7 @@ def _ends_in_semicolon(body: str) -> bool:
 
 
 def _with_assigned_name(nodes: list[ast.stmt]) -> list[ast.stmt]:
-    """As IPython's `last_expr_or_assign`: a last assignment is followed by its target's name."""
+    """Appends the name of a last assignment's target, as IPython's mode `last_expr_or_assign` does."""
     last = nodes[-1] if nodes else None
     target = None
     if isinstance(last, ast.Assign):

@@ -1,8 +1,8 @@
 """Tab completion on the lines of the two magics: options, knobs with their values, words, and the names of rules.
 
-IPython's hook for commands does not serve: beside it Jedi offers Python's names in the middle of a magic's line. A
-matcher of its own silences the others (`custom_matchers` since IPython 8.6, `magic_arg_matchers` before). Where ours
-has nothing to offer, such as for a path, the others are asked as ever.
+IPython's hook for commands does not suffice, because Jedi also offers Python names in the middle of a magic's line. A
+custom matcher suppresses the others (`custom_matchers` since IPython 8.6, `magic_arg_matchers` before). If it has
+nothing to offer, such as for a path, the other matchers answer as usual.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from IPython.core import completer as ipython
 
 _MAGIC: Final = "gpudoctor"
 _LINE: Final = re.compile(rf"\s*(%{{0,2}}){_MAGIC}\s(.*?)([^\s=]*)")
-"""The percent signs, what stands behind the name, and what is typed already of the word at the cursor."""
+"""Groups: the percent signs, the text after the magic's name, and the typed part of the word at the cursor."""
 _context_matcher: Final[Any] = getattr(ipython, "context_matcher", None)
 
 
 def teach(shell: Any) -> None:
-    """Lets a shell complete our lines."""
+    """Adds our completion to a shell."""
 
     def since_8_6(context: Any) -> dict[str, Any]:
         typed, found = completed(shell, context.text_until_cursor)
-        shown = [ipython.SimpleCompletion(text=one, type="magic") for one in found]
+        shown = [ipython.SimpleCompletion(text=word, type="magic") for word in found]
         return {"completions": shown, "matched_fragment": typed, "suppress": bool(found), "ordered": True}
 
     def before_8_6(line: str) -> list[str]:
@@ -37,9 +37,9 @@ def teach(shell: Any) -> None:
 
 
 def forget(shell: Any) -> None:
-    """Takes that back."""
+    """Removes our completion from a shell."""
     matchers = _matchers(shell)
-    matchers[:] = [one for one in matchers if getattr(one, "matcher_identifier", "") != _MAGIC]
+    matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", "") != _MAGIC]
 
 
 def _matchers(shell: Any) -> list[Any]:
@@ -49,14 +49,14 @@ def _matchers(shell: Any) -> list[Any]:
 
 
 def completed(shell: Any, until: str) -> tuple[str, list[str]]:
-    """What can stand at the cursor of a magic's line, by the magic's own parser.
+    """Completes the word at the cursor of a magic's line, according to the magic's own parser.
 
     Args:
-        shell: where the magics are registered.
-        until: the line up to the cursor.
+        shell: shell in which the magics are registered.
+        until: text of the line up to the cursor.
 
     Returns:
-        What is typed already of the word at the cursor, and whole words that begin so. None on other lines.
+        The typed part of the word at the cursor, and the words that begin with it; both empty on other lines.
     """
     line = _LINE.fullmatch(until)
     if line is None:
@@ -64,7 +64,7 @@ def completed(shell: Any, until: str) -> tuple[str, list[str]]:
     signs, before, typed = line.groups()
     kind, offered = ("cell", _of_a_cell_line) if signs == "%%" else ("line", _of_a_line)
     parser = shell.magics_manager.magics[kind][_MAGIC].parser
-    return typed, [one for one in offered(parser, before.split()) if one.startswith(typed)]
+    return typed, [word for word in offered(parser, before.split()) if word.startswith(typed)]
 
 
 def _of_a_line(parser: Any, given: list[str]) -> list[str]:
@@ -89,7 +89,7 @@ def _of_a_cell_line(parser: Any, given: list[str]) -> list[str]:
 
 
 def _values(name: str) -> list[str]:
-    """The values of a knob that can be typed; only those that the last cell's loop can honour, where there is one."""
+    """Returns the values of a knob that can be typed; if there is a last cell, only those that its loop supports."""
     from gpu_doctor.recording import Setup
     from gpu_doctor.trials import knobs, last_case
 
@@ -97,9 +97,9 @@ def _values(name: str) -> list[str]:
     if knob is None:
         return []
     setup = case.found if case is not None else None
-    for one in knob.choices(setup or Setup()):
-        if setup is None or not one.refusal:
-            with contextlib.suppress(ValueError):  # it is shown and not typed, such as the batch size as written
-                knob.parsed(str(one.value))
-                values.append(str(one.value))
+    for choice in knob.choices(setup or Setup()):
+        if setup is None or not choice.refusal:
+            with contextlib.suppress(ValueError):  # a value that is only shown, such as the batch size as written
+                knob.parsed(str(choice.value))
+                values.append(str(choice.value))
     return values

@@ -1,7 +1,7 @@
-"""One `%%gpudoctor` cell: its run, its live panel, its static result, and what follows.
+"""Controls one `%%gpudoctor` cell: its run, its live panel, its static result, and its later trials.
 
-The order matters: the panel is displayed before the first step; the static result is an output of its own that stays in
-the saved notebook; what the cell raised is raised last, so that nobody misses the diagnosis of a run that failed.
+The order matters. The panel is displayed before the first step. The static result is a separate output that stays in
+the saved notebook. The cell's exception is raised last, so that nobody misses the diagnosis of a failed run.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 class Controller:
-    """A cell, its case, and what is on the screen of it."""
+    """Controls a cell: runs its case and shows it on the cell's screen."""
 
     def __init__(self, shell: InteractiveShell, line: str, body: str, options: argparse.Namespace) -> None:
-        """Compiles the cell; nothing runs yet.
+        """Compiles the cell without running it.
 
         Raises:
-            SyntaxError: as IPython would for the cell.
+            SyntaxError: The cell has one, as IPython would raise it.
         """
         self._shell, self._options = shell, options
         self._cell = Cell(shell, line, body)
@@ -47,10 +47,10 @@ class Controller:
         how: dict[str, Any] = {"execute": self._cell.run, "quietly": Cell.quietly, **_budget(options)}
         how["changed"] = lambda text: Cell.of(shell, text).run
         self.case = Case(self._cell.source, shell.user_ns, name=options.name, **how)
-        self.case.on_begin, self.case.nvtx = self._began, options.nvtx
+        self.case.on_begin, self.case.nvtx = self._on_begin, options.nvtx
         self.message = ""
         self.stopping = False
-        """Stop was asked for: of a request that had not yet forgotten the Stop of the one before, too."""
+        """True after Stop was pressed. It also stops a request that is just starting and has not begun its run yet."""
         self.status: Status = "starting"
         self._recorder: Recorder | None = None
         self._verdict = LiveVerdict()
@@ -61,32 +61,40 @@ class Controller:
     # ---- the run of the cell ------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Runs the cell; shows, saves, and raises what the cell raised."""
+        """Runs the cell, shows and saves its result, and raises the cell's exception."""
         __tracebackhide__ = True
         if running() is not None:
-            # A cell inside a recorded cell: it runs as it is, and the recording that is going on covers it.
+            # A cell inside a recorded cell runs unchanged: the recording in progress covers it.
             self._cell.run(self._shell.user_ns)
             return
         self._open_panel()
         error = self.attempt(dict(self._options.settings), self._options.steps, self._options.seconds)
         unsaved = self._save()
         if unsaved and error is not None:
-            sys.stderr.write(unsaved + "\n")  # what the cell raised passes on, so this is only said
+            sys.stderr.write(unsaved + "\n")  # only printed, because the cell's exception is raised
         if error is not None:
             try:
                 raise error
             finally:
-                del error  # its traceback holds this frame: a circle would keep the loop's memory
+                del error  # its traceback holds this frame: the cycle would keep the loop's memory alive
         if unsaved:
             raise UsageError(unsaved)
 
     def attempt(
         self, settings: dict[str, Any], steps: int | None = None, seconds: float | None = None
     ) -> BaseException | None:
-        """A whole run under settings, shown live and as a result; returns what the cell raised, None if nothing.
+        """Runs the whole cell under some settings, shown live and as a result.
+
+        Args:
+            settings: settings of the run.
+            steps: number of steps after which the run ends; None for no limit.
+            seconds: time after which the run ends, in seconds; None for no limit.
+
+        Returns:
+            The exception that the cell raised, or None.
 
         Raises:
-            UsageError: if a setting cannot be honoured.
+            UsageError: A setting cannot be applied.
         """
         __tracebackhide__ = True
         self.status, self.message = "recording", ""
@@ -106,17 +114,17 @@ class Controller:
             del error
 
     def settle(self) -> None:
-        """The run or trial is over: final state to the panel, result to its output."""
+        """Ends a run or trial: sends the final state to the panel and the result to its output."""
         self.status = "idle"
         self._recorder = None
         self._screen.end()
         try:
             self.show_result()
-        except Exception as error:  # a page that cannot be written to must not hide what the cell raised
+        except Exception as error:  # a failing output must not hide the cell's exception
             sys.stderr.write(f"{report.LABELS.product}: the result could not be shown ({error}).\n")
 
     def _save(self) -> str:
-        """Saves the recording if that was asked for; why it could not be saved, else empty."""
+        """Saves the recording if the user requested it; returns the reason if that failed, else ''."""
         if not self._options.save or not self.case.recordings:
             return ""
         try:
@@ -129,7 +137,7 @@ class Controller:
         return ""
 
     def busy(self, status: Status) -> None:
-        """A trial or a treatment begins: the panel shows its progress."""
+        """Starts the panel's refresher, because a trial or a treatment begins."""
         self.status = status
         self._screen.act(lambda panel: panel.start())
 
@@ -137,13 +145,13 @@ class Controller:
         """Draws the panel once, now."""
         self._screen.act(lambda panel: panel.push())
 
-    # ---- what is seen -------------------------------------------------------------------------------------------
+    # ---- the panel's content ------------------------------------------------------------------------------------
 
     def _open_panel(self) -> None:
         if not self._options.no_view:
-            self._screen.open(self._made)
+            self._screen.open(self._dashboard)
 
-    def _made(self) -> Dashboard:
+    def _dashboard(self) -> Dashboard:
         from gpu_doctor.notebook.actions import Actions
         from gpu_doctor.notebook.live_view import Dashboard
 
@@ -151,23 +159,23 @@ class Controller:
         return Dashboard(self.look, self._actions.take, self._knobs)
 
     def _withdraw(self) -> None:
-        """The panel is closed, and a request that still waits with it; the case stays."""
+        """Withdraws a waiting request, because the panel is being closed; the case stays."""
         if self._actions is not None:
             self._actions.withdraw()
 
-    def _began(self, recorder: Recorder, role: str) -> None:
-        """A run, or a side of a trial, begins: the panel follows it."""
+    def _on_begin(self, recorder: Recorder, role: str) -> None:
+        """Makes the panel follow a run, or a side of a trial, that begins."""
         if role == "run":
             self.details.before = None
             self._verdict = LiveVerdict()
         self._recorder = recorder  # last: from here on the refresher judges it
         if self.stopping:
             self.case.stop()
-        if role != "probe":  # its memory is all that it is there for: no line to draw
-            self._screen.act(lambda panel: _followed(panel, recorder, role))
+        if role != "probe":  # a probe measures memory only and is not drawn
+            self._screen.act(lambda panel: _follow(panel, recorder, role))
 
     def look(self) -> PanelInput:
-        """All that the panel shows, as it stands; called on the refresher's thread."""
+        """Returns the current state that the panel shows; called on the refresher's thread."""
         recorder, case = self._recorder, self.case
         live = (
             self._verdict.on(recorder.step_count, recorder.so_far)
@@ -212,7 +220,7 @@ class Controller:
             trial_steps=case.trial_steps,
             trial_seconds=case.trial_seconds,
             price=case.price,
-            stop_live=self._screen.hears_stop,
+            stop_live=self._screen.receives_stop,
         )
 
     def _progress(self, recorder: Recorder | None) -> Progress | None:
@@ -226,39 +234,39 @@ class Controller:
         return Progress(recorder.step_count, recorder.max_steps or 0, left_s, self.case.progress)
 
     def show_result(self) -> None:
-        """The static result, in an output of its own that is replaced when a trial adds a row."""
+        """Shows the static result in a separate output, which is replaced when a trial adds a row."""
         case = self.case
         newest: Recording | None = case.recordings[-1] if case.recordings else case.baseline
         if newest is None:
             return
         try:
             shown = self._reported(newest, case.diagnosis)
-        except Exception as error:  # a report that fails must not hide what the cell raised
+        except Exception as error:  # a failing report must not hide the cell's exception
             shown = plainly(f"The report failed ({formatting.raised(error)}); the run is not affected.")
         self._screen.show_result(shown)
 
     def _reported(self, newest: Recording, diagnosis: Diagnosis | None) -> Answer:
-        if diagnosis is None:  # it failed: why is the run's last note
+        if diagnosis is None:  # the diagnosis failed: the run's last note says why
             return plainly(newest.notes[-1] if newest.notes else "There is no diagnosis of this run.")
         notes = tuple(note for note in (self.message, self._screen.lost) if note)
-        told = report.Reported.of(self.case, diagnosis, notes)
-        return Answer(report.text(told), report.html(told))
+        reported = report.Reported.of(self.case, diagnosis, notes)
+        return Answer(report.text(reported), report.html(reported))
 
 
-def _followed(panel: Dashboard, recorder: Recorder, role: str) -> None:
+def _follow(panel: Dashboard, recorder: Recorder, role: str) -> None:
     recorder.cost.add_thread(_since(lambda: panel.cpu_s))
     panel.follow(recorder, role)
-    if "google.colab" in sys.modules:  # there only messages of the main thread reach the page at once
-        recorder.listeners.hear_beats(panel.beat)
+    if "google.colab" in sys.modules:  # on Colab only the main thread's messages reach the page at once
+        recorder.listeners.on_beat(panel.beat)
 
 
 def _budget(options: argparse.Namespace) -> dict[str, Any]:
-    """What the cell's line says of its trials and of the price."""
-    given = {name: getattr(options, name, None) for name in ("trial_steps", "trial_seconds", "price")}
-    return {name: value for name, value in given.items() if value is not None}
+    """Returns the options of the cell's line that concern trials and the price, without those not given."""
+    options_given = {name: getattr(options, name, None) for name in ("trial_steps", "trial_seconds", "price")}
+    return {name: value for name, value in options_given.items() if value is not None}
 
 
 def _since(read: Any) -> Any:
-    """A counter from now on."""
+    """Returns a function that reads a counter relative to its value now."""
     begin = read()
     return lambda: read() - begin

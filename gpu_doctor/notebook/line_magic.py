@@ -1,4 +1,4 @@
-"""What `%gpudoctor WORD` answers: objects that a notebook shows as HTML and a terminal as text."""
+"""The answers of `%gpudoctor WORD`: objects that a notebook shows as HTML and a terminal as text."""
 
 from __future__ import annotations
 
@@ -30,27 +30,31 @@ if TYPE_CHECKING:
 
 WIDTH: Final = 100
 _NAME: Final = 20
-_UNKNOWN: Final = "not known yet: run a cell with %%gpudoctor first"
+_UNKNOWN: Final = "unknown: run a cell with %%gpudoctor first"
 _SAFETY: Final = {Safety.SAFE: "safe", Safety.CHANGES_TRAINING: "changes the training", Safety.BY_HAND: "by hand"}
 _HEAD: Final = ("knob", "as written", "otherwise", "what it changes")
 _NOTHING: Final = "-"
 _Row = tuple[str, str, str, str]
-"""A cell for each of `_HEAD`; an empty one where the loop has nothing to turn."""
+"""One cell for each column of `_HEAD`; empty if the loop has nothing to turn."""
 
 
 def answer(word: str, details: Sequence[str]) -> Any:
-    """The answer to a word of `ANSWERS` and what stands behind it.
+    """Returns the answer to a word of `ANSWERS`.
+
+    Args:
+        word: first word of the line.
+        details: words after it.
 
     Raises:
-        UsageError: one sentence that says what is wrong.
+        UsageError: The details are wrong, in one sentence.
     """
-    asked = ANSWERS[word]
+    function = ANSWERS[word]
     try:
-        inspect.signature(asked).bind(*details)
+        inspect.signature(function).bind(*details)
     except TypeError as error:
         raise UsageError(f"%gpudoctor {word}: {error}. %gpudoctor? shows what it takes.") from None
     try:
-        return asked(*details)
+        return function(*details)
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from None
 
@@ -62,7 +66,7 @@ def _knobs() -> Answer:
     if case is None:
         return knob_list(knobs.KNOBS, Setup())
     newest = case.recordings[-1] if case.recordings else None
-    if case.found is None and newest is not None:  # every run so far had knobs turned, as with --set
+    if case.found is None and newest is not None:  # every run so far turned knobs, as with --set
         return knob_list(knobs.KNOBS, newest.setup, newest.settings)
     return knob_list(knobs.KNOBS, case.found or Setup())
 
@@ -82,7 +86,10 @@ def _report(saved: str = "") -> Answer:
 
 
 def _nsys() -> Answer:
-    """The notebook's own name is known where Jupyter's server tells it to its kernels."""
+    """Returns the command that runs this notebook under Nsight Systems.
+
+    It contains the notebook's name if Jupyter's server passes it to the kernel, else `notebook.ipynb`.
+    """
     notebook = PurePath(os.environ.get("JPY_SESSION_NAME", "")).name
     named = shlex.quote(notebook if notebook.endswith(".ipynb") else "notebook.ipynb")
     command = (
@@ -98,7 +105,7 @@ def _nsys() -> Answer:
 
 def _history() -> Answer:
     case = _case()
-    runs = [f"{one.name}: {diagnose(one).verdict} ({one.outcome})" for one in case.recordings]
+    runs = [f"{recording.name}: {diagnose(recording).verdict} ({recording.outcome})" for recording in case.recordings]
     return Answer("\n".join([*runs, *(str(effect) for effect in case.effects)]) or "No run yet.")
 
 
@@ -127,12 +134,12 @@ ANSWERS: Final[dict[str, Callable[..., Any]]] = {
 
 
 def knob_list(table: KnobTable, setup: Setup, turned: Mapping[str, object] | None = None) -> Answer:
-    """The table of knobs for the loop of `setup` (an empty one: no loop was seen yet).
+    """Returns the table of knobs for a loop.
 
     Args:
-        table: the knobs to list.
-        setup: as it was found.
-        turned: knobs that were turned when the setup was found: of these it does not tell how they are written.
+        table: knobs to list.
+        setup: setup of the loop as it was recorded; an empty setup if no loop was seen yet.
+        turned: settings that were applied when the setup was recorded; the written values of these knobs are unknown.
     """
     rows = [_row(knob, setup, turned or {}) for knob in table.values()]
     return Answer("\n".join(line for row in rows for line in _text(row)), _html(rows))
@@ -144,11 +151,11 @@ def _row(knob: Knob, setup: Setup, turned: Mapping[str, object]) -> _Row:
     if setup == Setup():
         return knob.name, "", _UNKNOWN, changes
     written, choices, unseen = knob.found(setup), knob.choices(setup), knob.name in turned
-    labels: dict[object, str] = {one.value: one.label for one in choices}
-    free = [one.label for one in choices if not one.refusal and (unseen or one.value != written)]
-    why_not = next((one.refusal for one in choices if one.refusal), "")
+    labels: dict[object, str] = {choice.value: choice.label for choice in choices}
+    free = [choice.label for choice in choices if not choice.refusal and (unseen or choice.value != written)]
+    why_not = next((choice.refusal for choice in choices if choice.refusal), "")
     if written is None and why_not and len(free) == 1:
-        free = []  # "off" alone is nothing to choose
+        free = []  # "off" alone is no choice
     shown = "" if written is None else formatting.clean(labels.get(written, written), 60)
     if unseen:
         used = turned[knob.name]
@@ -158,7 +165,7 @@ def _row(knob: Knob, setup: Setup, turned: Mapping[str, object]) -> _Row:
 
 
 def _text(row: _Row) -> list[str]:
-    """Lines of at most WIDTH characters, what follows set in under the first."""
+    """Formats a row as lines of at most WIDTH characters, indented from the second line on."""
     name, written, otherwise, changes = row
     as_written = f"as written {written.removeprefix('as written ')}" if written else ""
     mark = "; " if otherwise.startswith("can be ") else ". "
@@ -176,4 +183,4 @@ def _html(rows: Iterable[_Row]) -> str:
 
 def _line(tag: str, cells: Iterable[str]) -> str:
     start = f'<{tag} style="text-align:left;vertical-align:top;padding:3px 12px 3px 0">'
-    return f"<tr>{''.join(f'{start}{escape(one or _NOTHING)}</{tag}>' for one in cells)}</tr>"
+    return f"<tr>{''.join(f'{start}{escape(cell or _NOTHING)}</{tag}>' for cell in cells)}</tr>"

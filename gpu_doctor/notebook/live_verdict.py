@@ -1,4 +1,4 @@
-"""The verdict during a run: as soon as there are steps enough, then each time that these have doubled."""
+"""The verdict during a run: made as soon as there are enough steps, and again each time their number has doubled."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from gpu_doctor.recording import Recording
 
 
 class LiveVerdict:
-    """The verdicts on one run, one after the other, asked for on the refresher's thread.
+    """Makes the verdicts on one run, on the refresher's thread.
 
-    A verdict that stands on twice as many steps as the one before seldom differs by chance, so that what is shown holds
-    still; and of a run of n steps there are at most log2(n) of them, so that judging costs next to nothing.
+    Each verdict uses twice as many steps as the one before, so it rarely differs by chance and the panel stays stable.
+    A run of n steps has at most log2(n) verdicts, so judging costs next to nothing.
     """
 
     def __init__(self) -> None:
-        """There is none yet."""
+        """Starts without a verdict."""
         self._newest: Diagnosis | None = None
         self._next = 0
 
     def on(self, steps: int, so_far: Callable[[], Recording]) -> Diagnosis | None:
-        """The verdict on a run, a new one where it is time for it.
+        """Returns the verdict on a run; makes a new one when it is due.
 
         Args:
-            steps: that the run has made.
-            so_far: what the run has left behind by now.
+            steps: number of steps so far.
+            so_far: returns the recording so far.
         """
         if steps >= self._next:
             self._newest = diagnose(so_far())

@@ -1,7 +1,7 @@
-"""Brings the news of a run to the page twice a second, from a thread of its own; a failing view touches nothing.
+"""Sends the news of a run to the page twice a second from its own thread; a failing view does not affect the run.
 
-Every message has a number (`seq`), one more than the one before. A page that finds a gap, as one does that was loaded
-while something runs, asks for the state, and is sent a message that holds all of it.
+Every message has a number (`seq`), one more than the message before. A page that finds a gap, such as a page loaded
+during a run, requests the state and gets a message with all of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.ma  # np.percentile loads it at its first call: better now than while the cell runs
+import numpy.ma  # np.percentile loads it at its first call, which should not happen while the cell runs
 from IPython.display import display
 
 from gpu_doctor import formatting
@@ -28,19 +28,20 @@ from gpu_doctor.report.panel import BUSY, STATUS, Memory, PanelInput, Points, as
 from gpu_doctor.trials.knobs import KnobTable
 
 PERIOD_S: Final = 0.5
-"""Between two refreshes."""
+"""Time between two refreshes, in seconds."""
 OWN_SHARE: Final = 0.01
-"""Part of one core that refreshing may take: after one that took t, the next comes t / 0.01 later at the earliest."""
+"""Part of one core that refreshing may use: after a refresh of t seconds, the next begins at least t / 0.01 s later."""
 NO_POINTS: Final = Points((), (), {}, 0.0, {}, (), ())
 GREETING_S: Final = 3.0
-"""A page whose messages come while the cell runs is heard so soon after the start; VS Code's and nbclassic's wait."""
+"""Seconds after the start within which a page's first message arrives, if the front end delivers messages while the
+cell runs. VS Code and nbclassic deliver them only after it."""
 LATEST: Final = 8
-"""But at most so many periods later: a look that was dear, as the first is, must leave time for the verdict that is
-promised within 5 s."""
+"""Largest time between two refreshes, in periods. A slow refresh, such as the first, must leave time for the verdict,
+which is promised within 5 s."""
 
 
 class Dashboard:
-    """One panel in the page: what it looks at, what it sends, what it is asked."""
+    """One panel in the page: reads the state of a case, sends it to the page, and receives the page's requests."""
 
     def __init__(
         self,
@@ -50,25 +51,26 @@ class Dashboard:
         *,
         gpus: Sequence[int] | None = None,
     ) -> None:
-        """Makes the widget; nothing is displayed yet.
+        """Makes the widget without displaying it.
 
         Args:
-            look: gives the case as it stands; called on the refresher's thread.
-            request: takes a checked request of the page; may be called on any thread, must only post.
-            knobs: what the panel lets a person turn.
-            gpus: indices of the GPUs to draw lines for at once; None = those that NVML sees.
+            look: returns the current state of the case; called on the refresher's thread.
+            request: takes a checked request of the page; called on any thread, so it must only post the request.
+            knobs: knobs that the panel offers.
+            gpus: indices of the GPUs to draw lines for at first; None for those that NVML sees.
         """
         self._look, self._request, self._knobs = look, request, knobs
         self._lines: tuple[Line, ...] = expected(_seen() if gpus is None else gpus)
         self.view = DoctorView(self._asked, document(self._lines))
-        self._drawing_s = 0.0  # drawing the figures anew is rare and dear: it must not slow the refresher down
+        self._drawing_s = 0.0
+        """CPU seconds spent on drawing the figures again: rare and expensive, so it does not count for the period."""
         self.failure = ""
-        """Why the view stopped, in one sentence; empty while it works."""
+        """Reason why the view stopped, in one sentence; empty while it works."""
         self.cpu_s = 0.0
-        """CPU seconds that refreshing has cost, on whatever thread."""
+        """CPU seconds spent on refreshing, on any thread."""
         self._layers: dict[str, Layer] = {}
         self._note: Callable[[str], None] | None = None
-        """Adds a note to the run that is followed, while it goes on."""
+        """Adds a note to the followed run, while it goes on."""
         self._cleared: set[str] = set()
         self._said = ""
         self._sent: dict[str, Any] = {}
@@ -79,20 +81,20 @@ class Dashboard:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
-    # ---- what a run does with it --------------------------------------------------------------------------------
+    # ---- for the run --------------------------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Displays the panel, with what is known before the run."""
+        """Displays the panel with the state before the run."""
         self._sent = self._state()
         self.view.state = dict(self._sent)
         display(self.view)
 
     def follow(self, feed: Feed, role: str = "run") -> None:
-        """Follows another run.
+        """Makes the panel draw another run.
 
         Args:
-            feed: of the run that begins.
-            role: `run` and `baseline` clear all lines; a `candidate` is laid over the baseline's.
+            feed: source of the run's steps and readings.
+            role: `run` and `baseline` clear all lines; a `candidate` is drawn over the baseline.
         """
         name = describe(getattr(feed, "settings", {}))
         with self._pushing:
@@ -105,18 +107,18 @@ class Dashboard:
             self._note = getattr(feed, "note", None)
 
     def begin(self) -> None:
-        """Something begins to run; a view that failed before gets another chance."""
+        """Prepares for a run that begins; a view that failed before is tried again."""
         self.failure = ""
         self._started_s, self.view.greeted = time.monotonic(), None
 
     def start(self) -> None:
-        """Something begins to run: starts the refresher if it is not running."""
+        """Starts the refresher for a run that begins, if it is not running."""
         if self._thread is not None:
             return
         self.begin()
         self._stopping.clear()
-        # A message names the cell that it belongs to. ipykernel 7.0 looks for that in the thread's context, which a new
-        # thread has not, and sends nothing from there.
+        # A message names the cell that it belongs to. ipykernel 7.0 looks that up in the thread's context, which a new
+        # thread lacks, and then sends nothing.
         inside = contextvars.copy_context()
         self._thread = threading.Thread(
             target=inside.run, args=(self._refresh,), name="gpu_doctor-refresher", daemon=True
@@ -131,17 +133,18 @@ class Dashboard:
             thread.join(5.0)
 
     def close(self) -> None:
-        """Takes the panel out of page and kernel, for good."""
+        """Removes the panel from page and kernel for good."""
         self.stop()
         with self._pushing:
             self.view.close()
             self._layers, self._note = {}, None
 
     def push(self, whole: bool = False) -> None:
-        """One refresh now, on any thread. Never raises.
+        """Refreshes the page once, on any thread. Never raises.
 
         Args:
-            whole: all that the page should have, after another refresh that is under way; else that one is enough.
+            whole: True to send the whole state, after waiting for a refresh in progress. If False, a refresh in
+                progress replaces this one.
         """
         if self.failure or not self._pushing.acquire(blocking=whole):
             return
@@ -155,24 +158,27 @@ class Dashboard:
             self._pushing.release()
 
     def beat(self) -> None:
-        """One refresh on the run's own thread, in a run that the panel shows: not in a trial that a cell asked for."""
+        """Refreshes the page on the run's own thread, if the panel shows the run.
+
+        A trial that a cell started without the panel is not shown.
+        """
         if self._thread is not None:
             self.push()
 
     def last(self, shown: PanelInput | None = None) -> None:
-        """Writes the final state and all rows down in traits, for a page that is loaded later. Never raises.
+        """Stores the final state and all rows in traits, for a page that is loaded later. Never raises.
 
         Args:
-            shown: what to show; None = look once more.
+            shown: state to show; None for the current state.
         """
         if self.failure:
-            self._tell_failure("idle")
+            self._show_failure("idle")
             return
         begin = time.thread_time()
         with self._pushing:
             try:
                 self._push(shown)
-                self._note = None  # it holds the recorder, and with it the memory of all rows
+                self._note = None  # it refers to the recorder, which holds the memory of all rows
                 head, data = self._rows(everything=True)
                 with self.view.hold_sync():
                     self.view.state = dict(self._sent)
@@ -181,7 +187,7 @@ class Dashboard:
                 self._fail(error)
         self.cpu_s += time.thread_time() - begin
 
-    # ---- to the page --------------------------------------------------------------------------------------------
+    # ---- messages to the page -----------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
         while not self._stopping.is_set():
@@ -191,26 +197,28 @@ class Dashboard:
             self._stopping.wait(max(PERIOD_S, min(usual / OWN_SHARE, LATEST * PERIOD_S)))
 
     def _push(self, shown: PanelInput | None = None, whole: bool = False) -> None:
-        """One message with all that changed, or with all that there is; the lock is held."""
+        """Sends one message with the changes, or with the whole state. The caller holds the lock."""
         for layer in self._layers.values():
             layer.read()
         self._draw_lines()
         head, data = self._rows(whole)
         now = self._state(shown)
-        changed = {key: one for key, one in now.items() if whole or key not in self._sent or self._sent[key] != one}
+        changed = {
+            key: value for key, value in now.items() if whole or key not in self._sent or self._sent[key] != value
+        }
         self._sent = now
         self._send(changed, whole, head, data)
         if whole:
-            self.view.send_state("figure")  # it may have been lost as well
+            self.view.send_state("figure")  # the page may have lost it as well
 
     def _send(self, state: dict[str, Any], whole: bool, head: dict[str, Any], data: bytes) -> None:
-        """The next message (`contract.Whole` or `contract.News`), with the points in its buffer."""
+        """Sends the next message (`contract.Whole` or `contract.News`), with the points in its buffer."""
         self._seq += 1
         kind = "state" if whole else "news"
         self.view.send({"seq": self._seq, "kind": kind, "state": state, "rows": head}, buffers=[data])
 
     def _draw_lines(self) -> None:
-        """Has the figures drawn anew when a quantity is read for the first time."""
+        """Draws the figures again when a metric is read for the first time."""
         known = {line.key: line for line in self._lines}
         found = {key: line for layer in self._layers.values() for key, line in layer.lines.items()}
         if found.keys() <= known.keys():
@@ -221,7 +229,14 @@ class Dashboard:
         self._drawing_s += time.thread_time() - begin
 
     def _rows(self, everything: bool) -> tuple[dict[str, Any], bytes]:
-        """What to do with the points, and the points: for every line its x, then its y, as float32."""
+        """Returns the points to send and their description.
+
+        Args:
+            everything: True for all points, False for those that the page lacks.
+
+        Returns:
+            `contract.Points` as plain data, and a buffer with each line's x and then its y as float32.
+        """
         lines: list[tuple[str, str, int, bool]] = []
         parts = []
         for name, layer in self._layers.items():
@@ -251,13 +266,13 @@ class Dashboard:
     def _state(self, shown: PanelInput | None = None) -> dict[str, Any]:
         shown = shown or self._look()
         return state(
-            replace(shown, message=self._said or shown.message, stop_live=shown.stop_live and self._clicks_live()),
+            replace(shown, message=self._said or shown.message, stop_live=shown.stop_live and self._clicks_work()),
             self._knobs,
             self._memory,
         )
 
-    def _clicks_live(self) -> bool:
-        """A click is heard while the cell runs; taken for granted until the page had time to be heard."""
+    def _clicks_work(self) -> bool:
+        """Returns True if a click reaches the kernel while the cell runs; assumed until GREETING_S have passed."""
         view = self.view
         heard = time.monotonic() - self._started_s < GREETING_S if view.greeted is None else view.greeted
         return view.clicks_live and heard
@@ -266,10 +281,10 @@ class Dashboard:
         self.failure = f"The live view stopped ({formatting.raised(error)}); the run is not affected."
         if self._note is not None:
             self._note(self.failure)
-        self._tell_failure(self._sent.get("status", ""))
+        self._show_failure(self._sent.get("status", ""))
 
-    def _tell_failure(self, status: str) -> None:
-        """A last message to the page, if it still hears: why the panel moves no more, and how the run stands."""
+    def _show_failure(self, status: str) -> None:
+        """Sends a last message to the page, if it is still connected: the failure, and the status of the run."""
         if not self._sent:
             return
         head = {**self._sent.get("header", {}), "status": STATUS.get(status, status)}
@@ -278,17 +293,17 @@ class Dashboard:
             self.view.state = dict(self._sent)
             self._send(dict(self._sent), True, as_json(NO_POINTS), b"")
 
-    # ---- from the page ------------------------------------------------------------------------------------------
+    # ---- messages from the page ---------------------------------------------------------------------------------
 
     def _asked(self, content: Any) -> None:
-        """A message of the page, on whatever thread it comes. Never raises."""
+        """Handles a message of the page, on any thread. Never raises."""
         try:
             request = checked_request(content, self._knobs)
             self._said = ""
             if request["ask"] == "state":
                 self.push(whole=True)
                 if self.failure:
-                    self._tell_failure(self._sent.get("status", ""))
+                    self._show_failure(self._sent.get("status", ""))
             else:
                 self._request(request)
         except Exception as error:
@@ -298,12 +313,12 @@ class Dashboard:
 
 
 def prepare() -> None:
-    """Makes the figures that the first panel of this machine will show; they are remembered."""
+    """Makes and caches the figures that the first panel on this machine will show."""
     document(expected(_seen()))
 
 
 def _seen() -> tuple[int, ...]:
-    """Indices of the GPUs that NVML sees; empty where it cannot be asked."""
+    """Returns the indices of the GPUs that NVML sees; empty if NVML does not work."""
     try:
         return tuple(device.index for device in probe.devices())
     except Exception:

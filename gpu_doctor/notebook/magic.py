@@ -1,4 +1,4 @@
-"""The two magics: `%%gpudoctor` runs a training cell under diagnosis, `%gpudoctor` asks what is known already."""
+"""The two magics: `%%gpudoctor` runs a training cell under diagnosis, `%gpudoctor` answers questions about it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MAGIC: Final = "gpudoctor"
 WORDS: Final = ("check", "knobs", "explain", "report", "history", "compare", "nsys")
 _CELL_HELP: Final = "%%gpudoctor? shows all options, with examples."
-_LINE_HELP: Final = "%gpudoctor? shows what can be asked; %%gpudoctor, with two percent signs, diagnoses a cell."
+_LINE_HELP: Final = "%gpudoctor? lists the words; %%gpudoctor, with two percent signs, diagnoses a cell."
 _EXAMPLES: Final = """
 Examples, each the first line of a training cell:
 
@@ -30,14 +30,14 @@ The cell runs as it would without the magic. A comment in it silences rules: # g
 """
 _ANSWERS: Final = """
 words:
-  check         judges this machine before any run
-  knobs         what can be turned, such as num_workers, and what the last cell's loop allows
-  explain RULE  the page of a rule, such as slow-getitem
-  report        the last cell's result again
-  report PATH   the result of a saved recording, or of the folder of a job
-  history       all runs and trials of the last cell
-  compare A B   two saved recordings side by side
-  nsys          the command that runs this notebook under Nsight Systems
+  check         checks this machine before any run
+  knobs         lists the knobs, such as num_workers, and the values that the last cell's loop allows
+  explain RULE  explains a rule, such as slow-getitem
+  report        shows the last cell's result again
+  report PATH   shows the result of a saved recording, or of the folder of a job
+  history       lists all runs and trials of the last cell
+  compare A B   compares two saved recordings
+  nsys          shows the command that runs this notebook under Nsight Systems
 
 The first line of a training cell is %%gpudoctor, with two percent signs: it runs the cell and diagnoses its loop.
 %%gpudoctor? shows its options; the Tab key completes options, knobs and rules. In a script: gpu_doctor.watch().
@@ -46,14 +46,14 @@ The first line of a training cell is %%gpudoctor, with two percent signs: it run
 
 @magics_class
 class GpuDoctorMagics(Magics):
-    """Thin on purpose: what a run needs (torch, bokeh) is imported when the first cell runs."""
+    """The magics. Imports that a run needs (torch, bokeh) wait until the first cell runs."""
 
     @no_var_expand  # here: the cell keeps its line as it is written
     @cell_magic(_MAGIC)
     @magic_arguments(f"%{_MAGIC}")
     @kwds(usage=argparse.SUPPRESS, epilog=_EXAMPLES)
-    @argument("--steps", type=options.count, metavar="N", help="leave the loop, and the cell, after N steps")
-    @argument("--seconds", type=options.seconds, metavar="S", help="leave the loop, and the cell, after S seconds")
+    @argument("--steps", type=options.count, metavar="N", help="end the loop, and the cell, after N steps")
+    @argument("--seconds", type=options.seconds, metavar="S", help="end the loop, and the cell, after S seconds")
     @argument(
         "--set",
         action="append",
@@ -64,18 +64,21 @@ class GpuDoctorMagics(Magics):
     )
     @argument("--trial-steps", type=options.count, metavar="N", help="steps of each side of a trial (50)")
     @argument("--trial-seconds", type=options.seconds, metavar="S", help="seconds that a trial may take (20)")
-    @argument("--name", default="", help="what the run is called, in the panel and in the report")
+    @argument("--name", default="", help="name of the run in the panel and in the report")
     @argument("--save", type=options.place, metavar="PATH", help="save the recording to PATH (.npz)")
     @argument(
-        "--price", type=options.dollars, metavar="DOLLARS", help="what an hour costs: the result says what is lost"
+        "--price",
+        type=options.dollars,
+        metavar="DOLLARS",
+        help="price of the machine per hour: the result says what is lost",
     )
     @argument("--nvtx", action="store_true", help="write steps and phases as NVTX ranges, for Nsight Systems")
     @argument("--no-view", action="store_true", help="no live panel, only the result (nbconvert, papermill)")
     def run_cell(self, line: str, cell: str) -> None:
-        """Runs this cell's training loop and tells why the GPU idles: live, with a price and a cure."""
+        """Runs this cell and shows live why its training loop is slow, what that costs, and what to change."""
         __tracebackhide__ = True
         shell = _shell(self)
-        given = parsed_cell_line(shell.var_expand(line, 2))
+        options_given = parsed_cell_line(shell.var_expand(line, 2))
         if not cell.strip():
             raise UsageError("The cell is empty: put the training loop below %%gpudoctor.")
         early_imports.finish()
@@ -83,10 +86,10 @@ class GpuDoctorMagics(Magics):
         from gpu_doctor.notebook.controller import Controller
         from gpu_doctor.notebook.syntax_errors import as_in_any_cell
 
-        if given.nvtx and (said := no_nvtx()):
-            raise UsageError(said)
+        if options_given.nvtx and (reason := no_nvtx()):
+            raise UsageError(reason)
         try:
-            controller = Controller(shell, line, cell, given)
+            controller = Controller(shell, line, cell, options_given)
         except SyntaxError as error:
             raise as_in_any_cell(shell, error.with_traceback(None)) from None
         try:
@@ -100,31 +103,31 @@ class GpuDoctorMagics(Magics):
     @argument("word", metavar="WORD", nargs="?", type=str.lower, choices=WORDS, help=argparse.SUPPRESS)
     @argument("details", nargs="*", help=argparse.SUPPRESS)
     def ask(self, line: str) -> Any:
-        """Tells why a training loop is slow, shows it live, and tries what makes it faster: %gpudoctor WORD."""
-        asked = options.parsed(self.ask, line, _LINE_HELP)
-        if asked.word is None:
-            # Written, so that it is seen wherever in a cell it stands, such as by a slip above a training loop.
+        """Explains why a training loop is slow, shows it live, and tries cures: %gpudoctor WORD."""
+        arguments = options.parsed(self.ask, line, _LINE_HELP)
+        if arguments.word is None:
+            # Printed, so that it appears wherever the line stands in a cell, such as by mistake above a training loop.
             sys.stdout.write(str(self.ask.__doc__))
             return None
         from gpu_doctor.notebook.line_magic import answer
 
-        return answer(asked.word, asked.details)
+        return answer(arguments.word, arguments.details)
 
 
 def parsed_cell_line(line: str) -> argparse.Namespace:
-    """The options of one `%%gpudoctor` line, `settings` as a mapping.
+    """Parses the options of a `%%gpudoctor` line; `settings` becomes a mapping.
 
     Raises:
-        UsageError: one line that says what to write.
+        UsageError: An option is wrong; the text is one line that says what to write.
     """
-    given = options.parsed(GpuDoctorMagics.run_cell, line, _CELL_HELP)
+    options_given = options.parsed(GpuDoctorMagics.run_cell, line, _CELL_HELP)
     from gpu_doctor.trials import knobs
 
     try:
-        given.settings = knobs.parse_assignments(given.settings)
+        options_given.settings = knobs.parse_assignments(options_given.settings)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return given
+    return options_given
 
 
 def _shell(magics: Magics) -> InteractiveShell:
@@ -141,7 +144,7 @@ def register(shell: Any) -> None:
 
 
 def unregister(shell: Any) -> None:
-    """Takes them away."""
+    """Removes the magics and their tab completion from a shell."""
     completion.forget(shell)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(_MAGIC, None)

@@ -1,4 +1,4 @@
-"""Lines of the magics read by their own parsers (IPython's `magic_arguments`), and the values that options take."""
+"""Parses the lines of the magics (with IPython's `magic_arguments`) and the values of their options."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from IPython.core.error import UsageError
 
 
 def parsed(magic: Any, line: str, help_at: str) -> argparse.Namespace:
-    """The arguments of a magic's line, split as a shell splits them (IPython's own split keeps the quotes).
+    """Parses the arguments of a magic's line, split as a shell does (IPython's own split keeps the quotes).
 
     Args:
-        magic: a function under `magic_arguments`.
-        line: what follows its name.
-        help_at: what to read after a line that is not understood.
+        magic: function decorated with `magic_arguments`.
+        line: text after the magic's name.
+        help_at: sentence that says where the help is, appended to an error.
 
     Raises:
-        UsageError: one line that says what is wrong and where the help is.
+        UsageError: The line is wrong; the text is one line that says what is wrong and where the help is.
     """
     try:
         return magic.parser.parse_args(shlex.split(line))  # type: ignore[no-any-return]
     except ValueError as error:
         raise UsageError(f"The line could not be read ({error}): close the quotation.") from None
     except UsageError as error:
-        said = str(error).rstrip(".")
-        raise UsageError(f"{said[:1].upper()}{said[1:]}. {help_at}") from None
+        problem = str(error).rstrip(".")
+        raise UsageError(f"{problem[:1].upper()}{problem[1:]}. {help_at}") from None
 
 
 def count(text: str) -> int:
-    """A number of steps."""
+    """Parses a number of steps."""
     try:
         value = int(text)
     except ValueError:
@@ -42,12 +42,12 @@ def count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A finite span of time."""
+    """Parses a finite time in seconds."""
     return _above_zero(text, "a number of seconds above 0, such as 30")
 
 
 def dollars(text: str) -> float:
-    """What an hour of a machine costs."""
+    """Parses the price of a machine in dollars per hour."""
     return _above_zero(text, "dollars an hour above 0, such as 2.5")
 
 
@@ -62,7 +62,7 @@ def _above_zero(text: str, what: str) -> float:
 
 
 def place(text: str) -> Path | None:
-    """Where a recording can be saved, None for an empty text; a wrong place is refused here, before a long run."""
+    """Parses the path to save a recording to; None for an empty text. A wrong path is refused before a long run."""
     from gpu_doctor.recording import check_place
 
     if not text:
@@ -75,8 +75,8 @@ def place(text: str) -> Path | None:
 
 
 def path(text: str) -> Path:
-    """A path as typed, `~` read as a shell does."""
+    """Parses a path and expands `~` as a shell does."""
     try:
         return Path(text).expanduser()
-    except RuntimeError:  # nobody has that name
+    except RuntimeError:  # there is no user of that name
         return Path(text)

@@ -1,8 +1,8 @@
-"""Captures what code writes and displays for the panel, while the kernel still receives the page's messages.
+"""Captures what code writes and displays, while the kernel still receives the page's messages.
 
-IPython's own `capture_output` puts a bare display publisher in the place of the kernel's, and ipykernel tells the
-publisher of every message that it handles, those on a subshell's thread included: on the bare one that fails
-(`set_parent`), the message is lost, and with it a click on Stop. Ours answers with the kernel's where it has no answer.
+IPython's own `capture_output` replaces the kernel's display publisher by a plain one. ipykernel calls the publisher's
+`set_parent` for every message that it handles, also on a subshell's thread. The plain publisher lacks that method, so
+the message is lost, and with it a click on Stop. Our publisher delegates missing attributes to the kernel's.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.utils.capture import CapturedIO, capture_output
 
 
-class Standing(CapturingDisplayPublisher):
-    """Keeps what is displayed; all else it is asked for is answered by the publisher in whose place it stands."""
+class DelegatingPublisher(CapturingDisplayPublisher):
+    """A publisher that captures what is displayed and delegates everything else to the original publisher."""
 
-    behind: Any = None
+    original: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.behind, name)
+        return getattr(self.original, name)
 
 
 class Captured(capture_output):
-    """A context manager that gives what was written and displayed, as IPython's own does."""
+    """A context manager that captures what was written and displayed, like IPython's own."""
 
     def __enter__(self) -> CapturedIO:
         found = super().__enter__()
         if self.shell is not None:
-            standing: Any = self.shell.display_pub
-            standing.__class__ = Standing
-            standing.behind = self.save_display_pub
+            publisher: Any = self.shell.display_pub
+            publisher.__class__ = DelegatingPublisher
+            publisher.original = self.save_display_pub
         return found

@@ -1,4 +1,4 @@
-"""What the live panel needs of the kernel's environment, and why there is no panel, in one sentence."""
+"""Checks the packages that the live panel needs, and says in one sentence why there is no panel."""
 
 from __future__ import annotations
 
@@ -10,33 +10,38 @@ from typing import Final
 from gpu_doctor import formatting
 
 NEEDS: Final[Mapping[str, str]] = {"ipywidgets": "7.7", "anywidget": "0.9", "bokeh": "3.1"}
-"""Package -> the lowest version, as in pyproject.toml: pip only warns where another package asks for an older one."""
+"""Package -> its lowest version, as in pyproject.toml. An older one may be installed all the same, because pip only
+warns if another package requires it."""
 FOLLOWS: Final = "The result follows below."
 
 
-class Lacking(Exception):
-    """A package is missing or too old; the message says which, and what to do."""
+class MissingPackage(Exception):
+    """Raised if a package is missing or too old; the message names it and says what to do."""
 
 
 def check() -> None:
-    """Returns if the live panel has what it needs.
+    """Checks that the packages of the live panel are installed in sufficient versions.
 
     Raises:
-        Lacking: if not.
+        MissingPackage: One of them is missing or too old.
     """
     for package, least in NEEDS.items():
         try:
             found = version(package)
         except PackageNotFoundError:
-            raise Lacking(f"this kernel has no {package} ({_install(package)})") from None
+            raise MissingPackage(f"this kernel has no {package} ({_install(package)})") from None
         if _numbers(found) < _numbers(least):
             newer = _install(f'"{package}>={least}"')
-            raise Lacking(f"{package} {formatting.clean(found, 20)} is too old ({newer})")
+            raise MissingPackage(f"{package} {formatting.clean(found, 20)} is too old ({newer})")
 
 
 def no_panel(error: Exception) -> str:
-    """Why no panel is shown."""
-    if isinstance(error, Lacking):
+    """Returns the sentence that says why no panel is shown.
+
+    Args:
+        error: error that opening the panel raised.
+    """
+    if isinstance(error, MissingPackage):
         return f"No live panel: {error}. {FOLLOWS}"
     name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if name in NEEDS:
@@ -44,10 +49,10 @@ def no_panel(error: Exception) -> str:
     return f"No live panel ({formatting.raised(error)}). {FOLLOWS}"
 
 
-def _install(what: str) -> str:
-    return f"%pip install {what}, then restart the kernel"
+def _install(package: str) -> str:
+    return f"%pip install {package}, then restart the kernel"
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version: (0, 9) of `0.9.0rc1`."""
-    return tuple(int(one) for one in re.findall(r"\d+", text)[:2])
+    """Returns the first two numbers of a version: (0, 9) for `0.9.0rc1`."""
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])

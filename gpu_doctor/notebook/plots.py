@@ -1,7 +1,7 @@
-"""The three Bokeh figures of the panel: utilization, memory, loader latency; x axes linked, all data empty.
+"""Makes the three Bokeh figures of the panel: utilization, memory, loader latency; x axes linked, all data empty.
 
-The page fills them: points come as increments (`report.Layer`), colours from the page's theme, the legend is HTML. Two
-sets of glyphs are made for every line: `base`, and `trial`, broad and pale, for a candidate laid over its baseline.
+The page fills them: points come as increments (`report.Layer`), colours from the page's theme, and the legend is HTML.
+Every line has two sets of glyphs: `base`, and `trial`, broad and pale, for a candidate drawn over its baseline.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from gpu_doctor.report import INK, PLOTS, UNITS, Line, title
 
 HEIGHT: Final = 168
 FIRST_S: Final = 2.0
-"""End of the x axis at the begin."""
+"""End of the x axis before the first points, in seconds."""
 _TOOLBAR_CSS: Final = ":host { background: transparent !important; opacity: 0.85; }"
-"""Bokeh's is white, on a dark page too."""
+"""Style of the toolbar, whose own background is white even on a dark page."""
 _GREY: Final = "#8C8C8C"
 _ON_DARK: Final = {"#0072B2": "#3D9EE0", "#009E73": "#2BBE93"}
-"""The two dark colours of lines, lighter where the page is dark."""
+"""Dark line colours -> lighter ones for a dark page."""
 _TOPS: Final = {"utilization": 103.0, "memory": 1.0, "latency": 10.0}
 
 
 @lru_cache(maxsize=16)
 def document(lines: tuple[Line, ...]) -> dict[str, Any]:
-    """The figures as JSON for BokehJS, and by which ids the page finds their parts. Shared: do not change it.
+    """Returns the figures as JSON for BokehJS, with the ids of their parts. The value is cached: do not change it.
 
     Args:
-        lines: what is drawn, of all plots, in the order of the legends.
+        lines: lines of all plots, in the order of the legends.
 
     Returns:
-        `doc` (a Bokeh document), `root` (the id of its root, which shows nothing and has the figures as tags), `x` (the
-        id of the range they share), and `plots`: for each its name, title, unit, how its figures are written, and ids.
+        `doc` (a Bokeh document), `root` (id of its root, which shows nothing and has the figures as tags), `x` (id of
+        the range they share), and `plots`: for each plot its name, title, unit, number format, and ids.
     """
     shared = Range1d(0, FIRST_S, reset_start=0, reset_end=FIRST_S)
     figures, plots = [], []
@@ -60,7 +60,7 @@ def document(lines: tuple[Line, ...]) -> dict[str, Any]:
         decimals = PERCENT_DECIMALS if UNITS[name] == "%" else DECIMALS
         about = {"name": name, "title": title(name, mine), "unit": UNITS[name], "decimals": decimals}
         plots.append({**about, **parts})
-    # The page makes each of the figures a root in a task of its own, so that it is never busy for long.
+    # The page makes each figure a root in a separate task, so that it is never busy for long.
     root = Spacer(visible=False, tags=figures)
     doc = Document()
     doc.add_root(root)
@@ -69,7 +69,7 @@ def document(lines: tuple[Line, ...]) -> dict[str, Any]:
 
 
 def _figure(name: str, lines: list[Line], x_range: Range1d) -> tuple[Any, dict[str, Any]]:
-    """A figure, and the ids of its parts."""
+    """Makes one figure; returns it with the ids of its parts."""
     y_range = Range1d(0, _TOPS[name], reset_start=0, reset_end=_TOPS[name])
     pan = PanTool(dimensions="width")
     fig = figure(
@@ -108,7 +108,7 @@ def _figure(name: str, lines: list[Line], x_range: Range1d) -> tuple[Any, dict[s
 
 
 def _marks(fig: Any, name: str, dash: list[int], alpha: float) -> str:
-    """Vertical lines of the plot's height at the x of a source; returns the source's id."""
+    """Adds vertical lines at the x values of a new, empty source; returns the source's id."""
     source = ColumnDataSource({"x": []}, name=f"marks:{name}")
     up = Ray(x="x", y=0, length=0, angle=90, angle_units="deg", line_color=_GREY, line_dash=dash, line_alpha=alpha)
     fig.add_glyph(source, up)
@@ -116,10 +116,10 @@ def _marks(fig: Any, name: str, dash: list[int], alpha: float) -> str:
 
 
 def _line(fig: Any, line: Line, filled: bool) -> dict[str, Any]:
-    """Both glyph sets of a line, bare (`fig.line` would make three of each).
+    """Adds both glyph sets of a line, as plain glyphs (`fig.line` would make three of each).
 
     Returns:
-        What the page needs to fill, colour, hide and name it.
+        Data with which the page fills, colours, hides and names the line.
     """
     colour = _GREY if line.colour == INK else line.colour
     ids: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""`gpu_doctor.replay`: a recording, shown as its run was; needs numpy alone where there is no notebook."""
+"""`gpu_doctor.replay`: shows a recording as its run was shown; outside a notebook it needs only numpy."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ SPEED: Final = 20.0
 
 
 def replay(recording: Recording | str | Path, speed: float = SPEED) -> None:
-    """Shows the live panel from a recording as it was: the plots grow, the verdict comes and changes with the steps.
+    """Replays a recording in the live panel: the plots grow, and the verdict appears and changes with the steps.
 
-    Nothing is run, so neither torch nor a GPU is needed. At its end, or once it is stopped, the panel has the diagnosis
-    of the whole recording; knobs answer with forecasts, trials need the loop itself. Sums that a recording has only for
-    its whole run, such as what fetching cost, stand in proportion until then. Outside of a notebook the diagnosis is
-    printed instead.
+    Nothing is run, so neither torch nor a GPU is needed. At the end, or after Stop, the panel shows the diagnosis of
+    the whole recording. Knobs show forecasts, but trials need the loop itself. Sums that a recording has only for its
+    whole run, such as the cost of fetching, are scaled to the time played until then. Outside a notebook the diagnosis
+    is printed instead.
 
     Args:
-        recording: the recording, or the path of a file that `recording.save()` or `%%gpudoctor --save` wrote.
-        speed: how many times as fast as the run was.
+        recording: recording, or path of a file that `recording.save()` or `%%gpudoctor --save` wrote.
+        speed: speed of the replay as a multiple of the run's own.
 
     Raises:
-        RecordingError: if there is no file, or it is not a recording.
-        TypeError: if it is neither a recording nor a path, or the speed is no number.
-        ValueError: if the speed is not above 0.
+        RecordingError: The file does not exist or is not a recording.
+        TypeError: `recording` is neither a recording nor a path, or the speed is not a number.
+        ValueError: The speed is not above 0.
 
     Example:
         >>> import gpu_doctor
@@ -60,16 +60,16 @@ def _loaded(recording: Any) -> Recording:
 
 
 def _pace(speed: Any) -> float:
-    said = f"speed is how many times as fast as the run was, a number above 0 such as 20, not {speed!r:.60}."
+    message = f"speed is a multiple of the run's own speed, a number above 0 such as 20, not {speed!r:.60}."
     if isinstance(speed, bool) or not isinstance(speed, (int, float)):
-        raise TypeError(said)
+        raise TypeError(message)
     if not (speed > 0 and math.isfinite(speed)):
-        raise ValueError(said)
+        raise ValueError(message)
     return float(speed)
 
 
 def _notebook() -> Any:
-    """The shell of the notebook that this is called in; None elsewhere."""
+    """Returns the shell of the notebook that this runs in, or None outside a notebook."""
     loaded: Any = sys.modules.get("IPython")
     shell = loaded.get_ipython() if loaded is not None else None
     return shell if hasattr(shell, "kernel") else None

@@ -1,7 +1,7 @@
-"""A recording played in the panel of its cell: fed with the recording's own rows and readings, in recorded time.
+"""Plays a recording in the panel of a cell: the panel gets the recording's rows and readings in recorded time.
 
-The cell that asks for it waits until the end, as the cell of the run did, and draws the panel itself: there is no loop
-that a thread would have to leave alone. Stop and an interrupt go to the end; an interrupt is raised after that.
+The cell waits until the replay ends, as the cell of the run did, and draws the panel on its own thread, because there
+is no loop that drawing could slow down. Stop and an interrupt jump to the end; the interrupt is raised after that.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from gpu_doctor.notebook.live_view import Dashboard
 
 PERIOD_S: Final = 0.25
-"""Between two pictures: twice as many as of a run, whose loop they would keep."""
+"""Time between two refreshes in seconds, half that of a live run, because there is no loop to slow down."""
 NO_LOOP: Final = "A replay has no loop to rerun: to try something, run your cell under %%gpudoctor."
 IN_PROPORTION: Final = (
-    "Until the end of the replay, what the recording adds up over the whole run (fetches, calls, copies) stands in "
-    "proportion to the time that has gone by."
+    "Until the replay ends, figures that the recording has only for the whole run (fetches, calls, copies) are scaled "
+    "to the time played so far."
 )
 
 
 class Replaying:
-    """A recording, and what is on the screen of it."""
+    """Plays a recording and shows it on the cell's screen."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class Replaying:
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
     ) -> None:
-        """Nothing is shown yet.
+        """Prepares a replay without showing anything.
 
         Args:
-            shell: of the notebook.
-            recording: what is played.
-            speed: recorded seconds in one second, above 0.
-            clock: seconds.
-            wait: waits for so many of them; None = as long, or until Stop.
+            shell: shell of the notebook.
+            recording: recording to play.
+            speed: recorded seconds per second, above 0.
+            clock: returns the time in seconds.
+            wait: waits for a number of seconds; None to wait that long or until Stop.
         """
         self._recording, self._speed, self._clock = recording, speed, clock
         self._stopped = threading.Event()
@@ -65,13 +65,13 @@ class Replaying:
         self._screen = Screen(shell)
         self._details = Details(self._fixed)
         self._whole: Diagnosis | None = None
-        """That of the whole recording, once it is over."""
+        """Diagnosis of the whole recording; None until the replay ends."""
         self._status: Status = "starting"
         self._message = ""
 
     def run(self) -> None:
-        """Plays it to its end, or until it is stopped; then shows the whole of it."""
-        self._screen.open(self._made)
+        """Plays the recording to its end or until Stop, then shows its whole result."""
+        self._screen.open(self._dashboard)
         try:
             self._play()
         finally:
@@ -79,7 +79,7 @@ class Replaying:
 
     def _play(self) -> None:
         self._status = "replaying"
-        self._screen.act(self._followed)
+        self._screen.act(self._follow)
         begin = self._clock()
         while (panel := self._screen.panel) is not None and not panel.failure and not self._stopped.is_set():
             moment_s = (self._clock() - begin) * self._speed
@@ -90,7 +90,7 @@ class Replaying:
             self._wait(PERIOD_S)
 
     def _settle(self) -> None:
-        """The end of the recording, whether it was played to there or not."""
+        """Jumps to the end of the recording and shows the final panel and the result."""
         at_s, self._feed.until_s = self._moment_s(), None
         if self._stopped.is_set():
             whole = formatting.clock(self._recording.duration_s)
@@ -100,27 +100,27 @@ class Replaying:
         self._screen.end()
         self._screen.show_result(self._reported(self._whole))
 
-    # ---- what is seen -------------------------------------------------------------------------------------------
+    # ---- the panel's content ------------------------------------------------------------------------------------
 
-    def _made(self) -> Dashboard:
+    def _dashboard(self) -> Dashboard:
         from gpu_doctor.notebook.live_view import Dashboard
 
-        gpus = tuple(one.index for one in self._recording.setup.devices)
+        gpus = tuple(device.index for device in self._recording.setup.devices)
         return Dashboard(self.look, self.take, knobs.KNOBS, gpus=gpus)
 
-    def _followed(self, panel: Dashboard) -> None:
+    def _follow(self, panel: Dashboard) -> None:
         panel.begin()
         panel.follow(self._feed)
 
     def _moment_s(self) -> float:
-        """Recorded seconds that have been played."""
+        """Returns the recorded time played so far, in seconds."""
         return self._recording.duration_s if self._feed.until_s is None else self._feed.until_s
 
     def look(self) -> PanelInput:
-        """All that the panel shows, as it stands."""
+        """Returns the current state that the panel shows."""
         run, over = self._recording, self._whole is not None
-        seen = self._feed.so_far()
-        diagnosis = self._whole or self._verdict.on(int(seen.steps.count.sum()), lambda: seen)
+        so_far = self._feed.so_far()
+        diagnosis = self._whole or self._verdict.on(int(so_far.steps.count.sum()), lambda: so_far)
         vitals = diagnosis.vitals if diagnosis is not None else None
         return PanelInput(
             status=self._status,
@@ -141,33 +141,33 @@ class Replaying:
             before=(),
             replay_speed=self._speed,
             no_trials=NO_LOOP,
-            stop_live=self._screen.hears_stop,
+            stop_live=self._screen.receives_stop,
         )
 
     def _reported(self, diagnosis: Diagnosis) -> Answer:
         notes = tuple(note for note in (self._message, self._screen.lost) if note)
         run = self._recording
-        told = report.Reported(diagnosis, (run,), title=run.name, notes=notes)
-        return Answer(report.text(told), report.html(told))
+        reported = report.Reported(diagnosis, (run,), title=run.name, notes=notes)
+        return Answer(report.text(reported), report.html(reported))
 
-    # ---- what is asked ------------------------------------------------------------------------------------------
+    # ---- the page's requests ------------------------------------------------------------------------------------
 
     def take(self, request: dict[str, Any]) -> None:
-        """A checked request of the page, on any thread."""
-        asked = request["ask"]
-        if asked == "stop":
+        """Carries out a checked request of the page; called on any thread."""
+        kind = request["ask"]
+        if kind == "stop":
             self._stopped.set()
             return
-        if asked == "fix":
+        if kind == "fix":
             self._details.fix(request["settings"])
-        elif asked == "forecast":
-            self._details.foretell(request["settings"])
+        elif kind == "forecast":
+            self._details.request_forecast(request["settings"])
         else:
             self._message = NO_LOOP
         self._screen.act(lambda panel: panel.push())
 
     def _fixed(self, settings: Settings) -> Fix:
-        """The change of the recorded cell; what its names meant is not known."""
+        """Returns the change to the recorded cell's text, found without the objects that its names referred to."""
         run = self._recording
 
         def code(name: str) -> str:

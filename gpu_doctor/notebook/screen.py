@@ -1,6 +1,7 @@
-"""What is on the screen of one cell: its live panel, and its static result in an output of its own.
+"""The screen of one cell: its live panel, and its static result in a separate output.
 
-A panel that cannot be shown, fails or is closed never stops what it shows: one sentence says why, the result is there.
+A panel that cannot be shown, fails or is closed never stops the run. One sentence says why, and the result still
+appears.
 """
 
 from __future__ import annotations
@@ -27,16 +28,21 @@ class Screen:
     """The panel and the result of one cell."""
 
     def __init__(self, shell: InteractiveShell, closing: Callable[[], object] = lambda: None) -> None:
-        """`closing`: is called when the panel is closed because another one takes its place."""
+        """Starts with nothing on the screen.
+
+        Args:
+            shell: shell of the notebook.
+            closing: called when the panel is closed because another panel replaces it.
+        """
         self._shell, self._closing = shell, closing
         self.panel: Dashboard | None = None
-        """None where there is none, or none any more."""
+        """Panel of the cell; None if there is none or it is gone."""
         self.lost = ""
-        """Why the panel is there no more, in one sentence for the static result."""
+        """Reason why the panel is gone, in one sentence for the static result."""
         self._result: Any = None
 
     def open(self, make: Callable[[], Dashboard]) -> None:
-        """Displays the panel that `make` gives; where that cannot be, it is said at once."""
+        """Displays the panel that `make` returns; if that fails, a sentence says so at once."""
         if not hasattr(self._shell, "kernel"):
             return
         try:
@@ -46,16 +52,16 @@ class Screen:
             self.panel.show()
         except Exception as error:
             self.panel = None
-            with contextlib.suppress(Exception):  # a long run is not waited for in vain
+            with contextlib.suppress(Exception):  # nobody should wait for a panel during a long run
                 display(plainly(panel_needs.no_panel(error)))
 
     @property
-    def hears_stop(self) -> bool:
-        """The kernel has subshells: a click is heard while a cell runs."""
+    def receives_stop(self) -> bool:
+        """True if the kernel has subshells, so that a click on Stop arrives while a cell runs."""
         return bool(getattr(getattr(self._shell, "kernel", None), "_supports_kernel_subshells", False))
 
     def act(self, what: Callable[[Dashboard], Any]) -> None:
-        """Has the panel do something; one that fails is let go of, and the run goes on."""
+        """Calls a function on the panel, if there is one; a panel that fails is dropped and the run goes on."""
         panel = self.panel
         if panel is None:
             return
@@ -68,11 +74,14 @@ class Screen:
                 panel.stop()
 
     def end(self) -> None:
-        """Nothing goes on any more: the last picture."""
-        self.act(self._brought_to_its_end)
+        """Draws the panel's final state, because nothing runs any more."""
+        self.act(self._finish)
 
-    def _brought_to_its_end(self, panel: Dashboard) -> None:
-        """Why there is no last picture, too: a panel closed in the page or by `Widget.close_all()` hears no more."""
+    def _finish(self, panel: Dashboard) -> None:
+        """Stops a panel and sends its final state.
+
+        A panel that was closed in the page or by `Widget.close_all()` no longer receives it; `lost` then says so.
+        """
         panel.stop()
         panel.last()
         self.lost = panel.failure
@@ -83,14 +92,14 @@ class Screen:
             self.lost = "The live panel was closed while the cell ran; the run is not affected."
 
     def close_panel(self) -> None:
-        """Takes the panel out of kernel and page; what it showed stays."""
+        """Removes the panel from kernel and page; its case and its result stay."""
         panel, self.panel = self.panel, None
         self._closing()
         if panel is not None:
             panel.close()
 
     def show_result(self, shown: Answer) -> None:
-        """The static result, in an output of its own that is replaced when there is another one."""
+        """Shows the static result in a separate output, which the next result replaces."""
         if self._result is None:
             self._result = display(shown, display_id=True)
         else:
@@ -98,6 +107,6 @@ class Screen:
 
 
 def plainly(sentence: str) -> Answer:
-    """One sentence in the place of the result."""
-    said = formatting.clean(f"{report.LABELS.product}: {sentence}", 600)
-    return Answer(said, f'<div class="gpu-doctor-static">{escape(said)}</div>')
+    """Returns one sentence as a result."""
+    text = formatting.clean(f"{report.LABELS.product}: {sentence}", 600)
+    return Answer(text, f'<div class="gpu-doctor-static">{escape(text)}</div>')

@@ -1,8 +1,8 @@
-"""A SyntaxError of a cell, shown as IPython shows that of any cell: the user's lines, and none of ours.
+"""Shows a SyntaxError of a cell as IPython shows it in any cell: with the user's lines and none of ours.
 
-Of a SyntaxError that passes through a magic IPython lists every frame, and it asks neither `__tracebackhide__` nor the
-error. Of any other error it asks `_render_traceback_`, so what is raised is no SyntaxError, but one by name: programs
-that read an output (nbclient's `allow_error_names`, papermill) know it by that.
+For a SyntaxError that passes through a magic, IPython lists every frame and ignores `__tracebackhide__` and
+`_render_traceback_`. For any other error it calls `_render_traceback_`. So we raise an error that is no SyntaxError but
+has its name, by which programs that read an output (nbclient's `allow_error_names`, papermill) recognise it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,30 @@ _OURS: Final = str(Path(__file__).parents[1])
 
 
 class CellSyntaxError(Exception):
-    """Stands for a SyntaxError of the user's."""
+    """An error that replaces a SyntaxError in the user's code."""
 
     def __init__(self, error: SyntaxError, lines: list[str]) -> None:
-        """`lines`: what IPython is to show."""
+        """Wraps an error.
+
+        Args:
+            error: error in the user's code.
+            lines: lines of the traceback that IPython shows.
+        """
         super().__init__(str(error))
         self.error = error
-        """The one that was raised."""
+        """Error that was raised in the user's code."""
         self._lines = lines
 
     def _render_traceback_(self) -> list[str]:
-        """IPython's hook."""
+        """Returns the lines of the traceback; IPython calls it."""
         return self._lines
 
 
 def as_in_any_cell(shell: InteractiveShell, error: SyntaxError) -> CellSyntaxError:
-    """What to raise in the place of `error`, whose traceback, if any, begins in our frames."""
-    frames = itertools.dropwhile(lambda one: one.filename.startswith(_OURS), traceback.extract_tb(error.__traceback__))
+    """Returns the error to raise instead of `error`; its traceback omits our own frames at the start."""
+    frames = itertools.dropwhile(
+        lambda frame: frame.filename.startswith(_OURS), traceback.extract_tb(error.__traceback__)
+    )
     lines = shell.SyntaxTB.structured_traceback(type(error), error, list(frames))
     kind = type(type(error).__name__, (CellSyntaxError,), {})
     shown: CellSyntaxError = kind(error, lines)

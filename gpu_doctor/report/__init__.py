@@ -1,7 +1,7 @@
-"""What a diagnosis and its trials look like: text, static HTML, and the panel's state as plain data.
+"""Renders a diagnosis and its trials as text, as static HTML, and as the panel's state in plain data.
 
-Knows diagnoses and trials by what they say of themselves; knows no Jupyter, no torch and no run in progress. It
-measures nothing and judges nothing: what it shows was worked out below.
+This package reads the public fields of diagnoses and trials. It knows no Jupyter, no torch and no run in progress, and
+it measures and judges nothing: the packages below it computed what it shows.
 """
 
 from gpu_doctor.labels import LABELS

@@ -1,6 +1,6 @@
-"""What trials add to the static HTML result. Every function returns HTML whose foreign text is escaped.
+"""The parts of the static HTML result that come from trials. Every function returns HTML with foreign text escaped.
 
-What notebook sanitizers let through is said in `gpu_doctor.diagnosis.as_html`.
+`gpu_doctor.diagnosis.as_html` says what notebook sanitizers let through.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gpu_doctor import formatting
 from gpu_doctor.diagnosis.words import RISK_MARK
 from gpu_doctor.elements import FIGURES, LINE, MUTED, TABLE, TOGETHER, safe, section
 from gpu_doctor.labels import PHASE_LABELS
-from gpu_doctor.report.before_after import BeforeAfter, OneSide
+from gpu_doctor.report.before_after import BeforeAfter, SideSummary
 from gpu_doctor.report.contract import Result
 from gpu_doctor.report.plan import GAIN
 from gpu_doctor.report.runs import Row, columns
@@ -27,7 +27,7 @@ _ROW: Final = f"background:transparent;border-bottom:{LINE}"
 
 
 def result(found: Result | None) -> str:
-    """What the trials proved, above the verdict; '' where nothing is."""
+    """Renders the proven result of the trials, which stands above the verdict; '' if there is none."""
     if found is None:
         return ""
     mark = f"{RISK_MARK} " if found.warns else ""
@@ -37,24 +37,24 @@ def result(found: Result | None) -> str:
 
 
 def compared(found: BeforeAfter | None) -> str:
-    """Both sides of the newest trial to one time scale, with how their steps spread; '' before any trial."""
+    """Renders both sides of the newest trial on one time scale, with the spread of their steps; '' before any trial."""
     if found is None:
         return ""
-    sides = "".join(_side(one, found) for one in found.sides)
+    sides = "".join(_side(side, found) for side in found.sides)
     return section(f"<div>Before and after, {safe(found.of)}</div>{sides}")
 
 
-def _side(one: OneSide, found: BeforeAfter) -> str:
-    said = [f"{PHASE_LABELS[phase]} {formatting.seconds(took)}" for phase, _, took in one.phases]
-    drawn = anatomy_bar({phase: share for phase, share, _ in one.phases}, length=one.step_s / found.scale_s)
-    bar = as_image(drawn, f"{one.label}, {one.total}: {', '.join(said)}", "100%")
-    spread = as_image(spread_line(one.quantiles_s, found.scale_s), "", "100%") if one.spread else ""
-    words = f'<div style="{MUTED};font-size:12px">{safe(one.spread)}</div>' if one.spread else ""
-    return f'<div style="margin:4px 0"><div>{safe(one.label)} <b>{safe(one.total)}</b></div>{bar}{spread}{words}</div>'
+def _side(side: SideSummary, found: BeforeAfter) -> str:
+    phases = [f"{PHASE_LABELS[phase]} {formatting.seconds(took)}" for phase, _, took in side.phases]
+    drawn = anatomy_bar({phase: share for phase, share, _ in side.phases}, length=side.step_s / found.scale_s)
+    bar = as_image(drawn, f"{side.label}, {side.total}: {', '.join(phases)}", "100%")
+    spread = as_image(spread_line(side.quantiles_s, found.scale_s), "", "100%") if side.spread else ""
+    text = f'<div style="{MUTED};font-size:12px">{safe(side.spread)}</div>' if side.spread else ""
+    return f'<div style="margin:4px 0"><div>{safe(side.label)} <b>{safe(side.total)}</b></div>{bar}{spread}{text}</div>'
 
 
 def runs(table: Sequence[Row], on_gpu: bool, effects: Sequence[Effect]) -> str:
-    """The runs and trials, one row each."""
+    """Renders the table of runs and trials, one row each."""
     names = columns(on_gpu, effects)
     style = f"{_CELL};{MUTED};font-weight:normal;white-space:nowrap;text-align"
     head = "".join(f'<th style="{style}:{"right" if i > 1 else "left"}">{name}</th>' for i, name in enumerate(names))
@@ -68,7 +68,7 @@ def _cells(row: Row) -> str:
     cells = []
     for i, cell in enumerate(row.cells):
         text, style = escape(cell.text), "text-align:left"
-        # Words (settings, why a trial was refused) may wrap anywhere, a figure only before its bracket.
+        # Text (settings, a refusal's reason) may wrap anywhere, a figure only before its bracket.
         if i != 1 and len(cell.text) <= 40:
             style = f"text-align:{'right' if i else 'left'};{FIGURES}"
             value, bracket, rest = text.partition(" (")

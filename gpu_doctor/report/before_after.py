@@ -1,4 +1,4 @@
-"""Both sides of a trial to one time scale: where a step goes, and how its steps spread, before and after the change."""
+"""Compares both sides of a trial on one time scale: a step's phases and the spread of step times, before and after."""
 
 from __future__ import annotations
 
@@ -20,64 +20,65 @@ from gpu_doctor.trials.compare import Effect
 
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 BEYOND: Final = 1.5
-"""A bursty loader's slow steps last several times the mean: the scale goes so far beyond the longer bar at most."""
+"""Largest end of the time scale, as a multiple of the longer bar: a bursty loader's slow steps last several times the
+mean and would squeeze the bars."""
 FEWEST: Final = 5
-"""Steps whose spread is told; of fewer, five quantiles are nothing but the steps themselves."""
+"""Fewest steps whose spread is shown: five quantiles of fewer steps are just the steps themselves."""
 
 
 _spreads: Remembered[list[float]] = Remembered()
 
 
 @dataclass(frozen=True)
-class OneSide:
-    """One side of a trial."""
+class SideSummary:
+    """The mean step of one side of a trial, by phase, and the spread of its step times."""
 
     label: str
     total: str
-    """`41.3 ms`; where its steps hold another number of samples, for as many as a step of the other side."""
+    """Mean step time in words, such as `41.3 ms`. If the batch size differs, it is scaled to the baseline's batch."""
     step_s: float
-    """The same in seconds."""
+    """Mean step time in seconds, scaled like `total`."""
     phases: tuple[tuple[str, float, float], ...]
-    """Phase, its share of the step, and its seconds of `step_s`."""
+    """Phase name, its share of the step, and its seconds of `step_s`."""
     quantiles_s: tuple[float, ...]
-    """Of its steps' times, at QUANTILES; empty where there are too few."""
+    """Step times in seconds at QUANTILES; empty if there are too few steps."""
 
     @property
     def spread(self) -> str:
-        """`median 40.0 ms, 90 % of the steps 39.1 ms to 44.0 ms`; empty where there are too few steps."""
+        """The spread in words, `median 40.0 ms, 90 % of the steps 39.1 ms to 44.0 ms`; empty for too few steps."""
         if not self.quantiles_s:
             return ""
-        low, _, middle, _, high = (formatting.seconds(one) for one in self.quantiles_s)
+        low, _, middle, _, high = (formatting.seconds(quantile) for quantile in self.quantiles_s)
         return f"median {middle}, 90 % of the steps {low} to {high}"
 
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    """A trial whose sides are set beside each other."""
+    """The two sides of one trial, for comparison."""
 
     of: str
-    """`trial 3: means of 48 and 48 steps of its last pair of runs`."""
-    sides: tuple[OneSide, OneSide]
+    """Name of the trial and its sample, `trial 3: means of 48 and 48 steps of its last pair of runs`."""
+    sides: tuple[SideSummary, SideSummary]
 
     @property
     def scale_s(self) -> float:
-        """The end of the time scale of bars and spreads; a spread that goes far beyond the bars is cut off there."""
-        longest = max(one.step_s for one in self.sides)
-        slowest = max((one.quantiles_s[-1] for one in self.sides if one.quantiles_s), default=0.0)
+        """The end of the time scale of bars and spreads, in seconds. A spread that goes far beyond it is cut off."""
+        longest = max(side.step_s for side in self.sides)
+        slowest = max((side.quantiles_s[-1] for side in self.sides if side.quantiles_s), default=0.0)
         return min(max(longest, slowest), BEYOND * longest)
 
 
 def newest(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> BeforeAfter | None:
-    """The newest trial that measured both sides; None before any.
+    """Returns the comparison for the newest trial that measured both sides, or None if there is none.
 
     Args:
-        effects: of a case, oldest first.
-        sides: the recordings of each.
+        effects: effects of a case, oldest first.
+        sides: recordings of each effect, in the same order.
     """
     for number, (effect, both) in reversed(list(enumerate(zip(effects, sides, strict=True), 1))):
         if both is None or effect.speedup is None or effect.outcome not in CLEAN:
             continue
-        before, after = (vitals_of(one) for one in both)
+        before, after = (vitals_of(recording) for recording in both)
         if before.host_step_s and after.host_step_s:
             steps = f"{formatting.grouped(before.measured_steps)} and {formatting.grouped(after.measured_steps)}"
             of = f"trial {number}: means of {steps} steps of its last pair of runs"
@@ -85,21 +86,27 @@ def newest(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> BeforeAf
     return None
 
 
-def _side(recording: Recording, vitals: Vitals, ratio: float | None = None) -> OneSide:
-    """`ratio`: samples of its step over those of the other side's step, where they differ."""
-    each, own_s = ratio or 1.0, vitals.host_step_s or 0.0
+def _side(recording: Recording, vitals: Vitals, ratio: float | None = None) -> SideSummary:
+    """Summarises one side of a trial.
+
+    Args:
+        recording: the side's run.
+        vitals: figures of that run.
+        ratio: samples in a step of this side over samples in a step of the other; None if they are equal.
+    """
+    samples_ratio, own_s = ratio or 1.0, vitals.host_step_s or 0.0
     step = f" for as many samples ({formatting.seconds(own_s)} a step)" if ratio else ""
-    return OneSide(
+    return SideSummary(
         label=formatting.clean(describe(recording.settings), 120),
-        total=formatting.seconds(own_s / each) + step,
-        step_s=own_s / each,
-        phases=tuple((phase, share, took / each) for phase, share, took in anatomy_rows(vitals)),
-        quantiles_s=tuple(one / each for one in _spreads.of(recording, lambda: _quantiles(recording))),
+        total=formatting.seconds(own_s / samples_ratio) + step,
+        step_s=own_s / samples_ratio,
+        phases=tuple((phase, share, took / samples_ratio) for phase, share, took in anatomy_rows(vitals)),
+        quantiles_s=tuple(value / samples_ratio for value in _spreads.of(recording, lambda: _quantiles(recording))),
     )
 
 
 def _quantiles(recording: Recording) -> list[float]:
-    """Of the time of a step after warm-up."""
+    """Returns the quantiles of step time after warm-up, in seconds; empty for fewer than FEWEST steps."""
     training = recording.steps.where(recording.steps.kind == TRAINING)
     steps = training if len(training) else recording.steps
     loader = recording.setup.training_loader

@@ -1,4 +1,4 @@
-"""The ceiling of a loop in the bar of its mean step: how long a step is with an ideal loader."""
+"""The ceiling mark in the bar of the mean step: the step time that an ideal loader would give."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gpu_doctor.trials.compare import Effect
 
 
 def ceiling_of(effects: Sequence[Effect], vitals: Vitals) -> Ceiling | None:
-    """Where the ceiling lies in the bar of a mean step; None where it was not measured.
+    """Returns the ceiling's position in the bar of a mean step, or None if no ideal loader was measured.
 
     Args:
-        effects: of a case, oldest first.
-        vitals: of the run whose step is drawn.
+        effects: effects of a case, oldest first.
+        vitals: vitals of the run whose step is drawn.
     """
     ideal, step_s = ceiling(effects), vitals.host_step_s
     if ideal is None or not ideal.speedup or not step_s:

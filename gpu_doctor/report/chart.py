@@ -1,6 +1,6 @@
-"""Line charts as SVG, for light and dark pages: the readings of a run, the losses of a trial; no plot library.
+"""Draws line charts as SVG without a plot library: the readings of a run, the losses of a trial.
 
-No background, mid-grey text and axes.
+The charts have no background and mid-grey text and axes, so that they fit light and dark pages.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from gpu_doctor.report.plot_data import thin
 from gpu_doctor.svg import FONT, GREY, opened
 
 MOST_POINTS: Final = 200
-"""Points a line is thinned to, two for every three pixels of a chart: six lines of noise take 30 kB."""
+"""Points that a line is thinned to, two for every three pixels of a chart: six lines of noise take 30 kB."""
 MOST_MARKS: Final = 40
 _SIDES: Final = (36, 8, 8, 18)
-"""Pixels around the lines: left at the least, right, above, below."""
+"""Margins around the lines in pixels: left (at least), right, above, below."""
 
 
 @dataclass(frozen=True)
 class Stroke:
-    """How a line is drawn."""
+    """The style of a line."""
 
     colour: str
     dash: str = ""
@@ -34,8 +34,8 @@ class Stroke:
     opacity: float = 1.0
 
     def written(self, scale: int = 1) -> str:
-        """As SVG's attributes, lengths times `scale`."""
-        dash = " ".join(str(scale * int(one)) for one in self.dash.split())
+        """Returns the style as SVG attributes, with lengths multiplied by `scale`."""
+        dash = " ".join(str(scale * int(length)) for length in self.dash.split())
         more = f" stroke-dasharray='{dash}'" if dash else ""
         more += f" stroke-opacity='{self.opacity}'" if self.opacity < 1.0 else ""
         return f"stroke='{self.colour}' stroke-width='{scale * self.width:g}'{more}"
@@ -49,13 +49,13 @@ class Drawn:
     y: Column
     stroke: Stroke
     filled: bool = False
-    """A pale area lies between it and the lower edge."""
+    """True to draw a pale area between the line and the lower edge."""
     cross: float | None = None
-    """Where on x a cross stands on the lower edge: from there on the values are no numbers."""
+    """Position on x of a cross on the lower edge, which marks the first NaN or infinite value; None for none."""
 
 
 def line_swatch(stroke: Stroke) -> str:
-    """A short stroke, for legends."""
+    """Draws a short sample of a line, for legends."""
     return f"{opened(22, 8)}<path d='M0 4H22' {stroke.written()}/></svg>"
 
 
@@ -69,20 +69,20 @@ def chart(
     fitted: bool = False,
     unit: str = " s",
 ) -> str:
-    """A line chart.
+    """Draws a line chart.
 
     Args:
-        lines: what to draw; each is thinned to MOST_POINTS, lowest and highest value of every stretch kept.
-        marks: x positions of thin upright lines, such as epochs' begins.
-        width: in CSS pixels.
-        height: in CSS pixels.
-        top: what the y axis must reach; higher values are cut off there (None = all of the data).
-        fitted: the y axis begins where the data does, not at 0.
-        unit: of x, behind its last figure.
+        lines: lines to draw. Each is thinned to MOST_POINTS and keeps the lowest and highest value of every stretch.
+        marks: x positions of thin vertical lines, such as epoch starts.
+        width: width in CSS pixels.
+        height: height in CSS pixels.
+        top: upper end of the y axis, where higher values are cut off; None to show all of the data.
+        fitted: True to begin the y axis at the lowest value instead of 0.
+        unit: unit of x, written behind its last tick.
     """
     thinned = [thin(line.x, line.y, MOST_POINTS) for line in lines]
-    x = np.concatenate([one for one, _ in thinned] or [np.empty(0)])
-    y = np.concatenate([one for _, one in thinned] or [np.empty(0)])
+    x = np.concatenate([x_thinned for x_thinned, _ in thinned] or [np.empty(0)])
+    y = np.concatenate([y_thinned for _, y_thinned in thinned] or [np.empty(0)])
     left, right, above, below = _SIDES
     up = _Axis(*_rounded(y, top, fitted), height - below, above)
     left = max(left, 10 + 6 * max(len(text) for _, text in up.ticks()))
@@ -93,14 +93,14 @@ def chart(
         parts.append(f"<path d='M{left} {level:.1f}H{width - right}' stroke='{GREY}' stroke-opacity='{opacity}'/>")
         parts.append(f"<text x='{left - 4}' y='{level + 3.5:.1f}' text-anchor='end'>{text}</text>")
     dotted = f"stroke='{GREY}' stroke-opacity='.6' stroke-dasharray='1 2'"
-    inside = [one for one in marks if across.low <= one <= across.high]
+    inside = [mark for mark in marks if across.low <= mark <= across.high]
     for mark in inside[:: max(1, -(-len(inside) // MOST_MARKS))]:
         parts.append(f"<path d='M{across.at(mark):.1f} {above}V{height - below}' {dotted}/>")
     ticks = list(across.ticks())
     for number, (value, text) in enumerate(ticks, 1):
-        at, said = across.at(value), text + (unit if number == len(ticks) else "")
+        at, label = across.at(value), text + (unit if number == len(ticks) else "")
         anchor = "end" if at > width - 24 else "middle"
-        parts.append(f"<text x='{at:.1f}' y='{height - 5}' text-anchor='{anchor}'>{said}</text>")
+        parts.append(f"<text x='{at:.1f}' y='{height - 5}' text-anchor='{anchor}'>{label}</text>")
     parts.append("</g>")
     for line, points in zip(lines, thinned, strict=True):
         parts.append(_path(*points, across.at, up, line))
@@ -112,7 +112,7 @@ def chart(
 
 @dataclass(frozen=True)
 class _Axis:
-    """The values that an axis shows, and the pixels between which it lies."""
+    """An axis: the range of values it shows and the range of pixels it covers."""
 
     low: float
     high: float
@@ -120,19 +120,19 @@ class _Axis:
     end: float
 
     def at(self, value: float) -> float:
-        """The pixel of a value; one beyond the ends lies on them."""
+        """Returns the pixel of a value; a value beyond an end maps to that end."""
         part = (value - self.low) / (self.high - self.low)
         return self.begin + min(max(part, 0.0), 1.0) * (self.end - self.begin)
 
     def ticks(self) -> Iterator[tuple[float, str]]:
-        """Round values on it, with what they are called."""
+        """Yields the round values on the axis with their labels."""
         step = _tick(self.high - self.low)
         for i in range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1):
             yield i * step, _figure(i * step, step)
 
 
 def _ends(values: Column, low: float | None = None, high: float | None = None) -> tuple[float, float]:
-    """The lowest and the highest number, or what is asked for; never the same."""
+    """Returns the lowest and the highest finite value, or the ends given as `low` and `high`; they always differ."""
     known = values[np.isfinite(values)]
     low = low if low is not None else float(known.min()) if len(known) else 0.0
     high = high if high is not None else float(known.max()) if len(known) else low + 1.0
@@ -140,30 +140,30 @@ def _ends(values: Column, low: float | None = None, high: float | None = None) -
 
 
 def _rounded(values: Column, top: float | None, fitted: bool) -> tuple[float, float]:
-    """The ends of an axis that begins and ends at round figures."""
+    """Returns the ends of an axis, rounded outwards to whole ticks."""
     low, high = _ends(values, None if fitted else 0.0, top)
     step = _tick(high - low)
     return step * math.floor(low / step + 1e-9), step * math.ceil(high / step - 1e-9)
 
 
 def _tick(extent: float) -> float:
-    """A round step (1, 2 or 5 times a power of ten) that divides an extent into two to five parts."""
+    """Returns the round step (1, 2 or 5 times a power of ten) that divides an extent into two to five parts."""
     power = 10.0 ** math.floor(math.log10(extent / 2.0))
     return next(step * power for step in (5.0, 2.0, 1.0) if extent / (step * power) >= 1.999)
 
 
 def _figure(value: float, step: float) -> str:
-    """A value at a tick, in as many digits as tell it from the next one."""
+    """Formats the value at a tick with enough digits to differ from the next tick."""
     if not value:
         return "0"
-    scale, letter = next(((one, name) for one, name in ((1e9, "G"), (1e6, "M")) if abs(value) >= one), (1.0, ""))
+    scale, letter = next(((unit, name) for unit, name in ((1e9, "G"), (1e6, "M")) if abs(value) >= unit), (1.0, ""))
     if step < 1e-5 or abs(value) >= 1e13:
         return f"{value:.3g}"
     return formatting.grouped(value / scale, max(0, -math.floor(math.log10(step / scale) + 1e-9))) + letter
 
 
 def _path(x: Column, y: Column, at_x: Callable[[float], float], up: _Axis, line: Drawn) -> str:
-    """A polyline in steps of a tenth of a pixel, relative, so that it takes few characters; NaN lifts the pen."""
+    """Draws a polyline in relative steps of a tenth of a pixel, which takes few characters; NaN leaves a gap."""
     words: list[str] = []
     area: list[str] = []
     floor = round(10 * up.begin)

@@ -1,9 +1,9 @@
-"""What kernel and page say to each other: the panel's state, one frozen class a section, and the messages.
+"""The messages between kernel and page: the panel's state, one frozen class per section, and the page's requests.
 
-`as_json` makes of it what is sent: a class becomes an object whose names are in camel case, tuples become arrays. The
-page's declarations (`notebook/frontend/src/contract.d.ts`) are generated from this file and what it names, a class
-without the ending `Shown`: `python -m tools.typescript`. Figures are in words already, texts are cleaned, and
-nothing is NaN: the page only draws.
+`as_json` converts them for sending: a class becomes an object with names in camel case, a tuple becomes an array. The
+page's type declarations (`notebook/frontend/src/contract.d.ts`) are generated from this file and the classes it uses,
+with the ending `Shown` dropped from the class names: `python -m tools.typescript`. Figures are formatted, texts are
+cleaned and nothing is NaN, so that the page only draws.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from gpu_doctor.labels import Labels
 from gpu_doctor.recording import SettingValue
 from gpu_doctor.trials import Dropped, Step
 
-Asked: TypeAlias = Literal[
+RequestKind: TypeAlias = Literal[
     "stop", "trial", "treat", "sweep", "largest", "ideal", "look", "fix", "forecast", "before", "state"
 ]  # fmt: skip
 Changed = NewType("Changed", dict[str, Any])
-"""Some sections of a PanelState."""
+"""The sections of a PanelState that changed."""
 Tone: TypeAlias = Literal["", "good", "bad"]
 Status: TypeAlias = Literal[
     "starting", "waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching", "looking", "idle"
@@ -30,83 +30,83 @@ Status: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class ProgressShown:
-    """How far a trial is."""
+    """The progress of a trial or a sweep."""
 
     text: str
     steps: str
-    """`step 12 of 50`."""
+    """Steps so far, `step 12 of 50`."""
     share: float
-    """0..1; 0 where its end is not known."""
+    """Part done, 0 to 1; 0 if the end is unknown."""
     left: str
-    """`at most 8 s left`; empty while nothing can be told."""
+    """Remaining time, `at most 8 s left`; empty while it is unknown."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """The machine, and how far the run is."""
+    """The panel's header: the machine, and the state of the run."""
 
     machine: str
     replay: str
-    """That a recording is played, and how fast; empty for a run."""
+    """Speed of the replay, `replay at 4x`; empty for a live run."""
     status: str
-    """In words."""
+    """Status in words."""
     failed: bool
-    """The newest run broke, and nothing goes on."""
+    """True if the newest run failed and nothing is running."""
     name: str
     clock: str
     steps: str
     rate: str
     settings: str
-    """What the side that runs is turned to; empty for the code as written."""
+    """Settings of the run or side in progress; empty for the code as written."""
     stop: str
-    """How to stop where a click is not heard while the cell runs; empty where it is."""
+    """How to interrupt the kernel, if it cannot receive a click on Stop while the cell runs; else empty."""
     progress: ProgressShown | None
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A part of the page of a cause."""
+    """A paragraph of the page that explains a cause."""
 
     title: str
-    """Empty for the first."""
+    """Title; empty for the first paragraph."""
     text: str
-    """Text between backticks is code."""
+    """Text, with code between backticks."""
     code: bool
-    """All of `text` is code: it is shown as it is."""
+    """True if all of `text` is code, to be shown unchanged."""
 
 
 @dataclass(frozen=True)
 class PrescriptionShown:
-    """What to try."""
+    """A prescription: something to try."""
 
     text: str
     predicted: str
     settings: Mapping[str, SettingValue]
-    """Empty where no knob does it."""
+    """Settings that apply it; empty if no knob does."""
     code: str
-    """Lines to paste."""
+    """Lines of code to paste."""
     safety: str
     changes: str
 
 
 @dataclass(frozen=True)
 class Advice(PrescriptionShown):
-    """What to try first, with the page of the rule that found it."""
+    """The prescription to try first, with the page of the rule that found its cause."""
 
     page: tuple[Paragraph, ...]
     hint: bool
-    """It is that of a hint: worth a trial, and nothing measured says what it gives."""
+    """True if it belongs to a hint: worth a trial, but no measurement prices it."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict and what to do first, or what it waits for."""
+    """The verdict with the first advice, or what the verdict still waits for."""
 
     text: str
     kind: str
-    """`input-bound`; empty while there is none."""
+    """Bottleneck, such as `input-bound`; empty while there is no verdict."""
     accent: str
-    """A colour."""
+    """CSS colour of the verdict."""
     early: str
     risk: str
     advice: Advice | None
@@ -114,14 +114,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Result:
-    """What the trials proved; it stands above the verdict, with what shows its code and uses it."""
+    """The proven result of the trials, shown above the verdict with buttons to show its code and apply it."""
 
     text: str
-    """`2.87x faster with num_workers=4, verified (2.7-3.0)`; `At least 2.3x ...` where the interval is wide."""
+    """`2.87x faster with num_workers=4, verified (2.7-3.0)`; `At least 2.3x ...` if the interval is wide."""
     more: str
-    """What became of the losses, and how it was measured again, in sentences."""
+    """Sentences on how the losses compare and how the result was verified."""
     warns: bool
-    """The training is not the same."""
+    """True if the change alters the training."""
     settings: Mapping[str, SettingValue]
 
 
@@ -132,21 +132,21 @@ class Segment:
     phase: str
     label: str
     share: float
-    """Of the whole bar's length, 0..1."""
+    """Part of the whole bar's length, 0 to 1."""
     percent: str
-    """Of its own step."""
+    """Part of its own step, in percent."""
     time: str
     colour: str
     ink: str
-    """The colour of letters on it."""
+    """CSS colour of text on the segment."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How long the steps of a trial's side took."""
+    """The spread of step times on one side of a trial."""
 
     at: tuple[float, ...]
-    """Its quantiles 5, 25, 50, 75 and 95 %, as parts (0..1) of the time scale of both sides' bars."""
+    """Step times at the quantiles 5, 25, 50, 75 and 95 %, as parts (0 to 1) of the time scale of both sides' bars."""
     text: str
 
 
@@ -155,18 +155,18 @@ class SideShown:
     """One side of a trial."""
 
     label: str
-    """Its settings: `as written`, `num_workers=4`."""
+    """Settings of the side: `as written`, `num_workers=4`."""
     total: str
-    """Of a mean step; where its steps hold another number of samples, for as many as a step of the other side."""
+    """Mean step time. If the batch size differs, it is scaled to the baseline's batch."""
     segments: tuple[Segment, ...]
-    """Their shares are of the time scale of both sides."""
+    """Phases of the mean step, whose shares are parts of the time scale of both sides."""
     spread: Spread | None
-    """None where there are too few steps."""
+    """Spread of the step times; None if there are too few steps."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Before and after: the newest trial's sides to one time scale, the baseline first."""
+    """Before and after: both sides of the newest trial on one time scale, the baseline first."""
 
     of: str
     sides: tuple[SideShown, SideShown]
@@ -174,79 +174,79 @@ class Compared:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """How long a step is with an ideal loader, as a trial measured it."""
+    """The step time with an ideal loader, as a trial measured it."""
 
     share: float
-    """Of the mean step, 0 to 1."""
+    """Part of the mean step that remains with an ideal loader, 0 to 1."""
     text: str
 
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Where a mean step goes."""
+    """The anatomy of a mean step: its time by phase."""
 
     total: str
     of: str
-    """What it is the mean of."""
+    """Steps that the mean covers, `mean of 50 steps, 10 of warm-up left out`."""
     segments: tuple[Segment, ...]
     compared: Compared | None
-    """None before any trial."""
+    """Before and after the newest trial; None before any."""
     ceiling: Ceiling | None = None
-    """None where it was not measured."""
+    """Step time with an ideal loader; None if no trial measured it."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A value of a knob."""
+    """A value that a knob offers."""
 
     value: SettingValue | None
-    """None where the value as written is not known."""
+    """The value; None stands for the value as written, if that is unknown."""
     label: str
     refusal: str
-    """Why it cannot be chosen; empty if it can."""
+    """Reason why the value cannot be chosen; empty if it can."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """The values of a knob, and which of them cannot be had."""
+    """The values of a knob, with the reasons why some cannot be chosen."""
 
     choices: tuple[Choice, ...]
     refusal: str
-    """Why the knob cannot be turned at all; empty if it can."""
+    """Reason why the knob cannot be turned at all; empty if it can."""
     partly: tuple[str, ...]
-    """Where only some values cannot be had: which, and why, in words that follow its label."""
+    """Phrases that follow the label and say which values cannot be chosen and why; empty if all or none can."""
 
 
 @dataclass(frozen=True)
 class KnobShown(Offer):
-    """A knob."""
+    """A knob as the panel shows it."""
 
     name: str
     label: str
     front: bool
-    """It stands in the first row."""
+    """True if the knob stands in the first row."""
     safe: bool
     turned: str
-    """What turning it does to the training, in words that follow its label."""
+    """Effect of turning the knob on the training, as a phrase that follows its label."""
     written: SettingValue | None
     needs_workers: str
-    """Why it cannot be turned where no workers are chosen; empty where it can."""
+    """Reason why the knob needs workers, shown while none are chosen; empty if it needs none."""
 
 
 @dataclass(frozen=True)
 class ForecastShown:
-    """What settings should give, against the code as written."""
+    """The forecast for some settings: their speed over the code as written."""
 
     settings: Mapping[str, SettingValue]
     text: str
-    """`predicted 1.9x (1.5-2.4)`, `measured 1.8x (1.7-1.9) in trial 2`, or that there is no forecast."""
+    """`predicted 1.9x (1.5-2.4)`, `measured 1.8x (1.7-1.9) in trial 2`, or a phrase that says there is none."""
     known: bool
-    """There is a forecast, or a measurement."""
+    """True if there is a forecast or a measurement."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How long a trial is at first, and at most."""
+    """The budget of a trial: the default and the largest number of steps and seconds."""
 
     steps: int
     seconds: float
@@ -256,7 +256,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class FixCell:
-    """A cell of the user's with the change."""
+    """A cell of the user with the change applied."""
 
     label: str
     text: str
@@ -264,24 +264,24 @@ class FixCell:
 
 @dataclass(frozen=True)
 class FixShown:
-    """The change of the user's cells for some settings."""
+    """The change to the user's cells that some settings need."""
 
     lines: tuple[tuple[str, str], ...]
-    """Of the diff: kind (removed, added, same, head, place) and text."""
+    """Lines of the diff: kind (removed, added, same, head, place) and text."""
     cells: tuple[FixCell, ...]
     notes: tuple[str, ...]
     paste: str
-    """Lines to paste by hand."""
+    """Lines of code to paste by hand."""
     complete: bool
-    """The cells above have all of it."""
+    """True if the changed cells contain the whole change."""
     error: str
-    """Why there is none."""
+    """Reason why there is no change; empty if there is one."""
     settings: Mapping[str, SettingValue]
 
 
 @dataclass(frozen=True)
 class PlanShown:
-    """What a treatment arrived at."""
+    """The plan that a treatment arrived at."""
 
     sentence: str
     steps: tuple[Step, ...]
@@ -289,63 +289,63 @@ class PlanShown:
     notes: tuple[str, ...]
     by_hand: tuple[str, ...]
     settings: Mapping[str, SettingValue]
-    """What was kept."""
+    """Settings of the plan."""
     fix: FixShown | None
 
 
 @dataclass(frozen=True)
-class Swept:
-    """One combination of a sweep."""
+class SweepRow:
+    """One combination of a sweep, as a row of its table."""
 
     setting: str
     state: str
-    """Such as `waiting`, `running`, `measured`, `stopped early`, `failed`."""
+    """State of the combination: `waiting`, `running`, `measured`, `stopped early`, `failed`."""
     rate: str
-    """Such as `382 samples/s`; empty where nothing was measured."""
+    """Throughput, `382 samples/s`; empty if it was not measured."""
     gain: str
-    """Beside the code as written on the same machine: `2.31x (2.1-2.5) faster`; empty where nothing was measured."""
+    """Speed over the code as written on the same machine, `2.31x (2.1-2.5) faster`; empty if it was not measured."""
     losses: str
     note: str
-    """Why it ended so, and where it was measured if that is not this machine."""
+    """Reason for its state, and the machine that measured it if that is not this one."""
     share: float
-    """Part (0..1) of the longest bar."""
+    """Length of the bar as a part of the longest, 0 to 1."""
     faster: bool = False
-    """Measured clearly faster than the code as written, with losses that stay finite."""
+    """True if it was clearly faster than the code as written and its losses stayed finite."""
     best: bool = False
 
 
 @dataclass(frozen=True)
 class SweepShown:
-    """What a sweep found."""
+    """The result of a sweep."""
 
     sentence: str
-    rows: tuple[Swept, ...]
+    rows: tuple[SweepRow, ...]
     first: int
-    """So many are drawn at once, after the code as written."""
+    """Number of combinations drawn before the fold, after the row of the code as written."""
     later: str
-    """What the others are folded under: `3 more combinations`."""
+    """Title of the folded rest, `3 more combinations`."""
     notes: tuple[str, ...]
     settings: Mapping[str, SettingValue]
-    """Of the best; empty where none is verified."""
+    """Settings of the best combination; empty if none was verified."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """One batch size that was seen."""
+    """One batch size that was tried."""
 
     label: str
     peak: str
-    """Its peak of memory, such as `61.0 GiB`; empty where it did not fit."""
+    """Peak memory, `61.0 GiB`; empty if it did not fit."""
     said: str
-    """Its samples a second, and what it is: the largest that fits, the best for samples/s."""
+    """Samples per second, and marks such as `largest that fits`, `best for samples/s`."""
     share: float
-    """Peak over what the process may take of the card's memory (0..1)."""
+    """Peak memory over the memory that the process may use on the card, 0 to 1."""
     chosen: bool = False
 
 
 @dataclass(frozen=True)
 class LargestShown:
-    """What the search for the largest batch found."""
+    """The result of the search for the largest batch."""
 
     sentence: str
     sizes: tuple[Size, ...]
@@ -355,11 +355,11 @@ class LargestShown:
 
 @dataclass(frozen=True)
 class RanksShown:
-    """The ranks that the cell has started, side by side."""
+    """The ranks that the cell started, side by side."""
 
     sentence: str
     remarks: tuple[tuple[str, str], ...]
-    """What is wrong, and what to do about it."""
+    """Problems of the job, each with what to do about it."""
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
@@ -367,7 +367,7 @@ class RanksShown:
 
 @dataclass(frozen=True)
 class LookShown:
-    """What a deep look found: operators in the form of `Size`, with their share of the step in the place of memory."""
+    """The result of a deep look: operators in the form of `Size`, with their share of the step in place of memory."""
 
     sentence: str
     operators: tuple[Size, ...]
@@ -376,22 +376,22 @@ class LookShown:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the table."""
+    """A cell of the table of runs and trials."""
 
     text: str
     tone: Tone = ""
     title: str = ""
-    """What it says when it is pointed at; reports that cannot be pointed at go without."""
+    """Text of the tooltip; static reports leave it out."""
     small: str = ""
-    """Beside the text, smaller: what a step of a climb gave over the step before; empty for most."""
+    """Small text behind the main text: the gain of a treatment's step over the step before; usually empty."""
 
 
 @dataclass(frozen=True)
 class Unfolded:
-    """What a trial's row unfolds."""
+    """The details that a trial's row unfolds."""
 
     losses: str
-    """Both sides' losses as the address of an image; empty where there is nothing to draw."""
+    """Address of an image of both sides' losses; empty if there is nothing to draw."""
     warns: bool
     judged: tuple[str, ...]
     notes: tuple[str, ...]
@@ -401,12 +401,12 @@ class Unfolded:
 
 @dataclass(frozen=True)
 class Table:
-    """The runs and trials."""
+    """The table of runs and trials."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     details: tuple[Unfolded | None, ...]
-    """What each row unfolds."""
+    """Details that each row unfolds; None for a row without."""
 
 
 @dataclass(frozen=True)
@@ -415,10 +415,10 @@ class FindingShown:
 
     kind: Literal["lost", "at-most", "hint"]
     share: float | None
-    """Of the wall-clock, 0..1; None where nothing measured prices it."""
+    """Part of the wall-clock that it costs, 0 to 1; None if no measurement prices it."""
     headline: str
     price: str
-    """`lost 34 %`, `at most 21 %`, `worth a trial`."""
+    """Price in words: `lost 34 %`, `at most 21 %`, `worth a trial`."""
     risk: str
     evidence: tuple[str, ...]
     prescriptions: tuple[PrescriptionShown, ...]
@@ -428,41 +428,41 @@ class FindingShown:
 
 @dataclass(frozen=True)
 class Silence:
-    """Causes that could not be judged, for one reason."""
+    """The causes that could not be judged for one reason."""
 
     reason: str
     count: str
-    """`9 causes`."""
+    """Number of causes, `9 causes`."""
     rules: str
     folded: bool
-    """They are too many to be named at once."""
+    """True if they are too many to list unfolded."""
 
 
 @dataclass(frozen=True)
 class Footer:
-    """What measuring cost, and the notes."""
+    """The panel's footer: the overhead of measuring, and the notes."""
 
     overhead: str
     notes: tuple[str, ...]
     title: str
-    """`3 notes`."""
+    """Title of the notes, `3 notes`."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """A sentence to know before a trial."""
+class Notice:
+    """A sentence to read before a trial."""
 
     text: str
     tone: Tone
     allow: str = ""
-    """The permission that lifts this refusal, as `allow=` of a trial names it; empty = none does, or it is none."""
+    """Permission that lifts this refusal, as `allow=` of a trial names it; empty if none does or nothing is refused."""
     tick: str = ""
-    """Label of the box that gives it."""
+    """Label of the checkbox that gives the permission."""
 
 
 @dataclass(frozen=True)
 class PanelState:
-    """All that the page draws but the plots."""
+    """Everything that the page draws except the plots."""
 
     status: Status
     busy: bool
@@ -470,11 +470,11 @@ class PanelState:
     labels: Labels
     header: Header
     result: Result | None
-    """None while no trial was clearly faster than the code as written."""
+    """Proven result; None while no trial was clearly faster than the code as written."""
     verdict: Verdict
     anatomy: Anatomy
     filling: str
-    """What is known to fill the memory: `model 98 MiB, one batch 19 MiB`; empty where nothing is."""
+    """Known contents of the memory, `model 98 MiB, one batch 19 MiB`; empty if nothing is known."""
     plan: PlanShown | None
     sweep: SweepShown | None
     largest: LargestShown | None
@@ -483,55 +483,55 @@ class PanelState:
     table: Table
     findings: tuple[FindingShown, ...]
     hints: tuple[FindingShown, ...]
-    """What nothing measured prices: risks first, then what is worth a trial."""
+    """Findings that no measurement prices: risks first, then what is worth a trial."""
     silent: tuple[Silence, ...]
     footer: Footer
     knobs: tuple[KnobShown, ...]
     forecasts: tuple[ForecastShown, ...]
-    """Of every single value that can be chosen, and of the settings that were asked for last; empty
-    while the loop as written was not measured."""
+    """Forecasts for every single value that can be chosen and for the settings requested last; empty until the loop
+    as written was measured."""
     trial: Budget
     sweep_most: int
-    """Combinations that a sweep takes."""
+    """Largest number of combinations in a sweep."""
     no_sweep: str
-    """Why no sweep is offered; empty where it is."""
+    """Reason why no sweep is offered; empty if one is."""
     no_trials: str
-    """Why nothing can be run again here; empty if it can."""
+    """Reason why the cell cannot be rerun; empty if it can."""
     no_largest: str
-    """Why the largest batch cannot be looked for; empty if it can."""
+    """Reason why the search for the largest batch is not offered; empty if it is."""
     no_ideal: str
-    """Why no ideal loader can be tried; empty if it can."""
+    """Reason why no ideal loader can be tried; empty if one can."""
     fixes: Mapping[str, FixShown]
-    """Changes that were unfolded, to be found by their settings."""
-    before: tuple[Said, ...] | None
-    """None while nobody asked."""
+    """Changes that the user has unfolded, by their settings."""
+    before: tuple[Notice, ...] | None
+    """Sentences to read before a trial; None until the page requests them."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """What to do with the points in a message's buffer: for every line its x, then its y, as float32."""
+    """Describes the points in a message's buffer, which holds each line's x and then its y as float32."""
 
     clear: tuple[str, ...]
-    """Layers whose points go first: `base` (the run, or a trial's baseline), `trial` (a candidate)."""
+    """Layers to empty first: `base` (the run, or a trial's baseline), `trial` (a candidate)."""
     lines: tuple[tuple[str, str, int, bool], ...]
-    """Layer, key of the line in the figure, number of points, and whether they replace those that are there."""
+    """Layer, key of the line in the figure, number of points, and True if they replace the points on the page."""
     names: Mapping[str, str]
-    """Layer -> what the legend calls it."""
+    """Layer -> its name in the legend."""
     end: float
-    """Of the x axis, in seconds."""
+    """End of the x axis, in seconds."""
     tops: Mapping[str, float | None]
-    """Plot -> the end of its y axis."""
+    """Plot -> upper end of its y axis; None to fit the data."""
     epochs: tuple[float, ...]
     evaluations: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Whole:
-    """All that the page should have: what it holds otherwise is no longer true. The answer to the ask `state`."""
+    """The whole state, which replaces everything on the page; the answer to the request `state`."""
 
     seq: int
-    """Of every message to the page: one more than that of the message before. A page that misses one asks for the
-    state; what is older than what it has, it does not take."""
+    """Number of the message, one more than that of the message before. A page that misses a number requests the
+    state; it ignores messages older than its own."""
     kind: Literal["state"]
     state: PanelState
     rows: Points
@@ -539,56 +539,56 @@ class Whole:
 
 @dataclass(frozen=True)
 class News:
-    """What has changed since the message before."""
+    """The changes since the message before."""
 
     seq: int
     kind: Literal["news"]
     state: Changed
-    """Sections that changed, each whole."""
+    """Sections that changed, each complete."""
     rows: Points
 
 
-class Asking(TypedDict):
-    """What every message of the page has."""
+class RequestBase(TypedDict):
+    """The field that every request of the page has."""
 
-    ask: Asked
+    ask: RequestKind
 
 
-class Ask(Asking, total=False):
-    """A message of the page."""
+class Request(RequestBase, total=False):
+    """A request of the page."""
 
     settings: Mapping[str, SettingValue]
-    """With `trial`, `fix` and `forecast`."""
+    """Settings of a `trial`, `fix` or `forecast`."""
     grid: Mapping[str, tuple[SettingValue, ...]]
-    """With `sweep`: the values of each knob."""
+    """Values of each knob in a `sweep`."""
     steps: int
-    """Of a side of a trial; missing = the case has its own."""
+    """Steps of each side of a trial; the case's own number if missing."""
     seconds: float
     changes_training: bool
-    """With `treat`: batch size and precision may be tried as well."""
+    """True if a `treat` may also try batch size and precision."""
     allow: tuple[str, ...]
-    """With what runs the cell again: the permissions whose boxes are ticked."""
+    """Permissions whose checkboxes are ticked, for requests that rerun the cell."""
 
 
 def as_json(value: Any) -> Any:
-    """Plain data as it is sent."""
-    if value is None or isinstance(value, (str, int, float)):  # most of it
+    """Converts a message, or a part of one, to the plain data that is sent."""
+    if value is None or isinstance(value, (str, int, float)):  # the most frequent case
         return value
     if is_dataclass(value):
         kind: Any = type(value)
         return {sent: as_json(getattr(value, name)) for name, sent in _names(kind)}
     if isinstance(value, (tuple, list)):
-        return [as_json(one) for one in value]
-    return {name: as_json(one) for name, one in value.items()}
+        return [as_json(item) for item in value]
+    return {name: as_json(item) for name, item in value.items()}
 
 
 @functools.cache
-def _names(of: type) -> tuple[tuple[str, str], ...]:
-    """A class's fields, and what they are called on the wire."""
-    return tuple((one.name, camel(one.name)) for one in fields(of))
+def _names(kind: type) -> tuple[tuple[str, str], ...]:
+    """Returns the fields of a class, each with its name in the message."""
+    return tuple((field.name, camel(field.name)) for field in fields(kind))
 
 
 def camel(name: str) -> str:
-    """`sweepMost` for `sweep_most`."""
+    """Converts a name to camel case: `sweepMost` for `sweep_most`."""
     first, *rest = name.split("_")
-    return first + "".join(one.capitalize() for one in rest)
+    return first + "".join(word.capitalize() for word in rest)

@@ -1,4 +1,4 @@
-"""The change of a person's own cells, told: the changed lines, the notes, lines to paste, the changed cells whole."""
+"""Shows the change to the user's own cells: the changed lines, notes, lines to paste, and the changed cells whole."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gpu_doctor.recording import SettingValue
 from gpu_doctor.report.contract import FixCell, FixShown
 
 MOST_LINES: Final = 600
-"""Lines of a diff or cell that are laid out; of what is longer it is said how many more there are."""
+"""Lines of a diff or cell that are shown; the rest is only counted."""
 MOST_LETTERS: Final = 2000
-"""Of a line."""
+"""Characters of a line that are shown."""
 _TINTS: Final = {"removed": "rgba(213,94,0,0.16)", "added": "rgba(0,158,115,0.18)"}
-"""Behind the line's own - and +; see-through, so that the page's ink stays legible in light and dark."""
+"""Background of a changed line, transparent so that the page's text colour stays legible in light and dark."""
 _BLOCK: Final = (
     f"{MONO};line-height:1.45;margin:4px 0 2px 0;padding:5px 0;"
     f"border:{LINE};border-radius:4px;overflow-x:auto;background:transparent"
@@ -27,12 +27,12 @@ _BLOCK: Final = (
 
 
 def fix_shown(fix: Fix, settings: Mapping[str, SettingValue]) -> FixShown:
-    """A fix for the page."""
+    """Converts a fix to plain data for the page."""
     lines = [(kind, clean(text, MOST_LETTERS)) for kind, text in fix.lines() if kind not in ("note", "paste")]
     return FixShown(
         lines=tuple(_first(lines)),
-        # What is copied is the user's own text to the letter, but for halves of letters, which no page can hold.
-        cells=tuple(FixCell(clean(one.label, 80), _whole(one.after)) for one in fix.cells),
+        # Copied text is the user's own, unchanged except for lone surrogates, which no page can hold.
+        cells=tuple(FixCell(clean(cell.label, 80), _whole(cell.after)) for cell in fix.cells),
         notes=tuple(clean(note, 600) for note in fix.said),
         paste=_whole(fix.paste),
         complete=fix.complete,
@@ -46,18 +46,18 @@ def _whole(text: str) -> str:
 
 
 def _first(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The lines that are laid out; of many, the first and how many more there are."""
+    """Returns the first MOST_LINES lines, and a line that counts the rest if there is one."""
     more = len(lines) - MOST_LINES
     return [*lines[:MOST_LINES], ("place", f"and {formatting.count(more, 'more line')}")] if more > 0 else lines
 
 
 def fix_html(shown: FixShown) -> str:
-    """A change as HTML: lines, notes, what to paste, and every changed cell whole, folded."""
-    parts = [_block([_line(*one) for one in shown.lines])] if shown.lines else []
+    """Renders a change as HTML: its lines, notes, lines to paste, and every changed cell whole, folded."""
+    parts = [_block([_line(*line) for line in shown.lines])] if shown.lines else []
     parts += [f"<div>{escape(note)}</div>" for note in shown.notes]
     if shown.paste:
         parts.append(f'<div style="{MUTED}">{LABELS.paste}</div>')
-        parts.append(_block([_line(*one) for one in _unchanged(shown.paste)]))
+        parts.append(_block([_line(*line) for line in _unchanged(shown.paste)]))
     for cell in shown.cells:
         body = _block([_text(text) for _, text in _unchanged(cell.text)], ";padding:5px 8px")
         parts.append(details(f"{escape(cell.label)} with the change", body, style=MUTED))
@@ -78,5 +78,5 @@ def _line(kind: str, text: str) -> str:
 
 
 def _text(line: str) -> str:
-    # The line break stays in the text: where a sanitizer takes the style away, a pre still breaks its lines.
+    # The line break stays in the text: if a sanitizer removes the style, a pre still breaks its lines.
     return escape(clean(line, MOST_LETTERS)) + "\n"

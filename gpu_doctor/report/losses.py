@@ -1,4 +1,4 @@
-"""The losses of both sides of a trial as a small picture: two lines over the samples seen."""
+"""Draws the losses of both sides of a trial as a small chart: two lines over the samples seen."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ from gpu_doctor.svg import GREY
 
 BASELINE: Final = Stroke(GREY, width=4.0, opacity=0.7)
 CANDIDATE: Final = Stroke("#D55E00", dash="5 4", width=1.8)
-"""Okabe and Ito's vermilion: told from grey by colour-blind eyes; 3.9 to 1 on white, 4.9 to 1 on JupyterLab's dark. The
-baseline is broad, the candidate narrow and dashed on it, so that both show where they meet."""
+"""Okabe and Ito's vermilion, which colour-blind readers can tell from grey; its contrast is 3.9 to 1 on white and 4.9
+to 1 on JupyterLab's dark theme. The baseline is broad and the candidate narrow and dashed on top of it, so that both
+stay visible where they coincide."""
 HEIGHT: Final = 132
 
 
 def loss_lines(baseline: Losses, candidate: Losses, differs_from: int | None = None) -> str:
-    """The picture as SVG.
+    """Draws the losses as SVG; '' if a side has fewer than two finite losses.
 
-    Losses that are NaN or infinite are gaps, and a cross on the lower edge says where the first one is. '' where one
-    side has fewer than two finite losses. `differs_from`: the first step, counted from 1, at which the losses differ by
-    more than rounding; an upright line stands there.
+    NaN and infinite losses are gaps; a cross on the lower edge marks the first of them.
+
+    Args:
+        baseline: losses of the baseline.
+        candidate: losses of the candidate.
+        differs_from: first step, counted from 1, whose losses differ by more than rounding; a vertical line marks it.
     """
-    if any(np.isfinite(one.value).sum() < 2 for one in (baseline, candidate)):
+    if any(np.isfinite(losses.value).sum() < 2 for losses in (baseline, candidate)):
         return ""
-    known = all(np.isfinite(one.samples).all() for one in (baseline, candidate))
-    base, other = (one.samples if known else one.step for one in (baseline, candidate))
+    known = all(np.isfinite(losses.samples).all() for losses in (baseline, candidate))
+    base, other = (losses.samples if known else losses.step for losses in (baseline, candidate))
     lines = [
         Drawn(base, baseline.value, BASELINE, cross=_broken(base, baseline.value)),
         Drawn(other, candidate.value, CANDIDATE, cross=_broken(other, candidate.value)),
@@ -37,6 +41,6 @@ def loss_lines(baseline: Losses, candidate: Losses, differs_from: int | None = N
 
 
 def _broken(x: Column, y: Column) -> float | None:
-    """Where the first loss is no number."""
+    """Returns the x position of the first loss that is NaN or infinite, or None if all are finite."""
     bad = np.flatnonzero(~np.isfinite(y))
     return float(x[bad[0]]) if len(bad) else None

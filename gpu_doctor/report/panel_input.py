@@ -1,4 +1,4 @@
-"""What the panel is made of: a case as it stands, and how its run stands in words."""
+"""The input of the panel: the current state of a case, with the sentences that describe its run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu_doctor.diagnosis import FEWEST_STEPS, Diagnosis
 from gpu_doctor.job import Job
 from gpu_doctor.labels import OUTCOME_LABELS
 from gpu_doctor.recording import Recording, Settings, SettingValue, Setup
-from gpu_doctor.report.contract import FixShown, Said, Status
+from gpu_doctor.report.contract import FixShown, Notice, Status
 from gpu_doctor.report.trials import Sides
 from gpu_doctor.trials import Largest, Look, Plan, Sweep
 from gpu_doctor.trials.compare import Effect
@@ -30,38 +30,38 @@ STATUS: Final[Mapping[str, str]] = {
 }
 BUSY: Final = ("waiting", "recording", "replaying", "trial", "treating", "sweeping", "searching", "looking")
 SETTLED: Final = ("waiting", "idle")
-"""Nothing runs now: what was seen is all there is."""
+"""Statuses in which nothing runs, so that no more steps will come."""
 PROMISED_S: Final = 5.0
-"""A first verdict comes within so many seconds of a loop whose steps are short; then it is said what it waits for."""
+"""Seconds within which a loop with short steps gets a verdict; after that the panel says what the verdict waits for."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a trial is, or a sweep."""
+    """The progress of a trial or a sweep."""
 
     step: int
     steps: int
     seconds_left: float | None
     text: str
     what: str = "step"
-    """What is counted; empty where `text` has the numbers."""
+    """Name of the unit that is counted; empty if `text` contains the numbers."""
 
 
 @dataclass(frozen=True)
 class PanelInput:
-    """A case as it stands."""
+    """The current state of a case, from which the panel is drawn."""
 
     status: Status = "starting"
     name: str = ""
-    """What the person called the run; empty where it has no name of theirs."""
+    """Name that the user gave the run; empty if none."""
     setup: Setup = field(default_factory=Setup)
     turned: Mapping[str, SettingValue] = field(default_factory=dict)
-    """What was turned when the setup was found; empty for a run as written."""
+    """Settings that were applied when the setup was recorded; empty for a run as written."""
     diagnosis: Diagnosis | None = None
     recordings: tuple[Recording, ...] = ()
     effects: tuple[Effect, ...] = ()
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
-    """What the running run or trial side is turned to."""
+    """Settings of the run or trial side in progress."""
     progress: Progress | None = None
     elapsed_s: float = 0.0
     step_count: int = 0
@@ -69,40 +69,41 @@ class PanelInput:
     source: str = ""
     notes: tuple[str, ...] = ()
     message: str = ""
-    """One sentence: why a request was refused, what went wrong, what a treatment found."""
+    """One sentence: the reason of a refusal, an error, or the result of a treatment."""
     trials: tuple[Sides, ...] = ()
-    """The recordings that the effects left, as `Case.trials` has them."""
+    """Recordings of the trials, as in `Case.trials`."""
     plan: Plan | None = None
-    """What the last treatment arrived at."""
+    """Plan of the last treatment."""
     sweep: Sweep | None = None
-    """What the last sweep found."""
+    """Result of the last sweep."""
     largest: Largest | None = None
-    """What the last search for the largest batch found."""
+    """Result of the last search for the largest batch."""
     look: Look | None = None
-    """What the last deep look found."""
+    """Result of the last deep look."""
     job: Job | None = None
-    """The ranks that the last run has started."""
+    """Ranks that the last run started."""
     fixes: Mapping[str, FixShown] = field(default_factory=dict)
-    """The changes of the user's cells that were unfolded, by `describe(settings)`."""
+    """Changes to the user's cells that the page has unfolded, by `describe(settings)`."""
     asked: tuple[Settings, ...] = ()
-    """Settings that the page asked a forecast of."""
-    before: tuple[Said, ...] | None = None
-    """What to know before a trial (`notebook/details.py`), None while nobody asked."""
+    """Settings whose forecasts the page requested."""
+    before: tuple[Notice, ...] | None = None
+    """Sentences to read before a trial (`notebook/details.py`); None until the page requests them."""
     trial_steps: int = 50
+    """Default number of steps of a trial."""
     trial_seconds: float = 20.0
-    """Budget that the page offers for a trial at first."""
+    """Default time limit of a trial, in seconds."""
     price: float | None = None
-    """Dollars that an hour of the machine costs; None where nobody said."""
+    """Cost of the machine in dollars per hour; None if unknown."""
     replay_speed: float | None = None
-    """How many times as fast as it was a recording is played; None of a run."""
+    """Speed of a replay as a multiple of the original; None for a live run."""
     no_trials: str = ""
-    """Why nothing can be run again; empty where it can."""
+    """Reason why the cell cannot be rerun; empty if it can."""
     stop_live: bool = True
-    """A click on Stop is heard while the cell runs; else the panel says how to interrupt the kernel."""
+    """True if a click on Stop reaches the kernel while the cell runs; else the panel says how to interrupt it."""
 
 
 def awaited(shown: PanelInput) -> str:
-    """What the verdict waits for, or why there is none."""
+    """Returns a sentence that says what the verdict waits for, or why there is none."""
     if shown.status == "starting":
         return "Ready: the verdict comes with the first steps."
     if shown.status in ("waiting", "idle"):
@@ -110,25 +111,28 @@ def awaited(shown: PanelInput) -> str:
     if shown.elapsed_s < PROMISED_S:
         return "Listening to the loop: the verdict comes within 30 steps or 5 seconds."
     if not shown.step_count:
-        return "No training step yet: the verdict comes with the first ones."
+        return "No training step yet: the verdict comes with the first steps."
     measured = shown.diagnosis.vitals.measured_steps if shown.diagnosis is not None else 0
     return f"Listening to the loop: {measured} of the {FEWEST_STEPS} steps needed for a verdict are measured."
 
 
 def ended(shown: PanelInput) -> str:
-    """How the newest run ended, if nothing goes on and it did not simply come to its end."""
+    """Returns the label of the newest run's outcome if nothing is running and the run did not complete, else ''."""
     if shown.status != "idle" or _outcome(shown) == "completed":
         return ""
     return OUTCOME_LABELS.get(_outcome(shown), "")
 
 
 def failed(shown: PanelInput) -> bool:
-    """Whether the newest run broke, and nothing goes on."""
+    """Returns True if the newest run failed and nothing is running."""
     return shown.status == "idle" and _outcome(shown) in ("failed", "out-of-memory")
 
 
 def raised(shown: PanelInput) -> str:
-    """What the cell raised, if it did: its traceback stands below all that it wrote."""
+    """Returns a sentence with the exception that ended the cell, or '' if it raised none.
+
+    The panel repeats it because the traceback stands below all output of the cell.
+    """
     if shown.status != "idle" or _outcome(shown) != "failed" or shown.effects:
         return ""
     run = shown.recordings[-1]

@@ -1,4 +1,4 @@
-"""The pieces of the panel, as plain data for the page. Every function returns figures in words and cleaned text."""
+"""Builds the pieces of the panel as plain data for the page, with formatted figures and cleaned text."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ _NEUTRAL: Final = PHASE_COLOURS["other"]
 
 
 def anatomy(shown: PanelInput) -> Anatomy:
-    """Where a mean step goes: shares of the wall-clock after warm-up, and what they are in time."""
+    """Returns the anatomy of a mean step: each phase's share of the wall-clock after warm-up, and its time."""
     vitals = shown.diagnosis.vitals if shown.diagnosis is not None else None
     settled = shown.status in SETTLED
     if vitals is None or vitals.step_wall_s is None:
         return Anatomy("", f"no step was measured{'' if settled else ' yet'}", (), _compared(shown))
     rows = anatomy_rows(vitals)
-    shown_share = sum(share for _, share, _ in rows)  # what is too small to be a piece leaves no hole
+    shown_share = sum(share for _, share, _ in rows)  # phases too small to draw leave no hole
     segments = tuple(_segment(*row, row[1] / shown_share) for row in rows)
     of = f"mean of {formatting.count(vitals.measured_steps, 'step')}"
     if vitals.warmup_steps:
@@ -88,40 +88,40 @@ def _compared(shown: PanelInput) -> Compared | None:
     found = before_after.newest(shown.effects, sides_of(shown.effects, shown.trials))
     if found is None:
         return None
-    first, second = (_side(one, found.scale_s) for one in found.sides)
+    first, second = (_side(side, found.scale_s) for side in found.sides)
     return Compared(of=found.of, sides=(first, second))
 
 
-def _side(one: before_after.OneSide, scale_s: float) -> SideShown:
-    at = tuple(round(min(quantile / scale_s, 1.0), 4) for quantile in one.quantiles_s)
+def _side(side: before_after.SideSummary, scale_s: float) -> SideShown:
+    at = tuple(round(min(quantile / scale_s, 1.0), 4) for quantile in side.quantiles_s)
     return SideShown(
-        label=one.label,
-        total=one.total,
-        segments=tuple(_segment(*row, row[2] / scale_s) for row in one.phases),
-        spread=Spread(at, one.spread) if at else None,
+        label=side.label,
+        total=side.total,
+        segments=tuple(_segment(*row, row[2] / scale_s) for row in side.phases),
+        spread=Spread(at, side.spread) if at else None,
     )
 
 
 def table(shown: PanelInput) -> Table:
-    """The runs and trials; details stand beside the rows: what a row unfolds, None for nothing."""
+    """Returns the table of runs and trials; `details` has one entry per row, None if the row unfolds nothing."""
     on_gpu = shown.setup.on_gpu
     drawn = rows(shown.recordings, shown.effects, sides_of(shown.effects, shown.trials), on_gpu)
     return Table(
         head=columns(on_gpu, shown.effects),
         rows=tuple(tuple(_cell(cell) for cell in row.cells) for row in drawn),
-        details=tuple(one.unfolded() for one in drawn),
+        details=tuple(row.unfolded() for row in drawn),
     )
 
 
 def _cell(cell: Cell) -> Cell:
-    # A figure keeps its unit beside it where a narrow panel breaks its cells.
+    # A no-break space keeps a figure and its unit on one line in a narrow panel.
     return replace(cell, text=cell.text.replace(" ", "\u00a0")) if len(cell.text) < 10 else cell
 
 
 def header(shown: PanelInput) -> Header:
-    """The machine, and how far the run is."""
+    """Returns the header: the machine, and the state of the run."""
     setup = shown.setup
-    heard = shown.stop_live or shown.status == "waiting"
+    stoppable = shown.stop_live or shown.status == "waiting"
     return Header(
         machine=" · ".join(machine_facts(setup, bool(shown.step_count))) if setup != Setup() else "",
         replay="" if shown.replay_speed is None else f"replay at {shown.replay_speed:g}x",
@@ -132,13 +132,13 @@ def header(shown: PanelInput) -> Header:
         steps=formatting.count(shown.step_count, "step"),
         rate=formatting.rate(shown.samples_per_s, missing=""),
         settings=formatting.clean(describe(shown.settings), 120) if shown.settings and shown.status in BUSY else "",
-        stop="" if heard else INTERRUPT,
+        stop="" if stoppable else INTERRUPT,
         progress=None if shown.progress is None else _progress(shown.progress),
     )
 
 
 def _counted(progress: Progress) -> str:
-    """Such as `step 12 of 50`."""
+    """Returns the progress as a count, such as `step 12 of 50`."""
     return f"{progress.what} {progress.step}" + (f" of {progress.steps}" if progress.steps else "")
 
 
@@ -153,12 +153,12 @@ def _progress(progress: Progress) -> ProgressShown:
 
 
 def result(shown: PanelInput) -> Result | None:
-    """What the trials proved."""
+    """Returns the proven result of the trials, or None if there is none."""
     return proved(shown.effects, shown.plan, picking=shown.status in ("treating", "sweeping"), price=shown.price)
 
 
 def verdict(shown: PanelInput) -> Verdict:
-    """The verdict and what to do first, or what it waits for."""
+    """Returns the verdict with the first advice, or a sentence that says what the verdict waits for."""
     diagnosis = shown.diagnosis
     few = (
         diagnosis is not None and diagnosis.vitals.passes < FEWEST_STEPS and not (diagnosis.findings or diagnosis.hints)
@@ -181,40 +181,40 @@ def _advice(finding: Finding, first: Prescription) -> Advice:
     return Advice(**vars(prescription(first)), page=_page(finding.rule), hint=finding.kind == "hint")
 
 
-def prescription(one: Prescription) -> PrescriptionShown:
-    """A cure with its forecast and its code."""
+def prescription(cure: Prescription) -> PrescriptionShown:
+    """Converts a prescription to plain data, with its forecast and its code."""
     return PrescriptionShown(
-        text=formatting.clean(one.text),
-        predicted=predicted_words(one),
-        settings=one.settings,
-        code=formatting.clean(one.code, 4000),
-        safety=SAFETY_WORDS[one.safety],
-        changes=formatting.clean(one.changes),
+        text=formatting.clean(cure.text),
+        predicted=predicted_words(cure),
+        settings=cure.settings,
+        code=formatting.clean(cure.code, 4000),
+        safety=SAFETY_WORDS[cure.safety],
+        changes=formatting.clean(cure.changes),
     )
 
 
 def _page(rule: str) -> tuple[Paragraph, ...]:
-    page = next((one.page for one in every_cause() if one.name == rule), "")
+    page = next((cause.page for cause in every_cause() if cause.name == rule), "")
     return tuple(Paragraph(*part) for part in paragraphs(page))
 
 
 def finding(finding: Finding, vitals: Vitals) -> FindingShown:
-    """A finding with its price, its evidence and its cures."""
+    """Converts a finding to plain data, with its price, its evidence and its cures."""
     return FindingShown(
         kind=finding.kind,
         share=finding.cost_share,
         headline=formatting.clean(finding.headline),
         price=price(finding, vitals),
         risk=formatting.clean(finding.risk),
-        evidence=tuple(formatting.clean(one) for one in finding.evidence),
-        prescriptions=tuple(prescription(one) for one in finding.prescriptions),
+        evidence=tuple(formatting.clean(line) for line in finding.evidence),
+        prescriptions=tuple(prescription(cure) for cure in finding.prescriptions),
         rule=finding.rule,
         page=_page(finding.rule),
     )
 
 
 def silent(diagnosis: Diagnosis) -> tuple[Silence, ...]:
-    """Rules that could not judge, one entry a reason."""
+    """Returns the causes that could not be judged, one entry per reason."""
     return tuple(
         Silence(why, formatting.count(len(names), "cause"), ", ".join(names), folded=len(names) > FEW_NAMES)
         for why, names in silences(diagnosis).items()
@@ -222,7 +222,7 @@ def silent(diagnosis: Diagnosis) -> tuple[Silence, ...]:
 
 
 def footer(shown: PanelInput) -> Footer:
-    """What measuring cost, and the notes, each once."""
+    """Returns the overhead of measuring and the notes, without duplicates."""
     judged = shown.diagnosis.notes if shown.diagnosis is not None else ()
     notes = list(dict.fromkeys(formatting.clean(note) for note in (*judged, *shown.notes)))
     if len(notes) > MOST_NOTES:

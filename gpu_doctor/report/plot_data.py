@@ -1,7 +1,8 @@
-"""The lines of the plots, live and static: what is drawn of a run, thinned to what a page can hold, in increments.
+"""The lines of the live and static plots: points of a run, thinned to what a page can hold, in increments.
 
-A run is drawn in a layer: `base` (the run, or a trial's baseline) or `trial` (a candidate, laid over it). A layer reads
-News, turns step rows and readings into points, and keeps at most about MOST_POINTS of a line, however long the run.
+A run is drawn in a layer: `base` (the run, or a trial's baseline) or `trial` (a candidate, drawn over it). A layer
+reads News, turns step rows and readings into points, and stores at most about MOST_POINTS of a line, however long the
+run is.
 """
 
 from __future__ import annotations
@@ -16,31 +17,31 @@ from gpu_doctor.recording import Column, Cursor, Feed, Metric, News, Series, Ste
 from gpu_doctor.svg import PHASE_COLOURS
 
 MOST_POINTS: Final = 1000
-"""Points of a line in the page."""
+"""Largest number of points of a line on the page."""
 MOST_MARKS: Final = 40
 LATEST: Final = 256
-"""Rows at most that wait for the GPU's clock, whose readings arrive some steps after the step has ended."""
+"""Largest number of rows held back for their GPU timings, which arrive some steps after the step ended."""
 UNITS: Final = {"utilization": "%", "memory": "GiB", "latency": "ms per batch"}
 PLOTS: Final = tuple(UNITS)
 INK: Final = "ink"
-"""A colour that the page takes from its theme."""
+"""Colour name that the page replaces by its theme's text colour."""
 
 _EMPTY: Final[Column] = np.empty(0)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line: `key` names its data, the rest is how it is drawn."""
+    """One line of a plot: `key` names its data, the other fields style it."""
 
     key: str
     plot: str
     label: str
     title: str
-    """The long form of the label."""
+    """Long form of the label."""
     colour: str
     dash: str = "solid"
     scale: float = 1.0
-    """What a value is multiplied by to be in the plot's unit."""
+    """Factor that converts a value to the plot's unit."""
     order: int = 99
 
 
@@ -65,7 +66,7 @@ _KNOWN: Final = {
 
 
 def title(plot: str, lines: Iterable[Line]) -> str:
-    """What a plot is called: where no GPU is read, its title says so."""
+    """Returns the title of a plot; without a GPU line, "utilization" becomes "CPU utilization"."""
     if plot == "latency":
         return "loader latency"
     known = [line.key for line in lines]
@@ -74,7 +75,12 @@ def title(plot: str, lines: Iterable[Line]) -> str:
 
 
 def line_of(metric: Metric, several_gpus: bool = False) -> Line | None:
-    """How a metric is drawn, None if it is only recorded. A metric nobody knows here gets a colour by its name."""
+    """Returns the line that draws a metric, or None if the metric is not plotted.
+
+    Args:
+        metric: metric of a series; one that is missing in `_KNOWN` gets a colour derived from its name.
+        several_gpus: True to add the GPU's index to the label and to vary the colour by it.
+    """
     if metric.group not in ("utilization", "memory"):
         return None
     names = list(_KNOWN)
@@ -91,10 +97,13 @@ def line_of(metric: Metric, several_gpus: bool = False) -> Line | None:
 
 
 def expected(gpus: Iterable[int]) -> tuple[Line, ...]:
-    """The lines that a run on this machine will have, by the indices of its GPUs.
+    """Returns the lines that a run on this machine is expected to have.
 
-    Drawing the figures anew costs some 0.1 s, so they are drawn for these before the run; a line that nothing is read
-    for stays empty and has no legend.
+    The figures are drawn with these lines before the run, because drawing them again takes about 0.1 s. A line without
+    readings stays empty and has no legend.
+
+    Args:
+        gpus: indices of the machine's GPUs.
     """
     indices = tuple(gpus)
     lines = [STEP, WAIT, HIDDEN] if indices else [STEP, WAIT]
@@ -108,20 +117,22 @@ def expected(gpus: Iterable[int]) -> tuple[Line, ...]:
 
 
 def in_order(lines: Iterable[Line]) -> tuple[Line, ...]:
-    """The lines plot by plot, as the legends show them."""
-    return tuple(sorted(lines, key=lambda one: (PLOTS.index(one.plot), one.order, one.key)))
+    """Sorts lines by plot, and within a plot in the order of the legend."""
+    return tuple(sorted(lines, key=lambda line: (PLOTS.index(line.plot), line.order, line.key)))
 
 
 def thin(x: Column, y: Column, most: int) -> tuple[Column, Column]:
-    """At most about `most` points of a line with the same outline: lowest and highest of every stretch, in their order.
+    """Thins a line to about `most` points with the same outline: the lowest and highest point of every stretch.
+
+    A million points take a few milliseconds.
 
     Args:
-        x: ascending, shape (n,).
-        y: shape (n,); NaN is a gap and kept as one.
-        most: points to keep, at least 2.
+        x: ascending values, shape (n,).
+        y: values, shape (n,); NaN is a gap and stays one.
+        most: number of points to return, at least 2.
 
     Returns:
-        x and y, shapes (k,), k <= most + 1, the last point among them; in a few milliseconds for a million points.
+        x and y of the points, shapes (k,) with k <= most + 1. The last point is always among them.
     """
     n = len(x)
     if n <= most:
@@ -141,11 +152,11 @@ def thin(x: Column, y: Column, most: int) -> tuple[Column, Column]:
 
 
 def seconds_of(steps: Steps, clocked: bool) -> dict[Line, Column]:
-    """Host seconds of each row: the step without its evaluation, the wait, and the part of it hidden behind a GPU.
+    """Returns host seconds per row: the step without evaluation, the data wait, and the wait hidden behind GPU work.
 
     Args:
         steps: rows of a run.
-        clocked: the GPU's clock was read in the run.
+        clocked: True if the run has GPU timings.
     """
     found = {STEP: steps.training_s, WAIT: steps.data_wait_s}
     if clocked:
@@ -155,7 +166,7 @@ def seconds_of(steps: Steps, clocked: bool) -> dict[Line, Column]:
 
 
 class Tail:
-    """The kept points of one line, and which of them the page does not have yet."""
+    """The stored points of one line, with a record of which ones the page already has."""
 
     def __init__(self, most: int = MOST_POINTS) -> None:
         self._most = most
@@ -165,7 +176,10 @@ class Tail:
         self._again = True
 
     def add(self, x: Column, y: Column) -> None:
-        """New points, later than all before; once the line was too long, they come in as coarse as it is."""
+        """Appends points, which must be later than all stored ones.
+
+        Once a line has been thinned, new points are thinned to the same density.
+        """
         if not len(x):
             return
         if self._bucket_s > 0:
@@ -177,7 +191,14 @@ class Tail:
             self._again = True
 
     def take(self, everything: bool = False) -> tuple[bool, Column, Column]:
-        """What the page lacks: whether it replaces the page's points, and the points."""
+        """Returns the points that the page lacks.
+
+        Args:
+            everything: True to return all points.
+
+        Returns:
+            True if the points replace those on the page, then their x and y.
+        """
         whole = self._again or everything
         start = 0 if whole else self._sent
         self._again, self._sent = False, len(self.x)
@@ -186,32 +207,38 @@ class Tail:
 
 @dataclass(frozen=True)
 class Marks:
-    """Moments of a run, in seconds after its begin."""
+    """Moments of a run that are marked on the plots, in seconds after its start."""
 
     epochs: tuple[float, ...] = ()
     evaluations: tuple[float, ...] = ()
 
 
 class Layer:
-    """One run on the plots: reads its feed, keeps its lines."""
+    """One run on the plots: reads the run's feed and stores its lines."""
 
     def __init__(self, feed: Feed, name: str = "") -> None:
-        """`name`: what the legend calls the run."""
+        """Starts an empty layer.
+
+        Args:
+            feed: source of the run's steps and readings.
+            name: name of the run in the legend.
+        """
         self.name = name
         self.lines: dict[str, Line] = {}
         self.tails: dict[str, Tail] = {}
         self.marks = Marks()
         self.elapsed_s = 0.0
         self._feed: Feed | None = feed
-        """None once all of it is taken in: a recorder holds far more memory than its lines."""
+        """Source of the run's data; None once all of it was read, because a recorder holds far more memory than its
+        lines."""
         self._cursor = Cursor()
         self._metrics: dict[str, Metric] = {}
         self._last_epoch, self._evaluating = 0.0, False
         self.clocked = False
-        """The GPU's clock was read."""
+        """True if the run has GPU timings."""
 
     def read(self) -> None:
-        """Takes in what is new."""
+        """Reads the new rows and readings of the feed and adds their points."""
         if self._feed is None:
             return
         news = self._feed.news(self._cursor)
@@ -223,16 +250,16 @@ class Layer:
         if news.reset:
             self.tails.update({line.key: Tail() for line in (STEP, WAIT, HIDDEN) if line.key in self.tails})
             self.marks, self._last_epoch, self._evaluating = Marks(), 0.0, False
-        for one in news.series:
-            self._metrics.setdefault(series_key(one.metric), one.metric)
-        for one in news.series:
-            self._add_readings(one)
+        for series in news.series:
+            self._metrics.setdefault(series_key(series.metric), series.metric)
+        for series in news.series:
+            self._add_readings(series)
         if len(steps):
             self._add_steps(steps)
             self._add_marks(steps)
 
     def _settled(self, news: News) -> Steps:
-        """The new rows without the newest whose device readings are still to come."""
+        """Returns the new rows without the newest ones whose GPU timings have not arrived yet."""
         steps = news.steps
         read = np.flatnonzero(steps.device_steps > 0)
         self.clocked = self.clocked or len(read) > 0
@@ -242,7 +269,7 @@ class Layer:
         return steps.rows(0, max(last, len(steps) - LATEST))
 
     def _add_readings(self, series: Series) -> None:
-        """Readings of one metric; a memory that nothing was ever in (no workers, say) gets no line."""
+        """Adds the readings of one metric. A memory metric that was always 0 (no workers, say) gets no line."""
         key = series_key(series.metric)
         line = line_of(series.metric, self._several)
         if line is None:
@@ -253,7 +280,7 @@ class Layer:
 
     @property
     def _several(self) -> bool:
-        return len({one.device for one in self._metrics.values()} - {None}) > 1
+        return len({metric.device for metric in self._metrics.values()} - {None}) > 1
 
     def _tail(self, key: str) -> Tail:
         if key not in self.tails:
@@ -261,10 +288,10 @@ class Layer:
         return self.tails[key]
 
     def _add_steps(self, steps: Steps) -> None:
-        """Milliseconds per batch."""
+        """Adds the times of new steps, in milliseconds per batch."""
         end = steps.start_s + steps.wall_s
         for line, seconds in seconds_of(steps, self.clocked).items():
-            # A loop without a loader waits for none: that is no line at zero.
+            # A loop without a loader has no wait: it gets no line instead of a line at zero.
             if line.key in self.lines or (np.nansum(seconds) > 0 if line is WAIT else not np.isnan(seconds).all()):
                 self.lines[line.key] = line
                 self._tail(line.key).add(end, 1e3 * steps.per_batch(seconds))
@@ -279,9 +306,10 @@ class Layer:
             self.marks = Marks(_few(self.marks.epochs, begun), _few(self.marks.evaluations, started))
 
     def top(self, plot: str) -> float | None:
-        """The end of a plot's y axis: above all points of memory, above nearly all of latency.
+        """Returns the end of a plot's y axis: above all points of memory, above nearly all points of latency.
 
-        A first step that loads a library lasts a hundred times a normal one.
+        Latency ignores outliers because a first step that loads a library takes a hundred times as long as a normal
+        step. None if the plot has no points.
         """
         parts = [self.tails[key].y for key, line in self.lines.items() if line.plot == plot and key in self.tails]
         known = np.concatenate(parts) if parts else _EMPTY
@@ -296,7 +324,7 @@ class Layer:
 
 
 def _few(before: tuple[float, ...], now: Column) -> tuple[float, ...]:
-    """Moments so far, every second one where there are too many."""
+    """Appends moments; drops every second one until at most MOST_MARKS are left."""
     moments = (*before, *now.round(3).tolist())
     while len(moments) > MOST_MARKS:
         moments = moments[::2]

@@ -1,4 +1,4 @@
-"""The three plots of the static result: the lines of the live plots, drawn as SVG, with figures of the whole run."""
+"""Draws the three plots of the static result: the lines of the live plots as SVG, with figures of the whole run."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from gpu_doctor.report.plot_data import INK, PLOTS, UNITS, Layer, Line, in_order
 from gpu_doctor.svg import GREY, as_image
 
 MOST_LINES: Final = 6
-"""Lines a plot shows; a machine with eight GPUs has more, the first are drawn and the rest counted."""
+"""Largest number of lines in a plot. A machine with eight GPUs has more: the first are drawn, the rest are counted."""
 CUT_ABOVE: Final = 2.0
-"""Steps that end so many times above the live plot's axis (worker start, compile) are cut off at the top."""
+"""The static plot is cut off at the live plot's axis if its highest step (worker start, compilation) exceeds that axis
+by more than this factor."""
 _DASHES: Final = {"solid": "", "dashed": "6 2", "dotted": "2 2", "dotdash": "8 2 2 2"}
 
 
 def plots(recording: Recording, filling: str = "") -> str:
-    """Three plots side by side, each with a legend whose figures say the same in text; '' for a run without any.
+    """Renders three plots side by side, each with its figures in the legend; '' if the run has no readings.
 
     Args:
-        recording: the run.
-        filling: what is known to fill the memory.
+        recording: run to draw.
+        filling: known contents of the memory, written below the memory plot.
     """
     layer = Layer(Replay(recording))
     layer.read()
@@ -37,7 +38,7 @@ def plots(recording: Recording, filling: str = "") -> str:
 
 
 def _plot(name: str, layer: Layer, recording: Recording, filling: str) -> str:
-    """One plot with its legend; '' where nothing of it was read."""
+    """Renders one plot with its legend; '' if the run has no line for it."""
     found = [line for line in in_order(layer.lines.values()) if line.plot == name]
     if not found:
         return ""
@@ -45,14 +46,14 @@ def _plot(name: str, layer: Layer, recording: Recording, filling: str) -> str:
     tails = [layer.tails[line.key] for line in lines]
     top, cut = _top(name, layer, max(_most(tail.y) for tail in tails))
     more = f"and {left_out} more, not drawn" if left_out > 0 else ""
-    remark = "; ".join(one for one in (filling, cut, more) if one)
+    remark = "; ".join(remark_part for remark_part in (filling, cut, more) if remark_part)
     strokes = [Stroke(GREY if line.colour == INK else line.colour, _DASHES[line.dash]) for line in lines]
-    drawn = [Drawn(one.x, one.y, stroke, stroke is strokes[0]) for one, stroke in zip(tails, strokes, strict=True)]
+    drawn = [Drawn(tail.x, tail.y, stroke, stroke is strokes[0]) for tail, stroke in zip(tails, strokes, strict=True)]
     labels = [clean(line.label, 60) for line in lines]
     figures = [_figure(line, layer, recording) for line in lines]
     called = f"{title(name, found)} {UNITS[name]}"
-    said = ", ".join(f"{label} {figure}" for label, figure in zip(labels, figures, strict=True))
-    picture = as_image(chart(drawn, marks=layer.marks.epochs, top=top), f"{called}: {said}", 340)
+    summary = ", ".join(f"{label} {figure}" for label, figure in zip(labels, figures, strict=True))
+    picture = as_image(chart(drawn, marks=layer.marks.epochs, top=top), f"{called}: {summary}", 340)
     legend = "".join(
         f'<div style="padding-left:26px;text-indent:-26px">'
         f"{as_image(line_swatch(stroke), '')} {escape(label)} <b style='white-space:nowrap'>{figure}</b></div>"
@@ -64,7 +65,7 @@ def _plot(name: str, layer: Layer, recording: Recording, filling: str) -> str:
 
 
 def _top(name: str, layer: Layer, highest: float) -> tuple[float | None, str]:
-    """Where the y axis ends, None = above all that is drawn; and what is cut off there, in words."""
+    """Returns the end of the y axis (None to fit the data) and a phrase that says what is cut off there."""
     if name == "utilization":
         return 100.0, ""
     top = layer.top(name)
@@ -74,15 +75,15 @@ def _top(name: str, layer: Layer, highest: float) -> tuple[float | None, str]:
 
 
 def _figure(line: Line, layer: Layer, recording: Recording) -> str:
-    """What the legend says of a line: of all readings and steps, not of the points that are drawn."""
+    """Returns the legend's figure for a line, computed from all readings and steps instead of the thinned points."""
     if line.plot == "latency":
-        # From the first to the last measured step, as every share in the report.
+        # From the first to the last measured step, like every share in the report.
         warm = recording.steps.rows(warmup_rows(recording.steps))
         seconds = seconds_of(warm, layer.clocked)[line]
         known = np.isfinite(seconds)
         batches = warm.batches_or_steps[known].sum()  # a row that stands for several steps counts as many times
         return f"mean {formatting.seconds(float(seconds[known].sum() / batches) if batches else float('nan'))}"
-    values = next(one.values for one in recording.series if series_key(one.metric) == line.key)
+    values = next(series.values for series in recording.series if series_key(series.metric) == line.key)
     if line.plot == "memory":
         return f"peak {formatting.size(_most(values))}"
     finite = values[np.isfinite(values)]

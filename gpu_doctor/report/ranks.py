@@ -1,4 +1,4 @@
-"""The ranks that a cell has started, as the panel draws them."""
+"""Shows the ranks that a cell started, in the panel."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from gpu_doctor.report.contract import RanksShown
 
 
 def ranks_shown(job: Job) -> RanksShown:
-    """The table of the ranks, with what is wrong above it."""
+    """Converts a job to plain data for the page: the problems of the job, and the table of its ranks."""
     rows = job.rows
     return RanksShown(
         sentence=clean(job.head),
-        remarks=tuple((clean(one.sentence, 600), clean(one.to_do, 300)) for one in job.remarks),
+        remarks=tuple((clean(remark.sentence, 600), clean(remark.to_do, 300)) for remark in job.remarks),
         head=tuple(rows[0]) if rows else (),
         rows=tuple(tuple(row.values()) for row in rows),
-        notes=tuple(clean(one, 400) for one in job.footer),
+        notes=tuple(clean(note, 400) for note in job.footer),
     )

@@ -1,4 +1,4 @@
-"""What is worked out once of a recording, and forgotten with it: the panel asks twice a second."""
+"""A cache of values computed from recordings, because the panel needs them twice a second."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Found = TypeVar("Found")
 
 
 class Remembered(Generic[Found]):
-    """One thing of each recording that lives."""
+    """A cache that holds one value per recording and drops it together with the recording."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Starts an empty cache."""
         self._known: dict[int, tuple[weakref.ref[Recording], Found]] = {}
 
     def of(self, recording: Recording, make: Callable[[], Found]) -> Found:
-        """What `make` gave for this recording when it was asked for first."""
+        """Returns the cached value for a recording; calls `make` if there is none yet."""
         key = id(recording)
         known = self._known.get(key)
         if known is None or known[0]() is not recording:

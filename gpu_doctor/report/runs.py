@@ -1,4 +1,4 @@
-"""The table of runs and trials, as text, static HTML and panel draw it: one row each, with what it unfolds."""
+"""Builds the table of runs and trials for the text, the static HTML and the panel: one row each, with its details."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpu_doctor.svg import address
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 
 MARKS: Final = {"faster": "▲", "slower": "▼", "no": "=", "at": "≤"}
-"""Before the words of a verdict, by the first of them; `?` before others."""
+"""Mark before the words of a verdict, by their first word; other verdicts get `?`."""
 
 TONES: Final[Mapping[str, Tone]] = {"faster": "good", "slower": "bad"}
 
@@ -30,29 +30,30 @@ _measured: Remembered[Vitals] = Remembered()
 
 @dataclass(frozen=True)
 class Row:
-    """A run or a trial."""
+    """A row of the table: a run or a trial."""
 
     cells: tuple[Cell, ...]
-    """Under `columns`."""
+    """Cells in the order of `columns`."""
     effect: Effect | None = None
-    """Of a trial."""
+    """Effect of the trial; None for a run."""
     sides: Sides | None = None
     among: Sequence[Effect] = ()
-    """All trials of the case."""
+    """Effects of all trials of the case."""
 
     def unfolded(self) -> Unfolded | None:
-        """None for a run: it has nothing more to say."""
+        """Returns the details that the row unfolds; None for a run, which has none."""
         return None if self.effect is None else _unfolded(self.effect, self.sides, self.among)
 
 
 def columns(on_gpu: bool, effects: Sequence[Effect] = ()) -> tuple[str, ...]:
-    """Head of the table; the cells of a row stand under it.
+    """Returns the table's column titles.
 
     Args:
-        on_gpu: the device column is the GPU's.
-        effects: of the trials in the table: a loop whose samples are not known is measured in steps/s.
+        on_gpu: True if the device column shows the GPU.
+        effects: effects of the trials in the table. They name the unit of throughput: steps/s if the loop's samples
+            are unknown.
     """
-    unit = next((one.unit for one in effects if one.unit != "samples/s"), "samples/s")
+    unit = next((effect.unit for effect in effects if effect.unit != "samples/s"), "samples/s")
     device = "GPU" if on_gpu else "CPU"
     return ("run", "settings", unit, "vs baseline (95 %)", "predicted", "wait", device, "peak mem", "loss")
 
@@ -63,25 +64,30 @@ def rows(
     sides: Sequence[Sides | None] = (),
     on_gpu: bool = False,
 ) -> list[Row]:
-    """The newest run as written, the other runs, then the trials, oldest first; all against the code as written.
+    """Returns the rows: the newest run as written, the other runs, then the trials, oldest first.
+
+    All are compared with the code as written.
 
     Args:
-        recordings: of a case.
-        effects: of the case.
-        sides: the recordings of each effect (see `trials.sides_of`).
-        on_gpu: the device column is the GPU's.
+        recordings: runs of a case.
+        effects: effects of the case.
+        sides: recordings of each effect (see `trials.sides_of`).
+        on_gpu: True if the device column shows the GPU.
     """
-    base = next((one for one in reversed(recordings) if not one.settings), None)
+    base = next((run for run in reversed(recordings) if not run.settings), None)
     base_rate = None if base is None else vitals_of(base).samples_per_s
     table = [] if base is None else [_run("baseline", base, None, on_gpu)]
-    numbered = [one for one in recordings if one is not base]
-    table += [_run(f"run {number}", one, base_rate, on_gpu) for number, one in enumerate(numbered, 1)]
+    numbered = [run for run in recordings if run is not base]
+    table += [_run(f"run {number}", run, base_rate, on_gpu) for number, run in enumerate(numbered, 1)]
     found = [*sides, *[None] * len(effects)]
     return table + [_trial(number, effects, found[number - 1], on_gpu) for number in range(1, len(effects) + 1)]
 
 
 def _over_written(effect: Effect, before: Sequence[Effect]) -> float | None:
-    """Its speed over that of the code as written: of a climb's step, the product of all steps up to it."""
+    """Returns a trial's speed over the code as written, or None if it is unknown.
+
+    A treatment compares each step with the step before; the result is then the product of all steps up to this one.
+    """
     if not effect.baseline_settings or effect.speedup is None:
         return effect.speedup
     at = next((n for n in reversed(range(len(before))) if before[n].settings == effect.baseline_settings), None)
@@ -90,7 +96,7 @@ def _over_written(effect: Effect, before: Sequence[Effect]) -> float | None:
 
 
 def vitals_of(recording: Recording) -> Vitals:
-    """`measure(recording)`, remembered as long as the recording lives."""
+    """Returns `measure(recording)`, cached for as long as the recording lives."""
     return _measured.of(recording, lambda: measure(recording))
 
 
@@ -132,7 +138,7 @@ def _unfolded(effect: Effect, sides: Sides | None, among: Sequence[Effect]) -> U
     return Unfolded(
         losses=_picture(sides, effect.loss_first_step) if sides is not None and story.judgement else "",
         warns=story.warns,
-        judged=tuple(one for one in (story.judgement, story.scaling) if one),
+        judged=tuple(sentence for sentence in (story.judgement, story.scaling) if sentence),
         notes=notes_of(effect, sides, among),
         settings=dict(effect.settings),
         measured=", ".join(_measurement(effect)),
@@ -140,20 +146,20 @@ def _unfolded(effect: Effect, sides: Sides | None, among: Sequence[Effect]) -> U
 
 
 def _measurement(effect: Effect) -> list[str]:
-    """What a trial cost, and what was expected of it."""
-    said = []
+    """Returns phrases on a trial's measured steps, its duration and its predicted speed-up."""
+    parts = []
     if effect.steps:
-        said = [formatting.count(effect.steps, "measured step"), f"took {formatting.seconds(effect.seconds)}"]
-        said += [f"on {effect.device}"] if effect.device else []
+        parts = [formatting.count(effect.steps, "measured step"), f"took {formatting.seconds(effect.seconds)}"]
+        parts += [f"on {formatting.clean(effect.device, 120)}"] if effect.device else []
     if effect.predicted_speedup is not None:
-        said.append(
+        parts.append(
             f"predicted {forecast_words(effect.predicted_speedup, effect.predicted_low, effect.predicted_high)}"
         )
-    return said
+    return parts
 
 
 def _picture(sides: Sides, differs_from: int | None) -> str:
-    """Both sides' losses as the address of an image, drawn once a trial."""
+    """Returns the address of an image of both sides' losses, drawn once per trial; '' if there is nothing to draw."""
 
     def drawn() -> str:
         svg = loss_lines(sides[0].losses, sides[1].losses, differs_from)
@@ -163,10 +169,10 @@ def _picture(sides: Sides, differs_from: int | None) -> str:
 
 
 def _device(sides: Sides | None, on_gpu: bool) -> Cell:
-    """How busy the device was in the candidate's run, and beside it in the baseline's."""
+    """Returns the cell of the device's utilization in the candidate's run, with the baseline's as its tooltip."""
     if sides is None:
         return Cell(formatting.DASH)
-    base, candidate = (vitals_of(one) for one in sides)
+    base, candidate = (vitals_of(side) for side in sides)
     name = "gpu_util_pct" if on_gpu else "cpu_util_pct"
     busy = getattr(candidate, name)
     if busy is None:
@@ -179,7 +185,7 @@ def _trial(number: int, effects: Sequence[Effect], sides: Sides | None, on_gpu: 
     over_written = _over_written(effect, effects[: number - 1])
     settings = formatting.clean(describe(effect.settings), 120)
     if effect.elsewhere:
-        settings += f" on {effect.device}"
+        settings += f" on {formatting.clean(effect.device, 120)}"
     took = f"{formatting.count(effect.steps, 'measured step')}, {formatting.seconds(effect.seconds)}"
     per_s = formatting.number(effect.candidate_samples_per_s, formatting.DASH)
     before = formatting.rate(effect.baseline_samples_per_s, effect.unit)
@@ -199,28 +205,29 @@ def _trial(number: int, effects: Sequence[Effect], sides: Sides | None, on_gpu: 
 
 
 def _loss(effect: Effect) -> Cell:
-    """Both sides' losses; a side that failed has none to set beside another."""
+    """Returns the cell of both sides' losses; a dash if a side failed."""
     compared = effect.outcome not in UNMEASURED
     if not compared or (effect.baseline_loss is None and effect.candidate_loss is None):
         return Cell(formatting.DASH)
     both = f"{formatting.loss(effect.baseline_loss)}\u00a0→ {formatting.loss(effect.candidate_loss)}"
     warns = effect.loss_changed
-    said = f"baseline → candidate: {effect.loss_words}".removesuffix(": ")
-    return Cell(f"{both}\u00a0{RISK_MARK}" if warns else both, "bad" if warns else "", said)
+    comparison = f"baseline → candidate: {effect.loss_words}".removesuffix(": ")
+    return Cell(f"{both}\u00a0{RISK_MARK}" if warns else both, "bad" if warns else "", comparison)
 
 
 def _predicted(effect: Effect) -> Cell:
-    """The forecast; of a climb's step it is one over the step before, and is written so."""
-    said = forecast_words(effect.predicted_speedup, effect.predicted_low, effect.predicted_high)
+    """Returns the cell of the forecast; for a treatment's step it names the step before, which it is relative to."""
+    words = forecast_words(effect.predicted_speedup, effect.predicted_low, effect.predicted_high)
     if not effect.baseline_settings:
-        return Cell(said)
-    return Cell(formatting.over(said), title=f"over {formatting.clean(describe(effect.baseline_settings), 120)}")
+        return Cell(words)
+    return Cell(formatting.over(words), title=f"over {formatting.clean(describe(effect.baseline_settings), 120)}")
 
 
 def _against(effect: Effect, over_written: float | None) -> Cell:
-    """The speed-up over the code as written with its interval and verdict, or why there is none.
+    """Returns the cell of the speed-up over the code as written with its interval and verdict, or why there is none.
 
-    That of a climb's step is a product, which has no interval: what was measured stands beside it.
+    For a treatment's step the speed-up is a product, which has no interval: the measured gain of the step follows it in
+    small text.
     """
     if effect.speedup is None or effect.outcome not in CLEAN:
         outcome = OUTCOME_LABELS.get(effect.outcome, formatting.clean(effect.outcome))

@@ -1,4 +1,4 @@
-"""The sections of a report, in their order: the one list that the text, the static HTML and the panel walk."""
+"""The sections of a report in their order. The text, the static HTML and the panel are all built from this list."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpu_doctor.report import as_html, text_parts
 from gpu_doctor.report import panel_parts as parts
 from gpu_doctor.report.before_after import newest
 from gpu_doctor.report.ceiling import ceiling_of
-from gpu_doctor.report.looked import look_html, look_shown
+from gpu_doctor.report.look import look_html, look_shown
 from gpu_doctor.report.panel_input import PanelInput
 from gpu_doctor.report.plan import plan_html, plan_shown
 from gpu_doctor.report.plots import plots
@@ -38,36 +38,36 @@ if TYPE_CHECKING:  # a case brings torch, which a report can do without
 
 @dataclass(frozen=True)
 class Reported:
-    """What is reported."""
+    """The content of a report: a diagnosis with the runs and trials of its case."""
 
     diagnosis: Diagnosis
     recordings: Sequence[Recording] = ()
-    """The runs of the case, oldest first."""
+    """Runs of the case, oldest first."""
     effects: Sequence[Effect] = ()
-    """Of trials, oldest first."""
+    """Effects of the trials, oldest first."""
     trials: Sequence[Sides] = ()
-    """The recordings that the effects left (`Case.trials`)."""
+    """Recordings of the trials (`Case.trials`)."""
     title: str = LABELS.product
-    """Of the case."""
+    """Name of the case."""
     notes: Sequence[str] = ()
-    """Sentences beside those of the run and of the diagnosis."""
+    """Notes in addition to those of the run and of the diagnosis."""
     plan: Plan | None = None
-    """Of a treatment."""
+    """Plan of the last treatment."""
     sweep: Sweep | None = None
     largest: Largest | None = None
     look: Look | None = None
     job: Job | None = None
     price: float | None = None
-    """Dollars that an hour of the machine costs."""
+    """Cost of the machine in dollars per hour; None if unknown."""
 
     @classmethod
     def of(cls, case: Case, diagnosis: Diagnosis, notes: Sequence[str] = ()) -> Reported:
-        """What a case has left.
+        """Builds a report from a case.
 
         Args:
-            case: was run, or tried.
-            diagnosis: of its newest run.
-            notes: see the field.
+            case: case with at least one run or trial.
+            diagnosis: diagnosis of the newest run.
+            notes: notes in addition to those of the run and of the diagnosis.
         """
         written = (case.baseline,) if case.baseline is not None else ()
         return cls(
@@ -87,33 +87,37 @@ class Reported:
 
     @property
     def run(self) -> Recording | None:
-        """The one that was diagnosed, told by its setup and settings, else the newest."""
+        """The recording that was diagnosed, found by its setup and settings, else the newest."""
         vitals = self.diagnosis.vitals
         newest_first = self.recordings[::-1]
-        judged = (one for one in newest_first if one.setup is vitals.setup and one.settings == vitals.settings)
+        judged = (
+            recording
+            for recording in newest_first
+            if recording.setup is vitals.setup and recording.settings == vitals.settings
+        )
         return next(chain(judged, newest_first), None)
 
     @cached_property
     def sides(self) -> Sequence[Sides | None]:
-        """The recordings of each effect."""
+        """The recordings of each effect, None for a trial that left none."""
         return sides_of(self.effects, self.trials)
 
     @property
     def all_notes(self) -> list[str]:
-        """Each note once."""
+        """The notes of the run, the diagnosis and the report, without duplicates."""
         recorded = self.run.notes if self.run is not None else ()
         return list(dict.fromkeys((*recorded, *self.diagnosis.notes, *self.notes)))
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report; what it says is empty where there is nothing to say."""
+    """A part of the report, as functions that render it; they return empty text if there is nothing to show."""
 
     name: str
     text: Callable[[Reported], str]
     html: Callable[[Reported], str]
     panel: Callable[[PanelInput], dict[str, Any]]
-    """Pieces of the panel's state by their names in `contract.PanelState`."""
+    """Returns pieces of the panel's state by their names in `contract.PanelState`."""
 
 
 def _result(shown: Reported) -> str:
@@ -137,7 +141,7 @@ def _anatomy_html(shown: Reported) -> str:
 
 
 def _runs_text(shown: Reported) -> str:
-    # One run without a trial is told by the header already.
+    # The header has the figures of a single run already.
     if not shown.effects:
         return ""
     return text_parts.runs(_rows(shown), shown.diagnosis.vitals.on_gpu, shown.effects)
@@ -154,23 +158,28 @@ def _rows(shown: Reported) -> list[Row]:
 
 
 def _pictures_only(_: Reported) -> str:
-    """A terminal draws none."""
+    """Returns '': the section consists of pictures, which a terminal cannot draw."""
     return ""
 
 
 def _elsewhere(_: PanelInput) -> dict[str, Any]:
-    """A trial unfolds in its row, and a line of the cell in a finding's evidence."""
+    """Returns no pieces: the panel shows the section's content elsewhere.
+
+    A trial unfolds in its row of the table, and source lines stand in a finding's evidence.
+    """
     return {}
 
 
 def _findings_panel(shown: PanelInput) -> dict[str, Any]:
     found = shown.diagnosis
-    return {"findings": () if found is None else tuple(parts.finding(one, found.vitals) for one in found.findings)}
+    return {
+        "findings": () if found is None else tuple(parts.finding(finding, found.vitals) for finding in found.findings)
+    }
 
 
 def _hints_panel(shown: PanelInput) -> dict[str, Any]:
     found = shown.diagnosis
-    return {"hints": () if found is None else tuple(parts.finding(one, found.vitals) for one in found.hints)}
+    return {"hints": () if found is None else tuple(parts.finding(hint, found.vitals) for hint in found.hints)}
 
 
 def _silent_panel(shown: PanelInput) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the trials left, told for panel and report: recordings, both sides' losses as a picture, judged; the notes."""
+"""Shows the trials in panel and report: their recordings, both sides' losses with a judgement, and their notes."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from gpu_doctor.trials import ceiling, reached
 from gpu_doctor.trials.compare import UNMEASURED, Effect
 
 Sides = tuple[Recording, Recording]
-"""Baseline and candidate of the last round of a trial."""
+"""The recordings of baseline and candidate in the last round of a trial."""
 
 NO_GPU: Final = "not measured (no GPU)"
 TOO_SHORT: Final = "not measured: the trial ended before the first reading"
 FEW: Final = 3
-"""So many trials are shown unfolded."""
+"""The trials are shown unfolded if there are at most this many."""
 MOST_DRAWN: Final = 8
-"""Trials whose losses are drawn, the newest; of others the words stand."""
+"""Number of the newest trials whose losses are drawn; older ones have words alone."""
 
 
 def sides_of(effects: Sequence[Effect], trials: Sequence[Sides]) -> list[Sides | None]:
-    """The recordings of each effect, None where a trial was refused before it began; both oldest first."""
-    left = [one for one in trials if one[0] is not one[1]]  # the others were measurements without a candidate
+    """Matches effects with their recordings, both oldest first; None for a trial that was refused before it began."""
+    unmatched = [
+        sides for sides in trials if sides[0] is not sides[1]
+    ]  # the others were measurements without a candidate
     found: list[Sides | None] = []
     for effect in effects:
-        at = next((i for i, one in enumerate(left) if _belongs(effect, one)), None)
-        found.append(None if at is None else left[at])
+        at = next((i for i, pair in enumerate(unmatched) if _belongs(effect, pair)), None)
+        found.append(None if at is None else unmatched[at])
         if at is not None:
-            del left[: at + 1]
+            del unmatched[: at + 1]
     return found
 
 
@@ -46,45 +48,47 @@ def _belongs(effect: Effect, sides: Sides) -> bool:
         return False
     if effect.outcome != "refused":
         return True
-    return any(one.outcome == "refused" and one.reason and one.reason in effect.reason for one in sides)
+    return any(side.outcome == "refused" and side.reason and side.reason in effect.reason for side in sides)
 
 
 def notes_of(effect: Effect, sides: Sides | None, among: Sequence[Effect]) -> tuple[str, ...]:
-    """What a trial left to say, once each: how near it came to the ceiling, its own notes, then those of its sides.
+    """Returns the notes of a trial without duplicates: its distance to the ceiling, its own notes, those of its sides.
 
     Args:
-        effect: of the trial.
-        sides: its recordings.
-        among: the trials of the case, oldest first.
+        effect: effect of the trial.
+        sides: recordings of the trial.
+        among: effects of the case, oldest first.
     """
-    part = reached(effect, ceiling(among))
-    said = [sentence(note) for note in ([str(part)] if part is not None else []) + list(effect.notes)]
-    for one in sides or ():
-        said += one.notes
-    return tuple(dict.fromkeys(clean(note) for note in said))
+    reached_words = reached(effect, ceiling(among))
+    notes = [
+        sentence(note) for note in ([str(reached_words)] if reached_words is not None else []) + list(effect.notes)
+    ]
+    for side in sides or ():
+        notes += side.notes
+    return tuple(dict.fromkeys(clean(note) for note in notes))
 
 
 @dataclass(frozen=True)
 class LossStory:
-    """What became of the loss in a trial, in words."""
+    """Sentences on how the losses of a trial compare."""
 
     judgement: str
-    """Such as `The loss is the same in every step.`; empty where there is nothing to compare."""
+    """Judgement, such as `The loss is the same in every step.`; empty if there is nothing to compare."""
     scaling: str = ""
-    """The note on the learning rate where the batch changed."""
+    """Note on the learning rate if the batch size changed, else empty."""
     warns: bool = False
-    """The training is not the same: the losses differ by more than rounding, or break."""
+    """True if the losses differ by more than rounding, or become NaN or infinite."""
 
 
 def loss_story(effect: Effect, sides: Sides | None) -> LossStory:
-    """How both sides' losses compare over the same samples from the same state."""
+    """Returns the comparison of both sides' losses, over the same samples from the same state."""
     if effect.outcome in UNMEASURED or sides is None:
         return LossStory("")
     return LossStory(sentence(effect.loss_words), sentence(effect.scaling), effect.loss_changed)
 
 
 def sides_html(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> str:
-    """One piece per trial that has losses or notes; '' where none has."""
+    """Renders one piece per trial that has losses or notes; '' if none has."""
     drawn_from = len(effects) - MOST_DRAWN
     pieces = [
         piece
@@ -110,19 +114,21 @@ def _piece(number: int, effect: Effect, both: Sides | None, among: Sequence[Effe
     if not picture and not notes:
         return ""
     name = f"trial {number}, {clean(describe(effect.settings), 120)}"
-    said = [one for one in (story.judgement, story.scaling) if one]
+    sentences = [sentence for sentence in (story.judgement, story.scaling) if sentence]
     shown = as_image(picture, f"Losses of {name}: {story.judgement}", 340) if picture and drawn else ""
-    words = "".join(f"<div>{escape(one)}</div>" for one in (said if picture else []))
+    words = "".join(f"<div>{escape(sentence)}</div>" for sentence in (sentences if picture else []))
     listed = "".join(f'<div style="{MUTED}">{escape(note)}</div>' for note in notes)
     style = "flex:1 1 260px;max-width:340px;margin:4px 16px 6px 0;font-size:12px"
     return f'<div style="{style}"><div><b>{escape(name)}</b></div>{shown}{words}{listed}</div>'
 
 
 def sides_text(effects: Sequence[Effect], sides: Sequence[Sides | None]) -> list[str]:
-    """The same for a terminal, one line each."""
+    """Returns the judgements and notes of the trials for a terminal, one line each."""
     lines = []
     for number, (effect, both) in enumerate(zip(effects, sides, strict=True), 1):
         story = loss_story(effect, both)
-        said = [one for one in (story.judgement, story.scaling, *notes_of(effect, both, effects)) if one]
-        lines += [f"trial {number}: {one}" for one in said]
+        sentences = [
+            sentence for sentence in (story.judgement, story.scaling, *notes_of(effect, both, effects)) if sentence
+        ]
+        lines += [f"trial {number}: {sentence}" for sentence in sentences]
     return lines

@@ -1,6 +1,6 @@
-"""The panel's state, section by section, as plain data that a front end draws."""
+"""Builds the panel's state as plain data that a front end draws, and checks the front end's requests."""
 
-from gpu_doctor.report.contract import FixShown, Points, Said, Status, as_json
+from gpu_doctor.report.contract import FixShown, Notice, Points, Status, as_json
 from gpu_doctor.report.fix import fix_shown
 from gpu_doctor.report.panel.controls import checked_request
 from gpu_doctor.report.panel.panel_state import state
@@ -12,10 +12,10 @@ __all__ = [
     "STATUS",
     "FixShown",
     "Memory",
+    "Notice",
     "PanelInput",
     "Points",
     "Progress",
-    "Said",
     "Status",
     "as_json",
     "checked_request",

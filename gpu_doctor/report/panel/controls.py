@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis import Safety
 from gpu_doctor.recording import SettingValue, Setup
-from gpu_doctor.report.contract import Asked, Choice, KnobShown, Offer
+from gpu_doctor.report.contract import Choice, KnobShown, Offer, RequestKind
 from gpu_doctor.report.panel.recent import Recent
 from gpu_doctor.trials import PERMISSIONS, SWEEP_TRIALS, combinations
 from gpu_doctor.trials import knobs as knob_table
@@ -22,7 +22,7 @@ UNKNOWN: Final = "Run the loop once to see which knobs apply."
 
 NOT_RUN: Final = "as written (not run yet)"
 UNSEEN: Final = Choice(None, NOT_RUN, "")
-"""Stands for the value as written of a knob that was turned in every run so far."""
+"""Choice for the value as written, if every run so far turned the knob and its written value is unknown."""
 
 
 def controls(
@@ -32,22 +32,22 @@ def controls(
     turned: Collection[str] = (),
     recent: Recent[tuple[KnobShown, ...]] | None = None,
 ) -> tuple[KnobShown, ...]:
-    """One control per knob, in the table's order.
+    """Returns one control per knob, in the table's order.
 
     Args:
-        knobs: to show.
-        setup: as it was found.
-        known: the loop was seen; before, every control is disabled and says so.
-        turned: knobs that were turned when the setup was found: of these it does not tell how they are written.
-        recent: the controls of the panel's last look; None = work them out.
+        knobs: knobs to show.
+        setup: setup of the loop as it was recorded.
+        known: True once the loop was seen; until then every control is disabled and says so.
+        turned: names of the knobs that were turned when the setup was recorded, whose written values it lacks.
+        recent: cache of the controls computed last; None to compute them.
     """
     if not known:
         return tuple(_blank(knob) for knob in knobs.values())
-    # What changes from refresh to refresh while a loop runs is nothing that a knob asks for.
-    asked = replace(setup, inputs=None, evaluation=None, world=None)
+    # No knob depends on these fields, which change from refresh to refresh while a loop runs.
+    relevant_setup = replace(setup, inputs=None, evaluation=None, world=None)
     return (recent or Recent()).of(
         (knobs,),
-        (asked, frozenset(turned)),
+        (relevant_setup, frozenset(turned)),
         lambda: tuple(_control(knob, setup, knob.name not in turned) for knob in knobs.values()),
     )
 
@@ -78,8 +78,8 @@ def _turned(knob: Knob) -> str:
 
 def _control(knob: Knob, setup: Setup, as_written: bool) -> KnobShown:
     written = knob.found(setup) if as_written else None
-    if knob.needs_workers:  # the page, which knows whether some are chosen, says it where there are none
-        with_workers = (replace(one, num_workers=one.num_workers or 1) for one in setup.loaders)
+    if knob.needs_workers:  # the page knows whether workers are chosen, and says so if none are
+        with_workers = (replace(loader, num_workers=loader.num_workers or 1) for loader in setup.loaders)
         setup = replace(setup, loaders=tuple(with_workers))
     offer = _offer(knob, written, setup)
     return _made(knob, offer if as_written else replace(offer, choices=(*offer.choices, UNSEEN)), written)
@@ -87,44 +87,44 @@ def _control(knob: Knob, setup: Setup, as_written: bool) -> KnobShown:
 
 def _offer(knob: Knob, written: Any, setup: Setup) -> Offer:
     offered = knob.choices(setup)
-    free = [one for one in offered if not one.refusal and one.value != written]
-    reasons = list(dict.fromkeys(one.refusal for one in offered if one.refusal))
+    free = [choice for choice in offered if not choice.refusal and choice.value != written]
+    reasons = list(dict.fromkeys(choice.refusal for choice in offered if choice.refusal))
     refusal = "" if free else reasons[0] if reasons else "This loop has no other value to choose."
     partly = [
-        f"cannot be {', '.join(_short(one) for one in offered if one.refusal == reason)}: "
+        f"cannot be {', '.join(_short(choice) for choice in offered if choice.refusal == reason)}: "
         + formatting.clean(reason, 300)
         for reason in reasons
     ]
     return Offer(
-        choices=tuple(_choice(one, written) for one in offered),
+        choices=tuple(_choice(choice, written) for choice in offered),
         refusal=formatting.clean(refusal, 300),
         partly=tuple(partly if free else ()),
     )
 
 
-def _short(one: knob_table.Choice) -> str:
-    """The label without what is said of it in brackets."""
-    return formatting.clean(one.label.partition(" (")[0], 60)
+def _short(choice: knob_table.Choice) -> str:
+    """Returns a choice's label without the part in brackets."""
+    return formatting.clean(choice.label.partition(" (")[0], 60)
 
 
-def _choice(one: knob_table.Choice, written: Any) -> Choice:
-    label = formatting.clean(one.label, 60)
+def _choice(choice: knob_table.Choice, written: Any) -> Choice:
+    label = formatting.clean(choice.label, 60)
     return Choice(
-        value=one.value,
-        label=f"{label} (as written)" if one.value == written and label != "as written" else label,
-        refusal=formatting.clean(one.refusal, 300),
+        value=choice.value,
+        label=f"{label} (as written)" if choice.value == written and label != "as written" else label,
+        refusal=formatting.clean(choice.refusal, 300),
     )
 
 
 def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
-    """A message of the page as a request, in the form of `contract.Ask`; a `grid` is there for a sweep.
+    """Checks a message of the page and returns it in the form of `contract.Request`; a sweep also has a `grid`.
 
-    Steps and seconds that the page does not name are None: the case has its own.
+    Steps and seconds that the message does not contain are None, for the case's own budget.
 
     Raises:
-        ValueError: one sentence, if it does not have the form; nothing of it may then be done.
+        ValueError: The message does not have the form; nothing in it may be acted on. The text is one sentence.
     """
-    if not isinstance(content, dict) or content.get("ask") not in get_args(Asked):
+    if not isinstance(content, dict) or content.get("ask") not in get_args(RequestKind):
         raise ValueError("The panel has no such action: reload the page.")
     given, steps, seconds = content.get("settings") or {}, content.get("steps"), content.get("seconds")
     if not isinstance(given, dict):
@@ -136,7 +136,9 @@ def checked_request(content: Any, knobs: KnobTable) -> dict[str, Any]:
     if seconds is not None and (odd or not 0 < seconds <= MOST_SECONDS):
         raise ValueError(f"A trial takes more than 0 and at most {formatting.grouped(MOST_SECONDS)} seconds.")
     allow = content.get("allow") or []
-    if not isinstance(allow, list) or not all(isinstance(one, str) and one in PERMISSIONS for one in allow):
+    if not isinstance(allow, list) or not all(
+        isinstance(permission, str) and permission in PERMISSIONS for permission in allow
+    ):
         raise ValueError("The panel has no such permission: reload the page.")
     request = {
         "ask": content["ask"],

@@ -1,7 +1,7 @@
-"""What settings should give, told before they are tried.
+"""Forecasts of the speed that settings should give, shown before they are tried.
 
-That of every single value that can be chosen is sent along, so that a page answers a turned knob by itself, also while
-the kernel is busy. What else a person chooses, such as several knobs at once, the page asks for.
+The state contains the forecast for every single value that can be chosen, so that the page can answer a turned knob by
+itself, even while the kernel is busy. For other choices, such as several knobs at once, the page sends a request.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ NONE_TOGETHER: Final = "no forecast for these together: try it"
 def forecasts(
     shown: PanelInput, knobs: tuple[KnobShown, ...], recent: Recent[tuple[ForecastShown, ...]] | None = None
 ) -> tuple[ForecastShown, ...]:
-    """Against the loop as written; empty while it was not measured.
+    """Returns the forecasts against the loop as written; empty until that was measured.
 
     Args:
-        shown: the case as it stands.
-        knobs: the controls of the panel.
-        recent: the forecasts of the panel's last look, which change with the diagnosis, the runs and the trials alone;
-            None = work them out.
+        shown: current state of the case.
+        knobs: controls of the panel.
+        recent: cache of the forecasts computed last, which depend only on the diagnosis, the runs and the trials; None
+            to compute them.
     """
     vitals = _as_written(shown)
     if vitals is None:
@@ -43,44 +43,49 @@ def forecasts(
 
 def _worked_out(shown: PanelInput, vitals: Vitals, knobs: tuple[KnobShown, ...]) -> tuple[ForecastShown, ...]:
     single: list[Settings] = [
-        {knob.name: one.value}
+        {knob.name: choice.value}
         for knob in knobs
-        for one in knob.choices
-        if one.value is not None and one.value != knob.written and not one.refusal
+        for choice in knob.choices
+        if choice.value is not None and choice.value != knob.written and not choice.refusal
     ]
-    asked = [one for one in shown.asked if one not in single]
-    return tuple(_foretold(shown, vitals, one) for one in (*single, *asked))
+    requested = [settings for settings in shown.asked if settings not in single]
+    return tuple(_shown(shown, vitals, settings) for settings in (*single, *requested))
 
 
 def _as_written(shown: PanelInput) -> Vitals | None:
-    """Of the newest run as written, the one that goes on among them."""
+    """Returns the vitals of the newest run as written, which may be the run in progress, or None if there is none."""
     diagnosis = shown.diagnosis
     if diagnosis is not None and not diagnosis.vitals.settings:
         return diagnosis.vitals
-    written = next((one for one in reversed(shown.recordings) if not one.settings), None)
+    written = next((run for run in reversed(shown.recordings) if not run.settings), None)
     return None if written is None else vitals_of(written)
 
 
-def _foretold(shown: PanelInput, vitals: Vitals, settings: Settings) -> ForecastShown:
-    """`predicted 1.9x (1.5-2.4)`; where it was tried, what was measured; that there is none."""
+def _shown(shown: PanelInput, vitals: Vitals, settings: Settings) -> ForecastShown:
+    """Returns the measured gain of some settings if they were tried, else the forecast, else a phrase for neither."""
     known = _measured(shown, settings) or _predicted(shown, vitals, settings)
     none = NO_FORECAST if len(settings) < 2 else NONE_TOGETHER
     return ForecastShown(settings, known or none, bool(known))
 
 
 def _measured(shown: PanelInput, settings: Settings) -> str:
-    for number, one in reversed(list(enumerate(shown.effects, 1))):
-        if one.speedup is not None and one.outcome in CLEAN and not one.baseline_settings and one.settings == settings:
-            judged = "" if one.verdict == "faster" else f": {one.verdict_words}"
-            return f"measured {formatting.speedup(one.speedup, one.low, one.high)} in trial {number}{judged}"
+    for number, effect in reversed(list(enumerate(shown.effects, 1))):
+        if (
+            effect.speedup is not None
+            and effect.outcome in CLEAN
+            and not effect.baseline_settings
+            and effect.settings == settings
+        ):
+            judged = "" if effect.verdict == "faster" else f": {effect.verdict_words}"
+            return f"measured {formatting.speedup(effect.speedup, effect.low, effect.high)} in trial {number}{judged}"
     return ""
 
 
 def _predicted(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
-    """What a finding says of its cure, else what the forecast says."""
+    """Returns the gain that a finding predicts for its cure, else the forecast for the settings; '' if neither."""
     diagnosis = shown.diagnosis
     findings = diagnosis.findings if diagnosis is not None and diagnosis.vitals is vitals else ()
-    for cure in (one for finding in findings for one in finding.prescriptions):
+    for cure in (prescription for finding in findings for prescription in finding.prescriptions):
         if settings and cure.settings == settings and cure.predicted_speedup is not None:
             return predicted_words(cure)
     return _forecast(shown, vitals, settings)
@@ -88,8 +93,8 @@ def _predicted(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
 
 def _forecast(shown: PanelInput, vitals: Vitals, settings: Settings) -> str:
     runs = (*shown.recordings, *(side for sides in shown.trials for side in sides))
-    others = [one for one in runs if one.settings and one.setup.hardware == vitals.setup.hardware]
-    found = forecast(vitals, settings, [vitals_of(one) for one in others])
+    others = [run for run in runs if run.settings and run.setup.hardware == vitals.setup.hardware]
+    found = forecast(vitals, settings, [vitals_of(run) for run in others])
     if found is None:
         return ""
     peak = f", peak memory about {formatting.size(found.peak_bytes)}" if found.peak_bytes is not None else ""

@@ -1,4 +1,4 @@
-"""What the panel shows as plain data: a pure function of a case; the page only draws it."""
+"""Computes the panel's state as plain data, a pure function of a case; the page only draws it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gpu_doctor.trials.knobs import KnobTable
 
 
 def state(shown: PanelInput, knobs: KnobTable, memory: Memory | None = None) -> dict[str, Any]:
-    """Everything the page draws, by section, ready for JSON (see `contract.PanelState`).
+    """Returns everything the page draws, by section, ready for JSON (see `contract.PanelState`).
 
     Args:
-        shown: the case as it stands.
-        knobs: what the panel lets a person turn.
-        memory: what the panel knows from its last look; None = all is worked out.
+        shown: current state of the case.
+        knobs: knobs that the panel offers.
+        memory: cache of the panel; None to compute everything.
     """
     memory = memory or Memory()
     known = shown.setup != Setup() and shown.status != "starting"

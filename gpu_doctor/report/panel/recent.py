@@ -1,4 +1,4 @@
-"""What was worked out for one panel: it asks twice a second, and hardly anything has changed."""
+"""A cache for one panel, which refreshes twice a second although hardly anything has changed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ Found = TypeVar("Found")
 
 
 class Recent(Generic[Found]):
-    """The newest answer, and what it is about."""
+    """A cache of one value, together with the inputs it was computed from."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Starts an empty cache."""
         self._known: tuple[tuple[object, ...], object, Found] | None = None
 
     def of(self, alive: tuple[object, ...], about: object, make: Callable[[], Found]) -> Found:
-        """The answer that is known if it is about the same, else what `make` gives now.
+        """Returns the cached value if its inputs have not changed, else computes and caches it.
 
         Args:
-            alive: objects that must be the same ones; they are kept as long as the answer is.
-            about: a value that must be equal.
-            make: works the answer out.
+            alive: inputs compared by identity; the cache holds references to them.
+            about: input compared by equality.
+            make: computes the value.
         """
         if self._known is None or not _same(self._known[0], alive) or self._known[1] != about:
             self._known = alive, about, make()
@@ -31,13 +31,13 @@ class Recent(Generic[Found]):
 
 
 class Memory:
-    """The newest answers of one panel; they go with it."""
+    """The caches of one panel."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Starts with empty caches."""
         self.controls: Recent[tuple[KnobShown, ...]] = Recent()
         self.forecasts: Recent[tuple[ForecastShown, ...]] = Recent()
 
 
 def _same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
-    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
+    return len(some) == len(others) and all(first is second for first, second in zip(some, others, strict=True))

@@ -109,13 +109,13 @@ def _named(recorder: Recorder, called: Callers, namespace: Mapping[str, Any]) ->
         if recorder.step_count >= CALLED:  # what puts the state back calls operators too
             called.over = True
             return
-        met = (one for ref in recorder.met if isinstance(one := ref(), torch.nn.Module))
+        met = (one for ref in recorder.remembered if isinstance(one := ref(), torch.nn.Module))
         for model in (*named(namespace, torch.nn.Module), *met):
             names = {id(one): name for name, one in model.named_modules() if name}
             called.names = {**names, **called.names}
         called.found.clear()
 
-    recorder.listeners.hear_steps(ended)
+    recorder.listeners.on_steps(ended)
     recorder.plan.fold_each_step()
 
 
@@ -150,7 +150,7 @@ class _Profiled:
                 self._mark()
                 self._stop()
 
-        recorder.listeners.hear_steps(ended)
+        recorder.listeners.on_steps(ended)
         recorder.plan.fold_each_step()
         self._end_ranges = follow(recorder.log, _Ranges())
 

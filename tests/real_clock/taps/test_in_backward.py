@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-import gpu_doctor
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import listening
 from tests.support.autograd_thread import elsewhere
@@ -76,18 +75,6 @@ def test_another_loops_backward_is_not_taken_for_this_ones() -> None:
             mine.step()
     assert threading.get_ident() not in threads and thread.ident not in threads
     assert recorder.close().steps.count.sum() == 3
-
-
-def test_a_run_counts_them_too() -> None:
-    net, threads = model(), set[int]()
-    stepping_in_backward(net, threads)
-
-    def loop() -> None:
-        for x, _ in batches(160):
-            elsewhere(lambda: net(x).square().mean()).backward()
-
-    recording = gpu_doctor.case("loop()", {"loop": loop, "net": net}).run()
-    assert recording.steps.count.sum() == 20 and recording.outcome == "completed"
 
 
 def test_an_optimizer_that_raises_there_is_no_step() -> None:

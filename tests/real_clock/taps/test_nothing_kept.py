@@ -79,7 +79,7 @@ def test_the_models_of_earlier_folds_are_gone(kind: Any) -> None:
     assert alive == [0] * FOLDS
     assert steps.count.sum() == FOLDS * 8
     heard = (steps.forward_s.reshape(FOLDS, 8)[:, 4:] > 0).all()  # of every fold
-    said = [note for note in recording.notes if note.startswith("No module was seen")]
+    said = [note for note in recording.notes if note.startswith("No module call was seen")]
     assert (heard, len(said)) == ((False, 1) if kind is Called else (True, 0))
 
 

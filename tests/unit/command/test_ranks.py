@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpu_doctor.command import main
-from gpu_doctor.command.run_script import Wanted
+from gpu_doctor.command.run_script import Destinations
 from tests.support.jobs import coupled, saved
 from tests.support.recordings import Loop
 
@@ -35,16 +35,20 @@ def test_a_folder_without_ranks_is_bad_input(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_alone_a_folder_is_one_that_is_there_or_ends_in_a_slash(tmp_path: Path) -> None:
-    assert Wanted(save=str(tmp_path)).folder == str(tmp_path)
-    assert Wanted(save="new/").folder == "new/"
-    assert Wanted(save="new").folder is None and Wanted(save="run.npz").folder is None and Wanted().folder is None
+    assert Destinations(save=str(tmp_path)).folder == str(tmp_path)
+    assert Destinations(save="new/").folder == "new/"
+    assert (
+        Destinations(save="new").folder is None
+        and Destinations(save="run.npz").folder is None
+        and Destinations().folder is None
+    )
 
 
 @pytest.mark.usefixtures("launched")
 def test_a_rank_of_several_needs_a_folder_and_writes_nothing_else() -> None:
-    assert Wanted(save="new").folder == "new"
+    assert Destinations(save="new").folder == "new"
     with pytest.raises(ValueError, match="name a folder"):
-        _ = Wanted(save="run.npz").folder
+        _ = Destinations(save="run.npz").folder
     with pytest.raises(ValueError, match="report"):
-        Wanted(save="new", json="-").check_ranks()
-    Wanted(json="-").check_ranks()
+        Destinations(save="new", json="-").check_ranks()
+    Destinations(json="-").check_ranks()

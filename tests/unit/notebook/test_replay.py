@@ -37,8 +37,8 @@ class Played(Replaying):
         self.now_s += seconds
         self.while_waiting(self)
 
-    def _made(self) -> Dashboard:
-        made = super()._made()
+    def _dashboard(self) -> Dashboard:
+        made = super()._dashboard()
         made.view.send = self.sent
         return made
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.report.contract import PanelState, as_json
-from gpu_doctor.report.panel import PanelInput, Progress, Said, fix_shown, state
+from gpu_doctor.report.panel import Notice, PanelInput, Progress, fix_shown, state
 from gpu_doctor.trials import knobs
 from tests.support.declared import differences
 from tests.support.panel_parts import shown
@@ -53,9 +53,9 @@ def test_a_state_with_all_that_trials_find_is_sent_as_declared(gpu: bool) -> Non
             largest=searched(),
             fixes={"num_workers=4, amp=bf16": fix_shown(fix(), BOTH)},
             before=(
-                Said("It is put back.", ""),
-                Said("`it` is not.", "bad"),
-                Said("No.", "bad", "network", "Allow"),
+                Notice("It is put back.", ""),
+                Notice("`it` is not.", "bad"),
+                Notice("No.", "bad", "network", "Allow"),
             ),
         )
     )
@@ -100,16 +100,3 @@ def test_names_are_written_as_the_page_writes_them_and_values_of_knobs_are_not()
 )
 def test_what_is_not_as_declared_is_found(name: str, value: Any) -> None:
     assert list(differences({**as_json(GOOD), name: value}, Odd))
-
-
-def test_a_class_is_written_as_an_interface() -> None:
-    assert typescript._interface(Odd).splitlines() == [
-        "/** All kinds. */",
-        "export interface Odd {",
-        "  aShare: number;",
-        "  names: string[];",
-        "  pair: [string, number];",
-        '  kind: "x" | "y";',
-        "  values: Record<string, string | number> | null;",
-        "}",
-    ]

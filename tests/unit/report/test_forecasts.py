@@ -107,7 +107,7 @@ def test_they_are_worked_out_when_something_changes_and_no_more(monkeypatch: pyt
         worked.append(settings)
         return ForecastShown(settings, NO_FORECAST, False)
 
-    monkeypatch.setattr(told, "_foretold", counted)
+    monkeypatch.setattr(told, "_shown", counted)
     here, there = shown(starved()), shown(starved())
     memory, other = Memory(), Memory()
     state(here, knobs.KNOBS, memory)
@@ -141,7 +141,7 @@ def test_a_page_that_asks_is_answered_at_once_while_something_runs() -> None:
 def test_the_settings_that_were_asked_for_last_are_kept() -> None:
     details = Details(None)  # type: ignore[arg-type]
     for number in range(MOST_FIXES + 3):
-        details.foretell({"num_workers": number})
-    details.foretell({"num_workers": 5})
+        details.request_forecast({"num_workers": number})
+    details.request_forecast({"num_workers": 5})
     assert len(details.asked) == MOST_FIXES and details.asked[-1] == {"num_workers": 5}
     assert details.asked.count({"num_workers": 5}) == 1

@@ -26,7 +26,7 @@ from gpu_doctor.report import as_text as report
 from gpu_doctor.report.contract import FixCell
 from gpu_doctor.report.fix import MOST_LINES, fix_html, fix_shown
 from gpu_doctor.report.losses import loss_lines
-from gpu_doctor.report.panel import PanelInput, Said, as_json, state
+from gpu_doctor.report.panel import Notice, PanelInput, as_json, state
 from gpu_doctor.report.plan import plan_html, plan_shown
 from gpu_doctor.report.runs import rows
 from gpu_doctor.report.sections import Reported
@@ -287,7 +287,14 @@ def test_hostile_text_is_escaped_in_the_static_result() -> None:
 
     pairs = tuple((evil(a), evil(b)) for a, b in trials())
     tried = tuple(
-        replace(one, settings={**one.settings, "amp": HOSTILE}, baseline_settings={"amp": HOSTILE}, reason=HOSTILE)
+        replace(
+            one,
+            settings={**one.settings, "amp": HOSTILE},
+            baseline_settings={"amp": HOSTILE},
+            reason=HOSTILE,
+            device=HOSTILE,
+            elsewhere=True,
+        )
         for one in effects(trials())
     )
     rungs = (Rung("as written", {}, 1.0), Rung(HOSTILE, {}, 2.0, 2.0))
@@ -366,7 +373,7 @@ def test_before_the_click_large_data_is_said_to_be_read_only(monkeypatch: pytest
     monkeypatch.setattr("gpu_doctor.trials.snapshot.tensors.BIG_DATA_BYTES", 1000)
     said = details.sentences(Case("1", {"train": TensorDataset(torch.zeros(512))}))
     named = "Large data is not copied: train (a tensor of 2 KiB); "
-    assert said[1] == Said(f"{named}changes to it are listed, not undone.", "")
+    assert said[1] == Notice(f"{named}changes to it are listed, not undone.", "")
 
 
 def test_before_the_click_an_open_run_of_a_tracker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,7 +390,7 @@ def test_before_the_click_a_refusal_and_what_is_done_again_are_said(monkeypatch:
     monkeypatch.setattr("gpu_doctor.trials.beforehand.CHECKS", (lambda case: refused, reaching_out))
     case = Case("import requests\nrequests.post('http://x')", {})
     first, second, _ = details.sentences(case)
-    assert first == Said("A trial will be refused. The file log.csv is open: close it.", "bad")
+    assert first == Notice("A trial will be refused. The file log.csv is open: close it.", "bad")
     assert "requests.post in line 2" in second.text
     assert (second.tone, second.allow, second.tick) == ("bad", "network", PERMISSIONS["network"].tick)
     *_, last = case.beforehand(allow=("network",)).lost
@@ -399,7 +406,7 @@ def test_a_state_that_does_not_fit_is_said_before_the_click(monkeypatch: pytest.
 
 def test_looking_ahead_never_raises() -> None:
     unfolded = Details(Asked(fix()).fix, lambda: details.sentences(None))  # type: ignore[arg-type]
-    unfolded.look_ahead()
+    unfolded.preview()
     assert unfolded.before is not None and unfolded.before[0].tone == "bad"
 
 

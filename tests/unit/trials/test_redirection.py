@@ -10,7 +10,6 @@ import logging
 import multiprocessing
 import os
 import shutil
-import sqlite3
 import sys
 import tempfile
 import threading
@@ -21,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -346,31 +344,6 @@ def test_everything_is_taken_off_again(folder: Path) -> None:
     assert gone() is None
 
 
-def test_databases_arrays_and_checkpoints(folder: Path) -> None:
-    with sqlite3.connect("a.db") as database:
-        database.execute("create table t (v)")
-    database.close()
-    before = digest(folder)
-    with Redirection():
-        for uri in (False, True):
-            database = sqlite3.connect("file:a.db?mode=rw" if uri else "a.db", uri=uri)
-            database.execute("insert into t values (1)")
-            database.commit()
-            database.close()
-        database = sqlite3.connect("file:a.db?mode=ro", uri=True)
-        assert database.execute("select count(*) from t").fetchone() == (2,)
-        database.close()
-        np.save("a.npy", np.zeros(3))
-        np.load("a.npy", mmap_mode="r+")[1] = 5
-        assert np.load("a.npy")[1] == 5
-        torch.save({"a": torch.ones(2)}, "best.pt")
-        for mapped in (False, True):
-            assert torch.load("best.pt", mmap=mapped)["a"].sum() == 2
-        torch.from_file("shared.bin", shared=True, size=4).fill_(1.0)
-        assert Path("shared.bin").stat().st_size == 16
-    assert digest(folder) == before
-
-
 @pytest.mark.parametrize("sql", ["attach 'b.db' as b", "vacuum into 'b.db'"])
 def test_a_database_that_sql_names_refuses(untouched: Path, sql: str) -> None:
     cell = (
@@ -378,38 +351,6 @@ def test_a_database_that_sql_names_refuses(untouched: Path, sql: str) -> None:
     )
     effect = gpu_doctor.case(cell, {}).trial({"threads": 1}, steps=2, seconds=2)
     assert effect.outcome == "refused" and "b.db" in effect.reason
-
-
-def test_guests(untouched: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    safe = pytest.importorskip("safetensors.torch")
-    image = pytest.importorskip("PIL.Image")
-    with Redirection():
-        pandas.DataFrame({"a": [1, 2]}).to_csv("a.csv")
-        assert len(pandas.read_csv("a.csv")) == 2
-        safe.save_file({"a": torch.ones(2)}, "a.safetensors")
-        assert safe.load_file("a.safetensors")["a"].sum() == 2
-        image.new("L", (4, 4)).save("a.png")
-        with image.open("a.png") as drawn:
-            assert drawn.size == (4, 4)
-
-
-def test_hdf5(untouched: Path) -> None:
-    h5py = pytest.importorskip("h5py")
-    with Redirection():
-        for mode in ("w", "a", "r+"):
-            with h5py.File("a.h5", mode) as file:
-                file[mode] = [1, 2]
-        with h5py.File("a.h5", "r") as file:
-            assert sorted(file) == ["a", "r+", "w"]
-
-
-def test_parquet(untouched: Path) -> None:
-    pytest.importorskip("pyarrow")
-    pandas = pytest.importorskip("pandas")
-    with Redirection():
-        pandas.DataFrame({"a": [1, 2]}).to_parquet("a.parquet")
-        assert len(pandas.read_parquet("a.parquet")) == 2
 
 
 @pytest.mark.parametrize(

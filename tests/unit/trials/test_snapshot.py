@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import copy
-import hashlib
 import importlib
 import queue
 import random
@@ -26,6 +25,7 @@ from gpu_doctor.machine.torch_memory import held_bytes
 from gpu_doctor.trials.snapshot.snapshot import Snapshot, room_bytes
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge, TensorStore, on_host
 from gpu_doctor.trials.snapshot.walk import Walk
+from tests.support.everything import Everything
 from tests.support.simulated_cuda import SimulatedCuda
 
 
@@ -67,94 +67,20 @@ class Net(nn.Module):
         return self.body(x)
 
 
-class Fingerprint:
-    """Contents and identity of everything below some names, read by other means than the snapshot's own walk."""
-
-    def __init__(self, space: dict[str, Any]) -> None:
-        self.out, self.seen = hashlib.sha256(), set[int]()
-        for name in sorted(space):
-            if not name.startswith("__"):
-                self.feed(name)
-                self.visit(space[name])
-        self.feed(random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tobytes())  # type: ignore
-
-    def feed(self, *parts: Any) -> None:
-        self.out.update(repr(parts).encode())
-
-    def visit(self, value: Any) -> None:
-        if isinstance(value, (int, float, str, bytes, bool, type(None), complex)):
-            return self.feed(value)
-        self.feed(type(value).__name__, id(value))
-        if id(value) in self.seen:
-            return None
-        self.seen.add(id(value))
-        return self.inside(value)
-
-    def inside(self, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            self.feed(value.dtype, tuple(value.shape), value.stride(), value.requires_grad, value.data_ptr())
-            self.feed(value.detach().numpy().tobytes(), value.is_leaf)
-            return self.visit(value.grad if value.is_leaf else None)
-        if isinstance(value, np.ndarray) and value.dtype == object:
-            return [self.visit(part) for part in value] and None  # type: ignore[func-returns-value, return-value]
-        if isinstance(value, np.ndarray):
-            return self.feed(value.shape, value.dtype, value.tobytes())
-        if isinstance(value, torch.Generator):
-            return self.feed(value.get_state().tolist())
-        if isinstance(value, np.random.Generator):
-            return self.feed(value.bit_generator.state)
-        if isinstance(value, np.random.RandomState):
-            return self.feed(value.get_state()[1].tobytes(), value.get_state()[2:])  # type: ignore[index]
-        if isinstance(value, random.Random):
-            return self.feed(value.getstate())
-        if isinstance(value, dict):
-            return [self.visit(part) for pair in value.items() for part in pair] and None  # type: ignore[func-returns-value, return-value]
-        if isinstance(value, (list, tuple, collections.deque)):
-            return [self.visit(part) for part in value] and None  # type: ignore[func-returns-value, return-value]
-        if isinstance(value, (set, frozenset)):
-            return self.feed(sorted(map(repr, value)))
-        if isinstance(value, bytearray):
-            return self.feed(bytes(value))
-        if isinstance(value, (types.ModuleType, types.BuiltinFunctionType, types.MethodType)):
-            return None
-        if isinstance(value, type):
-            return self.feed([(k, repr(v)) for k, v in vars(value).items() if isinstance(v, (int, list))])
-        if isinstance(value, types.FunctionType):
-            if value.__module__ == __name__:
-                self.fields(value.__dict__)
-                for cell in value.__closure__ or ():
-                    self.visit(cell.cell_contents)
-            return None
-        if hasattr(value, "__dict__"):
-            self.fields(vars(value))
-        for name in getattr(type(value), "__slots__", ()):
-            self.visit(getattr(value, name, "<empty>"))
-        return None
-
-    def fields(self, attributes: dict[str, Any]) -> None:
-        for name, part in attributes.items():
-            self.feed(name)
-            self.visit(part)
-
-
-def state_of(space: dict[str, Any]) -> str:
-    return Fingerprint(space).out.hexdigest()
-
-
 def run(code: str, space: dict[str, Any]) -> None:
     exec(compile(code, "<cell>", "exec"), space)
 
 
 def check(space: dict[str, Any], *cells: str) -> Snapshot:
     """Runs the cells, each changing something, and restores after each: A B A B."""
-    before = state_of(space)
+    before = Everything(space)
     snapshot = Snapshot.take(space)
-    assert state_of(space) == before, "taking a snapshot changes nothing"
+    assert before.differences(Everything(space)) == [], "taking a snapshot changes nothing"
     for cell in cells * 2:
         run(cell, space)
-        assert state_of(space) != before, f"the cell changes nothing: {cell}"
+        assert before.digest != Everything(space).digest, f"the cell changes nothing: {cell}"
         assert snapshot.restore() == ()
-        assert state_of(space) == before, f"not restored: {cell}"
+        assert before.differences(Everything(space)) == [], f"not restored: {cell}"
     return snapshot
 
 

@@ -1,4 +1,4 @@
-// Both sides of the newest trial to one time scale: where a step goes, and how long the steps took.
+// Both sides of the newest trial on one time scale: a step's phases, and the spread of step times.
 
 import { h } from "./vdom.js";
 
@@ -6,52 +6,57 @@ import { h } from "./vdom.js";
 /** @typedef {import("./contract").Side} Side */
 
 /**
- * The bar of a step; what its pieces do not fill is time that the step does not take.
+ * Draws the bar of a step. The shorter bar of two leaves a part empty.
  * @param {Segment[]} segments
- * @param {string} said
- * @param {number | null} mark where a thin line stands, 0..1 of the bar
+ * @param {string} description description for a screen reader
+ * @param {number | null} mark position of a thin line, 0 to 1 of the bar
  */
-export function barPart(segments, said, mark = null) {
-  return h("div", { class: "gd-bar", role: "img", "aria-label": said },
-    segments.map((one) => h("span", {
-      key: one.phase, style: `flex-grow: ${one.share}; background: ${one.colour}; color: ${one.ink}`,
-      "data-tip": `${one.label}: ${one.time}, ${one.percent}`,
-    }, h("b", {}, one.label))),
+export function barPart(segments, description, mark = null) {
+  return h("div", { class: "gd-bar", role: "img", "aria-label": description },
+    segments.map((segment) => h("span", {
+      key: segment.phase, style: `flex-grow: ${segment.share}; background: ${segment.colour}; color: ${segment.ink}`,
+      "data-tip": `${segment.label}: ${segment.time}, ${segment.percent}`,
+    }, h("b", {}, segment.label))),
     mark === null ? null : h("i", { class: "gd-ceiling", key: "ceiling", style: `left: ${(100 * mark).toFixed(2)}%` }));
 }
 
 /**
+ * Draws both sides, and each phase's time before and after.
  * @param {import("./contract").Compared} compared
- * @param {number | null} ceiling of a step as written, 0..1 of it
- * @param {string} asWritten the label of the side that the ceiling is of
+ * @param {number | null} ceiling step time with an ideal loader, 0 to 1 of a step as written
+ * @param {string} asWritten label of the side that gets the ceiling
  */
 export function comparedPart(compared, ceiling, asWritten) {
   const [before, after] = compared.sides;
   return [
-    h("div", { class: "gd-sides" }, compared.sides.map((one) => sidePart(one, one.label === asWritten ? ceiling : null))),
+    h("div", { class: "gd-sides" }, compared.sides.map((side) => sidePart(side, side.label === asWritten ? ceiling : null))),
     h("div", { class: "gd-chips" }, phasesOf(before, after).map(({ label, colour, was, is }) => h("span", { key: label },
       h("i", { style: `background: ${colour}` }), label, h("span", { class: "gd-soft" }, `${was} → `), h("b", {}, is)))),
   ];
 }
 
 /**
+ * Draws one side: its bar and the spread of its steps.
  * @param {Side} side
- * @param {number | null} ceiling of its step, 0..1
+ * @param {number | null} ceiling 0 to 1 of its step
  */
 function sidePart({ label, total, segments, spread }, ceiling) {
-  const length = segments.reduce((sum, one) => sum + one.share, 0);
-  const said = segments.map((one) => `${one.label} ${one.time}`).join(", ");
+  const length = segments.reduce((sum, segment) => sum + segment.share, 0);
+  const description = segments.map((segment) => `${segment.label} ${segment.time}`).join(", ");
   return [
     h("div", { class: "gd-sidename" }, h("span", { class: "gd-what" }, label), h("b", {}, total)),
     h("div", {},
-      barPart(segments, `${label}, ${total}: ${said}`, ceiling === null ? null : ceiling * length),
+      barPart(segments, `${label}, ${total}: ${description}`, ceiling === null ? null : ceiling * length),
       spread ? h("div", { class: "gd-spread" },
         h("div", { class: "gd-range", "aria-hidden": "true" }, rangeParts(spread.at)),
         h("span", { class: "gd-soft" }, spread.text)) : null),
   ];
 }
 
-/** @param {number[]} at the quantiles 5, 25, 50, 75 and 95 % */
+/**
+ * Draws a spread as a whisker, a box and a median.
+ * @param {number[]} at quantiles 5, 25, 50, 75 and 95 %
+ */
 function rangeParts([first = 0, low = 0, middle = 0, high = 0, last = 0]) {
   const place = (/** @type {number} */ from, /** @type {number} */ to) => `left: ${(100 * from).toFixed(2)}%; width: ${(100 * (to - from)).toFixed(2)}%`;
   return [
@@ -61,12 +66,12 @@ function rangeParts([first = 0, low = 0, middle = 0, high = 0, last = 0]) {
 }
 
 /**
- * The phases of both sides, each once, with its time before and after.
+ * Returns the phases of both sides, each once, with its time before and after.
  * @param {Side} before
  * @param {Side} after
  */
 export function phasesOf(before, after) {
-  const times = (/** @type {Side} */ side) => new Map(side.segments.map((one) => [one.phase, one]));
+  const times = (/** @type {Side} */ side) => new Map(side.segments.map((segment) => [segment.phase, segment]));
   const [was, is] = [times(before), times(after)];
   const phases = [...new Set([...was.keys(), ...is.keys()])];
   return phases.map((phase) => {

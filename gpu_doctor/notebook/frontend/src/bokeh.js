@@ -1,17 +1,17 @@
-// What the plots need. One loader widget a kernel carries it; the panel knows that widget's id. It is never waited for
-// where anywidget waits for us.
+// Loads the data of the plots: BokehJS and the figures. One loader widget per kernel carries them, and the panel knows the
+// widget's id. Code that anywidget waits for never waits for them.
 
 /** @typedef {import("./types").Bokeh} Bokeh */
 /** @typedef {import("./figure").Figure} Figure */
 /** @typedef {import("./types").Model} Model */
 /** @typedef {{ source: string, figure: Figure }} Shared */
 
-/** A model that was made before ours may still be on its way when the page is loaded again. */
+/** Time to wait for the loader's model, which may arrive after ours when a page is loaded again. */
 const PATIENCE_MS = 3000;
 const EVERY_MS = 100;
 
 /**
- * The page's BokehJS of this version, if it is there.
+ * Returns the page's BokehJS of a version, if it is loaded.
  * @param {string} version
  * @returns {Bokeh | undefined}
  */
@@ -21,9 +21,9 @@ function there(version) {
 }
 
 /**
- * BokehJS, evaluated once a page, and the figures to draw: the panel's own, else those that all panels share.
- * @param {Model} model the panel's
- * @param {() => void} waits told when the kernel has to be asked, which may not answer before the cell has ended
+ * Returns BokehJS, evaluated once per page, and the figures to draw: the panel's own, else those that all panels share.
+ * @param {Model} model model of the panel
+ * @param {() => void} waits called before a request to the kernel, which may not answer before the cell ends
  * @returns {Promise<{ bokeh: Bokeh, figure: Figure }>}
  */
 export async function plotting(model, waits) {
@@ -38,7 +38,7 @@ export async function plotting(model, waits) {
 }
 
 /**
- * The same in the panel's own trait, where the kernel has put it; null = it has not.
+ * Returns the data in the panel's own trait, or null if the kernel has not put it there.
  * @param {Model} model
  * @returns {Shared | null}
  */
@@ -48,7 +48,7 @@ function brought(model) {
 }
 
 /**
- * What the kernel's loader carries; null where it is not to be had.
+ * Returns the data that the kernel's loader carries, or null if the loader cannot be found in time.
  * @param {Model} model
  * @param {string} loader
  * @returns {Promise<Shared | null>}
@@ -68,8 +68,8 @@ async function carried(model, loader) {
 }
 
 /**
- * Tells the kernel when its loader is there after all, as in a page that was slow to load it: later panels need not bring
- * what it carries.
+ * Tells the kernel if the loader is found after all, as in a page that loaded it slowly: later panels then need not carry
+ * its data.
  * @param {Model} model
  * @param {string} loader
  */
@@ -79,6 +79,7 @@ async function spareOthers(model, loader) {
 }
 
 /**
+ * Returns the promise's value, or null if it takes too long.
  * @template T
  * @param {Promise<T>} promise
  * @param {number} ms
@@ -89,7 +90,7 @@ function inTime(promise, ms) {
 }
 
 /**
- * What the kernel brings when it is asked, which may be after the cell.
+ * Requests the data from the kernel, which may answer only after the cell.
  * @param {Model} model
  * @param {() => void} waits
  * @returns {Promise<Shared>}
@@ -111,8 +112,8 @@ function asked(model, waits) {
 }
 
 /**
- * Evaluates BokehJS for the whole page, but without two of the page's own: an AMD loader (`define`) would take the bundle
- * for itself, and on `visualViewport` every plot leaves a listener behind, with all that it ever drew.
+ * Evaluates BokehJS for the whole page, but hides two globals from it: an AMD loader (`define`) would register the bundle
+ * for itself, and on `visualViewport` every plot leaves a listener that holds everything it drew.
  * @param {string} source
  */
 function evaluate(source) {

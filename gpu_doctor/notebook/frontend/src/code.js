@@ -1,4 +1,4 @@
-// Code in the panel: the change of a person's own cells as a diff or whole, lines to paste, and what copies them.
+// Code in the panel: the change to the user's cells as a diff or whole, lines to paste, and the buttons that copy them.
 
 import { button, filled } from "./elements.js";
 import { keyOf } from "./settings.js";
@@ -10,16 +10,18 @@ import { words } from "./words.js";
 /** @typedef {import("./panel").Panel} Panel */
 
 /**
- * @param {string} text what is copied
+ * Draws a button that copies text.
+ * @param {string} text
  * @param {string} label
  * @param {Panel} panel
- * @param {string} said
+ * @param {string} ariaLabel label for a screen reader
  */
-function copyButton(text, label, panel, said) {
-  return button(panel.copied === text ? words.copied : label, () => panel.copy(text), { class: "gd-small", "aria-label": said });
+function copyButton(text, label, panel, ariaLabel) {
+  return button(panel.copied === text ? words.copied : label, () => panel.copy(text), { class: "gd-small", "aria-label": ariaLabel });
 }
 
 /**
+ * Draws code with a button that copies it.
  * @param {string} code
  * @param {Panel} panel
  */
@@ -28,7 +30,7 @@ export function codePart(code, panel) {
 }
 
 /**
- * What folds and unfolds the change for some settings.
+ * Draws the button that folds and unfolds the change for some settings.
  * @param {string} label
  * @param {string} what
  * @param {Settings} settings
@@ -43,34 +45,34 @@ export function codeFold(label, what, settings, panel, primary = false) {
 }
 
 /**
- * The change for some settings, as far as the kernel has told it; until then the lines to paste, if there are any.
+ * Draws the change for some settings. Until the kernel has sent it, the lines to paste are shown, if there are any.
  * @param {Settings} settings
  * @param {string} lines
  * @param {Panel} panel
  */
 export function fixPart(settings, lines, panel) {
   const key = keyOf(settings);
-  const fix = Object.values(panel.live.state.fixes ?? {}).find((one) => keyOf(one.settings ?? {}) === key);
+  const fix = Object.values(panel.live.state.fixes ?? {}).find((candidate) => keyOf(candidate.settings ?? {}) === key);
   if (fix && !fix.error) return changePart(fix, key, panel);
-  const said = fix ? fix.error : panel.late(key) ? words.cellsWait : words.looking;
+  const message = fix ? fix.error : panel.late(key) ? words.cellsWait : words.looking;
   return h("div", { class: "gd-fix" },
-    h("div", { class: "gd-soft", role: "status" }, said),
+    h("div", { class: "gd-soft", role: "status" }, message),
     lines ? [h("div", { class: "gd-soft" }, panel.labels.paste), codePart(lines, panel)] : null);
 }
 
 /**
- * A change: a diff or the whole cells, as a person likes it, then the notes and the lines to paste for the rest.
+ * Draws a change as a diff or as whole cells, as the user chose, then the notes and the lines to paste for the rest.
  * @param {Fix} fix
  * @param {string} key
  * @param {Panel} panel
  */
 export function changePart(fix, key, panel) {
   const whole = panel.whole.has(key);
-  const one = fix.cells.length === 1;
-  const copies = fix.cells.map((cell) => copyButton(cell.text, one ? words.copyWhole : filled(words.copyCell, { cell: cell.label }), panel,
+  const single = fix.cells.length === 1;
+  const copies = fix.cells.map((cell) => copyButton(cell.text, single ? words.copyWhole : filled(words.copyCell, { cell: cell.label }), panel,
     filled(words.copyChanged, { cell: cell.label })));
   const body = whole
-    ? fix.cells.map((cell) => h("div", { key: cell.label }, one ? null : h("div", { class: "gd-soft" }, cell.label),
+    ? fix.cells.map((cell) => h("div", { key: cell.label }, single ? null : h("div", { class: "gd-soft" }, cell.label),
       h("pre", { class: "gd-diff", tabindex: "0", role: "region", "aria-label": filled(words.whole, { cell: cell.label }) }, h("span", {}, cell.text))))
     : [h("pre", { class: "gd-diff", tabindex: "0", role: "region", "aria-label": words.changedLines },
       fix.lines.map(([kind, text]) => h("span", { class: `gd-${kind}` }, text || " ")))];

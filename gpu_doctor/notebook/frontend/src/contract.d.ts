@@ -6,11 +6,11 @@ export type Value = string | number | boolean | null;
 /** Knob -> value. */
 export type Settings = Record<string, string | number | boolean>;
 
-/** All that the page should have: what it holds otherwise is no longer true. The answer to the ask `state`. */
+/** The whole state, which replaces everything on the page; the answer to the request `state`. */
 export interface Whole {
   /**
-   * Of every message to the page: one more than that of the message before. A page that misses one asks for the
-   * state; what is older than what it has, it does not take.
+   * Number of the message, one more than that of the message before. A page that misses a number requests the
+   * state; it ignores messages older than its own.
    */
   seq: number;
   kind: "state";
@@ -18,18 +18,18 @@ export interface Whole {
   rows: Points;
 }
 
-/** All that the page draws but the plots. */
+/** Everything that the page draws except the plots. */
 export interface PanelState {
   status: "starting" | "waiting" | "recording" | "replaying" | "trial" | "treating" | "sweeping" | "searching" | "looking" | "idle";
   busy: boolean;
   message: string;
   labels: Labels;
   header: Header;
-  /** null while no trial was clearly faster than the code as written. */
+  /** Proven result; null while no trial was clearly faster than the code as written. */
   result: Result | null;
   verdict: Verdict;
   anatomy: Anatomy;
-  /** What is known to fill the memory: `model 98 MiB, one batch 19 MiB`; empty where nothing is. */
+  /** Known contents of the memory, `model 98 MiB, one batch 19 MiB`; empty if nothing is known. */
   filling: string;
   plan: Plan | null;
   sweep: Sweep | null;
@@ -38,34 +38,34 @@ export interface PanelState {
   ranks: Ranks | null;
   table: Table;
   findings: Finding[];
-  /** What nothing measured prices: risks first, then what is worth a trial. */
+  /** Findings that no measurement prices: risks first, then what is worth a trial. */
   hints: Finding[];
   silent: Silence[];
   footer: Footer;
   knobs: Knob[];
   /**
-   * Of every single value that can be chosen, and of the settings that were asked for last; empty while the loop
-   * as written was not measured.
+   * Forecasts for every single value that can be chosen and for the settings requested last; empty until the loop
+   * as written was measured.
    */
   forecasts: Forecast[];
   trial: Budget;
-  /** Combinations that a sweep takes. */
+  /** Largest number of combinations in a sweep. */
   sweepMost: number;
-  /** Why no sweep is offered; empty where it is. */
+  /** Reason why no sweep is offered; empty if one is. */
   noSweep: string;
-  /** Why nothing can be run again here; empty if it can. */
+  /** Reason why the cell cannot be rerun; empty if it can. */
   noTrials: string;
-  /** Why the largest batch cannot be looked for; empty if it can. */
+  /** Reason why the search for the largest batch is not offered; empty if it is. */
   noLargest: string;
-  /** Why no ideal loader can be tried; empty if it can. */
+  /** Reason why no ideal loader can be tried; empty if one can. */
   noIdeal: string;
-  /** Changes that were unfolded, to be found by their settings. */
+  /** Changes that the user has unfolded, by their settings. */
   fixes: Record<string, Fix>;
-  /** null while nobody asked. */
-  before: Said[] | null;
+  /** Sentences to read before a trial; null until the page requests them. */
+  before: Notice[] | null;
 }
 
-/** What both the static result and the panel write, as it stands within a line; sent with the panel's state. */
+/** Labels that both the static result and the panel use, in lower case; sent with the panel's state. */
 export interface Labels {
   product: string;
   asWritten: string;
@@ -84,94 +84,94 @@ export interface Labels {
   notJudged: string;
 }
 
-/** The machine, and how far the run is. */
+/** The panel's header: the machine, and the state of the run. */
 export interface Header {
   machine: string;
-  /** That a recording is played, and how fast; empty for a run. */
+  /** Speed of the replay, `replay at 4x`; empty for a live run. */
   replay: string;
-  /** In words. */
+  /** Status in words. */
   status: string;
-  /** The newest run broke, and nothing goes on. */
+  /** True if the newest run failed and nothing is running. */
   failed: boolean;
   name: string;
   clock: string;
   steps: string;
   rate: string;
-  /** What the side that runs is turned to; empty for the code as written. */
+  /** Settings of the run or side in progress; empty for the code as written. */
   settings: string;
-  /** How to stop where a click is not heard while the cell runs; empty where it is. */
+  /** How to interrupt the kernel, if it cannot receive a click on Stop while the cell runs; else empty. */
   stop: string;
   progress: Progress | null;
 }
 
-/** How far a trial is. */
+/** The progress of a trial or a sweep. */
 export interface Progress {
   text: string;
-  /** `step 12 of 50`. */
+  /** Steps so far, `step 12 of 50`. */
   steps: string;
-  /** 0..1; 0 where its end is not known. */
+  /** Part done, 0 to 1; 0 if the end is unknown. */
   share: number;
-  /** `at most 8 s left`; empty while nothing can be told. */
+  /** Remaining time, `at most 8 s left`; empty while it is unknown. */
   left: string;
 }
 
-/** What the trials proved; it stands above the verdict, with what shows its code and uses it. */
+/** The proven result of the trials, shown above the verdict with buttons to show its code and apply it. */
 export interface Result {
-  /** `2.87x faster with num_workers=4, verified (2.7-3.0)`; `At least 2.3x ...` where the interval is wide. */
+  /** `2.87x faster with num_workers=4, verified (2.7-3.0)`; `At least 2.3x ...` if the interval is wide. */
   text: string;
-  /** What became of the losses, and how it was measured again, in sentences. */
+  /** Sentences on how the losses compare and how the result was verified. */
   more: string;
-  /** The training is not the same. */
+  /** True if the change alters the training. */
   warns: boolean;
   settings: Settings;
 }
 
-/** The verdict and what to do first, or what it waits for. */
+/** The verdict with the first advice, or what the verdict still waits for. */
 export interface Verdict {
   text: string;
-  /** `input-bound`; empty while there is none. */
+  /** Bottleneck, such as `input-bound`; empty while there is no verdict. */
   kind: string;
-  /** A colour. */
+  /** CSS colour of the verdict. */
   accent: string;
   early: string;
   risk: string;
   advice: Advice | null;
 }
 
-/** What to try first, with the page of the rule that found it. */
+/** The prescription to try first, with the page of the rule that found its cause. */
 export interface Advice {
   text: string;
   predicted: string;
-  /** Empty where no knob does it. */
+  /** Settings that apply it; empty if no knob does. */
   settings: Settings;
-  /** Lines to paste. */
+  /** Lines of code to paste. */
   code: string;
   safety: string;
   changes: string;
   page: Paragraph[];
-  /** It is that of a hint: worth a trial, and nothing measured says what it gives. */
+  /** True if it belongs to a hint: worth a trial, but no measurement prices it. */
   hint: boolean;
 }
 
-/** A part of the page of a cause. */
+/** A paragraph of the page that explains a cause. */
 export interface Paragraph {
-  /** Empty for the first. */
+  /** Title; empty for the first paragraph. */
   title: string;
-  /** Text between backticks is code. */
+  /** Text, with code between backticks. */
   text: string;
-  /** All of `text` is code: it is shown as it is. */
+  /** True if all of `text` is code, to be shown unchanged. */
   code: boolean;
 }
 
-/** Where a mean step goes. */
+/** The anatomy of a mean step: its time by phase. */
 export interface Anatomy {
   total: string;
-  /** What it is the mean of. */
+  /** Steps that the mean covers, `mean of 50 steps, 10 of warm-up left out`. */
   of: string;
   segments: Segment[];
-  /** null before any trial. */
+  /** Before and after the newest trial; null before any. */
   compared: Compared | null;
-  /** null where it was not measured. */
+  /** Step time with an ideal loader; null if no trial measured it. */
   ceiling: Ceiling | null;
 }
 
@@ -179,17 +179,17 @@ export interface Anatomy {
 export interface Segment {
   phase: string;
   label: string;
-  /** Of the whole bar's length, 0..1. */
+  /** Part of the whole bar's length, 0 to 1. */
   share: number;
-  /** Of its own step. */
+  /** Part of its own step, in percent. */
   percent: string;
   time: string;
   colour: string;
-  /** The colour of letters on it. */
+  /** CSS colour of text on the segment. */
   ink: string;
 }
 
-/** Before and after: the newest trial's sides to one time scale, the baseline first. */
+/** Before and after: both sides of the newest trial on one time scale, the baseline first. */
 export interface Compared {
   of: string;
   sides: [Side, Side];
@@ -197,38 +197,38 @@ export interface Compared {
 
 /** One side of a trial. */
 export interface Side {
-  /** Its settings: `as written`, `num_workers=4`. */
+  /** Settings of the side: `as written`, `num_workers=4`. */
   label: string;
-  /** Of a mean step; where its steps hold another number of samples, for as many as a step of the other side. */
+  /** Mean step time. If the batch size differs, it is scaled to the baseline's batch. */
   total: string;
-  /** Their shares are of the time scale of both sides. */
+  /** Phases of the mean step, whose shares are parts of the time scale of both sides. */
   segments: Segment[];
-  /** null where there are too few steps. */
+  /** Spread of the step times; null if there are too few steps. */
   spread: Spread | null;
 }
 
-/** How long the steps of a trial's side took. */
+/** The spread of step times on one side of a trial. */
 export interface Spread {
-  /** Its quantiles 5, 25, 50, 75 and 95 %, as parts (0..1) of the time scale of both sides' bars. */
+  /** Step times at the quantiles 5, 25, 50, 75 and 95 %, as parts (0 to 1) of the time scale of both sides' bars. */
   at: number[];
   text: string;
 }
 
-/** How long a step is with an ideal loader, as a trial measured it. */
+/** The step time with an ideal loader, as a trial measured it. */
 export interface Ceiling {
-  /** Of the mean step, 0 to 1. */
+  /** Part of the mean step that remains with an ideal loader, 0 to 1. */
   share: number;
   text: string;
 }
 
-/** What a treatment arrived at. */
+/** The plan that a treatment arrived at. */
 export interface Plan {
   sentence: string;
   steps: Step[];
   dropped: Dropped[];
   notes: string[];
   byHand: string[];
-  /** What was kept. */
+  /** Settings of the plan. */
   settings: Settings;
   fix: Fix | null;
 }
@@ -256,60 +256,60 @@ export interface Dropped {
   why: string;
 }
 
-/** The change of the user's cells for some settings. */
+/** The change to the user's cells that some settings need. */
 export interface Fix {
-  /** Of the diff: kind (removed, added, same, head, place) and text. */
+  /** Lines of the diff: kind (removed, added, same, head, place) and text. */
   lines: ([string, string])[];
   cells: FixCell[];
   notes: string[];
-  /** Lines to paste by hand. */
+  /** Lines of code to paste by hand. */
   paste: string;
-  /** The cells above have all of it. */
+  /** True if the changed cells contain the whole change. */
   complete: boolean;
-  /** Why there is none. */
+  /** Reason why there is no change; empty if there is one. */
   error: string;
   settings: Settings;
 }
 
-/** A cell of the user's with the change. */
+/** A cell of the user with the change applied. */
 export interface FixCell {
   label: string;
   text: string;
 }
 
-/** What a sweep found. */
+/** The result of a sweep. */
 export interface Sweep {
   sentence: string;
-  rows: Swept[];
-  /** So many are drawn at once, after the code as written. */
+  rows: SweepRow[];
+  /** Number of combinations drawn before the fold, after the row of the code as written. */
   first: number;
-  /** What the others are folded under: `3 more combinations`. */
+  /** Title of the folded rest, `3 more combinations`. */
   later: string;
   notes: string[];
-  /** Of the best; empty where none is verified. */
+  /** Settings of the best combination; empty if none was verified. */
   settings: Settings;
 }
 
-/** One combination of a sweep. */
-export interface Swept {
+/** One combination of a sweep, as a row of its table. */
+export interface SweepRow {
   setting: string;
-  /** Such as `waiting`, `running`, `measured`, `stopped early`, `failed`. */
+  /** State of the combination: `waiting`, `running`, `measured`, `stopped early`, `failed`. */
   state: string;
-  /** Such as `382 samples/s`; empty where nothing was measured. */
+  /** Throughput, `382 samples/s`; empty if it was not measured. */
   rate: string;
-  /** Beside the code as written on the same machine: `2.31x (2.1-2.5) faster`; empty where nothing was measured. */
+  /** Speed over the code as written on the same machine, `2.31x (2.1-2.5) faster`; empty if it was not measured. */
   gain: string;
   losses: string;
-  /** Why it ended so, and where it was measured if that is not this machine. */
+  /** Reason for its state, and the machine that measured it if that is not this one. */
   note: string;
-  /** Part (0..1) of the longest bar. */
+  /** Length of the bar as a part of the longest, 0 to 1. */
   share: number;
-  /** Measured clearly faster than the code as written, with losses that stay finite. */
+  /** True if it was clearly faster than the code as written and its losses stayed finite. */
   faster: boolean;
   best: boolean;
 }
 
-/** What the search for the largest batch found. */
+/** The result of the search for the largest batch. */
 export interface Largest {
   sentence: string;
   sizes: Size[];
@@ -317,56 +317,56 @@ export interface Largest {
   settings: Settings;
 }
 
-/** One batch size that was seen. */
+/** One batch size that was tried. */
 export interface Size {
   label: string;
-  /** Its peak of memory, such as `61.0 GiB`; empty where it did not fit. */
+  /** Peak memory, `61.0 GiB`; empty if it did not fit. */
   peak: string;
-  /** Its samples a second, and what it is: the largest that fits, the best for samples/s. */
+  /** Samples per second, and marks such as `largest that fits`, `best for samples/s`. */
   said: string;
-  /** Peak over what the process may take of the card's memory (0..1). */
+  /** Peak memory over the memory that the process may use on the card, 0 to 1. */
   share: number;
   chosen: boolean;
 }
 
-/** What a deep look found: operators in the form of `Size`, with their share of the step in the place of memory. */
+/** The result of a deep look: operators in the form of `Size`, with their share of the step in place of memory. */
 export interface Look {
   sentence: string;
   operators: Size[];
   notes: string[];
 }
 
-/** The ranks that the cell has started, side by side. */
+/** The ranks that the cell started, side by side. */
 export interface Ranks {
   sentence: string;
-  /** What is wrong, and what to do about it. */
+  /** Problems of the job, each with what to do about it. */
   remarks: ([string, string])[];
   head: string[];
   rows: string[][];
   notes: string[];
 }
 
-/** The runs and trials. */
+/** The table of runs and trials. */
 export interface Table {
   head: string[];
   rows: Cell[][];
-  /** What each row unfolds. */
+  /** Details that each row unfolds; null for a row without. */
   details: (Unfolded | null)[];
 }
 
-/** A cell of the table. */
+/** A cell of the table of runs and trials. */
 export interface Cell {
   text: string;
   tone: "" | "good" | "bad";
-  /** What it says when it is pointed at; reports that cannot be pointed at go without. */
+  /** Text of the tooltip; static reports leave it out. */
   title: string;
-  /** Beside the text, smaller: what a step of a climb gave over the step before; empty for most. */
+  /** Small text behind the main text: the gain of a treatment's step over the step before; usually empty. */
   small: string;
 }
 
-/** What a trial's row unfolds. */
+/** The details that a trial's row unfolds. */
 export interface Unfolded {
-  /** Both sides' losses as the address of an image; empty where there is nothing to draw. */
+  /** Address of an image of both sides' losses; empty if there is nothing to draw. */
   losses: string;
   warns: boolean;
   judged: string[];
@@ -378,10 +378,10 @@ export interface Unfolded {
 /** A finding or a hint with its price, its evidence and its cures. */
 export interface Finding {
   kind: "lost" | "at-most" | "hint";
-  /** Of the wall-clock, 0..1; null where nothing measured prices it. */
+  /** Part of the wall-clock that it costs, 0 to 1; null if no measurement prices it. */
   share: number | null;
   headline: string;
-  /** `lost 34 %`, `at most 21 %`, `worth a trial`. */
+  /** Price in words: `lost 34 %`, `at most 21 %`, `worth a trial`. */
   price: string;
   risk: string;
   evidence: string[];
@@ -390,74 +390,74 @@ export interface Finding {
   page: Paragraph[];
 }
 
-/** What to try. */
+/** A prescription: something to try. */
 export interface Prescription {
   text: string;
   predicted: string;
-  /** Empty where no knob does it. */
+  /** Settings that apply it; empty if no knob does. */
   settings: Settings;
-  /** Lines to paste. */
+  /** Lines of code to paste. */
   code: string;
   safety: string;
   changes: string;
 }
 
-/** Causes that could not be judged, for one reason. */
+/** The causes that could not be judged for one reason. */
 export interface Silence {
   reason: string;
-  /** `9 causes`. */
+  /** Number of causes, `9 causes`. */
   count: string;
   rules: string;
-  /** They are too many to be named at once. */
+  /** True if they are too many to list unfolded. */
   folded: boolean;
 }
 
-/** What measuring cost, and the notes. */
+/** The panel's footer: the overhead of measuring, and the notes. */
 export interface Footer {
   overhead: string;
   notes: string[];
-  /** `3 notes`. */
+  /** Title of the notes, `3 notes`. */
   title: string;
 }
 
-/** A knob. */
+/** A knob as the panel shows it. */
 export interface Knob {
   choices: Choice[];
-  /** Why the knob cannot be turned at all; empty if it can. */
+  /** Reason why the knob cannot be turned at all; empty if it can. */
   refusal: string;
-  /** Where only some values cannot be had: which, and why, in words that follow its label. */
+  /** Phrases that follow the label and say which values cannot be chosen and why; empty if all or none can. */
   partly: string[];
   name: string;
   label: string;
-  /** It stands in the first row. */
+  /** True if the knob stands in the first row. */
   front: boolean;
   safe: boolean;
-  /** What turning it does to the training, in words that follow its label. */
+  /** Effect of turning the knob on the training, as a phrase that follows its label. */
   turned: string;
   written: Value;
-  /** Why it cannot be turned where no workers are chosen; empty where it can. */
+  /** Reason why the knob needs workers, shown while none are chosen; empty if it needs none. */
   needsWorkers: string;
 }
 
-/** A value of a knob. */
+/** A value that a knob offers. */
 export interface Choice {
-  /** null where the value as written is not known. */
+  /** The value; null stands for the value as written, if that is unknown. */
   value: Value;
   label: string;
-  /** Why it cannot be chosen; empty if it can. */
+  /** Reason why the value cannot be chosen; empty if it can. */
   refusal: string;
 }
 
-/** What settings should give, against the code as written. */
+/** The forecast for some settings: their speed over the code as written. */
 export interface Forecast {
   settings: Settings;
-  /** `predicted 1.9x (1.5-2.4)`, `measured 1.8x (1.7-1.9) in trial 2`, or that there is no forecast. */
+  /** `predicted 1.9x (1.5-2.4)`, `measured 1.8x (1.7-1.9) in trial 2`, or a phrase that says there is none. */
   text: string;
-  /** There is a forecast, or a measurement. */
+  /** True if there is a forecast or a measurement. */
   known: boolean;
 }
 
-/** How long a trial is at first, and at most. */
+/** The budget of a trial: the default and the largest number of steps and seconds. */
 export interface Budget {
   steps: number;
   seconds: number;
@@ -465,53 +465,53 @@ export interface Budget {
   mostSeconds: number;
 }
 
-/** A sentence to know before a trial. */
-export interface Said {
+/** A sentence to read before a trial. */
+export interface Notice {
   text: string;
   tone: "" | "good" | "bad";
-  /** The permission that lifts this refusal, as `allow=` of a trial names it; empty = none does, or it is none. */
+  /** Permission that lifts this refusal, as `allow=` of a trial names it; empty if none does or nothing is refused. */
   allow: string;
-  /** Label of the box that gives it. */
+  /** Label of the checkbox that gives the permission. */
   tick: string;
 }
 
-/** What to do with the points in a message's buffer: for every line its x, then its y, as float32. */
+/** Describes the points in a message's buffer, which holds each line's x and then its y as float32. */
 export interface Points {
-  /** Layers whose points go first: `base` (the run, or a trial's baseline), `trial` (a candidate). */
+  /** Layers to empty first: `base` (the run, or a trial's baseline), `trial` (a candidate). */
   clear: string[];
-  /** Layer, key of the line in the figure, number of points, and whether they replace those that are there. */
+  /** Layer, key of the line in the figure, number of points, and True if they replace the points on the page. */
   lines: ([string, string, number, boolean])[];
-  /** Layer -> what the legend calls it. */
+  /** Layer -> its name in the legend. */
   names: Record<string, string>;
-  /** Of the x axis, in seconds. */
+  /** End of the x axis, in seconds. */
   end: number;
-  /** Plot -> the end of its y axis. */
+  /** Plot -> upper end of its y axis; null to fit the data. */
   tops: Record<string, number | null>;
   epochs: number[];
   evaluations: number[];
 }
 
-/** What has changed since the message before. */
+/** The changes since the message before. */
 export interface News {
   seq: number;
   kind: "news";
-  /** Sections that changed, each whole. */
+  /** Sections that changed, each complete. */
   state: Partial<PanelState>;
   rows: Points;
 }
 
-/** A message of the page. */
-export interface Ask {
+/** A request of the page. */
+export interface Request {
   ask: "stop" | "trial" | "treat" | "sweep" | "largest" | "ideal" | "look" | "fix" | "forecast" | "before" | "state";
-  /** With `trial`, `fix` and `forecast`. */
+  /** Settings of a `trial`, `fix` or `forecast`. */
   settings?: Settings;
-  /** With `sweep`: the values of each knob. */
+  /** Values of each knob in a `sweep`. */
   grid?: Record<string, (string | number | boolean)[]>;
-  /** Of a side of a trial; missing = the case has its own. */
+  /** Steps of each side of a trial; the case's own number if missing. */
   steps?: number;
   seconds?: number;
-  /** With `treat`: batch size and precision may be tried as well. */
+  /** True if a `treat` may also try batch size and precision. */
   changes_training?: boolean;
-  /** With what runs the cell again: the permissions whose boxes are ticked. */
+  /** Permissions whose checkboxes are ticked, for requests that rerun the cell. */
   allow?: string[];
 }

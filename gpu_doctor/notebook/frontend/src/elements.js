@@ -1,15 +1,15 @@
-// The smallest pieces that the parts of the panel share.
+// Small elements that the parts of the panel share.
 
 import { h } from "./vdom.js";
 
 /** @typedef {import("./vdom").Offered} Offered */
 
 /**
- * A button. One that cannot act keeps the focus and says why; what it is for stands beside it when it is reached. What it
- * asks for or unfolds tells it from its neighbours: it stays the same element, with the focus, where others come and go.
+ * Draws a button. A button that is switched off can still be focused and says why it is off. Its tooltip appears when it
+ * is focused or pointed at. Its request or fold is its key, so that it stays the same element when others come and go.
  * @param {Offered} label
  * @param {() => void} onclick
- * @param {import("./vdom").Attributes & { off?: string | null | false }} attributes `off` is the id of what says why it cannot act
+ * @param {import("./vdom").Attributes & { off?: string | null | false }} attributes `off` is the id of the element that says why it is switched off
  */
 export function button(label, onclick, { off, tip, ...attributes } = {}) {
   const key = attributes["data-ask"] ?? attributes["data-fold"];
@@ -17,21 +17,21 @@ export function button(label, onclick, { off, tip, ...attributes } = {}) {
 }
 
 /**
- * What tells that a control cannot act: it is not taken out of the order of the Tab key, as `disabled` would do.
- * @param {string | null | false | undefined} off the id of what says why
+ * Returns the attributes of a control that is switched off. It stays in the Tab order, unlike with `disabled`.
+ * @param {string | null | false | undefined} off id of the element that says why
  * @returns {import("./vdom").Attributes}
  */
 export function switchedOff(off) { return off ? { "aria-disabled": "true", "aria-describedby": off } : {}; }
 
 /**
- * What a control is for: tips.js shows it beside the control, a screen reader says it.
+ * Returns the attributes of a tooltip: tips.js shows it next to the control, and a screen reader reads it.
  * @param {string | null | undefined} tip
  * @returns {import("./vdom").Attributes}
  */
 export function tipped(tip) { return tip ? { "data-tip": tip, "aria-description": tip } : {}; }
 
 /**
- * Text; what stands between backticks is code.
+ * Converts text to children, with text between backticks as code.
  * @param {string} text
  * @returns {Offered[]}
  */
@@ -40,7 +40,7 @@ export function worded(text) {
 }
 
 /**
- * A sentence of the state's with what only the page knows: `Copy {cell}`.
+ * Fills in the names in braces of a text: `Copy {cell}`.
  * @param {string} text
  * @param {Record<string, string | number>} given
  */

@@ -6,7 +6,7 @@ export interface Line {
 }
 export interface Plot {
   name: string; title: string; unit: string; figure: string; y: string; cursor: string;
-  /** From which size on a value has how many decimals, the largest first. */
+  /** Smallest size and number of decimals, the largest size first. */
   decimals: [number, number][];
   marks: { epochs: string; evaluations: string };
   lines: Line[];
@@ -14,11 +14,11 @@ export interface Plot {
 export interface Figure {
   /** A Bokeh document as JSON. */
   doc: object;
-  /** Its root, which shows nothing and has the figures as tags. */
+  /** Id of its root, which shows nothing and has the figures as tags. */
   root: string;
   x: string;
   plots: Plot[];
-  /** How figures are written. */
+  /** Separator of thousands, and the text for a missing value. */
   thousands: string;
   missing: string;
 }

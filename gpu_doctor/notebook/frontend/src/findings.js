@@ -1,7 +1,7 @@
 // The findings, the hints, the causes that could not be judged, the notes.
 
 import { button, filled, worded } from "./elements.js";
-import { heldBy } from "./header.js";
+import { blockedBy } from "./header.js";
 import { described } from "./settings.js";
 import { h } from "./vdom.js";
 import { advicePart } from "./verdict.js";
@@ -11,6 +11,7 @@ import { words } from "./words.js";
 /** @typedef {import("./panel").Panel} Panel */
 
 /**
+ * Draws a finding: its price, rule and headline; the evidence and the cures unfold.
  * @param {import("./contract").Finding} finding
  * @param {State} state
  * @param {Panel} panel
@@ -25,7 +26,7 @@ function findingPart(finding, state, panel) {
 }
 
 /**
- * The evidence of a finding, and what to try.
+ * Draws the evidence of a finding and its cures.
  * @param {import("./contract").Finding} finding
  * @param {State} state
  * @param {Panel} panel
@@ -34,13 +35,14 @@ function insidePart(finding, state, panel) {
   return [
     finding.risk ? h("div", { class: "gd-risk" }, finding.risk) : null,
     h("ul", {}, finding.evidence.map((text) => h("li", {}, worded(text)))),
-    finding.prescriptions.map((one, number) => advicePart(
-      { ...one, page: number === 0 ? finding.page : [], hint: finding.kind === "hint" }, heldBy(state, panel), panel, `${finding.rule}${number}`)),
+    finding.prescriptions.map((prescription, number) => advicePart(
+      { ...prescription, page: number === 0 ? finding.page : [], hint: finding.kind === "hint" }, blockedBy(state, panel), panel, `${finding.rule}${number}`)),
   ];
 }
 
 /**
- * What is worth a trial though nothing prices it: a quiet line, each hint with its button; what it is unfolds.
+ * Draws the hints, which are worth a trial although no measurement prices them, as one line with a button each. The
+ * details of a hint unfold.
  * @param {import("./contract").Finding[]} hints
  * @param {State} state
  * @param {Panel} panel
@@ -55,6 +57,7 @@ function hintsPart(hints, state, panel) {
 }
 
 /**
+ * Draws one hint with its button.
  * @param {import("./contract").Finding} hint
  * @param {State} state
  * @param {Panel} panel
@@ -66,29 +69,30 @@ function hintPart(hint, state, panel) {
   return h("span", { class: "gd-choice", key: hint.rule },
     button(named, () => panel.fold(fold), { class: "gd-link", "aria-expanded": String(panel.unfolded.has(fold)), "data-fold": fold }),
     Object.keys(settings).length ? button(words.tryIt, () => panel.tryIt(settings), {
-      class: "gd-small", "data-ask": "try", "aria-label": filled(words.tryHint, { hint: named }), off: heldBy(state, panel),
-      onpointerenter: () => panel.near(), onfocus: () => panel.near(),
+      class: "gd-small", "data-ask": "try", "aria-label": filled(words.tryHint, { hint: named }), off: blockedBy(state, panel),
+      onpointerenter: () => panel.preview(), onfocus: () => panel.preview(),
     }) : null);
 }
 
 /**
- * Why some rules were not judged: one line, their names folded where they are many.
- * @param {import("./contract").Silence} one
+ * Draws one line that says why some rules were not judged; many names are folded.
+ * @param {import("./contract").Silence} silence
  */
-function silencePart(one) {
-  if (!one.folded) return h("div", { class: "gd-why", key: one.reason }, `${one.reason}: `, h("span", { class: "gd-soft" }, one.rules));
-  return h("details", { class: "gd-why", key: one.reason },
-    h("summary", {}, `${one.reason}: ${one.count}`), h("div", { class: "gd-soft" }, one.rules));
+function silencePart(silence) {
+  if (!silence.folded) return h("div", { class: "gd-why", key: silence.reason }, `${silence.reason}: `, h("span", { class: "gd-soft" }, silence.rules));
+  return h("details", { class: "gd-why", key: silence.reason },
+    h("summary", {}, `${silence.reason}: ${silence.count}`), h("div", { class: "gd-soft" }, silence.rules));
 }
 
 /**
+ * Draws the findings, then the hints with a risk, then the other hints.
  * @param {State} state
  * @param {Panel} panel
  */
 export function findingsPart(state, panel) {
   const { findings, hints } = state;
-  const risks = hints.filter((one) => one.risk);
-  const quiet = hints.filter((one) => !one.risk);
+  const risks = hints.filter((hint) => hint.risk);
+  const quiet = hints.filter((hint) => !hint.risk);
   return h("section", { class: "gd-findings" },
     findings.length || risks.length ? h("div", { class: "gd-title" }, h("b", {}, words.findings), h("span", { class: "gd-soft" }, words.findingsOf)) : null,
     findings.map((finding) => findingPart(finding, state, panel)),
@@ -97,6 +101,7 @@ export function findingsPart(state, panel) {
 }
 
 /**
+ * Draws the footer: notes, causes that were not judged, and the overhead.
  * @param {State} state
  */
 export function footerPart({ footer, silent, labels }) {
@@ -104,6 +109,6 @@ export function footerPart({ footer, silent, labels }) {
     footer.notes.length ? h("details", { key: "notes" }, h("summary", {}, footer.title),
       h("ul", {}, footer.notes.map((text) => h("li", {}, text)))) : null,
     silent.length ? h("details", { key: "silent" }, h("summary", {}, labels.notJudged),
-      silent.map((one) => silencePart(one))) : null,
+      silent.map((silence) => silencePart(silence))) : null,
     footer.overhead ? h("span", { class: "gd-own" }, footer.overhead) : null);
 }

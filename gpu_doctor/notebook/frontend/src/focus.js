@@ -1,9 +1,10 @@
-// The focus while the panel is drawn anew: it stays where it was, and is never taken from elsewhere.
+// Preserves the focus while the panel is redrawn; it is never taken from elsewhere in the page.
 
 const STOPS = "button, select, input, summary, [tabindex]";
 
 /**
- * Redraws. A control that was moved has the focus again; one that is gone hands it to the nearest before it that is left.
+ * Redraws the panel. If the focused control was moved, it gets the focus again; if it is gone, the nearest remaining
+ * control before it does.
  * @param {HTMLElement} root
  * @param {() => void} redraw
  */
@@ -14,6 +15,6 @@ export function keepFocus(root, redraw) {
   const stops = /** @type {HTMLElement[]} */ ([...root.querySelectorAll(STOPS)]);
   redraw();
   if (page.activeElement === held) return;
-  const left = stops.slice(0, stops.indexOf(held) + 1).filter((one) => root.contains(one) && one.checkVisibility());
-  left.at(-1)?.focus({ preventScroll: true });
+  const remaining = stops.slice(0, stops.indexOf(held) + 1).filter((stop) => root.contains(stop) && stop.checkVisibility());
+  remaining.at(-1)?.focus({ preventScroll: true });
 }

@@ -1,11 +1,11 @@
-// The knobs, how long a trial is, and the buttons that start something.
+// The knobs, the budget of a trial, and the buttons that start something.
 
 import { codeFold, fixPart } from "./code.js";
 import { button, tipped } from "./elements.js";
-import { forecastOf, forecastPart } from "./forecast.js";
-import { heldBy, noTrialsOf } from "./header.js";
+import { forecastId, forecastPart } from "./forecast.js";
+import { blockedBy, noTrialsId } from "./header.js";
 import { furtherPart, turnedPart } from "./searches.js";
-import { asTurned } from "./settings.js";
+import { withWorkers } from "./settings.js";
 import { h } from "./vdom.js";
 import { words } from "./words.js";
 
@@ -14,6 +14,7 @@ import { words } from "./words.js";
 /** @typedef {import("./panel").Panel} Panel */
 
 /**
+ * Draws a knob as a list of its values.
  * @param {Knob} knob
  * @param {Knob[]} knobs
  * @param {Panel} panel
@@ -21,7 +22,7 @@ import { words } from "./words.js";
 function knobPart(knob, knobs, panel) {
   const id = `${panel.id}-${knob.name}`;
   const chosen = panel.chosen[knob.name] ?? knob.written;
-  const choices = knob.choices.some((one) => one.value === chosen)
+  const choices = knob.choices.some((choice) => choice.value === chosen)
     ? knob.choices : [...knob.choices, { value: chosen, label: chosen === null ? "–" : String(chosen), refusal: "" }];
   const moved = panel.chosen[knob.name] !== undefined;
   const refused = Boolean(knob.refusal) && !moved;
@@ -29,26 +30,26 @@ function knobPart(knob, knobs, panel) {
     h("label", { for: id }, knob.label),
     h("select", {
       id, "data-knob": knob.name, "aria-disabled": refused ? "true" : null,
-      "aria-describedby": knob.refusal || moved ? `${panel.id}-${saidAt(knob, knobs)}-said` : null,
-      value: String(choices.findIndex((one) => one.value === chosen)),
+      "aria-describedby": knob.refusal || moved ? `${panel.id}-${sharedLine(knob, knobs)}-said` : null,
+      value: String(choices.findIndex((choice) => choice.value === chosen)),
       onchange: (/** @type {{ target: HTMLSelectElement }} */ { target }) => panel.choose(knob, choices[Number(target.value)]?.value ?? null),
-    }, choices.map((one, index) => h("option", {
-      value: String(index), disabled: Boolean(one.refusal) || (refused && one.value !== chosen),
-    }, one.label))));
+    }, choices.map((choice, index) => h("option", {
+      value: String(index), disabled: Boolean(choice.refusal) || (refused && choice.value !== chosen),
+    }, choice.label))));
 }
 
 /**
- * The knob whose line says why this one cannot act: knobs with one reason share a line.
+ * Returns the name of the knob whose line says why this knob is switched off: knobs with the same reason share a line.
  * @param {Knob} knob
  * @param {Knob[]} knobs
  */
-function saidAt(knob, knobs) {
-  const same = knob.refusal ? knobs.find((one) => one.refusal === knob.refusal) : knob;
+function sharedLine(knob, knobs) {
+  const same = knob.refusal ? knobs.find((other) => other.refusal === knob.refusal) : knob;
   return (same ?? knob).name;
 }
 
 /**
- * Why knobs cannot act, what they change: one line a reason, under the controls.
+ * Draws the lines under the knobs: why some are switched off, one line per reason, and what the turned knobs change.
  * @param {Knob[]} knobs
  * @param {Panel} panel
  */
@@ -57,26 +58,27 @@ function knobSentences(knobs, panel) {
     const id = `${panel.id}-${knob.name}-said`;
     const moved = panel.chosen[knob.name] !== undefined;
     if (knob.refusal) {
-      const alike = knobs.filter((one) => one.refusal === knob.refusal);
-      const names = h("b", {}, alike.map((one) => one.label).join(", "));
+      const alike = knobs.filter((other) => other.refusal === knob.refusal);
+      const names = h("b", {}, alike.map((other) => other.label).join(", "));
       return alike[0] === knob ? [h("li", { id, key: id }, names, ` ${words.unchangeable} ${knob.refusal}`)] : [];
     }
-    const said = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` ${text}`));
-    if (moved) said.unshift(turnedPart(knob, id));
-    return said;
+    const items = knob.partly.map((text) => h("li", { key: text }, h("b", {}, knob.label), ` ${text}`));
+    if (moved) items.unshift(turnedPart(knob, id));
+    return items;
   });
   return lines.length ? h("ul", { class: "gd-said" }, lines) : null;
 }
 
-/** @typedef {(what: keyof typeof words.purposes, label: string, why: string | null, primary: boolean) => import("./vdom").Drawn} Act A button that asks the kernel for something, or the id of what says why it cannot. */
+/** @typedef {(what: keyof typeof words.purposes, label: string, why: string | null, primary: boolean) => import("./vdom").Drawn} Act Draws a button that sends a request; `why` is the id of the element that says why it is switched off. */
 
 /**
+ * Draws the knobs and the buttons below them.
  * @param {State} state
  * @param {Panel} panel
  */
 export function knobsPart(state, panel) {
   const { knobs: offered, before, noTrials, labels } = state;
-  const knobs = asTurned(offered, panel.chosen.num_workers);
+  const knobs = withWorkers(offered, panel.chosen.num_workers);
   const front = knobs.filter((knob) => knob.front);
   const more = knobs.filter((knob) => !knob.front);
   const moved = Object.keys(panel.chosen).length;
@@ -84,18 +86,18 @@ export function knobsPart(state, panel) {
   const unknown = knobs.length > 0 && knobs.every((knob) => (knob.choices[0]?.value ?? null) === null);
   /** @type {Act} */
   const act = (what, label, why, primary) => button(label, () => panel.ask(what), {
-    class: primary ? "gd-primary" : "", "data-ask": what, tip: words.purposes[what], off: heldBy(state, panel) ?? (unknown ? none : why),
-    onpointerenter: () => panel.near(), onfocus: () => panel.near(),
+    class: primary ? "gd-primary" : "", "data-ask": what, tip: words.purposes[what], off: blockedBy(state, panel) ?? (unknown ? none : why),
+    onpointerenter: () => panel.preview(), onfocus: () => panel.preview(),
   });
   const open = panel.unfolded.has("more");
   return h("section", { class: "gd-knobs" },
     h("div", { class: "gd-row" }, front.map((knob) => knobPart(knob, knobs, panel)),
-      act("trial", words.trial, moved ? null : forecastOf(panel), panel.next === "trial"),
+      act("trial", words.trial, moved ? null : forecastId(panel), panel.next === "trial"),
       forecastPart(state, panel)),
     moved ? h("div", { class: "gd-row gd-actions", key: "moved" },
       button(labels.asWritten, () => panel.reset(), { class: "gd-link", tip: words.resetTip, key: "reset", "data-reset": "" }),
       codeFold(words.codeOfThese, "chosen", panel.chosen, panel, panel.next === "code")) : null,
-    noTrials ? h("div", { class: "gd-soft", id: noTrialsOf(panel), key: "no-trials" }, noTrials) : null,
+    noTrials ? h("div", { class: "gd-soft", id: noTrialsId(panel), key: "no-trials" }, noTrials) : null,
     unknown ? h("div", { class: "gd-soft", id: none }, knobs[0]?.refusal) : knobSentences(front, panel),
     h("div", { class: "gd-row gd-actions" },
       act("treat", words.treat, null, false),
@@ -115,7 +117,7 @@ export function knobsPart(state, panel) {
 }
 
 /**
- * How long a trial is: steps of a side, and its seconds in all.
+ * Draws the budget of a trial: the steps of a side, and the seconds of the whole trial.
  * @param {State} state
  * @param {Panel} panel
  */
@@ -129,28 +131,29 @@ function budgetPart({ trial }, panel) {
 }
 
 /**
- * What a trial cannot put back, said before the click; no refusal whose box is ticked. What it restores is folded.
- * @param {NonNullable<State["before"]>} said
+ * Draws what a trial cannot restore, before the click, without refusals that the user has allowed. What it restores is
+ * folded.
+ * @param {NonNullable<State["before"]>} notices
  * @param {Panel} panel
  */
-function beforePart(said, panel) {
-  const bad = said.filter((one) => one.tone && !panel.allowed.has(one.allow));
-  const notes = [words.before, ...said.filter((one) => !one.tone).map((one) => one.text)];
+function beforePart(notices, panel) {
+  const bad = notices.filter((notice) => notice.tone && !panel.allowed.has(notice.allow));
+  const notes = [words.before, ...notices.filter((notice) => !notice.tone).map((notice) => notice.text)];
   const item = (/** @type {string} */ text, /** @type {string} */ tone) => h("li", { key: text, class: tone }, text);
   return h("div", { class: "gd-said gd-before", key: "before" },
     bad.length ? h("ul", { class: "gd-said" }, bad.map(({ text }) => item(text, "gd-changes"))) : null,
     h("details", { key: "restores" },
-      h("summary", { onpointerenter: () => panel.near(), onfocus: () => panel.near() }, words.restores),
+      h("summary", { onpointerenter: () => panel.preview(), onfocus: () => panel.preview() }, words.restores),
       h("ul", {}, notes.map((text) => item(text, "")))));
 }
 
 /**
- * A box for each permission without which a trial would be refused.
- * @param {NonNullable<State["before"]>} said
+ * Draws a checkbox for each permission without which a trial would be refused.
+ * @param {NonNullable<State["before"]>} notices
  * @param {Panel} panel
  */
-function allowPart(said, panel) {
-  return said.filter((one) => one.allow).map(({ allow, tick }) => h("div", { class: "gd-row gd-actions", key: `allow-${allow}` },
+function allowPart(notices, panel) {
+  return notices.filter((notice) => notice.allow).map(({ allow, tick }) => h("div", { class: "gd-row gd-actions", key: `allow-${allow}` },
     h("label", { class: "gd-tick" },
       h("input", { type: "checkbox", "data-allow": allow, checked: panel.allowed.has(allow), onchange: () => panel.allow(allow) }), tick)));
 }

@@ -1,26 +1,26 @@
-// What stands over and under the plots: titles, a switch for each line with its value, the key.
+// The legends above the plots, with a switch for each line and its value, and the key below them.
 
 import { button, filled } from "./elements.js";
 import { figure } from "./settings.js";
 import { h } from "./vdom.js";
 import { words } from "./words.js";
 
-/** How CSS calls Bokeh's dashes. @type {Record<string, string>} */
+/** Bokeh's dashes -> border styles of CSS. @type {Record<string, string>} */
 const STROKES = { dashed: "dashed", dotted: "dotted", dotdash: "dashed" };
 
 /**
- * Title, legend (a switch per line, with its value now or where the pointer is). The plot itself is Bokeh's.
+ * Draws the title and legend of a plot: a switch per line, with its value now or at the pointer. Bokeh draws the plot.
  * @param {import("./figure").Plot} plot
  * @param {import("./plots").Plots} plots
- * @param {import("./figure").Figure} written how figures are written
+ * @param {import("./figure").Figure} written format of the figures
  */
 export function legendPart(plot, plots, written) {
   const { points, pointedAt } = plots;
   const valuesOf = (/** @type {string} */ key) => {
     const [now, then] = ["base", "trial"].map((layer) => points.value(`${layer}:${key}`, pointedAt));
-    const said = figure(now ?? null, plot.decimals, written);
-    const beside = points.head.names.trial && typeof then === "number" ? figure(then, plot.decimals, written) : said;
-    return beside === said ? said : `${said} → ${beside}`;
+    const baseValue = figure(now ?? null, plot.decimals, written);
+    const trialValue = points.head.names.trial && typeof then === "number" ? figure(then, plot.decimals, written) : baseValue;
+    return trialValue === baseValue ? baseValue : `${baseValue} → ${trialValue}`;
   };
   return [
     h("b", {}, plot.title), h("span", { class: "gd-soft gd-unit" }, plot.unit),
@@ -34,6 +34,7 @@ export function legendPart(plot, plots, written) {
 }
 
 /**
+ * Draws the key below the plots: the moment shown, and the meaning of marks and lines.
  * @param {import("./contract").Points} head
  * @param {number | null} pointedAt
  */

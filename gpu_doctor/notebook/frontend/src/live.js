@@ -1,9 +1,9 @@
-// What lives as long as the panel's model: the state, the points, and the views to tell. One model may have several views.
+// The data that lives as long as the panel's model: the state, the points, and the views to redraw. One model may have
+// several views.
 //
-// Every message of the kernel has the next number. Where one is missing, the page asks for all; the message behind the gap
-// is taken all the same: on many kernels the answer waits for the end of the cell, and a panel with a gap is better than
-// one that stands still until then. An answer that is lost is a gap as well. What is written down in the traits at the end
-// of a run has everything.
+// The kernel numbers its messages. If a number is missing, the page requests the whole state, but still uses the message
+// after the gap: on many kernels the answer waits until the cell ends, and a panel with a gap is better than a panel that
+// stands still until then. A lost answer is a gap as well. The traits, written at the end of a run, have everything.
 
 import { Points } from "./points.js";
 
@@ -11,13 +11,13 @@ import { Points } from "./points.js";
 /** @typedef {import("./contract").News | import("./contract").Whole} Message */
 /** @typedef {import("./types").Model} Model */
 /** @typedef {ReturnType<Points["take"]>} Changed */
-/** @typedef {{ told(changed: Changed): void, draw(): void }} View */
+/** @typedef {{ update(changed: Changed): void, draw(): void }} View */
 
-/** The kernel sends twice a second while something runs, every few seconds where it can spare little time. */
+/** Silence after which the panel says so. While something runs, the kernel sends twice a second, or every few seconds. */
 const SILENT_MS = 30_000;
-/** A kernel that was killed says nothing, but nothing can be sent to it either. */
+/** Silence after which the page sends a message: sending to a kernel that was killed throws an error. */
 const PROBED_MS = 6_000;
-/** With these messages of a run; the first one may come before the page has its own way to the kernel. */
+/** Messages of a run at which the page greets the kernel; at the first, its own channel may not be open yet. */
 const GREETED_AT = [1, 4, 12];
 
 export class Live {
@@ -25,28 +25,28 @@ export class Live {
   constructor(model) {
     this.model = model;
     this.points = new Points();
-    /** Number of the newest message that was taken. */
+    /** Number of the newest message that was used. */
     this.last = 0;
     /** @type {Set<View>} */
     this.views = new Set();
     this.lost = this.silent = false;
     this.greeted = 0;
     /** @type {ReturnType<typeof setTimeout>[]} */
-    this.quiet = [];
+    this.silenceTimers = [];
     /** @type {Partial<State>} */
     this.state = {};
     this.read();
-    this.hearing = (/** @type {Message} */ message, /** @type {ArrayBufferView[]} */ buffers) => this.hear(message, buffers);
-    this.reading = () => this.readAgain();
-    model.on("msg:custom", this.hearing);
-    model.on("change:state", this.reading);
-    // Jupyter tells the models of a kernel that was restarted, or has gone, that none hears them any more.
-    this.losing = () => this.lose();
-    model.on("comm_live_update", this.losing);
+    this.onMessage = (/** @type {Message} */ message, /** @type {ArrayBufferView[]} */ buffers) => this.receive(message, buffers);
+    this.onTraits = () => this.readAgain();
+    model.on("msg:custom", this.onMessage);
+    model.on("change:state", this.onTraits);
+    // Jupyter triggers this event on the models of a kernel that was restarted or is gone.
+    this.onLost = () => this.lose();
+    model.on("comm_live_update", this.onLost);
     this.listen();
   }
 
-  /** Takes what is written down in the traits, which is all there was when it was written. */
+  /** Reads the state and the points from the traits, which were complete when they were written. */
   read() {
     this.state = { ...this.model.get("state") };
     const { head, data, seq } = this.model.get("rows") ?? {};
@@ -54,18 +54,18 @@ export class Live {
     return head ? this.points.take(head, data) : null;
   }
 
-  /** The traits were written anew: at the end of a run, with every point, or where the view has failed. */
+  /** Reads the traits after the kernel wrote them again: at the end of a run, with every point, or after a failure. */
   readAgain() {
     const whole = this.model.get("rows")?.seq >= this.last;
     const changed = whole ? this.read() : null;
     if (!whole) this.state = { ...this.state, ...this.model.get("state") };
     this.listen();
-    this.tell(changed ?? { whole: new Set(), fresh: new Map() });
+    this.updateViews(changed ?? { whole: new Set(), fresh: new Map() });
   }
 
   /**
-   * Posts a request. A kernel that was restarted takes no message from this panel any more: sending throws.
-   * @param {import("./contract").Ask | { ask: "hello" }} request
+   * Sends a request. If the kernel was restarted, sending throws, and the panel shows that its kernel is gone.
+   * @param {import("./contract").Request | { ask: "hello" }} request
    */
   ask(request) {
     try {
@@ -75,35 +75,37 @@ export class Live {
     }
   }
 
-  /** No kernel hears the panel any more. */
+  /** Redraws the views to show that the panel's kernel is gone. */
   lose() {
     this.lost = true;
-    this.hush();
+    this.stopTimers();
     for (const view of this.views) view.draw();
   }
 
-  /** From now on silence is noticed, if something runs. */
+  /** Starts the timers that notice silence, if something runs. */
   listen() {
-    this.hush();
+    this.stopTimers();
     this.silent = false;
     if (!this.state.busy || this.lost) return;
     const silent = () => { this.silent = true; for (const view of this.views) view.draw(); };
-    this.quiet = [setTimeout(() => this.ask({ ask: "hello" }), PROBED_MS), setTimeout(silent, SILENT_MS)];
+    this.silenceTimers = [setTimeout(() => this.ask({ ask: "hello" }), PROBED_MS), setTimeout(silent, SILENT_MS)];
   }
 
-  hush() { for (const timer of this.quiet.splice(0)) clearTimeout(timer); }
+  /** Stops the timers that notice silence. */
+  stopTimers() { for (const timer of this.silenceTimers.splice(0)) clearTimeout(timer); }
 
-  /** The kernel learns from where it hears this whether it hears clicks while a cell runs. */
+  /** Greets the kernel, which learns from the receiving thread whether clicks arrive while a cell runs. */
   greet() {
     this.greeted = this.state.busy ? this.greeted + 1 : 0;
     if (GREETED_AT.includes(this.greeted)) this.ask({ ask: "hello" });
   }
 
   /**
+   * Handles a message of the kernel: updates the state and the points, and redraws the views.
    * @param {Message} message
    * @param {ArrayBufferView[]} buffers
    */
-  hear(message, buffers) {
+  receive(message, buffers) {
     if (!message?.seq || !message.rows) return;
     const { seq } = message;
     const whole = message.kind === "state";
@@ -114,20 +116,23 @@ export class Live {
     this.state = whole ? { ...message.state } : { ...this.state, ...message.state };
     this.greet();
     this.listen();
-    this.tell(this.points.take(message.rows, buffers?.[0]));
+    this.updateViews(this.points.take(message.rows, buffers?.[0]));
   }
 
-  /** @param {Changed} changed */
-  tell(changed) {
-    for (const view of this.views) view.told(changed);
+  /**
+   * Redraws the views.
+   * @param {Changed} changed
+   */
+  updateViews(changed) {
+    for (const view of this.views) view.update(changed);
   }
 
-  /** The model goes: nothing of the page may hold what it had. */
+  /** Frees the data when the model is removed: a page that still refers to this object must not hold its points. */
   end() {
-    this.hush();
-    this.model.off("msg:custom", this.hearing);
-    this.model.off("change:state", this.reading);
-    this.model.off("comm_live_update", this.losing);
+    this.stopTimers();
+    this.model.off("msg:custom", this.onMessage);
+    this.model.off("change:state", this.onTraits);
+    this.model.off("comm_live_update", this.onLost);
     this.points = new Points();
     this.state = {};
   }
@@ -136,13 +141,14 @@ export class Live {
 /** @type {WeakMap<object, Live>} */
 const known = new WeakMap();
 
-/** `initialize` and `render` are given two faces of one model: what they share is its layout object. */
+/** The key of a model: `initialize` and `render` get different objects for one model, but share its layout object. */
 const keyOf = (/** @type {Model} */ model) => {
   const shared = model.get("layout");
   return typeof shared === "object" && shared !== null ? shared : model;
 };
 
 /**
+ * Returns the data of a model, made at the first call.
  * @param {Model} model
  * @returns {Live}
  */
@@ -153,7 +159,10 @@ export function liveOf(model) {
   return live;
 }
 
-/** @param {Model} model */
+/**
+ * Frees the data of a model that is removed.
+ * @param {Model} model
+ */
 export function forget(model) {
   known.get(keyOf(model))?.end();
   known.delete(keyOf(model));

@@ -1,4 +1,5 @@
-// The widget: one model per panel, any number of views of it. esbuild makes `notebook/static/panel.js` of this.
+// The widget's entry point: one model per panel, with any number of views. esbuild builds `notebook/static/panel.js`
+// from this file.
 
 import { followGround } from "./ground.js";
 import { forget, liveOf } from "./live.js";
@@ -9,7 +10,7 @@ import { Panel } from "./panel.js";
 
 /** @param {{ model: Model }} given */
 function initialize({ model }) {
-  liveOf(model); // hears from now on; BokehJS is not waited for here: anywidget allows two seconds
+  liveOf(model); // receives messages from now on; it must not wait for BokehJS: anywidget allows two seconds
   return () => forget(model);
 }
 
@@ -22,9 +23,9 @@ function render({ model, el }) {
   const letKeysGo = keepKeys(panel.root);
   let [leaveStatic, leaveGround] = [() => {}, () => {}];
   const waiting = whenInPage(el, () => {
-    const beside = staticBeside(el);
-    leaveStatic = beside.leave;
-    panel.stands(beside.show);
+    const result = staticBeside(el);
+    leaveStatic = result.leave;
+    panel.entered(result.show);
     leaveGround = followGround(panel.root, recoloured);
     panel.showPlots();
   });
@@ -43,8 +44,8 @@ function render({ model, el }) {
 }
 
 /**
- * Every widget brings this module along, and a browser keeps every module for good: all panels of a page use the first of
- * their build, so that the others are never compiled. The kernel puts a digest of the build in this place.
+ * Digest of this build, filled in by the kernel. Every widget carries this module, and a browser never frees a module: all
+ * panels of a page use the first module of their build, so that the others are never compiled.
  */
 const BUILD = "BUILD_DIGEST";
 const page = /** @type {{ gpuDoctorBuilds?: Record<string, { initialize: typeof initialize, render: typeof render }> }} */ (globalThis);

@@ -1,6 +1,6 @@
-// The panel and the page around it: other panels, the static result, JupyterLab's keys.
+// The panel's surroundings in the page: other panels, the static result, JupyterLab's keys.
 
-/** A number that no other panel of the page has: every widget of a notebook has this module for itself. */
+/** Returns a number that no other panel of the page has. It is stored in the page, as each widget has its own module. */
 export function numbered() {
   const page = /** @type {any} */ (globalThis);
   page.gpuDoctorPanels = (page.gpuDoctorPanels ?? 0) + 1;
@@ -8,7 +8,8 @@ export function numbered() {
 }
 
 /**
- * The static result beside the live panel, also one that comes later: hidden while the panel tells as much.
+ * Controls whether the static result next to the panel is visible, also a result that comes later. It is hidden while the
+ * panel shows the same content. Returns `show` to change that and `leave` to end it.
  * @param {HTMLElement} el
  */
 export function staticBeside(el) {
@@ -38,7 +39,7 @@ export function staticBeside(el) {
 }
 
 /**
- * Calls `then` once the element is in the page, which is only after `render` has returned; returns the interval.
+ * Calls `then` once the element is in the page, which happens only after `render` has returned. Returns the interval.
  * @param {HTMLElement} el
  * @param {() => void} then
  */
@@ -52,9 +53,9 @@ export function whenInPage(el, then) {
 }
 
 /**
- * Plain keys are those of the list or scrolling part that has the focus: JupyterLab would go to the next cell at an arrow
- * and cut this one at an X. It passes over an element that says so, and the window hears a key before JupyterLab does.
- * Returns what ends it.
+ * Reserves plain keys for the focused list or scrolling part: JupyterLab would go to the next cell at an arrow and cut this
+ * cell at an X. JupyterLab ignores keys on an element with `data-lm-suppress-shortcuts`, and the window's listener sees a
+ * key before JupyterLab does. Returns a function that ends this.
  * @param {HTMLElement} root
  */
 export function keepKeys(root) {

@@ -1,10 +1,10 @@
-// One view of the panel: its elements, and what a person chose, unfolded and typed.
+// One view of the panel: its elements, and what the user chose, unfolded and typed.
 
 import { anatomyPart, verdictPart } from "./verdict.js";
 import { findingsPart, footerPart } from "./findings.js";
 import { filled } from "./elements.js";
 import { keepFocus } from "./focus.js";
-import { forecastKey, toldOf } from "./forecast.js";
+import { forecastKey, forecastFor } from "./forecast.js";
 import { headerPart } from "./header.js";
 import { knobsPart } from "./knobs.js";
 import { legendPart, plotsKeyPart } from "./legend.js";
@@ -13,22 +13,25 @@ import { Plots } from "./plots.js";
 import { resultPart } from "./result.js";
 import { tablePart } from "./runs_table.js";
 import { largestPart, lookPart, ranksPart, sweepPart } from "./searches.js";
-import { allowedOf, keyOf, ticked, within } from "./settings.js";
+import { allowedOf, keyOf, ticked, limited } from "./settings.js";
 import { planPart } from "./treatment.js";
 import { showTips } from "./tips.js";
 import { h, patch } from "./vdom.js";
 import { words } from "./words.js";
 
-/** @typedef {import("./contract").Ask} Ask */
+/** @typedef {import("./contract").Request} Request */
 /** @typedef {import("./contract").Knob} Knob */
 /** @typedef {import("./contract").Settings} Settings */
 /** @typedef {import("./contract").PanelState} State */
 /** @typedef {import("./contract").Value} Value */
 
-const UNHEARD_MS = 2500;
+const UNANSWERED_MS = 2500;
 const COPIED_MS = 1500;
 
-/** @param {string} name */
+/**
+ * Makes a `div` of a class.
+ * @param {string} name
+ */
 function made(name) { return Object.assign(document.createElement("div"), { className: name }); }
 
 export class Panel {
@@ -40,26 +43,26 @@ export class Panel {
     this.live = live;
     this.el = el;
     this.id = `gpu-doctor-${numbered()}`;
-    /** Knobs that were turned and not run yet. @type {Settings} */
+    /** Settings that the user chose but has not run yet. @type {Settings} */
     this.chosen = {};
-    /** The values ticked for a sweep. @type {import("./settings").Grid} */
+    /** Values ticked for a sweep. @type {import("./settings").Grid} */
     this.grid = {};
     /** @type {Set<string>} */
     this.unfolded = new Set();
-    /** Permissions whose boxes are ticked. @type {Set<string>} */
+    /** Permissions whose checkboxes are ticked. @type {Set<string>} */
     this.allowed = new Set();
-    /** Codes that are shown whole instead of as a diff. @type {Set<string>} */
+    /** Changes that are shown as whole cells instead of as a diff. @type {Set<string>} */
     this.whole = new Set();
-    /** Of a trial, as typed. @type {{ steps: string, seconds: string } | null} */
+    /** Budget of a trial, as typed. @type {{ steps: string, seconds: string } | null} */
     this.budget = null;
-    this.changesTraining = this.stopping = this.unheard = this.unanswered = this.nearing = this.gone = false;
+    this.changesTraining = this.stopping = this.stopUnanswered = this.unanswered = this.previewing = this.gone = false;
     /** @type {string | null} */
     this.copied = null;
-    /** Why there are no plots. @type {string | null} */
+    /** Reason why there are no plots. @type {string | null} */
     this.broken = null;
     this.rowCount = 0;
-    this.heard = { news: "", text: "" };
-    /** When a change of the code, or a forecast, was asked for. @type {Map<string, number>} */
+    this.spoken = { news: "", text: "" };
+    /** Time at which a change of the code, or a forecast, was requested. @type {Map<string, number>} */
     this.asked = new Map();
     /** @type {Set<ReturnType<typeof setTimeout>>} */
     this.timers = new Set();
@@ -102,43 +105,49 @@ export class Panel {
   }
 
   async showPlots() {
-    const waits = () => this.sayOfPlots(words.plotsWait);
+    const waits = () => this.showPlotMessage(words.plotsWait);
     try {
       this.broken = null;
-      this.plotless(false);
+      this.hidePlots(false);
       await this.plots.show(this.live.model, this.cells, waits);
-      if (this.plots.doc) this.sayOfPlots(null);
+      if (this.plots.doc) this.showPlotMessage(null);
     } catch (error) {
-      const said = error instanceof Error ? error.message : String(error);
-      this.sayOfPlots(filled(words.plotsFailed, { why: said }));
-      this.plotless(true);
+      const reason = error instanceof Error ? error.message : String(error);
+      this.showPlotMessage(filled(words.plotsFailed, { why: reason }));
+      this.hidePlots(true);
     }
   }
 
-  /** @param {string | null} why there are no plots */
-  sayOfPlots(why) {
+  /**
+   * Shows the reason why there are no plots, or the legends.
+   * @param {string | null} why there are no plots
+   */
+  showPlotMessage(why) {
     if (this.gone) return;
     this.broken = why;
     if (why) patch(this.key, [why]);
     else this.drawLegends();
   }
 
-  /** @param {import("./live").Changed} changed */
-  told({ whole, fresh }) {
+  /**
+   * Draws the new state and points.
+   * @param {import("./live").Changed} changed
+   */
+  update({ whole, fresh }) {
     this.unanswered = false;
     this.plots.fill(whole, fresh);
     this.draw();
   }
 
-  /** What the kernel has told, once it has told all of it at least once. */
+  /** The state from the kernel; null until it is complete. */
   get state() { return this.live.state.header ? /** @type {State} */ (this.live.state) : null; }
 
-  /** Only asked for while there is a state. */
+  /** The labels in the state; read only while there is a state. */
   get labels() { return /** @type {State} */ (this.live.state).labels; }
 
   /**
-   * What a person does next, the one button that stands out: try the advice; use what was proved; with turned knobs try
-   * them, or take their code if they are what was proved.
+   * The most likely next action, whose button is emphasized: try the advice, or use the proven result. With turned knobs:
+   * try them, or show their code if they are the proven result.
    * @returns {"try" | "use" | "trial" | "code"}
    */
   get next() {
@@ -153,12 +162,12 @@ export class Panel {
     const { state } = this;
     if (this.gone || !state) return;
     this.budget ??= { steps: String(state.trial.steps), seconds: String(state.trial.seconds) };
-    if (state.busy) this.nearing = this.unanswered = false;
-    else this.stopping = this.unheard = false;
+    if (state.busy) this.previewing = this.unanswered = false;
+    else this.stopping = this.stopUnanswered = false;
     patch(this.top, [
       headerPart(state, this),
       h("div", { class: "gd-message", role: "status", hidden: !state.message }, state.message || null),
-      h("div", { class: "gd-aloud", role: "status" }, this.aloud(state)),
+      h("div", { class: "gd-aloud", role: "status" }, this.spokenVerdict(state)),
       resultPart(state, this),
       verdictPart(state, this),
       anatomyPart(state),
@@ -170,43 +179,46 @@ export class Panel {
       tablePart(state, this), findingsPart(state, this), footerPart(state),
     ]);
     this.showNewRow(state.table.rows.length);
-    this.besides();
+    this.updateStatic();
   }
 
   /**
-   * It stands in the page.
+   * Called once the panel is in the page.
    * @param {(on: boolean) => void} showStatic shows and hides the static result
    */
-  stands(showStatic) {
+  entered(showStatic) {
     this.showStatic = showStatic;
-    this.besides();
+    this.updateStatic();
   }
 
-  /** @param {boolean} on whether there are no plots, and none will come */
-  plotless(on) {
+  /**
+   * Hides the plots, or shows them again.
+   * @param {boolean} on true if there are no plots and none will come
+   */
+  hidePlots(on) {
     this.unplotted = on;
     /** @type {HTMLElement} */ (this.middle.firstElementChild).hidden = on;
-    this.besides();
+    this.updateStatic();
   }
 
-  /** The static result is there where the panel does not tell as much. */
-  besides() {
+  /** Shows the static result if the panel itself shows less. */
+  updateStatic() {
     const { lost, silent } = this.live;
     this.showStatic(lost || silent || this.unplotted);
   }
 
   /**
-   * The verdict for a screen reader: again when it changes in kind or a run begins or ends, not with every figure.
+   * Returns the verdict for a screen reader. The text changes with the kind of verdict and the status, not every figure.
    * @param {State} state
    */
-  aloud({ status, verdict }) {
+  spokenVerdict({ status, verdict }) {
     const news = `${status}: ${verdict.kind}: ${verdict.advice?.text ?? ""}`;
-    if (news !== this.heard.news) this.heard = { news, text: verdict.text };
-    return this.heard.text;
+    if (news !== this.spoken.news) this.spoken = { news, text: verdict.text };
+    return this.spoken.text;
   }
 
   /**
-   * Of many rows only some are seen at once: a new one comes into sight.
+   * Scrolls a long table to its end when a row was added.
    * @param {number} count
    */
   showNewRow(count) {
@@ -228,7 +240,7 @@ export class Panel {
   }
 
   /**
-   * Does something later, unless the panel is gone by then.
+   * Calls a function later, unless the panel is closed before.
    * @param {() => void} what
    * @param {number} ms
    */
@@ -238,8 +250,8 @@ export class Panel {
   }
 
   /**
-   * The view goes: the figures leave Bokeh, nothing is drawn any more. JupyterLab keeps the element of a view that it has
-   * removed: nothing of ours stays in it.
+   * Closes the view: removes the figures from Bokeh and stops drawing. JupyterLab holds the element of a removed view, so
+   * everything of ours is removed from it.
    */
   close() {
     this.gone = true;
@@ -252,33 +264,34 @@ export class Panel {
     delete this.el.gpuDoctor;
   }
 
-  // ---- what a person does ----------------------------------------------------------------------------------------
+  // ---- actions of the user ---------------------------------------------------------------------------------------
 
   /**
+   * Turns a knob.
    * @param {Knob} knob
    * @param {Value} value
    */
   choose(knob, value) {
     if (value === knob.written || value === null) delete this.chosen[knob.name];
     else this.chosen[knob.name] = value;
-    this.foretell();
+    this.requestForecast();
     this.draw();
   }
 
-  /** Asks for the forecast of what is turned now, unless it was told: that of a single value is sent along. */
-  foretell() {
+  /** Requests the forecast for the chosen settings, unless the state has it, as for every single value. */
+  requestForecast() {
     const { state, chosen } = this;
     const key = forecastKey(chosen);
-    if (!state?.forecasts.length || !Object.keys(chosen).length || toldOf(state.forecasts, chosen)) return;
+    if (!state?.forecasts.length || !Object.keys(chosen).length || forecastFor(state.forecasts, chosen)) return;
     this.asked.set(key, Date.now());
     this.live.ask({ ask: "forecast", settings: { ...chosen } });
-    this.later(() => this.draw(), UNHEARD_MS);
+    this.later(() => this.draw(), UNANSWERED_MS);
   }
 
   reset() { this.chosen = {}; this.draw(); }
 
   /**
-   * Takes a value into the sweep, or out of it.
+   * Adds a value to the sweep, or removes it.
    * @param {Knob} knob
    * @param {NonNullable<Value>} value
    */
@@ -287,14 +300,17 @@ export class Panel {
     this.draw();
   }
 
-  /** @param {string} what */
+  /**
+   * Folds or unfolds a part of the panel.
+   * @param {string} what
+   */
   fold(what) {
     if (!this.unfolded.delete(what)) this.unfolded.add(what);
     this.draw();
   }
 
   /**
-   * Unfolds the change of the person's own cells, which the kernel works out when it is asked.
+   * Folds or unfolds the change to the user's cells, which the kernel computes on request.
    * @param {string} what
    * @param {Settings} settings
    */
@@ -302,89 +318,112 @@ export class Panel {
     if (!this.unfolded.has(what)) {
       this.asked.set(keyOf(settings), Date.now());
       this.live.ask({ ask: "fix", settings });
-      this.later(() => this.draw(), UNHEARD_MS);
+      this.later(() => this.draw(), UNANSWERED_MS);
     }
     this.fold(what);
   }
 
   /**
-   * Whether the kernel has not answered for a while what was asked for.
+   * Returns true if the kernel has not answered a request for a while.
    * @param {string} key
    */
-  late(key) { return Date.now() - (this.asked.get(key) ?? 0) >= UNHEARD_MS; }
+  late(key) { return Date.now() - (this.asked.get(key) ?? 0) >= UNANSWERED_MS; }
 
-  /** @param {string} key */
+  /**
+   * Shows a change as whole cells, or as a diff again.
+   * @param {string} key
+   */
   showWhole(key) {
     if (!this.whole.delete(key)) this.whole.add(key);
     this.draw();
   }
 
-  /** A person comes near the buttons: what a trial cannot put back is looked up, once a run. */
-  near() {
+  /** Requests the sentences on what a trial cannot restore, once per run, when the pointer comes near the buttons. */
+  preview() {
     const { state } = this;
-    if (!state || this.nearing || state.busy || state.before !== null || !state.table.rows.length) return;
-    this.nearing = true;
+    if (!state || this.previewing || state.busy || state.before !== null || !state.table.rows.length) return;
+    this.previewing = true;
     this.live.ask({ ask: "before" });
   }
 
-  /** @param {Settings} settings */
+  /**
+   * Sets the knobs to some settings.
+   * @param {Settings} settings
+   */
   turnTo(settings) {
     this.chosen = { ...settings };
-    this.foretell();
+    this.requestForecast();
     this.draw();
   }
 
   /**
+   * Stores what the user types as the budget of a trial.
    * @param {"steps" | "seconds"} what
    * @param {string} text
    */
   setBudget(what, text) { if (this.budget) this.budget[what] = text; }
 
-  /** @param {boolean} on */
+  /**
+   * Stores whether a treatment may change batch size and precision.
+   * @param {boolean} on
+   */
   setChanges(on) { this.changesTraining = on; }
 
-  /** @param {string} what the permission whose box is ticked, or no longer */
+  /**
+   * Ticks a permission, or removes the tick.
+   * @param {string} what the permission
+   */
   allow(what) {
     if (!this.allowed.delete(what)) this.allowed.add(what);
     this.draw();
   }
 
-  /** @param {Settings} settings */
+  /**
+   * Sets the knobs to some settings and requests a trial of them.
+   * @param {Settings} settings
+   */
   tryIt(settings) {
     this.chosen = { ...settings };
     this.ask("trial");
   }
 
-  /** @param {Ask["ask"]} what */
+  /**
+   * Sends a request that reruns the cell.
+   * @param {Request["ask"]} what
+   */
   ask(what) {
     const { state, live, budget } = this;
     if (!state || !budget) return;
     const { trial } = state;
-    const heard = live.last;
-    const steps = within(Number.parseInt(budget.steps, 10), trial.mostSteps, trial.steps);
-    const seconds = within(Number.parseFloat(budget.seconds), trial.mostSeconds, trial.seconds);
-    this.budget = { steps: String(steps), seconds: String(seconds) }; // what is done is what stands there
+    const lastMessage = live.last;
+    const steps = limited(Number.parseInt(budget.steps, 10), trial.mostSteps, trial.steps);
+    const seconds = limited(Number.parseFloat(budget.seconds), trial.mostSeconds, trial.seconds);
+    this.budget = { steps: String(steps), seconds: String(seconds) }; // the fields show what is sent
     live.ask({
       ask: what, settings: what === "trial" ? this.chosen : {}, steps, seconds,
       changes_training: this.changesTraining, allow: allowedOf(state, this.allowed), ...(what === "sweep" ? { grid: this.grid } : {}),
     });
     if (what === "sweep") this.unfolded.delete("sweep");
-    this.later(() => { this.unanswered = live.last === heard && !live.state.busy; this.draw(); }, UNHEARD_MS);
+    this.later(() => { this.unanswered = live.last === lastMessage && !live.state.busy; this.draw(); }, UNANSWERED_MS);
     this.draw();
   }
 
+  /** Requests a stop. */
   stop() {
     this.stopping = true;
     this.live.ask({ ask: "stop" });
-    this.later(() => { this.unheard = this.stopping; this.draw(); }, UNHEARD_MS);
+    this.later(() => { this.stopUnanswered = this.stopping; this.draw(); }, UNANSWERED_MS);
     this.draw();
   }
 
-  /** @param {string} code */
+  /**
+   * Copies code to the clipboard.
+   * @param {string} code
+   */
   async copy(code) {
     try {
       await navigator.clipboard.writeText(code);
-    } catch { // no permission, or no secure page: the old way
+    } catch { // no permission, or not a secure page: the old method
       const area = document.createElement("textarea");
       area.value = code;
       this.root.append(area);

@@ -1,4 +1,4 @@
-// The three figures in the page. Points come out of the store of points and go into Bokeh's data sources.
+// The three figures in the page. They take their points from `Points` and put them into Bokeh's data sources.
 
 import { plotting } from "./bokeh.js";
 import { roundUp } from "./points.js";
@@ -40,7 +40,7 @@ export class Plots {
     this.dark = false;
   }
 
-  /** @returns {any} a model of Bokeh's */
+  /** Returns one of Bokeh's models. @returns {any} */
   get(/** @type {string} */ id) { return this.doc?.get_model_by_id(id) ?? null; }
 
   /**
@@ -74,8 +74,7 @@ export class Plots {
       fig.on_event("mousemove", (/** @type {{ x: number }} */ event) => this.point(event.x));
       fig.on_event("mouseleave", () => this.point(null));
     }
-    // Each figure is drawn in a task of its own, so that the page is never busy for long, with the colours and points that
-    // it has by now.
+    // Each figure is drawn in a separate task, so that the page is never busy for long, with its current colours and points.
     for (const plot of figure.plots) {
       await nextTask();
       if (turn !== this.turn) return;
@@ -83,21 +82,23 @@ export class Plots {
     }
   }
 
-  /** Takes the figures out of the page and out of Bokeh's list of documents, those too that are still being made. */
+  /** Removes the figures from the page and from Bokeh's list of documents, including figures that are being made. */
   clear() {
     this.turn += 1;
     this.letGo?.();
     this.doc = this.letGo = this.pointedAt = null;
   }
 
+  /** Returns the number of points in the longest line. */
   rows() {
     const lines = (this.figure?.plots ?? []).flatMap((plot) => plot.lines);
     return Math.max(0, ...lines.map((line) => this.get(line.base.source)?.get_length() ?? 0));
   }
 
   /**
-   * @param {Set<string>} whole
-   * @param {Map<string, { x: number[], y: number[] }>} fresh
+   * Puts new points into the figures.
+   * @param {Set<string>} whole lines to set completely
+   * @param {Map<string, { x: number[], y: number[] }>} fresh increments of other lines
    */
   fill(whole, fresh) {
     if (!this.doc || !this.figure) return;
@@ -118,7 +119,7 @@ export class Plots {
   }
 
   /**
-   * Moves the axes along, unless a person has moved them; the reset tool brings them back.
+   * Extends the axes to the newest points, unless the user has moved them; the reset tool restores them.
    * @param {Figure} figure
    */
   follow(figure) {
@@ -131,7 +132,8 @@ export class Plots {
   }
 
   /**
-   * @param {any} range of Bokeh's
+   * Moves the end of an axis, unless the user has moved the axis.
+   * @param {any} range range of Bokeh
    * @param {string} name
    * @param {number} end
    */
@@ -147,25 +149,31 @@ export class Plots {
     this.followed[name] = end;
   }
 
-  /** @param {string} key */
+  /**
+   * Hides or shows a line.
+   * @param {string} key
+   */
   toggle(key) {
     if (!this.hidden.delete(key)) this.hidden.add(key);
     this.showLine(key);
     this.redrawLegends();
   }
 
-  /** @param {string} key */
+  /**
+   * Sets the visibility of a line's glyphs.
+   * @param {string} key
+   */
   showLine(key) {
     if (!this.doc) return;
     for (const plot of this.figure?.plots ?? []) {
-      for (const line of plot.lines.filter((one) => one.key === key)) {
+      for (const line of plot.lines.filter((candidate) => candidate.key === key)) {
         for (const id of [...line.base.glyphs, ...line.trial.glyphs]) this.get(id).visible = !this.hidden.has(key);
       }
     }
   }
 
   /**
-   * A moment pointed at: a line through all plots, and the legends show the values there.
+   * Draws a cursor through all plots at a moment and shows the values there in the legends; null removes it.
    * @param {number | null} x
    */
   point(x) {
@@ -178,14 +186,17 @@ export class Plots {
     this.redrawLegends();
   }
 
-  /** @param {Line} line */
+  /**
+   * Returns the colour of a line on this page.
+   * @param {Line} line
+   */
   colour(line) {
     if (line.colour === "ink") return this.ink;
     return this.dark ? line.onDark : line.colour;
   }
 
   /**
-   * Text, axes and lines follow the page's theme.
+   * Sets the colours of text, axes and lines to suit the page's theme.
    * @param {HTMLElement} element
    */
   recolour(element) {
@@ -228,13 +239,13 @@ function documentOf(views) {
 }
 
 /**
- * Bokeh keeps every document of the page in a list, for good: ours goes out of it with its views.
+ * Removes our document and its views from Bokeh, which holds every document of the page in a list.
  * @param {Bokeh} bokeh
  * @param {BokehViews} views
  */
 function release(bokeh, views) {
   const doc = documentOf(views);
-  for (const { model } of views) model.js_event_callbacks = {}; // what still holds a figure holds nothing of ours
+  for (const { model } of views) model.js_event_callbacks = {}; // an object that still holds a figure then holds nothing of ours
   views.clear?.();
   if (!doc) return;
   doc.clear();

@@ -1,26 +1,26 @@
-// The points of the live plots, in a store that lives as long as the model: they come in increments, also before the panel
-// is drawn and while it is redrawn.
+// Stores the points of the live plots for as long as the model lives: they arrive in increments, also before the panel is
+// drawn and while it is redrawn.
 
 /** @typedef {import("./contract").Points} Head */
 /** @typedef {{ x: number[], y: number[] }} Line */
 
-/** The mean of so many newest seconds stands in a legend. */
+/** A legend shows the mean over this many of the newest seconds. */
 const NEWEST_S = 2;
 const NICE = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
 
 export class Points {
   constructor() {
-    /** `layer:key` and its points. @type {Map<string, Line>} */
+    /** `layer:key` -> points of the line. @type {Map<string, Line>} */
     this.lines = new Map();
     /** @type {Head} */
     this.head = { clear: [], lines: [], names: {}, end: 0, tops: {}, epochs: [], evaluations: [] };
   }
 
   /**
-   * Takes in what a message brings.
+   * Adds the points of a message.
    * @param {Head} head
    * @param {ArrayBufferView | undefined} buffer
-   * @returns {{ whole: Set<string>, fresh: Map<string, Line> }} lines to be set whole, increments of the others
+   * @returns {{ whole: Set<string>, fresh: Map<string, Line> }} lines to set completely, and increments of the others
    */
   take(head, buffer) {
     const values = buffer
@@ -48,11 +48,14 @@ export class Points {
     return { whole, fresh };
   }
 
-  /** @param {string} key */
+  /**
+   * Returns true if a line has points in a layer.
+   * @param {string} key
+   */
   drawn(key) { return ["base", "trial"].some((layer) => this.lines.get(`${layer}:${key}`)?.x.length); }
 
   /**
-   * The value of a line at a moment, or, without one, the mean of its newest seconds; null = none.
+   * Returns the value of a line at a moment, or the mean of its newest seconds without a moment; null if there is none.
    * @param {string} name
    * @param {number | null} moment
    */
@@ -69,8 +72,8 @@ function layerOf(name) { return name.slice(0, name.indexOf(":")); }
 /** @param {Line} line */
 function newest({ x, y }) {
   const since = /** @type {number} */ (x.at(-1)) - NEWEST_S;
-  const known = y.slice(x.findIndex((one) => one >= since)).filter((one) => !Number.isNaN(one));
-  return known.length ? known.reduce((sum, one) => sum + one, 0) / known.length : null;
+  const known = y.slice(x.findIndex((value) => value >= since)).filter((value) => !Number.isNaN(value));
+  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
 }
 
 /**
@@ -78,7 +81,7 @@ function newest({ x, y }) {
  * @param {number} moment
  */
 function nearest({ x, y }, moment) {
-  const after = x.findIndex((one) => one >= moment);
+  const after = x.findIndex((value) => value >= moment);
   let at = after < 0 ? x.length - 1 : after;
   if (at > 0 && moment - /** @type {number} */ (x[at - 1]) < /** @type {number} */ (x[at]) - moment) at -= 1;
   const value = /** @type {number} */ (y[at]);
@@ -86,7 +89,7 @@ function nearest({ x, y }, moment) {
 }
 
 /**
- * The end of an axis, rounded up so that it seldom moves.
+ * Rounds up the end of an axis, so that it rarely moves.
  * @param {number} value above 0
  */
 export function roundUp(value) {

@@ -1,8 +1,8 @@
-// What the trials proved: the first line once there is something, with what shows its code and what uses it.
+// The proven result of the trials, above the verdict, with buttons that show its code and apply it.
 
 import { codeFold, fixPart } from "./code.js";
 import { button } from "./elements.js";
-import { statusOf } from "./header.js";
+import { statusId } from "./header.js";
 import { h } from "./vdom.js";
 import { words } from "./words.js";
 
@@ -10,15 +10,16 @@ import { words } from "./words.js";
 /** @typedef {import("./panel").Panel} Panel */
 
 /**
- * The interval at the end keeps on one line.
+ * Prevents a line break in the interval at the end of a text.
  * @param {string} text
  */
 function unbroken(text) {
-  const [, said = text, interval = ""] = /^(.*?)(\([^()]*\))?$/s.exec(text) ?? [];
-  return [said, interval ? h("span", { class: "gd-together" }, interval) : null];
+  const [, main = text, interval = ""] = /^(.*?)(\([^()]*\))?$/s.exec(text) ?? [];
+  return [main, interval ? h("span", { class: "gd-together" }, interval) : null];
 }
 
 /**
+ * Draws the proven result, if there is one.
  * @param {State} state
  * @param {Panel} panel
  */
@@ -31,7 +32,7 @@ export function resultPart({ result, busy }, panel) {
       result.more ? h("span", { class: result.warns ? "gd-warns" : "gd-soft" }, result.more) : null,
       codeFold(words.code, code, result.settings, panel),
       button(words.useIt, () => panel.turnTo(result.settings), {
-        class: panel.next === "use" ? "gd-primary" : "", off: busy && statusOf(panel), "data-use": "result", key: "use",
+        class: panel.next === "use" ? "gd-primary" : "", off: busy && statusId(panel), "data-use": "result", key: "use",
       })),
     panel.unfolded.has(code) ? fixPart(result.settings, "", panel) : null);
 }

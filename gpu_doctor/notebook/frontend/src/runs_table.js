@@ -1,4 +1,4 @@
-// The table of runs and trials, and what a row unfolds.
+// The table of runs and trials, and the details that a row unfolds.
 
 import { button, tipped } from "./elements.js";
 import { codeFold, fixPart } from "./code.js";
@@ -12,6 +12,7 @@ import { words } from "./words.js";
 const MANY_ROWS = 12;
 
 /**
+ * Draws the table of runs and trials.
  * @param {State} state
  * @param {Panel} panel
  */
@@ -21,7 +22,7 @@ export function tablePart({ table }, panel) {
   const drawn = table.rows.flatMap((row, number) => rowParts(row, table.details[number] ?? null, number, table.head, panel));
   const many = table.rows.length > MANY_ROWS;
   return h("section", { class: "gd-runs" }, h("div", { class: many ? "gd-scroll gd-many" : "gd-scroll", tabindex: "0", role: "region", "aria-label": words.runs },
-    // The roles are said: a table whose cells are stacked, as in a narrow panel, would be none for a screen reader.
+    // Explicit roles: without them, a table with stacked cells, as in a narrow panel, is no table for a screen reader.
     h("table", { role: "table" },
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" },
         table.head.map((text, index) => h("th", { role: "columnheader", scope: "col", class: wordy(index) }, text)))),
@@ -29,7 +30,7 @@ export function tablePart({ table }, panel) {
 }
 
 /**
- * A row, and under it what it unfolds.
+ * Draws a row, and below it the details that it unfolds.
  * @param {import("./contract").Cell[]} row
  * @param {Unfolded | null} detail
  * @param {number} number
@@ -49,33 +50,34 @@ function rowParts(row, detail, number, head, panel) {
   const rows = [h("tr", { role: "row", key: what }, cells)];
   if (detail && open) {
     rows.push(h("tr", { role: "row", key: `${what}-more`, class: "gd-detail" },
-      h("td", { role: "cell", colspan: String(head.length) }, detailPart(detail, besides(row, head), what, panel))));
+      h("td", { role: "cell", colspan: String(head.length) }, detailPart(detail, tooltipsOf(row, head), what, panel))));
   }
   return rows;
 }
 
 /**
- * A figure of a row that unfolds nothing: what else there is to say of it is reached by key.
+ * Draws a figure of a row without details; its tooltip can be reached with the keyboard.
  * @param {import("./contract").Cell} cell
  */
 function figurePart(cell) { return cell.title ? h("span", { tabindex: "0", role: "note", ...tipped(cell.title) }, cell.text) : cell.text; }
 
 /**
- * What else there is to say of the figures of a row.
+ * Returns the tooltips of a row's figures, which the details repeat.
  * @param {import("./contract").Cell[]} row
  * @param {string[]} head
  */
-function besides(row, head) {
-  return row.flatMap(({ title }, index) => (title && index ? [`${head[index]}: ${title}`] : [])); // the first is `measured`
+function tooltipsOf(row, head) {
+  return row.flatMap(({ title }, index) => (title && index ? [`${head[index]}: ${title}`] : [])); // `measured` has the first one
 }
 
 /**
+ * Draws the details of a trial: losses, notes, figures and code.
  * @param {Unfolded} detail
- * @param {string[]} beside
+ * @param {string[]} tooltips
  * @param {string} what
  * @param {Panel} panel
  */
-function detailPart(detail, beside, what, panel) {
+function detailPart(detail, tooltips, what, panel) {
   const { labels } = panel;
   const code = `${what}:code`;
   return h("div", { class: "gd-more-of" },
@@ -88,7 +90,7 @@ function detailPart(detail, beside, what, panel) {
       detail.losses || detail.judged.length ? null : h("div", { class: "gd-soft" }, words.noLosses),
       detail.notes.length ? h("ul", {}, detail.notes.map((text) => h("li", { key: text }, text))) : null,
       detail.measured ? h("div", { class: "gd-soft" }, detail.measured) : null,
-      beside.length ? h("div", { class: "gd-soft" }, beside.join(" · ")) : null,
+      tooltips.length ? h("div", { class: "gd-soft" }, tooltips.join(" · ")) : null,
       codeFold(words.code, code, detail.settings, panel),
       panel.unfolded.has(code) ? fixPart(detail.settings, "", panel) : null));
 }

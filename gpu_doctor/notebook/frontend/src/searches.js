@@ -1,9 +1,9 @@
-// Several values at once: the grid of a sweep, and what a sweep or the search for the largest batch found. No state of its own.
+// Searches: the grid of a sweep, and the results of a sweep, a search for the largest batch and a deep look.
 
 import { codeFold, fixPart } from "./code.js";
 import { button, filled, switchedOff } from "./elements.js";
-import { statusOf } from "./header.js";
-import { asTurned, combinations } from "./settings.js";
+import { statusId } from "./header.js";
+import { withWorkers, combinations } from "./settings.js";
 import { h } from "./vdom.js";
 import { words } from "./words.js";
 
@@ -14,7 +14,7 @@ import { words } from "./words.js";
 /** @typedef {import("./vdom").Drawn} Drawn */
 
 /**
- * Further ways to try: a sweep, whose grid unfolds, the search for the largest batch or why there is none, an ideal
+ * Draws further buttons: a sweep, whose grid unfolds, the search for the largest batch or why there is none, an ideal
  * loader, and a deep look.
  * @param {State} state
  * @param {Act} act
@@ -36,25 +36,25 @@ export function furtherPart(state, act, panel) {
 }
 
 /**
- * The values that a sweep may combine: a row of ticks for each knob that can be turned.
+ * Draws the values that a sweep may combine: a row of checkboxes for each knob that can be turned.
  * @param {State} state
  * @param {Act} act
  * @param {Panel} panel
  */
 function gridPart(state, act, panel) {
   const some = panel.grid.num_workers?.length ? Math.max(...panel.grid.num_workers.map(Number)) : undefined;
-  const knobs = asTurned(state.knobs, some).filter((knob) => !knob.refusal || panel.grid[knob.name]);
+  const knobs = withWorkers(state.knobs, some).filter((knob) => !knob.refusal || panel.grid[knob.name]);
   const whole = panel.unfolded.has("sweep:more");
   const shown = knobs.filter((knob) => knob.front || whole || panel.grid[knob.name]);
   const count = combinations(panel.grid);
   const many = count > state.sweepMost;
-  const told = `${panel.id}-sweep-said`;
-  const said = filled(!count ? words.sweepEmpty : many ? words.sweepMany : words.sweepCount, { count, most: state.sweepMost });
+  const message = `${panel.id}-sweep-said`;
+  const text = filled(!count ? words.sweepEmpty : many ? words.sweepMany : words.sweepCount, { count, most: state.sweepMost });
   return h("div", { class: "gd-grid-of", key: "sweep", role: "group", "aria-label": words.sweepValues },
     h("div", { class: "gd-ticks" }, shown.map((knob) => ticksPart(knob, state.busy, panel))),
     h("div", { class: "gd-row gd-actions" },
-      act("sweep", words.sweepRun, !count || many ? told : null, true),
-      h("span", { class: many ? "gd-changes" : "gd-soft", role: "status", id: told }, said),
+      act("sweep", words.sweepRun, !count || many ? message : null, true),
+      h("span", { class: many ? "gd-changes" : "gd-soft", role: "status", id: message }, text),
       knobs.some((knob) => !knob.front) ? button(words.moreKnobs, () => panel.fold("sweep:more"), {
         class: "gd-link", "aria-expanded": String(whole), "data-fold": "sweep-more",
       }) : null),
@@ -63,6 +63,7 @@ function gridPart(state, act, panel) {
 }
 
 /**
+ * Draws the checkboxes of one knob.
  * @param {Knob} knob
  * @param {boolean} busy
  * @param {Panel} panel
@@ -75,7 +76,7 @@ function ticksPart(knob, busy, panel) {
     h("span", { class: "gd-values" }, knob.choices.map(({ value, label, refusal }) => {
       if (value === null) return null;
       const checked = ticked.includes(value);
-      const off = busy ? statusOf(panel) : (refusal || knob.refusal) && !checked ? refusalOf(knob, panel) : null;
+      const off = busy ? statusId(panel) : (refusal || knob.refusal) && !checked ? refusalId(knob, panel) : null;
       return h("label", { key: String(value), class: refusal ? "gd-off" : "" }, h("input", {
         type: "checkbox", "data-tick": `${knob.name}=${value}`, checked, ...switchedOff(off),
         onclick: off ? (/** @type {Event} */ event) => event.preventDefault() : null, onchange: () => panel.tick(knob, value),
@@ -83,28 +84,32 @@ function ticksPart(knob, busy, panel) {
     })));
 }
 
-/** @param {Knob} knob */
-function refuses(knob) { return Boolean(knob.refusal) || knob.choices.some((one) => one.refusal); }
+/**
+ * Returns true if a knob or one of its values cannot be chosen.
+ * @param {Knob} knob
+ */
+function refuses(knob) { return Boolean(knob.refusal) || knob.choices.some((choice) => choice.refusal); }
 
 /**
+ * Returns the id of the line that says why values of a knob cannot be ticked.
  * @param {Knob} knob
  * @param {Panel} panel
  */
-function refusalOf(knob, panel) { return `${panel.id}-${knob.name}-unticked`; }
+function refusalId(knob, panel) { return `${panel.id}-${knob.name}-unticked`; }
 
 /**
- * Why some values of a knob cannot be ticked, each reason once.
+ * Draws the reasons why some values of a knob cannot be ticked, each once.
  * @param {Knob} knob
  * @param {Panel} panel
  */
 function refusalPart(knob, panel) {
-  const said = knob.refusal ? [`${words.unchangeable} ${knob.refusal}`] : knob.partly;
-  const id = refusalOf(knob, panel);
-  return h("li", { id, key: id }, said.map((text) => h("div", {}, h("b", {}, knob.label), ` ${text}`)));
+  const reasons = knob.refusal ? [`${words.unchangeable} ${knob.refusal}`] : knob.partly;
+  const id = refusalId(knob, panel);
+  return h("li", { id, key: id }, reasons.map((text) => h("div", {}, h("b", {}, knob.label), ` ${text}`)));
 }
 
 /**
- * What the ticked knobs change in the training.
+ * Draws what the ticked knobs change in the training.
  * @param {Knob[]} knobs
  * @param {Panel} panel
  */
@@ -113,7 +118,7 @@ function changesOf(knobs, panel) {
 }
 
 /**
- * What turning a knob does to the training.
+ * Draws what turning a knob does to the training.
  * @param {Knob} knob
  * @param {string} id
  */
@@ -122,7 +127,7 @@ export function turnedPart(knob, id) {
 }
 
 /**
- * A sweep as it goes on, and what it found: a row for each combination.
+ * Draws a sweep, running or finished: a row for each combination.
  * @param {State} state
  * @param {Panel} panel
  */
@@ -132,7 +137,7 @@ export function sweepPart({ sweep, busy, labels }, panel) {
   const later = sweep.rows.slice(sweep.first + 1);
   return h("section", { class: "gd-plan gd-sweep" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.sweep), h("span", { class: "gd-sum" }, sweep.sentence),
-      found ? button(words.setKnobs, () => panel.turnTo(sweep.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null,
+      found ? button(words.setKnobs, () => panel.turnTo(sweep.settings), { class: "gd-link", off: busy && statusId(panel) }) : null,
       found ? codeFold(words.code, "sweep:code", sweep.settings, panel) : null),
     found && panel.unfolded.has("sweep:code") ? fixPart(sweep.settings, "", panel) : null,
     sweptTable(sweep.rows.slice(0, sweep.first + 1), words.sweepHead, words.sweepRows),
@@ -142,7 +147,8 @@ export function sweepPart({ sweep, busy, labels }, panel) {
 }
 
 /**
- * @param {import("./contract").Swept[]} rows
+ * Draws a table of combinations.
+ * @param {import("./contract").SweepRow[]} rows
  * @param {string[]} head
  * @param {string} label
  */
@@ -151,24 +157,25 @@ function sweptTable(rows, head, label) {
   return h("table", { role: "table", "aria-label": label },
     h("thead", { role: "rowgroup" }, h("tr", { role: "row" },
       head.map((text) => h("th", { role: "columnheader", scope: "col", class: "gd-word" }, text)))),
-    h("tbody", { role: "rowgroup" }, rows.map((one, number) => sweptRow(one, head, number))));
+    h("tbody", { role: "rowgroup" }, rows.map((row, number) => sweptRow(row, head, number))));
 }
 
 /**
- * @param {import("./contract").Swept} one
+ * Draws a combination as a row.
+ * @param {import("./contract").SweepRow} row
  * @param {string[]} head
  * @param {number} number
  */
-function sweptRow(one, head, number) {
-  const gain = one.gain && h("span", {}, h("span", { class: "gd-track", "aria-hidden": "true" },
-    h("i", { class: one.faster ? "gd-gain" : "gd-was", style: `width: ${(100 * one.share).toFixed(2)}%` })), one.gain);
-  const cells = [one.setting, one.state, one.rate, gain, one.losses, one.note];
-  return h("tr", { role: "row", key: String(number), class: one.best ? "gd-best" : "" },
+function sweptRow(row, head, number) {
+  const gain = row.gain && h("span", {}, h("span", { class: "gd-track", "aria-hidden": "true" },
+    h("i", { class: row.faster ? "gd-gain" : "gd-was", style: `width: ${(100 * row.share).toFixed(2)}%` })), row.gain);
+  const cells = [row.setting, row.state, row.rate, gain, row.losses, row.note];
+  return h("tr", { role: "row", key: String(number), class: row.best ? "gd-best" : "" },
     cells.map((cell, index) => h("td", { role: "cell", class: "gd-word", "data-head": head[index] }, cell)));
 }
 
 /**
- * What the search for the largest batch found: each size, its memory and its samples a second.
+ * Draws the result of the search for the largest batch: each size with its memory and its samples per second.
  * @param {State} state
  * @param {Panel} panel
  */
@@ -177,33 +184,33 @@ export function largestPart({ largest, busy, labels }, panel) {
   const size = largest.settings.batch_size;
   return h("section", { class: "gd-plan gd-largest" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.largest), h("span", { class: "gd-sum" }, largest.sentence),
-      size ? button(filled(words.setKnob, { value: String(size) }), () => panel.turnTo(largest.settings), { class: "gd-link", off: busy && statusOf(panel) }) : null),
-    barsPart(largest.sizes.map((one, number) => barPart(one.label, one.share, !one.peak ? "gd-lost" : one.chosen ? "gd-gain" : "gd-was", one.peak, one.said, number, one.chosen)),
+      size ? button(filled(words.setKnob, { value: String(size) }), () => panel.turnTo(largest.settings), { class: "gd-link", off: busy && statusId(panel) }) : null),
+    barsPart(largest.sizes.map((size, number) => barPart(size.label, size.share, !size.peak ? "gd-lost" : size.chosen ? "gd-gain" : "gd-was", size.peak, size.said, number, size.chosen)),
       words.largestBars),
     largest.notes.map((text) => h("div", { class: "gd-note", key: text }, text)));
 }
 
 /**
- * What a deep look found: the operators on which most time goes, each with its share of the step and its caller.
+ * Draws the result of a deep look: the operators that take most time, each with its share of the step and its caller.
  * @param {State} state
  */
 export function lookPart({ look, labels }) {
   if (!look) return h("section", { class: "gd-plan", hidden: true });
   return h("section", { class: "gd-plan gd-look" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, labels.look), h("span", { class: "gd-sum" }, look.sentence)),
-    barsPart(look.operators.map((one, number) => barPart(one.label, one.share, "gd-was", one.peak, one.said, number, false)), words.lookBars),
+    barsPart(look.operators.map((operator, number) => barPart(operator.label, operator.share, "gd-was", operator.peak, operator.said, number, false)), words.lookBars),
     look.notes.map((text) => h("div", { class: "gd-note", key: text }, text)));
 }
 
 /**
- * The ranks that the cell has started, side by side, with what is wrong above them.
+ * Draws the ranks that the cell started, side by side, below their problems.
  * @param {State} state
  */
 export function ranksPart({ ranks }) {
   if (!ranks) return h("section", { class: "gd-plan", hidden: true });
   return h("section", { class: "gd-plan gd-ranks" },
     h("div", { class: "gd-row gd-planhead" }, h("b", {}, words.ranks), h("span", { class: "gd-sum" }, ranks.sentence)),
-    ranks.remarks.map(([said, todo]) => h("div", { class: "gd-note", key: said }, said, todo ? h("b", {}, ` ${todo}`) : null)),
+    ranks.remarks.map(([sentence, todo]) => h("div", { class: "gd-note", key: sentence }, sentence, todo ? h("b", {}, ` ${todo}`) : null)),
     h("div", { class: "gd-scroll", tabindex: "0", role: "region", "aria-label": words.ranks },
       h("table", { role: "table" },
         h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, ranks.head.map((text) => h("th", { role: "columnheader", scope: "col" }, text)))),
@@ -213,6 +220,7 @@ export function ranksPart({ ranks }) {
 }
 
 /**
+ * Draws a list of bars.
  * @param {Drawn[]} rungs
  * @param {string} label
  */
@@ -221,18 +229,19 @@ function barsPart(rungs, label) {
 }
 
 /**
+ * Draws a bar with its label, its figure and a remark.
  * @param {string} label
  * @param {number} share
  * @param {string} tone
  * @param {string} total
- * @param {string} said
+ * @param {string} remark
  * @param {number} number
  * @param {boolean} strong
  */
-function barPart(label, share, tone, total, said, number, strong) {
+function barPart(label, share, tone, total, remark, number, strong) {
   return h("div", { class: "gd-rung", role: "row", key: String(number) },
     h("span", { class: strong ? "gd-what gd-strong" : "gd-what", role: "cell" }, label),
     h("span", { class: "gd-track", role: "cell", "aria-hidden": "true" }, h("i", { class: tone, style: `width: ${(100 * share).toFixed(2)}%` })),
     h("b", { role: "cell" }, total),
-    h("span", { class: "gd-soft", role: "cell" }, said));
+    h("span", { class: "gd-soft", role: "cell" }, remark));
 }

@@ -1,48 +1,48 @@
-// Knobs and what a person chose of them, as plain data.
+// Functions on knobs and on the settings that the user chose, as plain data.
 
-/** @typedef {NonNullable<import("./contract").Ask["grid"]>} Grid */
+/** @typedef {NonNullable<import("./contract").Request["grid"]>} Grid */
 /** @typedef {import("./contract").Knob} Knob */
 /** @typedef {import("./contract").Settings} Settings */
 /** @typedef {import("./contract").Value} Value */
 
 /**
- * One text for settings that are the same, in whatever order.
+ * Returns a key that is the same for equal settings in any order.
  * @param {Settings} settings
  */
 export function keyOf(settings) {
-  return JSON.stringify(Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1)));
+  return JSON.stringify(Object.entries(settings).sort(([first], [second]) => (first < second ? -1 : 1)));
 }
 
 /**
- * Settings as a person reads them: `amp=bf16`; empty for none.
+ * Formats settings for the user: `amp=bf16`; empty for none.
  * @param {Settings} settings
  */
 export function described(settings) { return Object.entries(settings).map(([name, value]) => `${name}=${value}`).join(", "); }
 
 /**
- * The knobs with a number of workers that was chosen, or as written: some cannot be turned without any.
+ * Returns the knobs as they are with the chosen number of workers, or the number as written: some need workers.
  * @param {Knob[]} knobs
  * @param {Value | undefined} chosen
  * @returns {Knob[]}
  */
-export function asTurned(knobs, chosen) {
-  const workers = chosen ?? knobs.find((one) => one.name === "num_workers")?.written;
+export function withWorkers(knobs, chosen) {
+  const workers = chosen ?? knobs.find((knob) => knob.name === "num_workers")?.written;
   if (workers !== 0) return knobs;
-  return knobs.map((one) => (one.needsWorkers && !one.refusal ? { ...one, refusal: one.needsWorkers } : one));
+  return knobs.map((knob) => (knob.needsWorkers && !knob.refusal ? { ...knob, refusal: knob.needsWorkers } : knob));
 }
 
 /**
- * What was typed, as a number above 0 and at most `most`; else what is usual.
+ * Limits a typed number to `most`; returns `usual` if it is not above 0.
  * @param {number} given
  * @param {number} most
  * @param {number} usual
  */
-export function within(given, most, usual) {
+export function limited(given, most, usual) {
   return given > 0 ? Math.min(given, most) : usual;
 }
 
 /**
- * Ticks a value in a grid, or takes the tick off; a knob without ticks is left out.
+ * Returns a grid with a value ticked, or without its tick; knobs without ticks are left out.
  * @param {Grid} grid
  * @param {string} name
  * @param {NonNullable<Value>} value
@@ -50,13 +50,13 @@ export function within(given, most, usual) {
  */
 export function ticked(grid, name, value) {
   const { [name]: before = [], ...others } = grid;
-  const kept = before.filter((one) => one !== value);
-  const values = kept.length < before.length ? kept : [...kept, value];
+  const remaining = before.filter((other) => other !== value);
+  const values = remaining.length < before.length ? remaining : [...remaining, value];
   return values.length ? { ...others, [name]: values } : others;
 }
 
 /**
- * How many combinations a grid has.
+ * Returns the number of combinations of a grid.
  * @param {Grid} grid
  */
 export function combinations(grid) {
@@ -65,9 +65,9 @@ export function combinations(grid) {
 }
 
 /**
- * A value with its thousands grouped and as many decimals as the kernel's figures have.
+ * Formats a value with grouped thousands and as many decimals as the kernel's figures have.
  * @param {number | null} value
- * @param {[number, number][]} decimals from which size on how many, the largest first
+ * @param {[number, number][]} decimals smallest size and number of decimals, the largest size first
  * @param {{ thousands: string, missing: string }} written
  */
 export function figure(value, decimals, { thousands, missing }) {
@@ -79,10 +79,10 @@ export function figure(value, decimals, { thousands, missing }) {
 }
 
 /**
- * The permissions that are ticked, of those that a trial needs now.
- * @param {{ before: import("./contract").Said[] | null }} state
+ * Returns the ticked permissions that a trial needs now.
+ * @param {{ before: import("./contract").Notice[] | null }} state
  * @param {Set<string>} allowed
  */
 export function allowedOf({ before }, allowed) {
-  return (before ?? []).map((one) => one.allow).filter((one) => allowed.has(one));
+  return (before ?? []).map((notice) => notice.allow).filter((notice) => allowed.has(notice));
 }

@@ -1,9 +1,9 @@
-// What a control is for, in a line beside it, for whoever points at it or reaches it by key: a `title` is for the mouse alone.
+// Tooltips next to controls, for the mouse and for the keyboard; the attribute `title` serves the mouse alone.
 
 const GAP = 5;
 
 /**
- * Shows the `data-tip` of what the pointer or the focus is on; returns what ends it.
+ * Shows the `data-tip` of the element under the pointer or with the focus. Returns a function that ends this.
  * @param {HTMLElement} root
  */
 export function showTips(root) {
@@ -19,7 +19,7 @@ export function showTips(root) {
   root.append(tip);
   const { signal } = ending;
   for (const type of ["pointerover", "focusin"]) root.addEventListener(type, show, { signal });
-  // Once it is pressed, the panel changes around it: the tip would stand over something else.
+  // A click changes the panel around the control: the tooltip would cover something else.
   for (const type of ["pointerleave", "focusout", "click"]) root.addEventListener(type, hide, { signal });
   root.addEventListener("keydown", ({ key }) => { if (key === "Escape") hide(); }, { signal });
   window.addEventListener("scroll", hide, { capture: true, passive: true, signal });
@@ -27,7 +27,7 @@ export function showTips(root) {
 }
 
 /**
- * Beside `of`, inside the window, over everything: a popover is not cut off by the panel's edge.
+ * Places the tooltip next to `of`, inside the window and above everything: a popover is not cut off by the panel's edge.
  * @param {HTMLElement} tip
  * @param {Element} of
  */

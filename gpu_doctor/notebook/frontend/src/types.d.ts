@@ -1,8 +1,8 @@
-// What the page has of its own, and as much of anywidget's and Bokeh's faces as it uses.
+// The page's own types, and the parts of anywidget's and Bokeh's interfaces that it uses.
 
 export type Layer = "base" | "trial";
 
-/** A model of the page's widget manager, as anywidget hands it out. */
+/** A model of the page's widget manager, as anywidget provides it. */
 export interface Model {
   get(name: string): any;
   on(name: string, call: (...given: any[]) => void): void;

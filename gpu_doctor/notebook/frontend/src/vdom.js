@@ -1,49 +1,50 @@
-// A small virtual tree: the panel is described anew with every message, and only what changed is touched in the page, so
-// that focus, open details and a click under way survive. Data goes in as text nodes and attributes, never as HTML.
+// A small virtual DOM: every message describes the whole panel again, and only changed parts of the page are touched, so
+// that focus, open details and a click in progress survive. Data becomes text nodes and attributes, never HTML.
 
 /** @typedef {Record<string, any>} Attributes */
-/** @typedef {{ tag: string, attributes: Attributes, children: Tree[] }} Drawn An element as it is described. */
+/** @typedef {{ tag: string, attributes: Attributes, children: Tree[] }} Drawn The description of an element. */
 /** @typedef {Drawn | string} Tree */
-/** @typedef {Tree | null | undefined | false | Offered[]} Offered What may stand among children; nothing is left out. */
+/** @typedef {Tree | null | undefined | false | Offered[]} Offered A possible child; null, undefined and false are skipped. */
 /** @typedef {ChildNode & { gpuDoctorTag?: string, gpuDoctorKey?: string, gpuDoctorAttributes?: Attributes }} Made */
 
 /**
- * One element: its tag, attributes (`on...` are listeners, `key` tells siblings apart), children.
+ * Describes one element: its tag, attributes (`on...` are listeners, `key` identifies it among its siblings), children.
  * @param {string} tag
  * @param {Attributes} attributes
  * @param {...Offered} children
  * @returns {Drawn}
  */
 export function h(tag, attributes, ...children) {
-  return { tag, attributes, children: kept(children) };
+  return { tag, attributes, children: flattened(children) };
 }
 
 /**
+ * Flattens lists of children and drops null, undefined and false.
  * @param {Offered[]} offered
  * @returns {Tree[]}
  */
-function kept(offered) {
-  return offered.flatMap((one) => (Array.isArray(one) ? kept(one) : one === null || one === undefined || one === false ? [] : [one]));
+function flattened(offered) {
+  return offered.flatMap((child) => (Array.isArray(child) ? flattened(child) : child === null || child === undefined || child === false ? [] : [child]));
 }
 
 /**
- * Makes the children of `parent` what `wanted` describes.
+ * Changes the children of `parent` into what `offered` describes.
  * @param {Node} parent
  * @param {Offered[]} offered
  */
 export function patch(parent, offered) {
-  const wanted = kept(offered);
-  const keys = new Set(wanted.map((one) => (typeof one === "string" ? undefined : one.attributes.key)).filter((key) => key !== undefined));
-  wanted.forEach((one, index) => {
+  const wanted = flattened(offered);
+  const keys = new Set(wanted.map((child) => (typeof child === "string" ? undefined : child.attributes.key)).filter((key) => key !== undefined));
+  wanted.forEach((child, index) => {
     const there = /** @type {Made | undefined} */ (parent.childNodes[index]);
-    if (typeof one === "string") patchText(parent, there, one, keys);
-    else patchElement(parent, moved(parent, there, one), one, keys);
+    if (typeof child === "string") patchText(parent, there, child, keys);
+    else patchElement(parent, moved(parent, there, child), child, keys);
   });
   while (parent.childNodes.length > wanted.length) parent.lastChild?.remove();
 }
 
 /**
- * What stands at this place, or the element of the wanted key, brought here from further down: it keeps what is open.
+ * Returns the node at this place, or moves the element with the wanted key here, so that its open details stay open.
  * @param {Node} parent
  * @param {Made | undefined} there
  * @param {Drawn} wanted
@@ -52,14 +53,14 @@ export function patch(parent, offered) {
 function moved(parent, there, wanted) {
   const { key } = wanted.attributes;
   if (key === undefined || !there || (there.gpuDoctorTag === wanted.tag && there.gpuDoctorKey === key)) return there;
-  for (let one = /** @type {Made | null} */ (there.nextSibling); one; one = /** @type {Made | null} */ (one.nextSibling)) {
-    if (one.gpuDoctorTag === wanted.tag && one.gpuDoctorKey === key) return parent.insertBefore(one, there);
+  for (let sibling = /** @type {Made | null} */ (there.nextSibling); sibling; sibling = /** @type {Made | null} */ (sibling.nextSibling)) {
+    if (sibling.gpuDoctorTag === wanted.tag && sibling.gpuDoctorKey === key) return parent.insertBefore(sibling, there);
   }
   return there;
 }
 
 /**
- * Puts a new node in a place; what stands there with a key that is still wanted moves on.
+ * Inserts a new node at a place. It replaces the node there, unless that node's key is still wanted.
  * @template {ChildNode} T
  * @param {Node} parent
  * @param {Made | undefined} there
@@ -73,6 +74,7 @@ function put(parent, there, made, keys) {
 }
 
 /**
+ * Makes the node at a place a text node with this text.
  * @param {Node} parent
  * @param {Made | undefined} there
  * @param {string} text
@@ -84,6 +86,7 @@ function patchText(parent, there, text, keys) {
 }
 
 /**
+ * Makes the node at a place the wanted element, with its attributes and children.
  * @param {Node} parent
  * @param {Made | undefined} there
  * @param {Drawn} wanted
@@ -99,7 +102,7 @@ function patchElement(parent, there, wanted, keys) {
 }
 
 /**
- * Sets what differs from the last time; a person's own doing (open details, text being typed) is left alone.
+ * Sets the attributes that changed since the last drawing; the user's own changes (open details, typed text) stay.
  * @param {HTMLElement & Made} node
  * @param {Attributes} attributes
  */
@@ -115,6 +118,7 @@ function dress(node, attributes) {
 }
 
 /**
+ * Sets or removes one attribute, listener or property.
  * @param {any} node
  * @param {string} name
  * @param {any} value

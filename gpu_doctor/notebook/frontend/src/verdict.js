@@ -1,9 +1,9 @@
-// The verdict, what to try first, and where a mean step goes.
+// The verdict, the first advice, and the anatomy of a mean step.
 
 import { barPart, comparedPart } from "./before_after.js";
 import { codeFold, codePart, fixPart } from "./code.js";
 import { button, worded } from "./elements.js";
-import { heldBy } from "./header.js";
+import { blockedBy } from "./header.js";
 import { h } from "./vdom.js";
 import { words } from "./words.js";
 
@@ -12,6 +12,7 @@ import { words } from "./words.js";
 /** @typedef {import("./panel").Panel} Panel */
 
 /**
+ * Draws the verdict with the first advice.
  * @param {State} state
  * @param {Panel} panel
  */
@@ -24,13 +25,13 @@ export function verdictPart(state, panel) {
       verdict.kind ? h("span", { class: "gd-kind" }, verdict.kind) : null,
       verdict.early ? h("span", { class: "gd-early" }, verdict.early) : null),
     verdict.risk ? h("div", { class: "gd-risk" }, verdict.risk) : null,
-    advice ? advicePart(advice, heldBy(state, panel), panel, "top") : h("div", { class: "gd-advice" }));
+    advice ? advicePart(advice, blockedBy(state, panel), panel, "top") : h("div", { class: "gd-advice" }));
 }
 
 /**
- * What to try: its price, a button that tries it, and, folded, why and the lines to paste.
+ * Draws an advice: its forecast, a button that tries it, and, folded, the reason and the code.
  * @param {Advice} advice
- * @param {string | null} held the id of what says why nothing can be started
+ * @param {string | null} held id of the element that says why nothing can be started
  * @param {Panel} panel
  * @param {string} where
  */
@@ -48,7 +49,7 @@ export function advicePart(advice, held, panel, where) {
       advice.predicted && !advice.hint ? h("span", { class: "gd-predicted" }, advice.predicted) : null,
       h("span", { class: "gd-soft" }, advice.safety),
       canTry ? button(words.tryIt, () => panel.tryIt(advice.settings), {
-        class: where === "top" && panel.next === "try" ? "gd-primary" : "", "data-ask": "try", off: held, onpointerenter: () => panel.near(), onfocus: () => panel.near(),
+        class: where === "top" && panel.next === "try" ? "gd-primary" : "", "data-ask": "try", off: held, onpointerenter: () => panel.preview(), onfocus: () => panel.preview(),
       }) : null,
       advice.page.length ? fold(words.why, "why") : null,
       code),
@@ -59,28 +60,29 @@ export function advicePart(advice, held, panel, where) {
 }
 
 /**
+ * Draws the page that explains a cause.
  * @param {import("./contract").Paragraph[]} page
  */
 function pagePart(page) {
-  return h("div", { class: "gd-page" }, page.map((one) => [one.title ? h("b", {}, one.title) : null,
-    one.code ? h("pre", {}, one.text) : h("p", {}, worded(one.text))]));
+  return h("div", { class: "gd-page" }, page.map((paragraph) => [paragraph.title ? h("b", {}, paragraph.title) : null,
+    paragraph.code ? h("pre", {}, paragraph.text) : h("p", {}, worded(paragraph.text))]));
 }
 
 /**
- * The run that goes on; after a trial both of its sides.
+ * Draws the anatomy of the run in progress; after a trial, of both of its sides.
  * @param {State} state
  */
 export function anatomyPart({ anatomy, status, labels }) {
   const { segments, ceiling } = anatomy;
   const mark = ceiling ? ceiling.share : null;
   const compared = status === "recording" ? null : anatomy.compared;
-  const said = segments.map((one) => `${one.label} ${one.percent}`).join(", ");
+  const description = segments.map((segment) => `${segment.label} ${segment.percent}`).join(", ");
   return h("section", { class: "gd-anatomy" },
     h("div", { class: "gd-title" }, h("b", {}, labels.anatomy), h("span", { class: "gd-soft" }, compared ? compared.of : anatomy.of),
       compared ? null : h("b", { class: "gd-total" }, anatomy.total)),
     compared ? comparedPart(compared, mark, labels.asWritten) : [
-      barPart(segments, said || words.unmeasured, mark),
-      h("div", { class: "gd-chips" }, segments.map((one) => h("span", { key: one.phase },
-        h("i", { style: `background: ${one.colour}` }), one.label, h("b", {}, one.percent), h("span", { class: "gd-soft" }, one.time)))),
+      barPart(segments, description || words.unmeasured, mark),
+      h("div", { class: "gd-chips" }, segments.map((segment) => h("span", { key: segment.phase },
+        h("i", { style: `background: ${segment.colour}` }), segment.label, h("b", {}, segment.percent), h("span", { class: "gd-soft" }, segment.time)))),
     ], ceiling ? h("div", { class: "gd-bound" }, h("i", { class: "gd-ceiling", "aria-hidden": "true" }), ceiling.text) : null);
 }

@@ -1,22 +1,22 @@
-// What the page alone says: buttons, what they are for, what it waits for. What stands between braces is filled in: a
-// figure that a person has just ticked, the label of a cell.
+// The words that only the page has: its buttons, their tooltips and its status messages. Names in braces are filled in,
+// such as a number of ticked values or the label of a cell.
 
 export const words = {
-  /** What the buttons that ask for something are for, by what they ask. */
+  /** Tooltips of the buttons that send a request, by the kind of request. */
   purposes: {
     trial: "Runs the code as written and with these settings in turn, from the same state, then restores everything",
-    treat: "Tries each recommendation, and keeps what is confirmed when it is measured again",
+    treat: "Tries each recommendation and keeps those that a second measurement confirms",
     largest: "Finds the largest batch that fits and the best one for samples/s, in at most three short trials",
     ideal: "Measures the loop with batches from memory: no change of the input can make it faster than that",
-    look: "Runs a few steps under torch.profiler, and names the operators on which most time goes",
-    sweep: "Compares every combination of the values that you tick with the code as written",
+    look: "Runs a few steps under torch.profiler and lists the operators that take most time",
+    sweep: "Compares every combination of the values you tick with the code as written",
   },
 
   stop: "Stop",
   stopRun: "Stop the run",
   stopRequest: "Stop: cancel the request before it begins",
   stopping: "stopping",
-  unheard: "No answer yet: interrupt the kernel (Kernel menu, or the stop button).",
+  stopUnanswered: "No answer yet: interrupt the kernel (Kernel menu, or the stop button).",
   lost: "The kernel that ran this cell is gone: run the cell again.",
   gone: "no kernel",
   noNews: "no news",
@@ -37,7 +37,7 @@ export const words = {
   evaluation: "evaluation",
   lineTip: "{line}: hides or shows the line",
   plot: "{title} in {unit} over seconds; the figures are above",
-  plotsWait: "The plots come as soon as the kernel is free.",
+  plotsWait: "The plots appear when the kernel is free.",
   plotsFailed: "The plots could not be drawn ({why}). The run is not affected.",
 
   turnFirst: "turn a knob first",
@@ -57,9 +57,9 @@ export const words = {
   lengthSteps: "steps,",
   lengthOfTrial: "seconds of a trial",
   lengthSeconds: "s",
-  budgetTip: "Steps of each side, and seconds of the trial. Two pairs of runs are always made, further ones if they end within these seconds.",
+  budgetTip: "Steps of each side, and the time limit of the trial in seconds. A trial makes at least two pairs of runs, and more if they end within the limit.",
   restores: "A trial restores model, optimizer, data order, random generators and your variables",
-  before: "It only reads your files. A trial that would start processes or send data is refused until you allow it.",
+  before: "A trial only reads your files. If it would start processes or send data, it is refused until you allow it.",
 
   sweep: "Sweep",
   largest: "Find the largest batch",
@@ -95,7 +95,7 @@ export const words = {
   wholeCell: "whole cell",
   whole: "{cell}, whole",
   changedLines: "lines that change",
-  looking: "Looking at your cells …",
+  looking: "Reading your cells …",
   cellsWait: "The kernel is busy: the changed cells appear when it is free.",
   orPaste: "Or, to paste:",
 
@@ -103,5 +103,5 @@ export const words = {
   worthATrial: "Worth a trial:",
   hints: "worth a trial:",
   tryHint: "Try {hint}",
-  findingsOf: "lost: measured, would be gone. At most: a bound. Shares of the wall-clock; they overlap",
+  findingsOf: "lost: measured, gone with the cure. At most: an upper bound. Shares of the wall-clock, which overlap",
 };

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { phasesOf } from "../src/before_after.js";
-import { toldOf } from "../src/forecast.js";
+import { forecastFor } from "../src/forecast.js";
 
 const told = [
   { settings: { num_workers: 2 }, text: "predicted 2.4x (2.0-2.8)", known: true },
@@ -12,9 +12,9 @@ const told = [
 ];
 
 test("settings are found in whatever order they were turned, and what was not told is not made up", () => {
-  assert.equal(toldOf(told, { num_workers: 2 })?.text, "predicted 2.4x (2.0-2.8)");
-  assert.equal(toldOf(told, { persistent_workers: true, num_workers: 2 })?.text, "predicted 2.6x");
-  assert.equal(toldOf(told, { num_workers: 2, batch_size: 64 }), undefined);
+  assert.equal(forecastFor(told, { num_workers: 2 })?.text, "predicted 2.4x (2.0-2.8)");
+  assert.equal(forecastFor(told, { persistent_workers: true, num_workers: 2 })?.text, "predicted 2.6x");
+  assert.equal(forecastFor(told, { num_workers: 2, batch_size: 64 }), undefined);
 });
 
 test("a phase that one side does not have takes no time there", () => {

@@ -33,7 +33,7 @@ function model(traits = {}) {
     off: (name, call) => { calls[name]?.delete(call); },
     greetings: 0,
     send(message) { if (message.ask === "hello") this.greetings += 1; else this.sent.push(message); },
-    hear: (message, buffer) => calls["msg:custom"]?.forEach((call) => call(message, [buffer])),
+    receive: (message, buffer) => calls["msg:custom"]?.forEach((call) => call(message, [buffer])),
     call: (name) => calls[name]?.forEach((call) => call()),
     listening: () => Object.values(calls).reduce((sum, one) => sum + one.size, 0),
   };
@@ -90,11 +90,11 @@ test("after whatever was lost, repeated and reordered, page and kernel agree aga
     const live = new Live(page);
       const answered = () => { if (page.sent.splice(0).length) kernel.asked = true; };
     function* bad() { for (let turn = 0; turn < 60; turn += 1) yield kernel.message(); }
-    for (const one of road(random, bad())) { page.hear(...one); if (random() < 0.7) answered(); }
+    for (const one of road(random, bad())) { page.receive(...one); if (random() < 0.7) answered(); }
     let turns = 0;
-    do { answered(); page.hear(...kernel.message()); turns += 1; } while (page.sent.length && turns < 400);
+    do { answered(); page.receive(...kernel.message()); turns += 1; } while (page.sent.length && turns < 400);
     assert.ok(turns < 400, `seed ${seed}: the page never had all`);
-    if (kernel.asked) page.hear(...kernel.message());
+    if (kernel.asked) page.receive(...kernel.message());
     same(live, kernel);
   }
 });
@@ -103,12 +103,12 @@ test("one gap is one question", () => {
   const kernel = new Kernel(chance(1));
   const page = model();
   const live = new Live(page);
-  page.hear(...kernel.message());
+  page.receive(...kernel.message());
   kernel.message();
-  for (let turn = 0; turn < 5; turn += 1) page.hear(...kernel.message());
+  for (let turn = 0; turn < 5; turn += 1) page.receive(...kernel.message());
   assert.deepEqual(page.sent, [{ ask: "state" }]);
   kernel.asked = true;
-  page.hear(...kernel.message());
+  page.receive(...kernel.message());
   same(live, kernel);
 });
 
@@ -117,10 +117,10 @@ test("a page that is loaded while a run goes on asks for all with the first mess
   for (let turn = 0; turn < 7; turn += 1) kernel.message();
   const page = model();
   const live = new Live(page);
-  page.hear(...kernel.message());
+  page.receive(...kernel.message());
   assert.deepEqual(page.sent, [{ ask: "state" }]);
   kernel.asked = true;
-  page.hear(...kernel.message());
+  page.receive(...kernel.message());
   same(live, kernel);
 });
 
@@ -128,13 +128,13 @@ test("what is written down at the end makes up for a last message that was lost"
   const kernel = new Kernel(chance(3));
   const page = model();
   const live = new Live(page);
-  page.hear(...kernel.message());
+  page.receive(...kernel.message());
   kernel.message();
   kernel.asked = true;
   const [{ seq, state, rows }, data] = kernel.message();
   page.set({ rows: { seq, head: rows, data }, state });
   same(live, kernel);
-  page.hear(...kernel.message());
+  page.receive(...kernel.message());
   assert.deepEqual(page.sent, []);
   same(live, kernel);
 });
@@ -143,7 +143,7 @@ test("a view that failed says so in the state alone", () => {
   const page = model({ state: { header: 1 } });
   const live = new Live(page);
   const told = [];
-  live.views.add({ told: () => told.push(live.state.message), draw: () => {} });
+  live.views.add({ update: () => told.push(live.state.message), draw: () => {} });
   page.set({ state: { header: 1, message: "The live view stopped." } });
   assert.deepEqual(told, ["The live view stopped."]);
 });
@@ -153,7 +153,7 @@ test("a kernel that is gone is said to be, and nothing throws", () => {
   page.send = () => { throw new Error("no comm"); };
   const live = new Live(page);
   let drawn = 0;
-  live.views.add({ told: () => {}, draw: () => { drawn += 1; } });
+  live.views.add({ update: () => {}, draw: () => { drawn += 1; } });
   live.ask({ ask: "stop" });
   assert.equal(live.lost, true);
   assert.equal(drawn, 1);
@@ -163,12 +163,12 @@ test("the kernel is greeted a few times, while it runs something", () => {
   const kernel = new Kernel(chance(5));
   const page = model();
   const live = new Live(page);
-  for (let turn = 0; turn < 30; turn += 1) page.hear(...kernel.message());
+  for (let turn = 0; turn < 30; turn += 1) page.receive(...kernel.message());
   assert.equal(page.greetings, 3);
   live.end();
   const idle = model({ state: { busy: false } });
   const other = new Live(idle);
-  idle.hear(...new Kernel(chance(5)).message());
+  idle.receive(...new Kernel(chance(5)).message());
   assert.equal(idle.greetings, 0);
   other.end();
 });
@@ -177,7 +177,7 @@ test("Jupyter's word that no kernel hears the model is passed on", () => {
   const page = model();
   const live = new Live(page);
   let lost = 0;
-  live.views.add({ told: () => {}, draw: () => { lost += 1; } });
+  live.views.add({ update: () => {}, draw: () => { lost += 1; } });
   page.call("comm_live_update");
   assert.deepEqual([live.lost, lost], [true, 1]);
   live.end();
@@ -190,18 +190,18 @@ test("half a minute without news is noticed while something runs, and forgotten 
   const page = model();
   const live = new Live(page);
   let drawn = 0;
-  live.views.add({ told: () => {}, draw: () => { drawn += 1; } });
-  page.hear(...kernel.message());
+  live.views.add({ update: () => {}, draw: () => { drawn += 1; } });
+  page.receive(...kernel.message());
   t.mock.timers.tick(29_000);
-  page.hear(...kernel.message());
+  page.receive(...kernel.message());
   t.mock.timers.tick(29_999);
   assert.deepEqual([live.silent, live.lost, drawn], [false, false, 0]);
   t.mock.timers.tick(1);
   assert.deepEqual([live.silent, live.lost, drawn], [true, false, 1]);
-  page.hear(...kernel.message());
+  page.receive(...kernel.message());
   assert.equal(live.silent, false);
   const [last, data] = kernel.message();
-  page.hear({ ...last, state: { ...last.state, busy: false } }, data);
+  page.receive({ ...last, state: { ...last.state, busy: false } }, data);
   t.mock.timers.tick(120_000);
   assert.deepEqual([live.silent, live.lost], [false, false], "where nothing runs there is no news");
   live.end();
@@ -219,11 +219,11 @@ test("a kernel that was killed is found by a message that cannot be sent, long b
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const page = model();
   const live = new Live(page);
-  page.hear(...new Kernel(chance(7)).message());
+  page.receive(...new Kernel(chance(7)).message());
   page.send = () => { throw new Error("Cannot send"); };
   t.mock.timers.tick(6_000);
   assert.deepEqual([live.lost, live.silent], [true, false]);
-  page.hear(...new Kernel(chance(7)).message());
+  page.receive(...new Kernel(chance(7)).message());
   t.mock.timers.tick(60_000);
   assert.equal(live.silent, false, "one sentence is enough");
   live.end();
@@ -234,7 +234,7 @@ test("nothing listens and nothing is held after the model has gone", () => {
   const page = model({ layout });
   const live = liveOf(page);
   assert.equal(liveOf(model({ layout })), live, "two faces of one model share their layout");
-  page.hear(...new Kernel(chance(4)).message());
+  page.receive(...new Kernel(chance(4)).message());
   assert.ok(page.listening() > 0);
   forget(page);
   assert.equal(page.listening(), 0);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { allowedOf, asTurned, combinations, figure, keyOf, ticked, within } from "../src/settings.js";
+import { allowedOf, withWorkers, combinations, figure, keyOf, ticked, limited } from "../src/settings.js";
 
 test("settings are the same in whatever order they stand", () => {
   assert.equal(keyOf({ amp: "bf16", num_workers: 2 }), keyOf({ num_workers: 2, amp: "bf16" }));
@@ -16,7 +16,7 @@ test("knobs that need workers are offered as soon as some are chosen, and where 
     { name: "prefetch_factor", refusal: "", needsWorkers: "set num_workers above 0 first" },
     { name: "persistent_workers", refusal: "for another reason", needsWorkers: "set num_workers above 0 first" },
   ];
-  const said = (given, chosen) => asTurned(given, chosen).map((one) => one.refusal);
+  const said = (given, chosen) => withWorkers(given, chosen).map((one) => one.refusal);
   assert.deepEqual(said(knobs, undefined), ["", "set num_workers above 0 first", "for another reason"]);
   assert.deepEqual(said(knobs, 0), said(knobs, undefined));
   assert.deepEqual(said(knobs, 2), ["", "", "for another reason"]);
@@ -26,7 +26,7 @@ test("knobs that need workers are offered as soon as some are chosen, and where 
 });
 
 test("what was typed stays within its bounds, and nonsense is what is usual", () => {
-  assert.deepEqual([30, 1e9, 0, -3, Number.NaN].map((one) => within(one, 100, 50)), [30, 100, 50, 50, 50]);
+  assert.deepEqual([30, 1e9, 0, -3, Number.NaN].map((one) => limited(one, 100, 50)), [30, 100, 50, 50, 50]);
 });
 
 test("ticks come and go; a knob without ticks is no part of the grid", () => {

@@ -17,7 +17,7 @@ import torch
 
 import gpu_doctor
 from gpu_doctor.capture.lines import places as module
-from gpu_doctor.capture.lines.places import Place, Places, lineless
+from gpu_doctor.capture.lines.places import Place, Places, line_before
 
 HERE = str(Path(__file__))
 
@@ -144,7 +144,7 @@ def test_the_jump_between_two_loops_is_the_break_that_left_the_inner_one() -> No
     jump = next(jumps, None)
     if jump is None:
         pytest.skip("this Python goes from the inner loop's break straight back to the outer loop's head")
-    assert lineless(code, jump.argval) == 5
+    assert line_before(code, jump.argval) == 5
 
 
 def test_a_frame_that_is_on_no_line_is_taken_to_be_on_its_functions_first() -> None:
