@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from benchmarks.gpu.loops import PATIENTS, Loop, filled
+from benchmarks.gpu.loops import LOOPS, Loop, filled
 from docs._ext import markdown
 from tests.support.repository import ROOT
 from tools.evaluate.program import CORPUS, UNSEEN, Program, programs
@@ -55,7 +55,7 @@ def shown(rule: str) -> Pair | None:
     found = [one for one in curable if one.causes[:1] == (rule,)] or [one for one in curable if rule in one.causes]
     if found:
         return _of_the_corpus(min(found, key=lambda one: sum(map(len, (one.above, one.cell, *(one.cured or ()))))))
-    loops = [one for one in PATIENTS if one.rule == rule and one.cured]
+    loops = [one for one in LOOPS if one.rule == rule and one.cured]
     return _of_a_card(loops[0]) if loops else None
 
 
@@ -93,7 +93,7 @@ def proofs() -> tuple[dict[str, Any], ...]:
 def _cards(row: str) -> Iterator[tuple[str, float]]:
     """Card and gain of a row, of each proof that has it."""
     for proof in proofs():
-        rows = proof["parts"].get("patients", {}).get("rows", {})
+        rows = proof["parts"].get("causes", {}).get("rows", {})
         gain = rows.get(row, {}).get("figures", {}).get("real")
         if gain is not None:
             yield str(proof["machine"]["card"]), float(gain)
