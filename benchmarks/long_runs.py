@@ -115,7 +115,7 @@ class Driver:
         for _ in range(1 + twice):
             loss = None
             if log.steps >= log.loss_at:
-                loss = recorder.keep_loss(0.5)
+                loss = recorder.store_loss(0.5)
             note((GRADIENT, now, loss))
             note((BACKED, now + TICK_NS, None))
             now += 2 * TICK_NS

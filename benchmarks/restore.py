@@ -1,6 +1,6 @@
 """Restore proof as a table: a digest of everything reachable before and after trials of many kinds of cells.
 
-`python -m benchmarks.restore` tries every notebook of tests/support/restore_kinds.py with five endings (normal, raised,
+`python -m benchmarks.restore` tries every notebook of tests/support/cells with five endings (normal, raised,
 out of memory, stopped, interrupted) and prints the digest before and after each. The digest is that of
 tests/support/everything.py, which knows nothing of the snapshot.
 """
@@ -13,18 +13,18 @@ from pathlib import Path
 
 import torch
 
-from tests.support.restore_kinds import KINDS
-from tests.support.restoring import ENDINGS, ended, notebook, tried
+from tests.support.cells import CELLS, ended, notebook
+from tests.support.restoring import ENDINGS, tried
 
 
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kinds", type=int, default=len(KINDS), help="so many kinds of cells only")
+    parser.add_argument("--kinds", type=int, help="so many kinds of cells only")
     options = parser.parse_args()
     torch.set_num_threads(1)
     equal = total = 0
-    for name, kind in list(KINDS.items())[: options.kinds]:
+    for name, kind in [(name, cell) for name, cell in CELLS.items() if cell.restored][: options.kinds]:
         for ending in ENDINGS:
             with tempfile.TemporaryDirectory() as folder:
                 space = notebook(kind, Path(folder))

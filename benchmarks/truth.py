@@ -13,8 +13,8 @@ import sys
 import numpy as np
 
 from gpu_doctor.recording import PHASES, Recording
-from tests.support.loop_catalogue import LOOPS, played
 from tests.support.loop_parts import Truth, warm_up
+from tests.support.timed_loops import LOOPS, played
 
 COMPARED = (*PHASES, "other")
 """Copies to a device and waits for it are those of the loops on a GPU, which is simulated: their time is virtual."""

@@ -1,7 +1,7 @@
 """Records one run: taps on torch and the frameworks, the clock of steps, the recorder, and the poller of the probes.
 
-Everything here lives while the user's loop runs, and leaves nothing behind but a recording. It knows nothing of what is
-read off that recording: no vitals, no rules, no trials.
+Everything here lives while the user's loop runs, and leaves only a recording behind. It knows nothing of the code that
+reads the recording: no vitals, no rules, no trials.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpu_doctor.capture.recorder import RunEnded as RunEnded
     from gpu_doctor.capture.stand_ins import Seam as Seam
 
-# Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
+# Name -> module, which is loaded when the name is first used, so that code loads only the modules that it needs.
 _FACE: Final = {
     "Busy": "record",
     "NextCall": "next_call",

@@ -1,4 +1,4 @@
-"""What watching a run costs: the price of an event, and what the taps should cost at most."""
+"""The cost of recording: the time that one event takes, and the most that all taps should take."""
 
 from __future__ import annotations
 
@@ -11,44 +11,45 @@ from typing import Any, Final
 from gpu_doctor.capture.events import BACKED, GRADIENT, Event
 
 BUDGET_SHARE: Final = 0.01
-"""Of the loop's wall-clock: the taps should cost no more (the aim of benchmarks/overhead.py)."""
+"""Largest share of the loop's wall-clock that the taps should take (the aim of benchmarks/overhead.py)."""
 MOST_TIMED: Final = 32
-"""Empty taps whose time is remembered."""
+"""Number of newest timings of an empty tap from which the price is taken."""
 
 
 class EventPrice:
-    """What an event costs the loop, in ns: half of an empty tap, as long as it takes where the loop's own taps run.
+    """Measures the time that one event takes, in ns: half the time of an empty tap, timed inside the running loop.
 
-    How long our code takes depends on what the loop has left of the processor's caches: the same taps took 62 us of a
-    small step and 116 of one with a hundred modules. So no measurement elsewhere says it.
+    The time depends on how much of the processor's caches the loop leaves to us: the same taps took 62 us in a small
+    step and 116 us in a step with a hundred modules. So it cannot be measured outside the loop.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
-        """`clock`: of the host, ns."""
+        """`clock`: host clock, in ns."""
         self._clock, self._events = clock, list[Event]()
         self._calls = _nothing, _empty_tap(clock, self._events)
         self._took: tuple[deque[int], ...] = deque(maxlen=MOST_TIMED), deque(maxlen=MOST_TIMED)
         self._turn = 1
-        """Which of the two calls is timed next."""
+        """Index of the call in `_calls` that is timed next."""
 
     def timed(self) -> int:
-        """Times an empty tap, or in its turn the bare call that it stands around; returns the price by now."""
+        """Times the empty tap, or in turn the bare call that it wraps; returns the present price in ns."""
         call, took, clock = self._calls[self._turn], self._took[self._turn], self._clock
         begin = clock()
         call()
         took.append(clock() - begin)
         self._turn = 1 - self._turn
         self._events.clear()
-        bare, tapped = (statistics.median_low(ones) if ones else 0 for ones in self._took)
+        bare, tapped = (statistics.median_low(times) if times else 0 for times in self._took)
         return max(tapped - bare, 0) // 2
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    return None
+    """The bare call that an empty tap wraps."""
+    return
 
 
 def _empty_tap(clock: Callable[[], int], events: list[Event]) -> Callable[..., None]:
-    """A tap on `_nothing`, as those that every step goes through: it notes that the call begins, and that it ends."""
+    """Returns a tap on `_nothing` like the taps of every step: it records the begin and the end of the call."""
     note, thread, due_ns = events.append, get_ident(), clock() + (1 << 62)
 
     def call(*args: Any, **kwargs: Any) -> None:

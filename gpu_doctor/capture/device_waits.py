@@ -1,6 +1,6 @@
-"""Waits for the device of the loop, at the ends of the stretch that a trial measures.
+"""Waits for the device, at both ends of the steps that a trial measures.
 
-The user's own run is never held up: only a trial asks.
+Only trials call this: the user's own run never waits for it.
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ from gpu_doctor.capture.events import PAUSED, Log
 
 
 class DeviceWaits:
-    """How to wait, and how long that took between two steps."""
+    """Waits for the device, and counts the time of waits between two steps."""
 
     def __init__(self, log: Log, note: Callable[[str], None]) -> None:
-        """Args: log: of the run. note: takes a sentence."""
+        """Args: log: the run's event log. note: called with a sentence for the footer."""
         self._log, self._note = log, note
         self._wait: Callable[[], bool] | None = None
         self.paused_ns = 0
-        """How long a trial has waited between two steps."""
+        """Time that a trial has waited between two steps so far, in ns."""
 
     def wait_by(self, wait: Callable[[], bool] | None) -> None:
-        """`wait` waits for the device; it returns false where none runs behind the host. None = none does any more."""
+        """Sets the function that waits for the device and returns False if nothing runs there; None = there is none."""
         self._wait = wait
 
     @property
     def possible(self) -> bool:
-        """Whether there may be a device to wait for."""
+        """True if there may be a device to wait for."""
         return self._wait is not None
 
     def wait(self) -> bool:
-        """Waits until the device has done all that was launched; false where there is none, or it cannot be."""
+        """Waits until the device has done all launched work; returns False if there is no device or the wait fails."""
         try:
             return self._wait is not None and self._wait()
-        except Exception as error:  # such as what a kernel of the loop's own has failed with: the loop will hear of it
-            self._note(f"The device could not be waited for, so its own clock alone times the steps: {error}")
+        except Exception as error:  # a kernel of the loop may have failed: the loop will see that error, too
+            self._note(f"Waiting for the device failed, so only the device's own clock times the steps: {error}")
             return False
 
     def pause(self) -> bool:
-        """The same between two steps, right after one has ended: the time is neither's."""
+        """Waits for the device right after a step has ended; the time belongs to no step. Returns as `wait`."""
         log = self._log
         begin, cpu_ns = log.clock(), log.cpu_clock()
         waited = self.wait()

@@ -1,12 +1,12 @@
 """The fence between the user's calls and our code around them.
 
-Whatever of ours raises, the user's call happens exactly once, with its own result or its own exception; then our
-wrappers come off, and one note says so. Only two things pass: an interrupt by the user, and `RunEnded`, by which a
-trial leaves the loop at its budget. Neither is an `Exception`. After an interrupt of our code it is not known which
-events are missing: one says so, and the loop begins anew with the next.
+If our code raises, the user's call still happens exactly once, with its own result or exception; then our wrappers come
+off, and one note says so. Only two exceptions pass: an interrupt by the user, and `RunEnded`, with which a trial leaves
+the loop at its budget. Neither is an `Exception`. After an interrupt of our code some events may be missing: a RESTART
+event says so, and the loop starts over with the next event.
 
-Where torch compiles a whole step, it leaves out what stands around backwards and optimizers (see `taps/compiler.py`):
-these run, and are heard, between its graphs. What may stand in the middle of a graph is let through unheard instead.
+Where torch compiles a whole step, it leaves out our wrappers around backwards and optimizers (see `taps/compiler.py`):
+these run between its graphs and are recorded. Calls that may be in the middle of a graph are not recorded instead.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from gpu_doctor.capture.events import RESTART, Log
 
 
 class Fence:
-    """All entries from the user's threads into the code of one run."""
+    """Wraps all calls from the user's threads into our code in one run."""
 
     def __init__(self, give_up: Callable[[Exception], None], log: Log | None = None) -> None:
-        """Args: give_up: takes our wrappers off and leaves a note. log: of the run."""
+        """Args: give_up: takes our wrappers off and leaves a note. log: the run's event log."""
         self._give_up, self._log = give_up, log
 
     def broke(self, error: BaseException) -> None:
-        """Something of ours raised: it is the last that is heard of us.
+        """Stops recording, as our code raised `error`.
 
         Raises:
             BaseException: `error`, if it is no Exception.
@@ -51,15 +51,16 @@ class Fence:
         *,
         training_thread_only: bool = False,
     ) -> Callable[..., Any]:
-        """A stand-in for `original`, of its name and signature.
+        """Returns a wrapper of `original`, with its name and signature, that calls our functions around it.
 
         Args:
-            original: the user's call.
-            before: is given its arguments; what it returns is handed on. None, or an error of its own: nothing is to be
-                done afterwards.
-            after: is given that, and the result.
-            failed: is given that, and the exception; without it `after` is called, with None for the result.
-            training_thread_only: calls on other threads go straight to `original`.
+            original: the user's function.
+            before: called first, with the same arguments; it returns a token. If that is None, or `before` raises,
+                neither `after` nor `failed` is called.
+            after: called afterwards with the token and the result.
+            failed: called with the token and the exception if `original` raises; without `failed`, `after` is called
+                with the token and None.
+            training_thread_only: True if calls on other threads go straight to `original`.
         """
         broke, log = self.broke, self._log if training_thread_only else None
 
@@ -103,7 +104,7 @@ class Fence:
         *,
         training_thread_only: bool = False,
     ) -> Callable[..., Any]:
-        """As `around`, of a call that torch may compile with the code around it: its graph stays in one piece."""
+        """Returns a wrapper as `around` does, which torch can compile without a break in its graph."""
         from gpu_doctor.capture.graphs import through  # torch, which is not needed to record a run
 
         return through(
@@ -111,7 +112,7 @@ class Fence:
         )
 
     def quietly(self, ours: Callable[..., Any]) -> Callable[..., Any]:
-        """A hook that torch calls: what it raises ends our listening, and nothing else."""
+        """Returns a hook for torch to call: an exception in it ends our recording, and nothing else."""
 
         @functools.wraps(ours)
         def hook(*args: Any, **kwargs: Any) -> Any:
@@ -125,16 +126,16 @@ class Fence:
 
 
 class FencedContext:
-    """A context manager of somebody else's, from whose entering to whose end something is going on."""
+    """Wraps another's context manager and calls our functions at its begin and end."""
 
     def __init__(self, fence: Fence, context: Any, begins: Callable[[], Any], ends: Callable[[], None]) -> None:
-        """Nothing is called yet.
+        """Calls nothing yet.
 
         Args:
-            fence: of the run.
-            context: stands in its place.
-            begins: called before it is entered; what is false, or an error, says that nothing is to be ended.
-            ends: called when it has been left, or could not be entered.
+            fence: the run's fence.
+            context: the context manager that is wrapped.
+            begins: called before the context is entered; if it returns a false value or raises, `ends` is not called.
+            ends: called after the context was left, or could not be entered.
         """
         self._fence, self._context, self._begins, self._ends = fence, context, begins, ends
         self._begun = False
@@ -146,7 +147,7 @@ class FencedContext:
         except Exception as error:
             self._fence.broke(error)
         try:
-            return self._context.__enter__()  # last: an interrupt of what is ours must not leave it open
+            return self._context.__enter__()  # last: an interrupt of our code must not leave it open
         except BaseException:
             self._end()
             raise
@@ -159,6 +160,7 @@ class FencedContext:
             self._end()
 
     def _end(self) -> None:
+        """Calls `ends` once, if `begins` returned a true value."""
         begun, self._begun = self._begun, False
         try:
             if begun:

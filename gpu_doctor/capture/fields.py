@@ -1,4 +1,4 @@
-"""Fields of `Setup` or of `Recording` as a run finds them; a name that the class lacks is refused at once."""
+"""Collects the fields of `Setup` or `Recording` during a run; a name that the class lacks is refused at once."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ WRITTEN_AT_CLOSE: Final = (
     *("steps", "settings", "setup", "outcome", "reason", "series", "losses", "notes", "name", "source", "started_at"),
     *("duration_s", "overhead_s"),
 )
-"""Fields of a recording that its recorder fills by itself."""
+"""Fields of a recording that the recorder fills itself."""
 
 
 class Fields(MutableMapping[str, Any]):
-    """Values by the names of a dataclass' fields, or functions that say the value as of now."""
+    """Maps names of a dataclass' fields to values, or to functions that return the present value."""
 
     def __init__(self, of: type, others: tuple[str, ...] = ()) -> None:
-        """Nothing is found yet.
+        """Starts empty.
 
         Args:
             of: the dataclass.
-            others: names of its fields that somebody else fills.
+            others: names of its fields that are filled elsewhere, and refused here.
         """
         self._of = of.__name__
-        self._names = {one.name for one in dataclasses.fields(of)}.difference(others)
+        self._names = {field.name for field in dataclasses.fields(of)}.difference(others)
         self._found: dict[str, Any] = {}
 
     def __setitem__(self, name: str, found: Any) -> None:
@@ -45,10 +45,10 @@ class Fields(MutableMapping[str, Any]):
         return len(self._found)
 
     def freeze(self, name: str) -> None:
-        """A field stays as it is now."""
+        """Replaces a field's function by the value that it returns now."""
         value = self._found[name]()
         self._found[name] = lambda: value
 
     def now(self) -> dict[str, Any]:
-        """All values as of now; may be asked on any thread."""
-        return {name: one() if callable(one) else one for name, one in self._found.copy().items()}
+        """Returns the present values of all fields; may be called on any thread."""
+        return {name: value() if callable(value) else value for name, value in self._found.copy().items()}

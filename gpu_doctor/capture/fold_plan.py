@@ -1,4 +1,4 @@
-"""When the log of a run is folded next."""
+"""Plans when the log of a run is folded next."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Final
 from gpu_doctor.capture.events import DUE_NS, FIRST_DUE, Log
 
 MARKED_DUE: Final = 64
-"""Events that are folded at once while steps are marked on the device: two or three steps."""
+"""Number of events that are folded at once while steps are marked on the device: two or three steps."""
 FEWEST_EVENTS: Final = 2
-"""A step has no fewer: so many steps before a budget ends, the log is folded after so many times as many events."""
+"""Fewest events of a step: the log is folded before the remaining steps of a budget can pass."""
 
 
 class FoldPlan:
-    """At once where somebody counts single steps, before a budget can be overrun, else after many events."""
+    """Plans the folds: at each step if a listener needs it, before a budget can be overrun, else after many events."""
 
     def __init__(self, log: Log) -> None:
-        """`log`: of the run; its `due` and `due_ns` are set here."""
+        """`log`: the run's event log, whose `due` and `due_ns` are set here."""
         self._log = log
         self._each_step = False
 
     def fold_each_step(self, each: bool = True) -> bool:
-        """Every step is folded when it ends, or not any more: somebody counts what lies between two of them.
+        """Switches folding after every single step on or off, for a listener that needs to see each step in time.
 
         Returns:
-            Whether each was before.
+            True if it was on before.
         """
         before, self._each_step = self._each_step, each
         self._log.due = 1 if each else self._log.due
@@ -38,14 +38,14 @@ class FoldPlan:
         deadline_ns: int | None = None,
         windows_due: int | None = None,
     ) -> None:
-        """Says when.
+        """Sets in the log when it is folded next: after a number of events, or at a time.
 
         Args:
-            now: the time.
-            due: events after which it would be, were there nothing else.
-            steps_left: of the budget, None = it is without end.
-            deadline_ns: of the budget, as that.
-            windows_due: events after which it is to be known whether the next steps are marked on the device.
+            now: the present time, in ns.
+            due: number of events after which to fold if nothing else demands it earlier.
+            steps_left: remaining steps of the budget; None = no budget in steps.
+            deadline_ns: end of the budget in time; None = no budget in time.
+            windows_due: number of events after which to decide whether the next steps are marked on the device.
         """
         log = self._log
         if self._each_step:

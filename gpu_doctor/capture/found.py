@@ -1,4 +1,4 @@
-"""What a fold finds: steps, losses, copies, looks of the line sampler, and the roles of loaders."""
+"""Results of a fold: steps, losses, copies, stack samples, and the roles of loaders."""
 
 from __future__ import annotations
 
@@ -11,65 +11,65 @@ class Step(NamedTuple):
     """A step that has ended."""
 
     values: list[float]
-    """In the order of `steps.STEP_COLUMNS`."""
+    """The step's row, in the order of `steps.STEP_COLUMNS`."""
     end_ns: int
     marks: list[Marked] | None
-    """Those of the device, where all of the step was marked."""
+    """Marks of the device; None unless the whole step was marked."""
     calls: list[dict[Any, list[float]]]
-    """The costly calls of each of its spans that has any, see `Span.calls`."""
+    """Costly calls of each of its spans that has any, see `Span.calls`."""
 
 
 class Place(NamedTuple):
-    """Where the loop was when a copy was made: two copies in one place have seen the same batch."""
+    """Place in the loop at which a copy was made: two copies in one place belong to the same batch."""
 
     step: int
     source: int
-    """The number of the iterator that was asked last; 0 = none."""
+    """Number of the iterator that got the last request; 0 = none."""
     delivered: int
-    """Batches that it had given."""
+    """Number of batches that this iterator had delivered."""
 
 
 class Copied(NamedTuple):
-    """A copy, or where a batch lies; none of an evaluation's."""
+    """A copy to or from a device, or the addresses of a batch; those of evaluations are left out."""
 
     code: int
     """COPYING, COPIED, CAME or BATCH_AT."""
     at_ns: int
     arg: Any
-    """The event's."""
+    """Argument of the event."""
     place: Place
 
 
-class Look(NamedTuple):
-    """A look of the line sampler at the training thread's stack."""
+class StackSample(NamedTuple):
+    """A sample of the training thread's stack, as the line sampler takes it."""
 
     begin_ns: int
     end_ns: int
-    """Before and after the stack was taken: in between the loop may have gone over to another phase."""
+    """Times before and after the stack was read, in ns; the phase may have changed in between."""
     seen: Any
-    """A value by which the sampler knows the look."""
+    """Value by which the sampler recognises the sample."""
 
 
-class Seen(NamedTuple):
-    """Where the loop was at a look."""
+class PlacedSample(NamedTuple):
+    """A stack sample with the phase that the loop was in."""
 
     phase: int
-    """The phase that the thread was in, -1 where it changed meanwhile."""
+    """Phase that the thread was in; -1 if it may have changed meanwhile."""
     feeding: bool
-    """A batch had come, and no forward had begun since."""
+    """True if a batch had come, and no forward had begun since."""
     first: bool
-    """No step had ended yet."""
+    """True if no step had ended yet."""
     seen: Any
-    """`Look.seen`."""
+    """The sampler's value, from `StackSample.seen`."""
 
 
 class Found(NamedTuple):
-    """All that was found since the last look at it."""
+    """Everything that the step clock found since the last call of `StepClock.found`."""
 
     steps: list[Step]
     losses: list[tuple[int, int]]
-    """The step, and the number of its loss."""
+    """Step number and number of the loss, for each stored loss."""
     copies: list[Copied]
-    looks: list[Seen]
+    stack_samples: list[PlacedSample]
     roles: list[tuple[str, str]]
-    """A loader's key, and its role in the loop."""
+    """Key and role of each loader whose role was found."""

@@ -1,6 +1,6 @@
-"""Lets a graph that torch compiles go right through a wrapper of ours, as if there were none.
+"""Makes torch compile the original function instead of our wrapper of it.
 
-A module of its own, which torch reads with the user's code; most of ours it leaves out (see `taps/compiler.py`).
+It is a module of its own because torch reads it with the user's code; it skips most of ours (see `taps/compiler.py`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 _dynamo: Callable[[], bool] = torch.compiler.is_dynamo_compiling
-"""True while torch reads what it compiles."""
+"""Returns True while torch traces code to compile it."""
 
 
 def through(original: Callable[..., Any], fenced: Callable[..., Any]) -> Callable[..., Any]:
-    """`fenced`; what is compiled calls `original`."""
+    """Returns a function that calls `fenced`, or `original` while torch compiles it."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:

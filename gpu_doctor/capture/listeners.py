@@ -1,94 +1,95 @@
-"""Who hears what a fold has found: each registers for one kind of it, and is called on the training thread."""
+"""Callbacks for the results of a fold: each is registered for one kind of result, and called on the training thread."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from gpu_doctor.capture.found import Found, Place, Seen
+from gpu_doctor.capture.found import Found, Place, PlacedSample
 
 Calls: TypeAlias = Mapping[Any, Sequence[float]]
 """The costly calls of a span, see `Span.calls`."""
 BEAT_S: Final = 0.5
+"""Shortest time between two calls of the view, in seconds."""
 LONGEST_BEAT_S: Final = 5.0
 BEAT_SHARE: Final = 0.01
-"""Part of the training thread that drawing may take: after a beat that took t, the next comes t / 0.01 later."""
+"""Share of the training thread that drawing may take: a call that took t is followed by the next t / 0.01 later."""
 
 
 class Listeners:
-    """The listeners of one run."""
+    """The callbacks of one run."""
 
     def __init__(self) -> None:
         self.of_steps: list[Callable[[int], None]] = []
         self._copies: list[Callable[[int, int, Any, Place], None]] = []
         self._calls: list[Callable[[Calls], None]] = []
-        self._looks: list[Callable[[Seen], None]] = []
+        self._stack_samples: list[Callable[[PlacedSample], None]] = []
         self._budget: list[Callable[[], None]] = []
         self._beat: Callable[[], None] | None = None
         self._next_beat = 0
 
-    def hear_steps(self, hear: Callable[[int], None]) -> None:
-        """Is called when steps have ended, several at once, with the last one's end."""
-        self.of_steps.append(hear)
+    def on_steps(self, callback: Callable[[int], None]) -> None:
+        """Registers a callback for steps that ended, several at once; it gets the end of the last step, in ns."""
+        self.of_steps.append(callback)
 
-    def hear_no_steps(self, hear: Callable[[int], None]) -> None:
-        """Is called for steps no more."""
-        self.of_steps.remove(hear)
+    def off_steps(self, callback: Callable[[int], None]) -> None:
+        """Removes a callback for steps."""
+        self.of_steps.remove(callback)
 
-    def hear_copies(self, hear: Callable[[int, int, Any, Place], None]) -> None:
-        """Is called for every copy to or from a device that is no evaluation's, see `Copied`."""
-        self._copies.append(hear)
+    def on_copies(self, callback: Callable[[int, int, Any, Place], None]) -> None:
+        """Registers a callback for copies to or from a device, except in evaluations; its arguments are `Copied`'s."""
+        self._copies.append(callback)
 
-    def hear_calls(self, hear: Callable[[Calls], None]) -> None:
-        """Is called for the costly calls of each span of a step that has ended."""
-        self._calls.append(hear)
+    def on_calls(self, callback: Callable[[Calls], None]) -> None:
+        """Registers a callback for the costly calls of each span of a step that has ended."""
+        self._calls.append(callback)
 
-    def hear_looks(self, hear: Callable[[Seen], None]) -> None:
-        """Is called when it is known in which phase a look of the line sampler fell."""
-        self._looks.append(hear)
+    def on_stack_samples(self, callback: Callable[[PlacedSample], None]) -> None:
+        """Registers a callback for stack samples whose phase is known."""
+        self._stack_samples.append(callback)
 
-    def hear_budget(self, hear: Callable[[], None]) -> None:
-        """Is called when the last step of the budget has ended, before the loop is left."""
-        self._budget.append(hear)
+    def on_budget_spent(self, callback: Callable[[], None]) -> None:
+        """Registers a callback for the end of the budget's last step, before the loop is left."""
+        self._budget.append(callback)
 
-    def hear_beats(self, hear: Callable[[], None]) -> None:
-        """Is called twice a second at most, where a view cannot be reached from another thread."""
-        self._beat = hear
+    def on_beat(self, callback: Callable[[], None]) -> None:
+        """Sets the callback of a view that no other thread can reach; it is called at most twice a second."""
+        self._beat = callback
 
-    def tell_found(self, found: Found) -> None:
-        """A fold has found this."""
+    def report_found(self, found: Found) -> None:
+        """Calls the callbacks for costly calls, copies and stack samples of a fold."""
         for step in found.steps:
-            self.tell_calls(*step.calls)
+            self.report_calls(*step.calls)
         for copy in found.copies:
-            for hear in self._copies:
-                hear(*copy)
-        for look in found.looks:
-            for see in self._looks:
-                see(look)
+            for callback in self._copies:
+                callback(*copy)
+        for sample in found.stack_samples:
+            for on_sample in self._stack_samples:
+                on_sample(sample)
 
-    def tell_calls(self, *calls: Calls | None) -> None:
-        """Spans that have ended had these costly calls, None = none."""
-        for one in calls:
-            if one is not None:
-                for hear in self._calls:
-                    hear(one)
+    def report_calls(self, *calls: Calls | None) -> None:
+        """Calls the callbacks for costly calls with those of each ended span; None = the span has none."""
+        for sums in calls:
+            if sums is not None:
+                for callback in self._calls:
+                    callback(sums)
 
-    def tell_steps(self, end_ns: int) -> None:
-        """Steps have ended."""
-        for hear in tuple(self.of_steps):
-            hear(end_ns)
+    def report_steps(self, end_ns: int) -> None:
+        """Calls the callbacks for steps; `end_ns` is the end of the last one."""
+        for callback in tuple(self.of_steps):
+            callback(end_ns)
 
-    def tell_budget(self) -> None:
-        """The last step of the budget has ended."""
-        for hear in self._budget:
-            hear()
+    def report_budget_spent(self) -> None:
+        """Calls the callbacks for the end of the budget."""
+        for callback in self._budget:
+            callback()
 
     def beat(self, now: int, clock: Callable[[], int]) -> None:
-        """Steps have ended: the view is called if that is due.
+        """Calls the view's callback if that is due.
 
         Args:
-            now: when the last one ended.
-            clock: of the host, ns.
+            now: end of the last step, in ns.
+            clock: host clock, in ns.
         """
         if self._beat is None or now < self._next_beat:
             return

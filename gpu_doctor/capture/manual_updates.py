@@ -1,35 +1,35 @@
-"""The steps of a loop that changes its parameters itself: `loss.backward()`, then `p.data -= lr * p.grad`.
+"""Finds the steps of a loop that updates its parameters by hand: `loss.backward()`, then `p.data -= lr * p.grad`.
 
-Nothing of such an update can be heard. So a step that a backward belongs to ends where the next one shows: where
-`zero_grad` clears the gradients; in a loop that never calls it, at the next forward that records gradients; and without
-any module at the end of the backward. Where a loader is pulled from, each batch is a step instead.
+No tap sees such an update. So a step with a backward ends where the next step shows: where `zero_grad` clears the
+gradients; in a loop that never calls it, at the next forward that records gradients; and in a loop without any module,
+where its backward ended. In a loop that uses a loader, each batch is a step instead.
 """
 
 from __future__ import annotations
 
 
 class ManualUpdates:
-    """What the step clock knows of such a loop; it closes the steps itself."""
+    """State of a loop that updates by hand; the step clock reads it and ends the steps itself."""
 
     __slots__ = ("by_hand", "step_pending", "zeroes")
 
     def __init__(self) -> None:
         self.by_hand: bool | None = None
-        """The loop changes its parameters itself; None = nothing has told yet, False = an optimizer does."""
+        """True if the loop updates its parameters by hand, False if an optimizer does, None if not known yet."""
         self.step_pending = False
-        """A backward came, and its step has not ended."""
+        """True if a backward came and its step has not ended."""
         self.zeroes = False
-        """The loop calls `zero_grad`: its steps end there."""
+        """True if the loop calls `zero_grad`: its steps end there."""
 
-    def told(self, by_hand: bool) -> None:
-        """Who owns the parameters was found; that an optimizer does is final."""
+    def set_by_hand(self, by_hand: bool) -> None:
+        """Records whether the loop updates by hand; that an optimizer owns the parameters is final."""
         self.by_hand = by_hand and self.by_hand is not False
         self.step_pending = self.step_pending and self.by_hand
 
     def ends_at_backward(self) -> bool:
-        """Whether a backward begins another step: nothing else was heard since the one before."""
+        """True if a backward begins another step: no `zero_grad` separates the steps of this loop."""
         return self.step_pending and not self.zeroes
 
     def ends_at_forward(self, grad: bool) -> bool:
-        """Whether a forward begins another step. `grad`: it records gradients."""
+        """True if a forward begins another step; `grad`: it records gradients."""
         return self.step_pending and grad and not self.zeroes

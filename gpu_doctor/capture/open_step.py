@@ -1,4 +1,4 @@
-"""The step that is open: its spans in their order, and the places between them at which it may turn out to end."""
+"""The step that has not ended yet: its spans in order, and the places between them at which it may turn out to end."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from gpu_doctor.capture.sources import Source
 from gpu_doctor.capture.spans import Span, summed, together
 
 MOST_SPANS: Final = 2048
-"""Of an open step; in one that never ends the older ones are put together."""
+"""Most spans that an open step stores one by one; in a step that never ends, older spans are merged."""
 
 
 class OpenStep:
-    """The spans since the last step ended. A place between two of them is the number of spans before it."""
+    """The spans since the last step ended. A place between two spans is given as the number of spans before it."""
 
     def __init__(self, begin: int) -> None:
-        """`begin`: ns of the host clock."""
+        """Starts with one empty span at `begin`, in ns of the host clock."""
         self.clear(begin)
 
     def clear(self, begin: int) -> None:
-        """The loop begins, or begins anew."""
+        """Forgets everything, as the loop starts or starts over at `begin` (ns)."""
         self.span = Span(begin)
-        """The newest one, which grows."""
+        """The newest span; time and counts go to it."""
         self.spans = [self.span]
-        self.at_ask = 0
-        """The place of the last ask; where batches are fetched ahead, of the first ask whose batch was not used yet."""
+        self.at_request = 0
+        """Place of the last request; if batches are fetched ahead, of the first whose batch was not used yet."""
         self.manual_end = 0
-        """The place after the last backward of a loop that changes its parameters itself; 0 = there is none."""
+        """Place after the last backward of a loop that updates its parameters by hand; 0 if there is none."""
         self.unused: int | None = None
-        """The place after which a trained module was called in evaluation mode, recording gradients, after the step."""
+        """Place, after the optimizer's step, where a trained module ran in evaluation mode and recorded gradients."""
         self.epoch = -1
-        """The number of the pass over the training data."""
+        """Number of the pass over the training data, from 0; -1 before the first."""
         self.reset()
 
     def reset(self) -> None:
-        """A step begins: of what it consists of, only the spans that are left are known."""
+        """Forgets the facts of the last step, as a new step begins; the spans stay."""
         self.stepped: list[int] = []
-        """The optimizers that have stepped."""
+        """Ids of the optimizers that have stepped in this step."""
         self.end_ns, self.end = 0, 0
-        """When the last of them had stepped, and the place."""
-        self.asked = False
-        """A training loader was asked for a batch."""
+        """Time in ns, and place, at which the last optimizer's step ended."""
+        self.requested = False
+        """True if a batch of a training loader was requested."""
         self.lead: Source | None = None
-        """The iterator whose samples count: where several are pulled from in a step, the one that delivers most."""
-        self.fed_span: Span | None = None
-        """Has the samples of the forwards that are learned from."""
+        """The iterator whose samples count: of several in one step, the one whose loader delivered most batches."""
+        self.forward_span: Span | None = None
+        """The span that counts the input samples of the training forwards."""
 
     def cut(self, now: int, evaluation: bool) -> None:
-        """Another span begins."""
+        """Starts another span at `now` (ns); `evaluation`: it belongs to an evaluation."""
         self.span = Span(now, evaluation)
         self.spans.append(self.span)
 
     def batches(self) -> int:
-        """How many the step has, as far as is known."""
+        """Returns the number of batches that the step has so far, without those of evaluations."""
         return sum(span.batches for span in self.spans if not span.evaluation)
 
     def count(self, source: Source, samples: float) -> None:
-        """A batch is the step's. Of several loaders only one gives samples: the one that gave most."""
+        """Counts a batch in the step. If several loaders deliver, only the samples of `lead` are counted."""
         lead = self.lead
         source.loader.delivered += 1
         if lead is None or (source is not lead and source.loader.delivered > lead.loader.delivered):
@@ -73,7 +73,7 @@ class OpenStep:
         self.span.batches += 1
 
     def uncount(self, source: Source) -> None:
-        """A batch of this iterator, untouched and the only one, is no part of the step."""
+        """Takes the step's only batch out again: the iterator delivered it, and the loop did not use it."""
         if self.lead is source and source.delivered > 1:
             spans = [span for span in self.spans if span.batches and not span.evaluation]
             if sum(span.batches for span in spans) == 1:
@@ -82,17 +82,17 @@ class OpenStep:
                     span.batches, span.samples = 0, 0.0
 
     def was_evaluation(self, source: Source, ahead: int) -> int:
-        """All since the last ask is an evaluation's: its batch and samples are none of the step's.
+        """Makes all spans since the last request an evaluation's, so that their batch does not count in the step.
 
         Args:
-            source: whose batch it is.
-            ahead: batches that were fetched ahead besides it.
+            source: the batch's iterator.
+            ahead: number of batches that were fetched ahead besides this one.
 
         Returns:
-            ns at the edges of the pass, which were the step's so far.
+            Data wait at the start and end of the pass, in ns, which the step had counted so far.
         """
         batches = edge_ns = 0
-        for span in self.spans[self.at_ask :]:
+        for span in self.spans[self.at_request :]:
             if not span.evaluation:
                 batches += span.batches
                 edge_ns += span.edge_ns
@@ -104,34 +104,34 @@ class OpenStep:
         return edge_ns
 
     def take(self, count: int) -> list[Span]:
-        """Takes the first spans off, as a step that has ended; with those that are left the next one begins."""
+        """Removes and returns the first `count` spans, as a finished step; the next step begins with the others."""
         spans, self.spans = self.spans[:count], self.spans[count:]
         self.reset()
-        self.at_ask, self.manual_end = max(self.at_ask - count, 0), 0
+        self.at_request, self.manual_end = max(self.at_request - count, 0), 0
         if self.unused is not None:
             self.unused -= count
         return spans
 
     def precede(self, spans: list[Span]) -> None:
-        """These spans, which come before all others, are the step's as well."""
+        """Puts earlier spans at the start of the step."""
         self.spans[:0] = spans
-        self.at_ask += len(spans)
+        self.at_request += len(spans)
 
     def put_together(self, device: DeviceMarks) -> None:
-        """A step that does not end: its older spans become one of its own and one of evaluations."""
-        count = min(self.at_ask, self.manual_end or self.at_ask, len(self.spans) - 2)
+        """Merges the older spans of a step that does not end: one span for the step, one for its evaluations."""
+        count = min(self.at_request, self.manual_end or self.at_request, len(self.spans) - 2)
         old, self.spans = self.spans[:count], self.spans[count:]
-        kinds = [[one for one in old if one.evaluation == evaluation] for evaluation in (True, False)]
-        merged = [together(ones) for ones in kinds if ones]
-        if self.fed_span in old:
-            self.fed_span = merged[-1]
-        device.lost(mark for one in old for mark in one.marks or ())
+        kinds = [[span for span in old if span.evaluation == evaluation] for evaluation in (True, False)]
+        merged = [together(group) for group in kinds if group]
+        if self.forward_span in old:
+            self.forward_span = merged[-1]
+        device.lost(mark for span in old for mark in span.marks or ())
         self.spans[:0] = merged
-        self.at_ask -= count - len(merged)
+        self.at_request -= count - len(merged)
         self.manual_end -= (count - len(merged)) if self.manual_end else 0
 
     def gather_evaluation(self, device: DeviceMarks) -> None:
-        """A span of an evaluation has ended: it joins the one before, so that a long pass is no long list."""
+        """Merges the newest span into the one before if both are an evaluation's: a long pass stays a short list."""
         spans = self.spans
         if len(spans) < 2 or not (spans[-1].evaluation and spans[-2].evaluation):
             return
@@ -143,4 +143,4 @@ class OpenStep:
         device.joined(last, before)
         if last.calls is not None:
             before.calls = summed(before.calls or {}, last.calls)
-        self.at_ask = min(self.at_ask, len(spans))
+        self.at_request = min(self.at_request, len(spans))

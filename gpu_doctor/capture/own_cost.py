@@ -1,4 +1,4 @@
-"""What watching a run has cost so far, and a sentence where that is much."""
+"""Counts what recording a run has cost so far, and writes a note if that is much."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from gpu_doctor.capture.cost import BUDGET_SHARE
 from gpu_doctor.capture.events import Log
 
 SEARCHED_SHARE: Final = 0.1
-"""Looking for models is done at the begin of a loop, as a rule: it is said where it does not end with that."""
+"""Share of the loop above which the search for models is noted: it should end soon after the loop begins."""
 FEW_SEARCHES: Final = 8
-"""Optimizers that a loop may well have: each is looked for once, at its begin."""
+"""Number of searches that is normal: one for each optimizer, at the loop's start."""
 WORTH_SAYING_S: Final = 1.0
-"""Of a shorter loop the first steps, which cost more, are too large a part, and nobody waits for it."""
+"""Shortest loop, in seconds, for which costs are noted: in a shorter one the dearer first steps weigh too much."""
 
 
 class OwnCost:
-    """The account of one run."""
+    """Counts our own costs in one run."""
 
     def __init__(self, log: Log) -> None:
-        """`log`: of the run."""
+        """`log`: the run's event log."""
         self._log = log
         self.searched_s, self.searches = 0.0, 0
-        """What looking for models took on the training thread, and how many optimizers were met."""
+        """Seconds that the search for models took on the training thread, and number of optimizers searched for."""
         self._threads: list[Callable[[], float]] = []
 
     def add_thread(self, used_s: Callable[[], float]) -> None:
-        """`used_s` says the CPU seconds that a thread of ours, or other work of ours beside the events, has used."""
+        """Adds a cost besides the events: `used_s` returns the CPU seconds that a thread of ours has used."""
         self._threads.append(used_s)
 
     def searched(self, since: int) -> None:
-        """The training thread has looked for models since then."""
+        """Counts the time since `since` (ns) as a search for models on the training thread."""
         self.searched_s += (self._log.ours(since) - since) * 1e-9
 
     def whole_s(self, tapped_s: float) -> float:
-        """That, and all else of ours."""
-        return tapped_s + self.searched_s + sum(one() for one in self._threads)
+        """Returns the seconds of all our work: the taps' `tapped_s`, the search for models, and the threads."""
+        return tapped_s + self.searched_s + sum(used_s() for used_s in self._threads)
 
     def too_dear(self, tapped_s: float, loop_s: float, steps: int) -> str:
-        """A sentence where the taps alone cost more than the budget, which nothing can be done about; else empty.
+        """Returns a note if the search for models, or the taps, took too much of the loop; else an empty string.
 
         Args:
-            tapped_s: what they cost.
-            loop_s: wall-clock of all steps.
-            steps: how many there were.
+            tapped_s: time that the taps took, in seconds.
+            loop_s: wall-clock of all steps, in seconds.
+            steps: number of steps.
         """
         if steps < 1 or loop_s < WORTH_SAYING_S:
             return ""

@@ -1,7 +1,7 @@
-"""Put a wrapper on an attribute for a while and restore it: the one place with that policy.
+"""Replaces attributes for a while and restores them: the only module that does so.
 
-Everything we hang on other people's objects goes through `Patches`, so that there is one answer to "what is patched
-now" (`active()`), one way back, and one test fixture that fails when something survives.
+Everything that we put on other people's objects goes through `Patches`. So one function, `active()`, says what is
+patched now, there is one way back, and one test fixture fails if a patch survives.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from typing import Any, Final
 
 _MISSING: Final = object()
 TRIES: Final = 2
-"""What stays on would outlive the run: an undo that fails is tried once more."""
+"""Number of tries to undo a patch: a patch that stays on would outlive the run."""
 _active: dict[int, str] = {}
-"""No lock goes with it: single calls of a dict need none, and one would be held forever in a worker that was forked at
-the wrong moment, which patches its fetchers."""
+"""Labels of the patches that are on, by id of their undo function. There is no lock: single calls of a dict need none,
+and a worker forked at the wrong moment would find a lock held forever, while it has to patch its fetchers."""
 
 
 def active() -> tuple[str, ...]:
-    """What is patched or hooked right now, by name; empty when nothing of ours is left in the process."""
+    """Returns the names of everything that is patched or hooked now; empty if nothing of ours is left on."""
     return tuple(_active.values())
 
 
 class _Patch:
-    """An attribute that was replaced."""
+    """The replacement of one attribute."""
 
-    def __init__(self, owner: Any, name: str, own: Any, replacement: Any) -> None:
+    def __init__(self, owner: Any, name: str, previous: Any, replacement: Any) -> None:
         self.owner, self.name, self.replacement = owner, name, replacement
-        self.own = own
-        """What stood there of the owner's own, `_MISSING` = nothing."""
+        self.previous = previous
+        """The owner's own value of the attribute before the patch; `_MISSING` if the owner had none."""
         self.label = f"{getattr(owner, '__name__', type(owner).__name__)}.{name}"
 
     def now(self) -> Any:
-        """What stands there now."""
+        """Returns the owner's own value of the attribute now, or `_MISSING`."""
         return vars(self.owner).get(self.name, _MISSING) if hasattr(self.owner, "__dict__") else _MISSING
 
     def put(self) -> None:
-        """Replaces it."""
+        """Replaces the attribute."""
         _standing.append(self)  # first: an interrupt between the two leaves nothing on
         try:
             setattr(self.owner, self.name, self.replacement)
@@ -45,36 +45,38 @@ class _Patch:
             raise
 
     def undo(self) -> str | None:
-        """Puts back what stood there; returns a sentence where somebody else has put something over it."""
+        """Restores the attribute; returns a sentence if other code has replaced it meanwhile."""
         now = self.now()
         if self in _standing:
             _standing.remove(self)
         if now is self.replacement:
-            if self.own is _MISSING:
+            if self.previous is _MISSING:
                 delattr(self.owner, self.name)
             else:
-                setattr(self.owner, self.name, self.own)
-        elif now is not self.own:  # it is where an interrupt came before it was put on
-            above = next((one for one in _standing if one.own is self.replacement and one.owner is self.owner), None)
+                setattr(self.owner, self.name, self.previous)
+        elif now is not self.previous:  # they are the same if an interrupt came before `put`
+            above = next(
+                (patch for patch in _standing if patch.previous is self.replacement and patch.owner is self.owner), None
+            )
             if above is None:
                 return f"{self.label} was replaced by other code during the run; gpu_doctor did not change it back."
-            above.own = self.own  # another one of ours stands on it, and comes off later
+            above.previous = self.previous  # another patch of ours is on top, and comes off later
         return None
 
 
 _standing: list[_Patch] = []
-"""Those of all sets, oldest first."""
+"""The patches of all sets, oldest first."""
 
 
 class Patches:
     """A set of patches and removable hooks that is taken off as a whole, in reverse order, and for good.
 
-    Used as a context manager. A patch whose attribute was replaced by somebody else in the meantime is left alone,
-    because restoring over it would take *their* patch off; `notes` then says so.
+    It can be used as a context manager. If other code has replaced the attribute of a patch meanwhile, the attribute is
+    left alone, as restoring it would take off the other code's patch; `notes` then says so.
     """
 
     def __init__(self, notes: list[str] | None = None) -> None:
-        """`notes`: takes a sentence for each that could not be put back; None = a list of their own."""
+        """`notes`: list to which a sentence is added for each patch that cannot be restored; None = a new list."""
         self._undo: list[tuple[str, Callable[[], str | None]]] = []
         self._closed = False
         self.notes = [] if notes is None else notes
@@ -90,23 +92,23 @@ class Patches:
             raise
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Replaces `owner.name` by `make(original)` until `restore`; nothing happens after it.
+        """Replaces `owner.name` by `make(original)` until `restore`; does nothing after `restore`.
 
-        An attribute that `owner` only inherits is put on `owner` itself and deleted again afterwards.
+        An attribute that `owner` only inherits is set on `owner` itself and deleted again afterwards.
 
         Raises:
             AttributeError: if `owner` has no such attribute.
         """
         if self._closed:
             return
-        own = vars(owner).get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
-        patch = _Patch(owner, name, own, make(getattr(owner, name)))
+        previous = vars(owner).get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
+        patch = _Patch(owner, name, previous, make(getattr(owner, name)))
         undo = patch.undo
         self._register(patch.label, undo)
         try:
             patch.put()
         except Exception:
-            self._undo[:] = [one for one in self._undo if one[1] is not undo]
+            self._undo[:] = [entry for entry in self._undo if entry[1] is not undo]
             _active.pop(id(undo), None)
             raise
         if self._closed:  # another thread has taken everything off meanwhile
@@ -114,7 +116,7 @@ class Patches:
             self.restore()
 
     def hook(self, label: str, remove: Callable[[], None]) -> None:
-        """Remembers a removable hook (its `remove`) under `label` until `restore`; after it, removes it at once."""
+        """Adds a hook that `remove` removes at `restore`; if `restore` has run already, removes it at once."""
         if self._closed:
             remove()
             return
@@ -127,26 +129,27 @@ class Patches:
             self.restore()
 
     def _register(self, label: str, undo: Callable[[], str | None]) -> None:
+        """Adds a function that takes a patch or hook off, under its label."""
         self._undo.append((label, undo))
         _active[id(undo)] = label
 
     def restore(self) -> None:
-        """Takes everything off, last first; one failing undo never keeps the others on.
+        """Takes everything off, last first; if one patch cannot be undone, the others still are.
 
-        After an interrupt it may be called again: what was not taken off by then still stands in the list.
+        After an interrupt it may be called again: patches that are still on are still in the list.
         """
         self._closed = True
         while self._undo:
             label, undo = last = self._undo[-1]
-            said: str | None = None
+            message: str | None = None
             for _ in range(TRIES):
                 try:
-                    said = undo()
+                    message = undo()
                     break
                 except Exception as error:
-                    said = f"{label} could not be restored: {error}"
+                    message = f"{label} could not be restored: {error}"
             _active.pop(id(undo), None)
-            if last in self._undo:  # another thread may take the same ones off
+            if last in self._undo:  # another thread may have taken it off
                 self._undo.remove(last)
-            if said:
-                self.notes.append(said)
+            if message:
+                self.notes.append(message)

@@ -1,7 +1,7 @@
-"""Bills the time between two events to the phase that the training thread was in, and to the span that is open.
+"""Adds the time between two events to the phase that the training thread was in, in the open span.
 
-What a span belongs to is decided later, by `step_clock.py`. Copies, waits, costly calls, our own work, marks of the
-device and looks of the line sampler find their place here.
+`step_clock.py` decides later which step or evaluation a span belongs to. Copies, waits for the device, costly calls,
+our own work, marks of the device and stack samples are assigned to phases and spans here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from gpu_doctor.capture import events
 from gpu_doctor.capture.device_marks import DeviceMarks
 from gpu_doctor.capture.events import CODES, Event
-from gpu_doctor.capture.found import Copied, Look, Place, Seen
+from gpu_doctor.capture.found import Copied, Place, PlacedSample, StackSample
 from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.open_step import OpenStep
 from gpu_doctor.capture.sources import Source
@@ -20,72 +20,75 @@ from gpu_doctor.capture.spans import Span
 from gpu_doctor.recording.steps import EVALUATION, LOSS, OPTIMIZER, OTHER, OURS, SYNC, TRANSFER
 
 Handler: TypeAlias = Callable[[int, Any], None]
-"""What an event means: it is given the event's time and argument."""
+"""Function that handles one kind of event; its arguments are the event's time, in ns, and the event's argument."""
 
 
 class PhaseClock:
-    """Where the loop is. Times are integer ns of the host clock."""
+    """Keeps track of the phase that the loop is in. Times are integer ns of the host clock."""
 
     def __init__(self, began: int, event_ns: int) -> None:
-        """See `StepClock`."""
+        """Starts the clock of a run; see `StepClock` for the arguments."""
         self.event_ns = event_ns
         self.own_ns = 0
-        """All that was our own work so far."""
+        """Time spent in our own work so far, in ns."""
         self.started = False
-        """The loop has begun."""
+        """True once the loop has begun."""
         self.step_count = 0
-        """Steps that have ended."""
+        """Number of steps that have ended."""
         self.device = DeviceMarks()
         self.open = OpenStep(began)
         self.copies: list[Copied] = []
-        """Found since the last look, as are these:"""
-        self.looks: list[Seen] = []
+        """Copies since the last call of `StepClock.found`."""
+        self.stack_samples: list[PlacedSample] = []
+        """Stack samples, with their phases, since the last call of `StepClock.found`."""
         self._phases = [OTHER]
-        """What the thread is in, outermost first."""
+        """Phases that the thread is in, outermost first."""
         self._stepping: list[int] = []
-        """Depths of `_phases` at which optimizers step."""
+        """Depths of `_phases` at which steps of optimizers are running."""
         self._cpu: int | None = None
-        """The last reading of the CPU clock, and the one at the end of the last step."""
+        """Last reading of the CPU clock, in ns."""
         self._cpu_mark: int | None = None
+        """Reading of the CPU clock at the end of the last step, in ns."""
         self._handle: list[Handler] = [_nothing] * CODES
 
     def _clear(self, now: int) -> None:
-        """The loop begins, or begins anew: nothing is known of it."""
+        """Resets everything that is known of the loop, at its start or when it starts over."""
         self.started = False
         self._mark = self._begin = now
         self.open.clear(now)
         self.device.clear()
-        # since the last ask
+        # since the last request
         self._last: Source | None = None
-        """Who was asked."""
+        """The iterator that got the last request."""
         self._blind = False
-        """No gradients were recorded at the ask."""
+        """True if no gradients were recorded at the request."""
         self._fetched = self._forwarded = self._eval_forward = self._learned = False
-        """The batch came; a forward that may learn from it ran, or one that may not; a backward or optimizer's step."""
+        """Flags since the last request: the batch came (`_fetched`), a training forward (`_forwarded`), another forward
+        (`_eval_forward`), a backward or an optimizer's step (`_learned`) ran."""
         self._no_loss: tuple[Span, int] | None = None
-        """What had been billed to LOSS, and in which span, when the last forward ended, until a backward follows."""
-        self._undecided: list[Seen] = []
-        """What was seen since then: of a loss if a backward follows, else of the loop's own code."""
+        """Span at the end of the last forward, and its ns in LOSS by then; None once a backward came."""
+        self._undecided: list[PlacedSample] = []
+        """Stack samples since then: they show the loss if a backward follows, else the loop's own code."""
 
     @property
     def now(self) -> int:
-        """When the newest event that was folded was."""
+        """Time of the newest event that was folded, in ns."""
         return self._mark
 
     # ---- events in --------------------------------------------------------------------------------------------------
 
-    def fold(self, noted: Iterable[Event], looks: list[Look] | None = None) -> None:
-        """Takes events in; what is whole by now lies in `steps` and the other lists.
+    def fold(self, noted: Iterable[Event], stack_samples: list[StackSample] | None = None) -> None:
+        """Handles events in order; steps that have ended are then in `steps`, other findings in the other lists.
 
         Args:
-            noted: events, in their order, that follow those of the last call.
-            looks: of the line sampler, in their order; those that the events reach are taken out.
+            noted: events that follow those of the last call, in order.
+            stack_samples: samples, in order; those older than the last event are assigned and removed.
         """
         phases, handle, mark, event_ns, step = self._phases, self._handle, self._mark, self.event_ns, self.open
         total = 0
         for code, now, arg in noted:
-            if looks and looks[0].begin_ns < now:
-                self._place_looks(looks, now, _own_since(code, arg, now))
+            if stack_samples and stack_samples[0].begin_ns < now:
+                self._place_stack_samples(stack_samples, now, _own_since(code, arg, now))
             took = now - mark
             own = event_ns if event_ns < took else took
             total += own
@@ -96,61 +99,71 @@ class PhaseClock:
             handle[code](now, arg)
         self.own_ns += total
 
-    def _place_looks(self, looks: list[Look], now: int, ours: int) -> None:
-        """The looks that begin before an event at `now` fell into the phase that it ends; from `ours` on we worked."""
+    def _place_stack_samples(self, stack_samples: list[StackSample], now: int, ours: int) -> None:
+        """Assigns stack samples that began before an event to the phase that the event ends, and removes them.
+
+        Args:
+            stack_samples: samples, in order.
+            now: time of the event, in ns.
+            ours: time from which our own work ran, in ns.
+        """
         phase = EVALUATION if self.open.span.evaluation else self._phases[-1]
-        heard = self._learned or self._forwarded or self._eval_forward
-        feeding = phase == OTHER and self._fetched and not heard
+        used = self._learned or self._forwarded or self._eval_forward
+        feeding = phase == OTHER and self._fetched and not used
         done = 0
-        for look in looks:
-            if look.begin_ns >= now:
+        for sample in stack_samples:
+            if sample.begin_ns >= now:
                 break
             done += 1
             if self.started:
-                # One that was handed in late may begin before events that were folded already.
-                whole = self._mark <= look.begin_ns and look.end_ns <= ours
-                seen = Seen(phase if whole else -1, whole and feeding, self.step_count == 0, look.seen)
+                # A sample that was reported late may begin before events that were folded already.
+                whole = self._mark <= sample.begin_ns and sample.end_ns <= ours
+                placed = PlacedSample(phase if whole else -1, whole and feeding, self.step_count == 0, sample.seen)
                 undecided = whole and phase == LOSS and self._no_loss is not None
-                (self._undecided if undecided else self.looks).append(seen)
-        del looks[:done]
+                (self._undecided if undecided else self.stack_samples).append(placed)
+        del stack_samples[:done]
 
-    def _decided(self, phase: int) -> None:
-        """What was seen since the last forward fell into this phase."""
+    def _assign_undecided(self, phase: int) -> None:
+        """Assigns the stack samples since the last forward to this phase."""
         if self._undecided:
-            self.looks += [one._replace(phase=phase) for one in self._undecided]
+            self.stack_samples += [sample._replace(phase=phase) for sample in self._undecided]
             self._undecided.clear()
 
-    def _not_a_loss(self) -> None:
-        """What came after the last forward was no loss: nothing was differentiated before the next forward or batch.
+    def _loss_was_other(self) -> None:
+        """Moves the time after the last forward from LOSS to OTHER: no backward came before the next forward or batch.
 
-        The environment of a rollout and the decoding of a prediction run there.
+        It was spent in the environment of a rollout or in the decoding of a prediction, for example.
         """
         assert self._no_loss is not None
         (span, before), self._no_loss = self._no_loss, None
         span.ns[OTHER] += span.ns[LOSS] - before
         span.ns[LOSS] = before
-        self._decided(OTHER)
+        self._assign_undecided(OTHER)
 
     def _cut(self, evaluation: bool) -> None:
-        """Another span begins."""
+        """Starts another span; `evaluation`: it belongs to an evaluation."""
         self.open.cut(self._mark, evaluation)
 
     # ---- copies, waits and others -----------------------------------------------------------------------------------
 
     def _enter(self, now: int, phase: int) -> None:
+        """Enters a phase; OTHER inside an optimizer's step is a closure."""
         if phase == OTHER and self._phases[-1] == OPTIMIZER and self._stepping:
             self.open.span.closures += 1
         self._phases.append(phase)
 
     def _leave(self, now: int, arg: None) -> None:
+        """Leaves the innermost phase."""
         if len(self._phases) > 1:
             self._phases.pop()
 
     def _copying(self, now: int, arg: None) -> None:
+        """Handles the start of a copy to a device."""
         self._phases.append(TRANSFER)
         self._came(now, arg, events.COPYING)
 
     def _copied(self, now: int, copy: tuple[int, bool, Any] | None) -> None:
+        """Handles the end of a copy to a device; `copy`: bytes, pageable memory, details, or None if it failed."""
         self._leave(now, None)
         span = self.open.span
         if copy is None or span.evaluation:
@@ -162,20 +175,24 @@ class PhaseClock:
         self._came(now, copy, events.COPIED)
 
     def _waiting(self, now: int, arg: None) -> None:
+        """Handles the start of a wait for the device."""
         self._phases.append(SYNC)
 
     def _synced(self, now: int, arg: None) -> None:
+        """Handles the end of a wait for the device, and counts it if it is no evaluation's."""
         self._leave(now, arg)
         if not self.open.span.evaluation:
             self.open.span.syncs += 1
 
     def _came(self, now: int, arg: Any, code: int = events.CAME) -> None:
+        """Records a copy, or where a batch lies, with the place in the loop; evaluations are left out."""
         if not self.open.span.evaluation:
             last = self._last
             place = Place(self.step_count, *((0, 0) if last is None else (last.number, last.delivered)))
             self.copies.append(Copied(code, now, arg, place))
 
     def _costly(self, now: int, call: tuple[str, Any, int, float]) -> None:
+        """Adds a costly call to the sums of its kind and place in the span, see `Span.calls`."""
         kind, place, ns, nbytes = call
         span = self.open.span
         if span.calls is None:
@@ -187,16 +204,21 @@ class PhaseClock:
         sums[3] += nbytes
 
     def _ours(self, now: int, since: int) -> None:
-        """What ran since `since` was our own work."""
+        """Moves the time since `since` (ns) from the phase to our own work."""
         more = max(now - since - self.event_ns, 0)  # `fold` has taken an event's part out already
         self.open.span.ns[self._phases[-1]] -= more
         self.open.span.ns[OURS] += more
         self.own_ns += more
 
     def _paused(self, now: int, arg: tuple[int, int]) -> None:
-        """The step that has just begun begins when the wait is over, with its CPU time."""
+        """Starts the step that has just begun after a trial's wait instead, and takes the wait's CPU time out of it.
+
+        Args:
+            now: end of the wait, in ns.
+            arg: start of the wait and the CPU time that it used, in ns.
+        """
         since, cpu_ns = arg
-        own = min(self.event_ns, now - since)  # so much of it `fold` has billed to us
+        own = min(self.event_ns, now - since)  # the part of the wait that `fold` has counted as ours
         self.open.span.ns[OURS] -= own
         self.own_ns -= own
         self.open.span.ns[self._phases[-1]] -= now - since - own
@@ -206,23 +228,24 @@ class PhaseClock:
             self._cpu_mark += cpu_ns
 
     def read_cpu(self, cpu_ns: int) -> None:
-        """The CPU clock of the process, in ns, as of now: the next step that ends has what it used until here."""
+        """Stores the process' CPU time by now, in ns; the next step that ends gets what was used until here."""
         self._cpu = cpu_ns
 
     def _marked(self, now: int, arg: tuple[int, Put, int]) -> None:
+        """Adds a mark to the span; the time that placing the mark took is our own work."""
         spent = max(arg[1].spent_ns - self.event_ns, 0)
-        self.open.span.ns[self._phases[-1]] -= spent  # the rest of it is billed there with the next event
+        self.open.span.ns[self._phases[-1]] -= spent  # the next event adds this time to the phase
         self.open.span.ns[OURS] += spent
         self.own_ns += spent
         self.device.put(self.open.span, *arg)
 
 
 def _own_since(code: int, arg: Any, now: int) -> int:
-    """From when on the time until an event was our own; `now` where it was the loop's."""
+    """Returns the time, in ns, from which on our own work ran until an event; `now` if only the loop ran."""
     if code == events.OURS:
         return int(arg)
     return int(arg[0]) if code == events.PAUSED else now
 
 
 def _nothing(now: int, arg: Any) -> None:
-    """Of codes that marks alone carry."""
+    """Does nothing: the handler of codes that only marks carry."""

@@ -1,8 +1,8 @@
-"""The one thread of ours that reads the machine: probes twice a second, the training thread's stack far more often.
+"""Our thread that reads the machine: probes twice a second, the training thread's stack far more often.
 
-The rates are fixed: some 50 looks a second as a run begins, ever fewer as it grows, and two readings a second. A run of
-a minute pays 0.3 % of one core at most: where a look or a reading is dear, the next one comes later (see `Pace`).
-The thread holds no lock while it works, so a DataLoader worker may be forked at any moment.
+The rates are fixed: about 50 stack samples a second at the start of a run, fewer as it goes on, and two readings a
+second. A run of a minute pays at most 0.3 % of one core: after an expensive sample or reading, the next one comes later
+(see `Pace`). The thread holds no lock while it works, so a DataLoader worker may be forked at any moment.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from gpu_doctor.machine import Probe, ProbeScope, Reader
 from gpu_doctor.recording import Metric
 
 LOOKS: Final = 150
-"""A look needs to stand for no less than such a part of the run: its shares are right to a few points from then on, and
-every later look costs less of the run (each stands for the time since the one before, see `lines/sampler.py`)."""
+"""Number of stack samples after which their period grows with the run: the shares of lines are then right to a few
+points, and each sample stands for the time since the one before (see `lines/sampler.py`)."""
 LAST_READING_AFTER_S: Final = 0.1
-"""The reading at the end is left out if the one before is younger: a share of so short a time is noise."""
+"""Shortest time between the last two readings, in seconds: a share of a shorter time is noise."""
 MOST_FINALIZING_S: Final = 30.0
-"""The end of a run waits so long for finalizers of the user's objects that run on the thread. torch's takes up to 5 s
-for each worker where a loader's iterator is in a cycle of references."""
+"""Longest wait, at a run's end, for finalizers of the user's objects that run on our thread, in seconds. torch's takes
+up to 5 s for each worker if a loader's iterator is in a cycle of references."""
 
 
 def look_pace() -> Pace:
-    """Of looks at the training thread's stack.
+    """Returns the pace of stack samples of the training thread.
 
-    At 150 us a look, a run of 7 s has some 280 of them for 0.6 % of a core, one of a minute 600 for 0.15 %: a share of
-    0.7 errs by 0.03. With half of that CPU time it erred by 0.06, and a line of 69 % was told as 80 %.
+    At 150 us a sample, a run of 7 s has some 280 samples for 0.6 % of a core, a run of a minute 600 for 0.15 %: a share
+    of 0.7 errs by 0.03. With half of that CPU time it erred by 0.06, and a line of 69 % was reported as 80 %.
     """
     return Pace(period_s=0.02, longest_s=0.5, first_s=0.03, share=0.002, dearest_s=1e-3)
 
 
 def reading_pace() -> Pace:
-    """Of readings of the probes: however dear they are, a plot should move now and then."""
+    """Returns the pace of the probes' readings: however expensive they are, the plots should move now and then."""
     return Pace(period_s=0.5, longest_s=5.0, first_s=0.008, share=0.0008)
 
 
 class _OpenProbe:
-    """A probe that is open: its reader, and the way to close it."""
+    """An open probe: its reader, and the stack that closes it."""
 
     def __init__(self, name: str, reader: Reader, stack: ExitStack) -> None:
         self.name, self.reader, self.stack = name, reader, stack
@@ -58,7 +58,7 @@ class _OpenProbe:
 class Poller:
     """Reads probes and samples the training thread on a daemon thread from `start` to `stop`.
 
-    `tick` holds one turn of the thread; a test calls it directly with clocks of its own.
+    `tick` is one turn of the thread; tests call it directly with clocks of their own.
     """
 
     def __init__(
@@ -71,14 +71,15 @@ class Poller:
         sampler: Callable[[float], None] | None = None,
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Nothing is opened or read before `start`.
+        """Opens and reads nothing before `start`.
 
         Args:
-            probes: name and `opened` of each, as in `PROBES`.
-            add: takes a metric, the host clock's seconds and the value.
-            note: takes a sentence for the footer.
+            probes: name and probe of each, as in `PROBES`.
+            add: called with a metric, the host clock's seconds and the value, for each reading.
+            note: called with a sentence for the footer.
             clock: host clock, in seconds.
-            sampler: looks at the training thread's stack once; takes by how many seconds later than it was due.
+            sampler: takes one stack sample of the training thread; its argument is the delay after the due time, in
+                seconds.
             cpu_clock: CPU seconds of the calling thread.
         """
         self._probes, self._add, self._note, self._clock = tuple(probes), add, note, clock
@@ -89,15 +90,15 @@ class Poller:
         self._wake = allocate_lock()
         self._wake.acquire()
         self._pid = os.getpid()
-        self._random = random.Random()  # an own one: the user's random state must not move
+        self._random = random.Random()  # our own: the user's random state must not change
         self._next_look_s = self._next_reading_s = -math.inf
         self._began_s = math.inf
         self._due_s: float | None = None
-        """When the thread was to wake up; None = it did not sleep."""
+        """Time at which the thread was to wake up, in seconds; None = it did not sleep."""
         self._last_reading_s = -math.inf
         self._look_pace, self._reading_pace = look_pace(), reading_pace()
         self._cpu_at: float | None = None
-        self._given_up = False
+        self._discarding = False
         self.cpu_s = 0.0
         """CPU seconds that the thread used so far."""
 
@@ -113,11 +114,11 @@ class Poller:
     def stop(self, timeout: float = 2.0) -> None:
         """Ends the thread after a last reading and waits for it; never raises.
 
-        Python collects garbage on whichever thread asks for memory. Where the user's finalizers run on this one, the
-        end waits for them, as it would have without it: no thread is left.
+        Python collects garbage on whichever thread allocates memory. If finalizers of the user's objects run on our
+        thread, the run's end waits for them, as it would without our thread; so no thread is left.
 
         Args:
-            timeout: seconds to wait at most for a reading.
+            timeout: longest wait for a reading, in seconds.
         """
         thread = self._thread
         INTERVAL.put_back(self)
@@ -131,7 +132,7 @@ class Poller:
                 thread.join(timeout)
         if not thread.is_alive():
             return
-        self._given_up = True  # what it still reads belongs to no run
+        self._discarding = True  # later readings belong to no run
         finalized_s = _wait_for_finalizers(thread, timeout)
         if finalized_s:
             took = formatting.seconds(timeout + finalized_s)
@@ -140,13 +141,14 @@ class Poller:
             self._note("A reading of the machine took too long and is missing from the recording.")
 
     def _run(self) -> None:
+        """Reads until `stop`, then once more: the body of the thread."""
         punctual()
         try:
             self.open()
             wait_s = self.tick()
             while not self._waited(wait_s):
                 wait_s = self.tick()
-            if self._clock() - self._last_reading_s > LAST_READING_AFTER_S and not self._given_up:
+            if self._clock() - self._last_reading_s > LAST_READING_AFTER_S and not self._discarding:
                 self._read()
         except Exception as error:
             self._note(f"The readings of the machine stopped: {error}")
@@ -155,13 +157,13 @@ class Poller:
             self._count_cpu()
 
     def _waited(self, wait_s: float) -> bool:
-        """Waits for the next turn; returns whether the thread is to end instead."""
+        """Waits for the next turn; returns True if the thread is to end instead."""
         self._due_s = self._clock() + wait_s if wait_s > 0 else None
         self._wake.acquire(True, wait_s)
         return self._over
 
     def open(self) -> None:
-        """Opens the probes; one that cannot be opened stays off and leaves a note."""
+        """Opens the probes; a probe that cannot be opened stays off and leaves a note."""
         self._count_cpu()
         scope = ProbeScope(note=self._note, clock=self._clock)
         for name, probe in self._probes:
@@ -177,25 +179,25 @@ class Poller:
                 self._open.append(_OpenProbe(name, reader, stack))
 
     def close(self) -> None:
-        """Closes what is open."""
+        """Closes the open probes."""
         while self._open:
             probe = self._open.pop()
             self._shut(probe.name, probe.stack)
 
     def tick(self) -> float:
-        """One turn: a look at the training thread, and a reading of every probe if it is time.
+        """Takes a stack sample of the training thread, and a reading of every probe, if they are due.
 
         Returns:
             Seconds to wait until the next turn.
         """
-        self._count_cpu()  # what the thread used between two turns: Python's garbage collection runs where it falls
+        self._count_cpu()  # used between two turns, such as by Python's garbage collection
         now = self._clock()
         self._began_s = min(self._began_s, now)
         if self._sampler is not None and now >= self._next_look_s:
             self._look()
             run_s = now - self._began_s
             period_s = self._look_pace.after(self._count_cpu(), run_s, run_s / LOOKS)
-            # A fixed period would beat with a loop of the same period and see the same line each time.
+            # With a fixed period, a loop of the same period would show the same line each time.
             self._next_look_s = self._clock() + period_s * self._random.uniform(1 - JITTER, 1 + JITTER)
         now = self._clock()
         if now >= self._next_reading_s:
@@ -205,6 +207,7 @@ class Poller:
         return max(next_s - self._clock(), 0.0)
 
     def _look(self) -> None:
+        """Takes one stack sample; an error ends the sampling and leaves a note."""
         assert self._sampler is not None
         late_s = 0.0 if self._due_s is None else self._clock() - self._due_s
         try:
@@ -214,11 +217,12 @@ class Poller:
             self._note(f"Line timings stopped: {error}. Other measurements go on.")
 
     def _read(self) -> None:
+        """Reads every open probe; one that fails is closed and leaves a note."""
         for probe in tuple(self._open):
             at = self._last_reading_s = self._clock()
             try:
                 for metric, value in probe.reader():
-                    if math.isfinite(value) and not self._given_up:
+                    if math.isfinite(value) and not self._discarding:
                         self._add(metric, at, value)
             except Exception as error:
                 self._open.remove(probe)
@@ -226,13 +230,14 @@ class Poller:
                 self._shut(probe.name, probe.stack)
 
     def _shut(self, name: str, stack: ExitStack) -> None:
+        """Closes one probe; an error leaves a note."""
         try:
             stack.close()
         except Exception as error:
             self._note(f"The {name} probe could not be closed: {error}")
 
     def _count_cpu(self) -> float:
-        """CPU seconds since the last count."""
+        """Returns the CPU seconds of the thread since the last call, and adds them to `cpu_s`."""
         now = self._cpu_clock()
         spent_s = 0.0 if self._cpu_at is None else max(now - self._cpu_at, 0.0)
         self._cpu_at = now
@@ -240,22 +245,25 @@ class Poller:
         return spent_s
 
 
-def _wait_for_finalizers(thread: threading.Thread, look_s: float) -> float:
-    """Waits for a thread while a `__del__` runs on it; the seconds that this took, 0 where none does.
+def _wait_for_finalizers(thread: threading.Thread, poll_s: float) -> float:
+    """Waits for a thread to end while a `__del__` runs on it.
 
     Args:
-        thread: is to end.
-        look_s: seconds between two looks at what it does.
+        thread: the thread that is to end.
+        poll_s: seconds between two checks of the thread's stack.
+
+    Returns:
+        The seconds waited; 0 if no `__del__` runs on the thread.
     """
     begin = now = time.monotonic()
     while _finalizes(thread) and now - begin < MOST_FINALIZING_S:
-        thread.join(look_s)
+        thread.join(poll_s)
         now = time.monotonic()
     if now > begin:
-        thread.join(look_s)  # it may have been seen between its last finalizer and its end
+        thread.join(poll_s)  # the last check may have come between its last finalizer and its end
     return now - begin
 
 
 def _finalizes(thread: threading.Thread) -> bool:
-    """Whether a `__del__` runs on a thread."""
+    """True if a `__del__` runs on a thread."""
     return any(frame.f_code.co_name == "__del__" for frame in stack_of(thread.ident or 0))

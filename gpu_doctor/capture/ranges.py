@@ -1,4 +1,4 @@
-"""The phases of a loop as ranges of another tool, such as NVTX or torch.profiler, begun and ended where they happen."""
+"""Reports the phases of a loop as ranges to another tool, such as NVTX or torch.profiler, while they happen."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _ENDS: Final = frozenset(
 
 
 class Ranges(Protocol):
-    """What takes the ranges; they nest, and all of them are the training thread's."""
+    """A tool that takes ranges; they nest, and all of them run on the training thread."""
 
     def begin(self, name: str) -> None:
-        """A range begins inside of those that are open."""
+        """Begins a range inside the open ones."""
 
     def end(self) -> None:
-        """The innermost open range ends."""
+        """Ends the innermost open range."""
 
 
 def follow(log: Log, ranges: Ranges) -> Callable[[], None]:
-    """Has each phase that a run notes begin and end a range; called before the taps are there.
+    """Begins and ends a range for each phase that a run records; to be called before the taps are on.
 
     Args:
-        log: of the run.
-        ranges: begins and ends them.
+        log: the run's event log.
+        ranges: the tool that takes the ranges.
 
     Returns:
-        A function that ends what is open, for the run's end.
+        A function that ends all open ranges, for the run's end.
     """
     plain, opened = log.events.append, list[int]()
-    """The codes that began the open ranges, outermost first."""
+    """Codes of the events that began the open ranges, outermost first."""
 
     def note(event: Event) -> None:
         plain(event)
@@ -61,7 +61,7 @@ def follow(log: Log, ranges: Ranges) -> Callable[[], None]:
         elif code in _ENDS and opened:
             opened.pop()
             ranges.end()
-        elif code == events.ABANDONED:  # the outermost open step raised, and all that was open inside of it with it
+        elif code == events.ABANDONED:  # the outermost open step raised, so every range inside it ends
             while events.STEP in opened:
                 opened.pop()
                 ranges.end()

@@ -1,4 +1,4 @@
-"""Records whatever runs inside of a context: taps on the training thread, probes on the poller's, one run at a time."""
+"""Records the code inside a context: taps on the training thread, probes on the poller's, one run at a time."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gpu_doctor.recording import here
 
 
 class Busy(RuntimeError):
-    """A run is being recorded in this process already; the message says what that means."""
+    """Raised if a run is already being recorded in this process; the message says what that means."""
 
 
 _running: Final[list[Recorder]] = []
 _inherited: Final[list[Recorder]] = []
-"""Those of the process that this one was forked from: their taps are still on, as workers of a loader need some."""
+"""Recorders of the parent process, if this one was forked: their taps are still on, as loader workers need some."""
 
 
 def _forked() -> None:
-    """What the code does in a process of its own is none of the run's: neither is it ended with it."""
+    """Retires the recorders in a forked child: its work is no part of the run, and does not end with it."""
     for recorder in _running:
         recorder.retire()
     _inherited.extend(_running)
@@ -37,13 +37,13 @@ if hasattr(os, "register_at_fork"):  # Windows has none
 
 
 def running() -> Recorder | None:
-    """The recorder of the run that is going on in this process, None if there is none."""
+    """Returns the recorder of the run that is going on in this process, None if there is none."""
     return _running[-1] if _running else None
 
 
 @contextmanager
 def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> Iterator[None]:
-    """Taps and probes on for the duration of the context; everything is off again afterwards, whatever happened.
+    """Switches taps and probes on for the duration of the context, and everything off afterwards, whatever happened.
 
     Raises:
         Busy: if a run is already being recorded in this process.
@@ -53,9 +53,9 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
     while _inherited:  # a rank that the run has forked records itself
         _inherited.pop().take_off()
     sampler = LineSampler(recorder)
-    recorder.parts.update(lines=sampler.costs, looks=lambda: sampler.looks, around=sampler.around)
+    recorder.parts.update(lines=sampler.costs, looks=lambda: sampler.samples, around=sampler.around)
     recorder.parts["peak_bytes"] = lambda: _peak_bytes(recorder)
-    poller = Poller(PROBES, recorder.readings.add, note=recorder.note, sampler=sampler.look)
+    poller = Poller(PROBES, recorder.readings.add, note=recorder.note, sampler=sampler.sample)
     recorder.cost.add_thread(lambda: poller.cpu_s)
     try:
         _running.append(recorder)
@@ -72,14 +72,16 @@ def recorded(recorder: Recorder, namespace: MutableMapping[str, Any] | None) -> 
                 finally:
                     sampler.close()
     finally:
-        if recorder in _running:  # not where an interrupt came first
+        if recorder in _running:  # it is missing if an interrupt came first
             _running.remove(recorder)
 
 
 def _peak_bytes(recorder: Recorder) -> float:
-    """The peak of memory where the loop trains: the allocator's own on a GPU, the largest RSS read on a CPU."""
+    """Returns the peak memory in bytes: the allocator's own peak on a GPU, the largest RSS that was read on a CPU."""
     device = recorder.setup().gpu_index
     name = "process_rss_bytes" if device is None else "torch_peak_bytes"
-    wanted = (one for one in recorder.readings.series() if (one.metric.name, one.metric.device) == (name, device))
-    values = [v for one in wanted for v in one.values.tolist()]
+    wanted = (
+        series for series in recorder.readings.series() if (series.metric.name, series.metric.device) == (name, device)
+    )
+    values = [value for series in wanted for value in series.values.tolist()]
     return max(values, default=float("nan"))

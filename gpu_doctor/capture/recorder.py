@@ -1,8 +1,8 @@
-"""Collects what taps and probes report while a run goes on, and turns it into a frozen recording.
+"""Collects what taps and probes report during a run, and turns it into a frozen recording.
 
-Each list in it has one writer: the training thread writes the log, the rows and the losses, the poller the readings
-and the looks. Readers on other threads slice by cursor. There is no lock: a reader that is one row late is fine, a
-training loop that waits for a reader is not.
+Each list has one writer: the training thread writes the log, the rows and the losses; the poller writes the readings
+and the stack samples. Readers on other threads slice by cursor. There is no lock: a reader may be one row late, but a
+training loop must not wait for a reader.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from gpu_doctor.recording import Cursor, LoaderSetup, Losses, News, Recording, S
 
 
 class RunEnded(BaseException):
-    """Leaves the user's loop at the end of a budget or at Stop, through `except Exception` too."""
+    """Raised to leave the user's loop at the end of a budget or at Stop; `except Exception` does not catch it."""
 
 
 class Recorder:
-    """The open book of one run; also a Feed that views follow."""
+    """Collects the data of one run while it goes on; also the Feed that views follow."""
 
     def __init__(
         self,
@@ -53,15 +53,15 @@ class Recorder:
         sync_measured: bool = False,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """Opens the book.
+        """Starts to collect.
 
         Args:
-            settings: what the knobs are turned to.
-            name: of the run, for people.
+            settings: values of the knobs in this run.
+            name: the run's name, for people.
             source: text of the code that runs.
             max_steps: budget in steps; when it is spent, `ending` is set and the taps leave the loop at its next step.
-            max_s: the same in seconds.
-            sync_measured: whether waits for a device are tapped.
+            max_s: budget in seconds.
+            sync_measured: True if waits for a device are tapped.
             clock: host clock in nanoseconds.
         """
         self.settings, self.name, self.source = dict(settings or {}), name, source
@@ -72,34 +72,37 @@ class Recorder:
         self._trainer = weakref.ref(threading.current_thread())
         """The training thread."""
         self.cost = OwnCost(self.log)
-        # An event takes nothing on a clock of somebody else's, such as a test's, which stands still meanwhile.
+        # On an injected clock, such as a test's, recording an event takes no time: the clock stands still meanwhile.
         self._price = EventPrice(clock) if clock is time.perf_counter_ns else None
         self.step_clock = StepClock(self._began, sync_measured)
         self.fence = Fence(self._give_up, self.log)
         self.max_steps = max_steps
         self.deadline_ns = None if max_s is None else self._began + round(max_s * 1e9)
-        """When the seconds are over, on the host clock; who hears of steps may set it, None = they are without end."""
+        """End of the time budget, in ns of the host clock; None = no such budget. A listener for steps may set it."""
         self.plan = FoldPlan(self.log)
         self.listeners = Listeners()
         self.device_waits = DeviceWaits(self.log, self.note)
         self.forward_number: int | None = None
-        """Autograd's number of the newest operation of the last forward that was looked at."""
+        """Autograd's sequence number of the newest operation of the last forward that a tap examined."""
         self.marks: MarkReader | None = None
         self.windows: DeviceWindows | None = None
-        """Says which steps are marked on the device."""
+        """Decides which steps are marked on the device."""
         self.facts = Fields(Setup, ("loaders",))
-        """What the taps find of the setup."""
+        """Fields of the setup, as the taps find them."""
         self.parts = Fields(Recording, WRITTEN_AT_CLOSE)
-        """What others add to the recording; some of it is added up by several taps (chores, traffic, lines)."""
+        """Fields of the recording that taps fill; several taps may add to one field (chores, traffic, lines)."""
         self.loaders: dict[str, LoaderSetup] = {}
-        self.met: list[weakref.ref[Any]] = []
-        """Optimizers, models and loaders of the loop, for who must find them where no name leads to them."""
+        """Setup of each loader that the loop uses, by the loader's key."""
+        self.remembered: list[weakref.ref[Any]] = []
+        """Weak references to the loop's optimizers, models and loaders, for code that cannot find them by a name."""
         self._undo: list[Callable[[], None]] = []
-        """Take everything of ours off the process, at once."""
+        """Functions that take our wrappers off the process at once."""
         self.notes: list[str] = []
+        """Sentences for the footer of the panel."""
         self.over = threading.Event()
         """Set when the run has ended."""
         self.retired = False
+        """True once no thread is recorded any more, see `retire`."""
         self.started_at = time.time()
         self.readings = AllReadings(self._began)
         self.losses = KeptLosses()
@@ -113,32 +116,35 @@ class Recorder:
 
     @property
     def ending(self) -> str:
-        """Outcome with which the loop shall be left at its next step; empty = go on."""
+        """Outcome with which the loop is to be left at its next step; empty = go on."""
         return self.log.ending
 
     @property
     def step_count(self) -> int:
-        """Steps that have ended and were folded."""
+        """Number of steps that have ended and were folded."""
         return self.step_clock.step_count
 
     # ---- written by taps and probes -----------------------------------------------------------------------------
 
     def mine(self) -> bool:
-        """True on the training thread; what other threads do is not accounted."""
+        """True on the training thread; the work of other threads is not recorded."""
         return threading.get_ident() == self.thread
 
     def started(self) -> bool:
-        """Whether the loop has begun."""
+        """True once the loop has begun."""
         return self.step_clock.started or any(code in STARTS for code, _, _ in tuple(self.log.events))
 
     def adopt(self, trains: bool = False) -> bool:
-        """Makes the calling thread the training thread if none has trained yet; returns whether it is.
+        """Makes the calling thread the training thread if no other one trains.
 
-        Where the training thread has ended, the loop goes on with the next one: some make a thread for each epoch.
+        A training thread that has ended is replaced by the next one, as some loops start a thread for each epoch.
 
         Args:
-            trains: the thread uses an optimizer. One that only pulls batches may be a prefetcher: it is taken for the
-                training thread while nothing was heard of another, and makes way for one that trains.
+            trains: True if the thread uses an optimizer. A thread that only requests batches may be a prefetcher: it
+                is the training thread until another one trains.
+
+        Returns:
+            True if the calling thread is now the training thread.
         """
         if threading.get_ident() == self.thread:
             return True
@@ -152,65 +158,65 @@ class Recorder:
         return True
 
     def _trainer_lives(self) -> bool:
-        """Whether the training thread has not ended."""
+        """True if the training thread has not ended."""
         thread = self._trainer()
         return thread is not None and thread.is_alive()
 
     def retire(self) -> None:
-        """No thread is the training thread any more: wrappers that other code has kept only call what they wrap.
+        """Ends the recording of all threads: wrappers that other code still holds only call the original from now on.
 
-        It takes no lock: a process that was forked from the run is told too.
+        It takes no lock, as it also runs in a process that was forked from the run.
         """
         self.retired = True
         self.log.thread = 0
 
     def _give_up(self, error: Exception) -> None:
-        """Something of ours has failed in the user's loop, which goes on without us."""
+        """Stops recording after an error of our own, with a note; the user's loop goes on."""
         again = self.retired
         self.retire()
         self.take_off()
         if not again:
             after = f"after {formatting.grouped(self.step_count)} steps" if self.step_count else "before the first step"
-            self.note(f"gpu_doctor stopped recording {after} because of an error of its own: {error!r}.")
+            self.note(f"gpu_doctor stopped recording {after} because of an internal error: {error!r}.")
 
-    def meet(self, *objects: Any) -> None:
-        """Remembers an optimizer, models or a loader for as long as they live."""
-        self.met[:] = [*(ref for ref in self.met if ref() is not None), *map(weakref.ref, objects)]
+    def remember(self, *objects: Any) -> None:
+        """Remembers optimizers, models or loaders, by weak references, and forgets those that are gone."""
+        self.remembered[:] = [*(ref for ref in self.remembered if ref() is not None), *map(weakref.ref, objects)]
 
     def undo_by(self, undo: Callable[[], None]) -> None:
-        """Is called, twice, where something of ours has failed: it takes something of ours off the process."""
+        """Registers a function that takes a wrapper of ours off; `take_off` calls it twice."""
         self._undo.append(undo)
 
     def take_off(self) -> None:
-        """Takes everything of ours off this process, such as one that was forked from the run's."""
-        for undo in (*reversed(self._undo), *reversed(self._undo)):  # once more: a second try may succeed
+        """Takes all our wrappers off this process, after an error or in a process that was forked from the run's."""
+        for undo in (*reversed(self._undo), *reversed(self._undo)):  # twice: a second try may succeed
             with contextlib.suppress(Exception):
                 undo()
 
     def undone(self) -> None:
-        """All of ours comes off by itself: nothing is left to undo."""
+        """Forgets the registered functions: the taps have taken off everything themselves."""
         self._undo.clear()
 
     def note(self, text: str) -> None:
-        """One sentence for the footer, once."""
+        """Adds a sentence to the footer, if it is not there yet."""
         if text not in self.notes:
             self.notes.append(text)
 
     def stop(self) -> None:
-        """Asks the loop to end at its next step; may be called on any thread."""
+        """Requests that the loop ends at its next step; may be called on any thread."""
         self.log.ending = self.ending or "stopped"
 
     def check_end(self) -> None:
-        """Leaves the loop if its end was asked for; called by taps where leaving is clean.
+        """Leaves the loop if its end was requested; taps call it where leaving is clean.
 
         Raises:
-            RunEnded: if the budget is spent or Stop was asked for.
+            RunEnded: if the budget is spent or Stop was requested.
         """
         if self.ending:
             raise RunEnded(self.ending)
 
     def event(self, code: int, arg: Any = None) -> None:
-        """Notes an event now, and folds the log where that is due: of taps that a loop may hear any number of times."""
+        """Records an event now, and folds the log if due; for taps that may record any number of events a step."""
         now = self.clock()
         self.log.note((code, now, arg))
         if now >= self.log.due_ns or len(self.log.events) >= self.log.due:
@@ -219,29 +225,30 @@ class Recorder:
     # ---- from events to rows ----------------------------------------------------------------------------------------
 
     def fold(self, since: int | None = None) -> None:
-        """Folds what was noted into rows, on the training thread; what that takes is none of the loop's phases.
+        """Turns the recorded events into rows, on the training thread; the time this takes counts as our own.
 
         Args:
-            since: when the newest event was noted: from there on the time is ours.
+            since: time of the newest event, in ns: the time from then on is our own. None = now.
         """
         log, begin, paused = self.log, self.clock() if since is None else since, self.device_waits.paused_ns
-        if threading.get_ident() != log.thread:  # another one has become the training thread meanwhile
+        if threading.get_ident() != log.thread:  # another thread has become the training thread meanwhile
             return
         if self._price is not None:
             self.step_clock.event_ns = self._price.timed()
         self._take(log.taken())
-        begin += self.device_waits.paused_ns - paused  # that is no part of any step
+        begin += self.device_waits.paused_ns - paused  # a trial's wait is no part of any step
         now = log.ours(begin)
         self._plan_next(now, min(2 * log.due, DUE))
 
     def _take(self, events: list[Event]) -> None:
-        clock, rest = self.step_clock, iter(events)
+        """Feeds events to the step clock, stores the steps and losses that it finds, and calls the listeners."""
+        clock, remaining = self.step_clock, iter(events)
         try:
-            clock.fold(rest, self.log.looks)
+            clock.fold(remaining, self.log.stack_samples)
         except Exception:
             raise
-        except BaseException:  # an interrupt: what the open step consists of is not known any more
-            self.log.events[:0] = [(RESTART, clock.now, None), *rest]
+        except BaseException:  # an interrupt: the content of the open step is unknown now
+            self.log.events[:0] = [(RESTART, clock.now, None), *remaining]
             raise
         count = clock.step_count - len(clock.steps)
         found = clock.found()
@@ -254,7 +261,7 @@ class Recorder:
                 elif self.marks is not None:
                     self.marks.rest()
         finally:
-            clock.steps[:0] = ended  # none, but where an interrupt came
+            clock.steps[:0] = ended  # empty, unless an interrupt came
         if clock.device.spent and self.marks is not None:
             spent, clock.device.spent = clock.device.spent, []
             self.marks.clock.free(*spent)
@@ -263,49 +270,63 @@ class Recorder:
         for key, role in found.roles:
             if key in self.loaders:
                 self.loaders[key] = dataclasses.replace(self.loaders[key], role=role)
-        self.listeners.tell_found(found)
+        self.listeners.report_found(found)
         if self.windows is not None:
             self._mark_on(len(found.steps), len(events))
         if found.steps:
             self._steps_ended(found.steps[-1].end_ns)
 
     def _mark_on(self, steps: int, events: int) -> None:
-        """So many steps have ended, with so many events: the next ones are marked on the device, or not."""
+        """Decides whether the next steps are marked on the device.
+
+        Args:
+            steps: number of steps that have just ended.
+            events: number of events that were folded for them.
+        """
         assert self.windows is not None
         before, self.log.marker = self.log.marker, self.windows.folded(steps, events, self.clock())
         if before is not None and self.log.marker is None:
             self.step_clock.device.stopped()
 
     def _steps_ended(self, now: int) -> None:
-        self.listeners.tell_steps(now)
+        """Calls the listeners for steps, and requests the loop's end if the budget is spent at `now` (ns)."""
+        self.listeners.report_steps(now)
         if not self.ending and (
             (self.max_steps is not None and self.step_count >= self.max_steps)
             or (self.deadline_ns is not None and now >= self.deadline_ns)
         ):
             self.log.ending = "budget-reached"
-            self.listeners.tell_budget()
+            self.listeners.report_budget_spent()
         self.listeners.beat(now, self.clock)
 
     def _plan_next(self, now: int, due: int) -> None:
-        left = None if self.max_steps is None else self.max_steps - self.step_count
-        self.plan.next(now, due, left, self.deadline_ns, None if self.windows is None else self.windows.due)
+        """Plans the next fold, after at most `due` events; see `FoldPlan.next`."""
+        steps_left = None if self.max_steps is None else self.max_steps - self.step_count
+        self.plan.next(now, due, steps_left, self.deadline_ns, None if self.windows is None else self.windows.due)
 
     def mark_no_more(self) -> None:
-        """No step is marked on the device from here on."""
+        """Stops marking steps on the device."""
         if self.windows is not None:
             self.windows, self.log.marker = None, None
             self.step_clock.device.stopped()
 
-    def keep_loss(self, loss: Any) -> int | None:
-        """Takes the detached loss of a backward that begins, None = it has none; returns what its event carries."""
+    def store_loss(self, loss: Any) -> int | None:
+        """Stores the detached loss of a backward that begins.
+
+        Args:
+            loss: the loss, None if the backward has none.
+
+        Returns:
+            The number of the loss, for the backward's event; None without a loss.
+        """
         self.log.loss_at = self.losses.next_after(self.log.steps)
         return None if loss is None else self.losses.offer(loss)
 
     def loop_over(self) -> None:
-        """All taps are about to come off: what was noted is folded, and what is known of its end is settled."""
+        """Folds the last events and settles the last batch's role, before the taps come off."""
         try:
             self._take(self.log.taken())
-            self.step_clock.asked_no_more()
+            self.step_clock.no_more_requests()
             self._take([])
         except Exception as error:
             self._give_up(error)
@@ -313,8 +334,8 @@ class Recorder:
     # ---- read by views and by the judgement ---------------------------------------------------------------------
 
     def news(self, cursor: Cursor) -> News:
-        """See `Feed.news`."""
-        done = self._closed_s is not None  # first: what is read below is all there is then
+        """Returns the rows and readings that a view has not seen yet, see `Feed.news`."""
+        done = self._closed_s is not None  # read first: if the run is over, everything below is final
         generation = self.table.generation
         reset = cursor.generation != generation
         start = 0 if reset else cursor.rows
@@ -331,19 +352,19 @@ class Recorder:
         )
 
     def elapsed_s(self) -> float:
-        """Seconds since the run began, of the whole run once it has ended."""
+        """Returns the seconds since the run began; once it has ended, its whole duration."""
         return self._closed_s if self._closed_s is not None else (self.clock() - self._began) * 1e-9
 
     def tapped_s(self) -> float:
-        """What the taps have cost the loop so far: all of our work on the training thread but the search for models."""
+        """Returns the seconds that our work took on the training thread so far, without the search for models."""
         return max(self.step_clock.own_ns * 1e-9 - self.cost.searched_s, 0.0)
 
     def setup(self) -> Setup:
-        """What was found so far."""
+        """Returns the setup as found so far."""
         return Setup(**self.facts.now(), loaders=tuple(self.loaders.values()))
 
     def so_far(self) -> Recording:
-        """The run as it stands, for a verdict while it goes on; losses are left out (reading one may wait)."""
+        """Returns a recording of the run so far, for a live verdict; losses are left out, as reading them may wait."""
         return self._recording("completed", "", self.elapsed_s(), Losses())
 
     def close(self, outcome: str = "completed", reason: str = "") -> Recording:
@@ -351,13 +372,13 @@ class Recorder:
 
         Args:
             outcome: one of `recording.OUTCOMES`.
-            reason: one sentence where it is not `completed`.
+            reason: one sentence if the outcome is not `completed`.
         """
         self.over.set()
         self._finish()
         self.readings.finish()
         self._closed_s = self.elapsed_s()
-        # To read them waits for the steps that they belong to: after it their marks are passed.
+        # Reading the losses waits for their steps on the device: after that the steps' marks are reached.
         losses = self.losses.read(self.table.steps(), self.note)
         with contextlib.suppress(Exception):
             if self.marks is not None:
@@ -368,7 +389,7 @@ class Recorder:
         return self._recording(outcome, reason, self._closed_s, losses)
 
     def _finish(self) -> None:
-        """The last step ends, and with it the table."""
+        """Ends the last step and the table of steps."""
         try:
             self._take(self.log.taken())
             self.step_clock.read_cpu(self.log.cpu_clock())
@@ -377,7 +398,7 @@ class Recorder:
             self.table.finish()
             if tail:
                 self.table.extend(self.step_clock.tail(tail))
-                self.listeners.tell_calls(*(span.calls for span in tail))
+                self.listeners.report_calls(*(span.calls for span in tail))
             if self.marks is not None:
                 self.marks.rest()
                 self.marks.read()
@@ -385,6 +406,7 @@ class Recorder:
             self._give_up(error)
 
     def _recording(self, outcome: str, reason: str, duration_s: float, losses: Losses) -> Recording:
+        """Returns everything collected so far as a frozen recording."""
         return Recording(
             steps=self.table.steps(),
             settings=self.settings,

@@ -1,9 +1,8 @@
-"""Spans of a training loop: what lies between two events that may change whose time it is, and the row of a whole step.
+"""Spans, the pieces between two events that may change which step a time belongs to, and the row of a whole step.
 
-A span is the smallest piece that belongs to one thing as a whole: to its step, or to an evaluation. It is cut where the
-loop asks for a batch, where an optimizer has stepped, and where an evaluation may begin or end. To find out later what
-it was (an evaluation that recorded gradients for nothing, say) is to turn one switch, `evaluation`; nothing has to be
-moved.
+A span is the smallest piece that belongs as a whole to a step or to an evaluation. Spans are cut where the loop
+requests a batch, where an optimizer has stepped, and where an evaluation may begin or end. If it turns out later that a
+span was an evaluation's (one that recorded gradients for nothing, say), only its flag `evaluation` changes.
 """
 
 from __future__ import annotations
@@ -16,32 +15,32 @@ from gpu_doctor.recording.steps import OURS, PHASE_COUNT
 
 _NAN: Final = float("nan")
 _UNREAD: Final = (_NAN,) * 10
-"""The device's columns of a step that ends: `StepTable.add_device` fills them later."""
+"""Values of the device's columns when a step ends: `StepTable.add_device` fills them later."""
 _COUNTS: Final = ("batches", "edge_ns", "transfers", "transfer_bytes", "pageable", "syncs", "closures")
 _NOTHING: Final = (0,) * PHASE_COUNT
 
 
 class Span:
-    """A piece of the loop. What most spans have none of stands on the class, so that making one costs little."""
+    """A piece of the loop. Most attributes have defaults on the class, so that creating a span costs little."""
 
     samples = 0.0
     forward_samples = _NAN
-    """Samples of the forwards that are learned from: the step's, where nothing was pulled."""
+    """Input samples of the training forwards; they are the step's samples if no loader is used."""
     batches = edge_ns = 0
-    """`edge_ns`: of the wait for data, what an epoch's edge took."""
+    """`edge_ns`: the part of the data wait at an epoch's start or end, in ns."""
     transfers = transfer_bytes = pageable = syncs = closures = 0
     marks: list[Any] | None = None
-    """`gpu.marks.Marked`, where the step is marked on the device."""
+    """Marks (`gpu.marks.Marked`) if the step is marked on the device."""
     loss: int | None = None
-    """The number of the loss of this span's backward, if this step's loss is kept."""
+    """Number of the loss of this span's backward, if this step's loss is stored."""
     calls: dict[Any, list[float]] | None = None
-    """Costly calls: kind and place -> calls, ns, ns in `other`, bytes."""
+    """Costly calls by kind and place: number of calls, ns, ns in the phase `other`, bytes."""
 
     def __init__(self, begin: int, evaluation: bool = False) -> None:
-        """Args: begin: ns of the host clock. evaluation: it is an evaluation's, its batches are none of a step's."""
+        """Args: begin: ns of the host clock. evaluation: True if the span, with its batches, is an evaluation's."""
         self.begin, self.evaluation = begin, evaluation
         self.ns = [0] * PHASE_COUNT
-        """By phase."""
+        """Time by phase, in ns."""
 
 
 def row(
@@ -49,22 +48,22 @@ def row(
     begin: int,
     end: int,
     kind: float,
-    asked: bool,
+    requested: bool,
     cpu_ns: float,
     epoch: int,
     sync: bool,
 ) -> list[float]:
-    """The values of a step that consists of these spans, in the order of `steps.STEP_COLUMNS`.
+    """Returns the values of a step that consists of these spans, in the order of `steps.STEP_COLUMNS`.
 
     Args:
-        spans: in their order.
-        begin: ns since the run began.
-        end: as `begin`.
+        spans: the step's spans, in order.
+        begin: start of the step, in ns since the run began.
+        end: end of the step, in ns since the run began.
         kind: TRAINING or INFERENCE.
-        asked: a training loader was asked for a batch: no batch then means none, and not "no loader".
-        cpu_ns: of the process, NaN if unknown.
-        epoch: its number.
-        sync: whether waits for a device were measured (NaN if not).
+        requested: True if a batch of a training loader was requested: zero batches then mean zero, not "no loader".
+        cpu_ns: CPU time of the process in the step, in ns, NaN if unknown.
+        epoch: number of the pass over the training data.
+        sync: True if waits for the device were measured; their columns are NaN otherwise.
     """
     samples = edge = 0.0
     forward_samples = _NAN
@@ -94,7 +93,7 @@ def row(
         (end - begin) * 1e-9,
         1.0,
         kind,
-        samples if batches or asked else forward_samples,
+        samples if batches or requested else forward_samples,
         batches,
         wait * 1e-9,
         transfer * 1e-9,
@@ -120,22 +119,22 @@ def row(
 
 
 def together(spans: Sequence[Span]) -> Span:
-    """One span with the sums of several, all of a step's own or all of an evaluation's; marks are left out."""
-    one = Span(spans[0].begin, spans[0].evaluation)
+    """Returns one span with the sums of several, all a step's or all an evaluation's; marks are left out."""
+    whole = Span(spans[0].begin, spans[0].evaluation)
     for span in spans:
-        one.ns = list(map(add, one.ns, span.ns))
-        one.samples += span.samples
+        whole.ns = list(map(add, whole.ns, span.ns))
+        whole.samples += span.samples
         if span.forward_samples == span.forward_samples:
-            one.forward_samples = span.forward_samples
-        one.loss = one.loss if span.loss is None else span.loss
-        one.calls = one.calls if span.calls is None else summed(one.calls or {}, span.calls)
+            whole.forward_samples = span.forward_samples
+        whole.loss = whole.loss if span.loss is None else span.loss
+        whole.calls = whole.calls if span.calls is None else summed(whole.calls or {}, span.calls)
         for name in _COUNTS:
-            setattr(one, name, getattr(one, name) + getattr(span, name))
-    return one
+            setattr(whole, name, getattr(whole, name) + getattr(span, name))
+    return whole
 
 
 def summed(calls: Mapping[Any, list[float]], others: Mapping[Any, list[float]]) -> dict[Any, list[float]]:
-    """The costly calls of two spans together, see `Span.calls`."""
+    """Returns the summed costly calls of two spans, see `Span.calls`."""
     found = dict(calls)
     for key, sums in others.items():
         found[key] = list(map(add, found[key], sums)) if key in found else sums

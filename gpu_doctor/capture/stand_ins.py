@@ -1,7 +1,7 @@
-"""Stand-ins for functions and tensor methods that pass for the original. A graph that torch compiles goes through them.
+"""Stand-ins for functions and tensor methods that compare equal to the original, and that torch can compile.
 
-`__torch_function__` of tensor subclasses is handed the method that stands on `torch.Tensor` at that moment, and some
-libraries (torchvision's tv_tensors) look it up in a set of methods.
+`__torch_function__` of tensor subclasses gets the method that is on `torch.Tensor` at that moment, and some libraries
+(torchvision's tv_tensors) look that method up in a set.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 
 class StandIn:
-    """Runs `call` in the place of a function, and passes for it: it equals what it stands for and has its hash."""
+    """Function that runs `call` instead of the original, and has the original's equality and hash."""
 
     def __init__(self, original: Callable[..., Any], call: Callable[..., Any]) -> None:
         self._original, self._call = original, call
         functools.update_wrapper(self, original)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs what is to be called in its place."""
+        """Runs `call` with the same arguments."""
         __tracebackhide__ = True
         return self._call(*args, **kwargs)
 
@@ -32,7 +32,7 @@ class StandIn:
 
 
 class Seam(StandIn):
-    """A method: `call(self, *args, **kwargs)` runs instead of it."""
+    """Stand-in for a method: `call(self, *args, **kwargs)` runs instead."""
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -1,11 +1,11 @@
-"""The user's cell as text: what its lines do, and how a change is written into them.
+"""Reads the user's cell as text, and writes changes into it.
 
-Nothing is run here, and nothing is known of torch beyond the names that people write: every answer is read off the
-syntax tree.
+No code of the user's is run, and torch is known only by the names that people write: every answer comes from the syntax
+tree and from the objects that names already hold.
 """
 
 from gpu_doctor.cell.fix import Fix, FixedCell
-from gpu_doctor.cell.ignore import hushed
+from gpu_doctor.cell.ignore import ignored_rules
 from gpu_doctor.cell.in_place import Changed, changed_in_place
 from gpu_doctor.cell.loop import Edits, LoopLines, NotPlaced
 from gpu_doctor.cell.reaching_out import NETWORK, PROCESSES, Reach, called_names, full_names_called, is_among, reaches
@@ -28,7 +28,7 @@ __all__ = [
     "called_names",
     "changed_in_place",
     "full_names_called",
-    "hushed",
+    "ignored_rules",
     "is_among",
     "kept_graphs",
     "reaches",

@@ -1,6 +1,6 @@
-"""Where an argument of a call is decided, what its value is, and how it is changed.
+"""Finds the place that decides an argument of a call, reads the argument's value, and changes it.
 
-An argument is changed where it is written; where a helper only passes it through, at the call of the helper.
+An argument is changed where it is written. If a helper function only passes it through, that is the helper's call.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from gpu_doctor.cell.syntax import Function, dotted
 __all__ = ["ADD", "HIDDEN", "REPLACE", "Slot", "given", "set_arguments", "slot"]
 
 UNKNOWN: Final = object()
-"""A value that only running the code would tell."""
+"""Stands for a value that cannot be known without running the code."""
 REPLACE, ADD, SPREAD, HIDDEN = "replace", "add", "spread", "hidden"
 
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """Where an argument is decided.
+    """The place in the text that decides an argument.
 
-    It is written out (REPLACE), left to its default (ADD), may be in a `**options` that is then overridden (SPREAD), or
-    cannot be read (HIDDEN).
+    Kinds: the argument is written out (REPLACE), left to its default (ADD), possibly in a `**options`, which is then
+    overridden (SPREAD), or cannot be read (HIDDEN).
     """
 
     kind: str
     site: Site
+    """The call that decides it: of the object's class, or of a helper function around that."""
     name: str
     node: ast.expr | None = None
+    """Expression written for the argument, or the `**options`; None if there is neither."""
 
 
 def slot(made: Made, name: str) -> Slot:
-    """Where the argument `name` of the call that makes an object is decided."""
+    """Returns the place that decides the argument `name` of the call that makes an object."""
     found, function = _at(made.site, name), made.site.function
     if made.caller is None or function is None or not isinstance(found.node, ast.Name):
         return found
@@ -48,17 +50,18 @@ def slot(made: Made, name: str) -> Slot:
 
 
 def _at(site: Site, name: str) -> Slot:
+    """Returns the place that decides an argument, without following it to the call of a helper."""
     node = site.argument(name)
     if node is not None:
         return Slot(REPLACE, site, name, node)
-    options = [one.value for one in site.call.keywords if one.arg is None]
+    options = [keyword.value for keyword in site.call.keywords if keyword.arg is None]
     if not site.takes(name) or len(options) > 1:
         return Slot(HIDDEN, site, name)
     if not options:
         return Slot(ADD, site, name)
     if isinstance(options[0], ast.Dict):
         for key, value in zip(options[0].keys[::-1], options[0].values[::-1], strict=True):
-            if key is None:  # what is spread into it may hold the name as well, and comes later
+            if key is None:  # a dictionary unpacked here may hold the name as well, and would override the value
                 break
             if isinstance(key, ast.Constant) and key.value == name:
                 return Slot(REPLACE, site, name, value)
@@ -66,14 +69,14 @@ def _at(site: Site, name: str) -> Slot:
 
 
 def given(made: Made, name: str) -> ast.expr | None:
-    """What is written out for an argument; None where nothing or `None` is."""
+    """Returns the expression written for an argument; None if there is none or it is `None`."""
     found = slot(made, name)
     nothing = isinstance(found.node, ast.Constant) and found.node.value is None
     return found.node if found.kind == REPLACE and not nothing else None
 
 
 def value_of(cells: Cells, made: Made, name: str, default: Any) -> Any:
-    """The value of an argument where it can be told without running anything, else UNKNOWN."""
+    """Returns the value of an argument, or UNKNOWN if it cannot be known without running the code."""
     found = slot(made, name)
     if found.node is None:
         return default if found.kind == ADD and found.site is made.site else UNKNOWN
@@ -87,38 +90,38 @@ def value_of(cells: Cells, made: Made, name: str, default: Any) -> Any:
 
 
 def _held(cells: Cells, node: ast.expr, function: Function | None) -> Any:
-    """What a name holds outside of the function that reads it; UNKNOWN for a name of the function's own."""
+    """Returns the value of a name from the namespace; UNKNOWN for a local name of the function that reads it."""
     parts = dotted(node)
     own = function is not None and bool(parts) and (_is_parameter(function, parts[0]) or _stores(function, parts[0]))
     return cells.value(parts, UNKNOWN) if parts and not own else UNKNOWN
 
 
 def _is_parameter(function: Function, name: str) -> bool:
-    return any(isinstance(one, ast.arg) and one.arg == name for one in ast.iter_child_nodes(function.args))
+    return any(isinstance(node, ast.arg) and node.arg == name for node in ast.iter_child_nodes(function.args))
 
 
 def _stores(function: Function, name: str) -> bool:
-    """Whether a body gives a name a value of its own."""
-    names = (one for one in ast.walk(function) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load))
-    return any(one.id == name for one in names)
+    """Returns True if a function's body assigns to a name or deletes it."""
+    names = (node for node in ast.walk(function) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
+    return any(node.id == name for node in names)
 
 
-def set_arguments(found: Mapping[Slot, str]) -> Iterator[tuple[CellSource, Edit]]:
-    """The edits that give arguments their new values.
+def set_arguments(values: Mapping[Slot, str]) -> Iterator[tuple[CellSource, Edit]]:
+    """Yields the edits that give arguments their new values.
 
     Args:
-        found: slots of any kind but HIDDEN -> the new value as code.
+        values: New value, as code, of each slot; a slot of the kind HIDDEN is skipped.
     """
     added: dict[ast.Call, tuple[Site, list[str]]] = {}
     spread: dict[ast.expr, tuple[Site, list[str]]] = {}
-    for one, text in found.items():
-        cell = one.site.cell
-        if one.kind == REPLACE and one.node is not None:
-            yield cell, Edit(cell.begin(one.node), cell.end(one.node), text)
-        elif one.kind == SPREAD and one.node is not None:
-            spread.setdefault(one.node, (one.site, []))[1].append(f'"{one.name}": {text}')
-        elif one.kind == ADD:
-            added.setdefault(one.site.call, (one.site, []))[1].append(f"{one.name}={text}")
+    for place, text in values.items():
+        cell = place.site.cell
+        if place.kind == REPLACE and place.node is not None:
+            yield cell, Edit(cell.begin(place.node), cell.end(place.node), text)
+        elif place.kind == SPREAD and place.node is not None:
+            spread.setdefault(place.node, (place.site, []))[1].append(f'"{place.name}": {text}')
+        elif place.kind == ADD:
+            added.setdefault(place.site.call, (place.site, []))[1].append(f"{place.name}={text}")
     for node, (site, items) in spread.items():
         cell, new = site.cell, ", ".join(items)
         if isinstance(node, ast.Dict) and node.values:
@@ -131,11 +134,11 @@ def set_arguments(found: Mapping[Slot, str]) -> Iterator[tuple[CellSource, Edit]
 
 
 def _added(cell: CellSource, call: ast.Call, items: list[str]) -> Iterator[Edit]:
-    """New keywords at the end of a call, in the form that the call has: one a line where the others are."""
+    """Yields the edits that add keywords at the end of a call: each on a line of its own if the closing bracket is."""
     close = cell.end(call) - 1
     written = sorted((*call.args, *call.keywords), key=cell.end)
     if not written:
-        # `)` may stand on a line of its own behind a comment: the keywords go right behind the bracket that opens.
+        # The closing bracket may follow a comment, so the keywords go right after the opening bracket.
         begin = cell.text.index("(", cell.end(call.func))
         yield Edit(begin + 1, begin + 1, ", ".join(items))
         return
@@ -152,7 +155,7 @@ def _added(cell: CellSource, call: ast.Call, items: list[str]) -> Iterator[Edit]
         return
     first = cell.line_of(cell.begin(written[-1]))
     indent = cell.indent(first)
-    if first == call.lineno:  # the only line of arguments is the call's own
+    if first == call.lineno:  # the only line of arguments is the line on which the call begins
         indent = cell.indent(call.lineno) + cell.unit
     if comma is None:
         yield Edit(tail, tail, ",")
@@ -161,7 +164,13 @@ def _added(cell: CellSource, call: ast.Call, items: list[str]) -> Iterator[Edit]
 
 
 def _tail(text: str, begin: int, close: int) -> tuple[int, int | None]:
-    """Behind the last argument, its own brackets with it; and where a comma follows."""
+    """Returns the end of the last argument, with brackets around it, and the place of a comma after it if any.
+
+    Args:
+        text: Text of the cell.
+        begin: End of the last argument's expression.
+        close: Place of the bracket that closes the call.
+    """
     tail, comma, at = begin, None, begin
     while at < close:
         if text[at] == "#":

@@ -1,4 +1,4 @@
-"""Which call of the user's cells made the loader that a run trained from, and which calls made its optimizers."""
+"""Finds the calls in the user's cells that made the loader a run trained from, and its optimizers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOADER: Final = (
     *("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory"),
     *("drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
 )
-"""The positional parameters of torch's DataLoader (torch 2.13)."""
+"""Positional parameters of torch's DataLoader (torch 2.13)."""
 DEFAULTS: Final[Mapping[str, Any]] = {
     "batch_size": 1,
     "num_workers": 0,
@@ -38,54 +38,55 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 }
 _SEEN: Final = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
 _BATCHING: Final = ("batch_size", "drop_last")
-"""Arguments that a batch sampler takes in the loader's place."""
+"""Arguments that belong to the batch sampler if the loader has one."""
 EVALUATING: Final = ("val_dataloader", "test_dataloader", "eval_dataloader", "predict_dataloader")
-"""Methods (also with `get_` before) that frameworks call for data that is held out."""
+"""Methods, with or without a leading `get_`, that frameworks call for held-out data."""
 FUSABLE: Final = ("Adam", "AdamW", "SGD", "Adagrad")
-"""torch.optim's classes that take `fused=True` on some device (torch 2.13)."""
+"""Classes of torch.optim that accept `fused=True` on some device (torch 2.13)."""
 
 
 def is_loader(meant: Any) -> bool:
-    """Whether a class, or the qualified name of one, is torch's DataLoader or a subclass of it."""
+    """Returns True if a class or its qualified name is torch's DataLoader or a subclass."""
     return is_of(meant, ("DataLoader",), "torch")
 
 
 def is_optimizer(meant: Any) -> bool:
-    """Whether a class, or the qualified name of one, is an optimizer of torch that can be fused, or a subclass."""
+    """Returns True if a class or its qualified name is an optimizer of torch that can be fused, or a subclass."""
     return is_of(meant, FUSABLE, "torch.optim")
 
 
 def is_batch_sampler(meant: Any) -> bool:
-    """Whether a class, or the qualified name of one, is torch's BatchSampler."""
+    """Returns True if a class or its qualified name is torch's BatchSampler itself."""
     return is_of(meant, ("BatchSampler",), "torch") and not (
         inspect.isclass(meant) and meant.__name__ != "BatchSampler"
     )
 
 
 def loader_makers(cells: Cells, setup: LoaderSetup | None) -> list[Made]:
-    """The calls that may have made the training loader: one if it is sure, several if the text cannot tell."""
+    """Returns the calls that may have made the training loader: one if it is certain, else several."""
     found = list(cells.made_by(is_loader, LOADER))
-    found = [one for one in found if not _evaluates(one)] or found
+    found = [made for made in found if not _evaluates(made)] or found
     if len(found) < 2:
         return found
     heads = _drawn_from(cells)
     ranks = {
-        one: (_bound_as(cells, one, setup), -_contradictions(cells, one, setup), _named(one, heads)) for one in found
+        made: (_bound_as(cells, made, setup), -_contradictions(cells, made, setup), _named(made, heads))
+        for made in found
     }
     best = max(ranks.values())
-    return newest_of(one for one in found if ranks[one] == best)
+    return newest_of(made for made in found if ranks[made] == best)
 
 
 def _evaluates(made: Made) -> bool:
-    """Whether the call stands in a method that frameworks call for data that is held out (`val_dataloader`)."""
+    """Returns True if the call is in a method that frameworks call for held-out data, such as `val_dataloader`."""
     function = made.site.function
     return function is not None and function.name.removeprefix("get_") in EVALUATING
 
 
 def optimizer_makers(cells: Cells, names: Iterable[str]) -> list[Made]:
-    """The newest call for each optimizer of those classes, all of them where no class is known."""
+    """Returns the newest call for each optimizer of the classes in `names`, or of all classes if none is found."""
     known, found = set(names), list(cells.made_by(is_optimizer, ()))
-    fitting = [one for one in found if _class_name(cells, one) in known] or found
+    fitting = [made for made in found if _class_name(cells, made) in known] or found
     return newest_of(fitting)
 
 
@@ -95,21 +96,25 @@ def _class_name(cells: Cells, made: Made) -> str:
 
 
 def newest_of(found: Iterable[Made]) -> list[Made]:
-    """Of calls that assign to the same name, the last one; of those that assign to none, those of the newest cell."""
+    """Returns the last of the calls that assign to the same name, and the newest cell's calls that assign to none."""
     last: dict[tuple[object, ...], Made] = {}
-    for one in found:
-        outer, targets = one.outermost, one.targets
-        around = [up.name for up in outer.cell.ancestors(outer.call) if isinstance(up, DEFINITIONS)]
-        key = (*around, ast.unparse(targets[0]) if targets else one.site.call)
+    for made in found:
+        outer, targets = made.outermost, made.targets
+        around = [parent.name for parent in outer.cell.ancestors(outer.call) if isinstance(parent, DEFINITIONS)]
+        key = (*around, ast.unparse(targets[0]) if targets else made.site.call)
         last.pop(key, None)
-        last[key] = one
-    newest = max((one.outermost.cell.index for one in last.values()), default=0)
-    return [one for one in last.values() if one.targets or one.outermost.cell.index == newest]
+        last[key] = made
+    newest = max((made.outermost.cell.index for made in last.values()), default=0)
+    return [made for made in last.values() if made.targets or made.outermost.cell.index == newest]
 
 
 def _bound_as(cells: Cells, made: Made, setup: LoaderSetup | None) -> int:
-    """1 if the name it is assigned to holds such a loader now, -1 if it holds another one, 0 if that cannot be seen."""
-    held = next((one for target in made.targets if is_loader(type(one := _held(cells, target)))), None)
+    """Compares the loader that the call's name holds now with the recorded one.
+
+    Returns:
+        1 if they agree, -1 if they differ, 0 if the name holds no loader or none was recorded.
+    """
+    held = next((value for target in made.targets if is_loader(type(value := _held(cells, target)))), None)
     if held is None or setup is None:
         return 0
     values = vars(held)
@@ -119,7 +124,7 @@ def _bound_as(cells: Cells, made: Made, setup: LoaderSetup | None) -> int:
 
 
 def _held(cells: Cells, target: ast.expr) -> Any:
-    """The object behind a name, `self.x` and the like aside."""
+    """Returns the object that a dotted name or an item of a dictionary holds; None if it is not known."""
     parts = dotted(target)
     if parts:
         return cells.value(parts)
@@ -131,17 +136,17 @@ def _held(cells: Cells, target: ast.expr) -> Any:
 
 
 def _is_dataset(held: Any, setup: LoaderSetup) -> bool:
-    """Whether an object may be the dataset of the loader that was seen."""
+    """Returns True if an object may be the data set of the recorded loader."""
     if setup.dataset and type(held).__name__ != setup.dataset:
         return False
     try:
         return setup.dataset_len is None or len(held) == setup.dataset_len
-    except Exception:  # a user's own __len__
+    except Exception:  # a `__len__` of the user's may raise
         return True
 
 
 def _contradictions(cells: Cells, made: Made, setup: LoaderSetup | None) -> int:
-    """How many of its arguments say otherwise than the loader that was seen."""
+    """Counts the arguments of a call that contradict the recorded loader; a wrong data set counts twice."""
     if setup is None:
         return 0
     own_batches = given(made, "batch_sampler") is not None
@@ -150,7 +155,7 @@ def _contradictions(cells: Cells, made: Made, setup: LoaderSetup | None) -> int:
         value = value_of(cells, made, name, default)
         wrong += value is not UNKNOWN and not (own_batches and name in _BATCHING) and value != getattr(setup, name)
     shuffle = value_of(cells, made, "shuffle", False)
-    if setup.sampler in ("RandomSampler", "SequentialSampler") and isinstance(shuffle, bool):
+    if setup.sampler in ("RandomSampler", "SequentialSampler") and isinstance(shuffle, bool) and not own_batches:
         wrong += shuffle is not (setup.sampler == "RandomSampler") and given(made, "sampler") is None
     dataset = slot(made, "dataset").node
     held = _held(cells, dataset) if dataset is not None and setup.dataset else None
@@ -158,7 +163,7 @@ def _contradictions(cells: Cells, made: Made, setup: LoaderSetup | None) -> int:
 
 
 def _drawn_from(cells: Cells) -> set[str]:
-    """What the heads of the newest training loops name, and what is handed to the functions of these loops."""
+    """Returns the names in the heads of the newest training loops, and in arguments passed for these names."""
     heads: set[str] = set()
     for cell, loop in list(training_loops(cells.cells[-1:])) or list(training_loops(cells.cells)):
         own = _names_in(loop.iter) if isinstance(loop, (ast.For, ast.AsyncFor)) else set()
@@ -166,45 +171,51 @@ def _drawn_from(cells: Cells) -> set[str]:
         function = function_around(cell, loop)
         names = parameters_of(cell, function) if function is not None else ()
         for where, call in cells.calls(function.name) if function is not None else ():
-            handed = (Site(where, call, names).argument(name) for name in own.intersection(names))
-            heads = heads.union(*(_names_in(one) for one in handed if one is not None))
+            passed = (Site(where, call, names).argument(name) for name in own.intersection(names))
+            heads = heads.union(*(_names_in(argument) for argument in passed if argument is not None))
     return heads
 
 
 def _names_in(node: ast.AST) -> set[str]:
-    """Names as they are written, and of attributes the last part with its dot."""
-    found = [one for one in ast.walk(node) if isinstance(one, (ast.Name, ast.Attribute, ast.Subscript))]
-    return {ast.unparse(one) for one in found} | {f".{one.attr}" for one in found if isinstance(one, ast.Attribute)}
+    """Returns the names, attributes and items in an expression as written, and `.x` for every attribute `x`."""
+    found = [part for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute, ast.Subscript))]
+    return {ast.unparse(part) for part in found} | {
+        f".{part.attr}" for part in found if isinstance(part, ast.Attribute)
+    }
 
 
 def _named(made: Made, heads: set[str]) -> int:
-    """2 if a training loop names it, or it is made in the head of one; 1 if only the last part of an attribute fits."""
+    """Rates how well a call fits the heads of training loops.
+
+    Returns:
+        2 if a head contains the call or its target, 1 if only the last part of an attribute fits, else 0.
+    """
     outer = made.outermost
-    loops = (one for one in outer.cell.ancestors(outer.call) if isinstance(one, (ast.For, ast.AsyncFor)))
-    if heads & {ast.unparse(one) for one in made.targets} or any(
-        node is outer.call for one in loops for node in ast.walk(one.iter)
+    loops = (parent for parent in outer.cell.ancestors(outer.call) if isinstance(parent, (ast.For, ast.AsyncFor)))
+    if heads & {ast.unparse(target) for target in made.targets} or any(
+        node is outer.call for loop in loops for node in ast.walk(loop.iter)
     ):
         return 2
-    return int(bool(heads & {f".{one.attr}" for one in made.targets if isinstance(one, ast.Attribute)}))
+    return int(bool(heads & {f".{target.attr}" for target in made.targets if isinstance(target, ast.Attribute)}))
 
 
 def training_loops(cells: Iterable[CellSource]) -> Iterator[tuple[CellSource, Loop]]:
-    """The loops that call `backward`, innermost ones, oldest cell first."""
+    """Yields the innermost loop around each call of `backward`, those of the oldest cell first."""
     for cell in cells:
         for call in cell.walk(ast.Call):
             if isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
-                loops = [one for one in cell.ancestors(call) if isinstance(one, LOOPS)]
+                loops = [parent for parent in cell.ancestors(call) if isinstance(parent, LOOPS)]
                 if loops:
                     yield cell, loops[0]
 
 
 def batch_sampler_of(cells: Cells, made: Made) -> Made | None:
-    """The call of torch's BatchSampler that gives a loader its batches; None if there is none to be found."""
+    """Returns the call of torch's BatchSampler that gives a loader its batches; None if there is none."""
     node = given(made, "batch_sampler")
-    for one in cells.made_by(is_batch_sampler, ("sampler", "batch_size", "drop_last")):
-        if one.site.call is node or (
+    for sampler in cells.made_by(is_batch_sampler, ("sampler", "batch_size", "drop_last")):
+        if sampler.site.call is node or (
             isinstance(node, ast.Name)
-            and any(isinstance(target, ast.Name) and target.id == node.id for target in one.targets)
+            and any(isinstance(target, ast.Name) and target.id == node.id for target in sampler.targets)
         ):
-            return one
+            return sampler
     return None

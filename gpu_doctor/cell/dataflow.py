@@ -1,6 +1,6 @@
-"""Which names of a loop hold a batch, and which models the loop trains.
+"""Finds the names in a loop that hold a batch, and the models that the loop trains.
 
-Read from the text and from the objects that the namespace holds; nothing is executed.
+Both are read from the text and from the objects in the namespace; no code is run.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ __all__ = ["batch_names"]
 
 _SIZES: Final = ("size", "dim", "numel", "shape", "device", "dtype", "ndim")
 _SIZED: Final = ("len", "range")
-"""What is asked about a tensor and holds none of its numbers."""
+"""Attributes and methods, and functions, that describe a tensor without its numbers."""
 _GRAPHLESS: Final = ("no_grad", "inference_mode")
 
 
 def batch_names(loop: Loop, until: int) -> set[str] | None:
-    """Names that hold, before a line, something of the loop's batch; None where the text does not tell."""
+    """Returns the names that hold data of the loop's batch before the line `until`; None if that is not known."""
     if isinstance(loop, ast.While) or name_of(loop.iter) in ("range", "count"):
         return None
-    found = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
-    statements = [one for one in ast.walk(loop) if isinstance(one, (ast.Assign, ast.AnnAssign, ast.AugAssign))]
-    for one in sorted(statements, key=lambda node: node.lineno):
-        if one.lineno >= until or one.value is None:
+    found = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    assignments = [node for node in ast.walk(loop) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign))]
+    for assignment in sorted(assignments, key=lambda node: node.lineno):
+        if assignment.lineno >= until or assignment.value is None:
             continue
-        for target, value in pairs(targets_of(one)[0], one.value):
+        for target, value in pairs(targets_of(assignment)[0], assignment.value):
             bound = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
             if _holds(value, found):
                 found |= bound
-            elif not isinstance(one, ast.AugAssign) and isinstance(target, (ast.Name, ast.Tuple, ast.List)):
+            elif not isinstance(assignment, ast.AugAssign) and isinstance(target, (ast.Name, ast.Tuple, ast.List)):
                 found -= bound
     return found
 
 
 def _holds(value: ast.expr, names: set[str]) -> bool:
-    """Whether an expression is computed of some names; their sizes are none of that."""
+    """Returns True if an expression is computed from the data of some names, and not only from their sizes."""
     if isinstance(value, ast.Name):
         return value.id in names
     if isinstance(value, ast.Attribute) and value.attr in _SIZES:
@@ -49,48 +49,52 @@ def _holds(value: ast.expr, names: set[str]) -> bool:
     if isinstance(value, ast.Call) and name_of(value) in (*_SIZES, *_SIZED):
         return False
     return any(
-        _holds(one.value if isinstance(one, ast.keyword) else one, names)
-        for one in ast.iter_child_nodes(value)
-        if isinstance(one, (ast.expr, ast.keyword))
+        _holds(part.value if isinstance(part, ast.keyword) else part, names)
+        for part in ast.iter_child_nodes(value)
+        if isinstance(part, (ast.expr, ast.keyword))
     )
 
 
 def graphless(cell: CellSource, node: ast.AST) -> bool:
-    """Whether a node stands under `no_grad` or `inference_mode`."""
-    blocks = (one for one in cell.ancestors(node) if isinstance(one, (ast.With, ast.AsyncWith)))
+    """Returns True if a node is inside a `with` block of `no_grad` or `inference_mode`."""
+    blocks = (parent for parent in cell.ancestors(node) if isinstance(parent, (ast.With, ast.AsyncWith)))
     return any(name_of(item.context_expr) in _GRAPHLESS for block in blocks for item in block.items)
 
 
 def trained(models: Mapping[int, Any], namespace: Mapping[str, Any]) -> set[int]:
-    """Of some models those that an optimizer of the namespace updates; where none is found, that want gradients.
+    """Returns the keys of the models that an optimizer in the namespace updates.
+
+    If no optimizer is found, these are the models with parameters that require gradients. A model that is part of
+    another one is left out.
 
     Args:
-        models: by their id. A part of another one of them is left out.
-        namespace: in which the code runs.
+        models: The models by their id.
+        namespace: The names that the code runs with.
     """
-    parameters = {key: {id(one): one for one in _parameters(model)} for key, model in models.items()}
-    wanted = {key for key, of in parameters.items() if any(one.requires_grad for one in of.values())}
-    owned = {id(one) for one in _optimized(namespace)}
+    parameters = {key: {id(parameter): parameter for parameter in _parameters(model)} for key, model in models.items()}
+    wanted = {key for key, of in parameters.items() if any(parameter.requires_grad for parameter in of.values())}
+    owned = {id(parameter) for parameter in _optimized(namespace)}
     updated = {key for key in wanted if owned & parameters[key].keys()} or wanted
-    parts = {key: {id(one) for one in _modules(models[key])} for key in updated}
+    parts = {key: {id(module) for module in _modules(models[key])} for key in updated}
     return {key for key in updated if not any(key in of for other, of in parts.items() if other != key)}
 
 
 def _optimized(namespace: Mapping[str, Any]) -> Iterator[Any]:
-    """Parameters of the optimizers that names hold, or objects and containers that names hold."""
+    """Yields the parameters of optimizers in the namespace, and in the objects and containers there."""
     values = list(namespace.values())
     for value in namespace.values():
         if type(value) in (list, tuple):
             values += value
         elif not isinstance(value, (type, ModuleType)):
             values += (value if type(value) is dict else _dict(value)).values()
-    for value in {id(one): one for one in values}.values():
+    for value in {id(value): value for value in values}.values():
         if is_of(type(value), ("Optimizer",), "torch.optim"):
             for group in value.param_groups:
                 yield from group["params"]
 
 
 def _modules(model: Any) -> Iterator[Any]:
+    """Yields a model and all modules inside it."""
     yield model
     for part in (_dict(model).get("_modules") or {}).values():
         if part is not None:
@@ -99,9 +103,10 @@ def _modules(model: Any) -> Iterator[Any]:
 
 def _parameters(model: Any) -> Iterator[Any]:
     for module in _modules(model):
-        yield from (one for one in (_dict(module).get("_parameters") or {}).values() if one is not None)
+        yield from (p for p in (_dict(module).get("_parameters") or {}).values() if p is not None)
 
 
 def _dict(value: Any) -> dict[str, Any]:
+    """Returns an object's `__dict__`; empty if it has none."""
     found = getattr(value, "__dict__", None)
     return found if isinstance(found, dict) else {}

@@ -1,4 +1,4 @@
-"""What a fix is: the cells that change, as a diff, as whole cells, and in words."""
+"""A fix of the user's cells: the changes as a diff, as whole cells and in words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_doctor.recording import SettingValue, describe
 
 @dataclass(frozen=True)
 class FixedCell:
-    """One cell, before and after."""
+    """The text of one cell before and after a fix."""
 
     label: str
     before: str
@@ -22,27 +22,28 @@ class FixedCell:
 
 @dataclass(frozen=True)
 class Fix:
-    """What to change in the user's cells for some settings."""
+    """The changes that give the user's cells some settings."""
 
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    """Value of each setting, by the knob's name."""
     cells: tuple[FixedCell, ...] = ()
-    """The cells that change, whole, oldest first."""
+    """The whole text of each cell that changes, oldest first."""
     notes: tuple[str, ...] = ()
-    """What a person should know: what could not be placed and why, what else the change touches."""
+    """Sentences for the user: changes that could not be placed and why, and other effects of the changes."""
     paste: str = ""
-    """Lines for what could not be placed; empty if everything was."""
+    """Lines to paste by hand for changes that could not be placed; empty if all were."""
     complete: bool = True
-    """Run as they stand in `cells`, the cells have the settings."""
+    """True if the changed cells have all settings when they are run as they are."""
 
     @property
     def diff(self) -> str:
-        """A unified diff of all cells; empty if nothing changes."""
+        """Unified diff of all cells; empty if nothing changes."""
         return "\n".join(text for kind, text in self.lines() if kind != "note" and kind != "paste")
 
     def lines(self) -> tuple[tuple[str, str], ...]:
-        """What a panel shows, line by line: (kind, text).
+        """Returns the lines that a panel shows, as (kind, text).
 
-        Kinds: `head` and `place` of a diff, `same`, `removed` and `added` lines of it (with their ` `, `-`, `+`), then
+        Kinds: `head` and `place` of a diff; its lines `same`, `removed` and `added`, with their ` `, `-` or `+`; then
         `note` for sentences and `paste` for lines to paste.
         """
         shown: list[tuple[str, str]] = []
@@ -54,7 +55,7 @@ class Fix:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """The notes; where there is nothing to change and to note, why."""
+        """The notes; if there is nothing to change or to note, a sentence with the reason."""
         if self.cells or self.notes or self.paste:
             return self.notes
         why = "the cell has these settings already" if self.settings else "there is no setting to write into the cell"
@@ -62,7 +63,7 @@ class Fix:
 
     @property
     def copied(self) -> str:
-        """What a copy button copies: the changed cells whole, the newest last, then the lines to paste."""
+        """Text for a copy button: the whole changed cells, the newest last, then the lines to paste."""
         parts = [cell.after if len(self.cells) == 1 else f"# {cell.label}\n{cell.after}" for cell in self.cells]
         return "\n\n".join([*parts, *([self.paste] if self.paste else [])])
 
@@ -70,7 +71,7 @@ class Fix:
         return "\n".join(part for part in (self.diff, *self.said, self.paste) if part)
 
     def _repr_html_(self) -> str:
-        # The page's own ink on a tint (Okabe-Ito): it is read on a dark page as well, and + and - say the same.
+        # The page's text colour on a tint (Okabe-Ito): readable on a dark page too, and + and - carry the same meaning.
         styles = {"removed": "background:rgba(213,94,0,.2)", "added": "background:rgba(0,158,115,.22)"}
         styles |= dict.fromkeys(("place", "head"), "opacity:.72")
         rows = []
@@ -82,13 +83,14 @@ class Fix:
     _repr_pretty_ = formatting.pretty
 
 
-def _diff_lines(cell: FixedCell, told: str) -> Iterable[tuple[str, str]]:
+def _diff_lines(cell: FixedCell, settings: str) -> Iterable[tuple[str, str]]:
+    """Yields the lines of a cell's diff as (kind, text); `settings` in words stands in its head."""
     before, after = (text.replace("\r\n", "\n").replace("\r", "\n").split("\n") for text in (cell.before, cell.after))
-    if before[-1] == after[-1] == "":  # both end in a line break: there is no empty line behind it
+    if before[-1] == after[-1] == "":  # both end in a line break, which `split` turns into an empty last line
         before, after = before[:-1], after[:-1]
     kinds = {"---": "head", "+++": "head", "@": "place", "-": "removed", "+": "added"}
     for number, line in enumerate(
-        difflib.unified_diff(before, after, cell.label, f"{cell.label}, with {told}", lineterm="")
+        difflib.unified_diff(before, after, cell.label, f"{cell.label}, with {settings}", lineterm="")
     ):
         kind = kinds[line[:3]] if number < 2 else kinds.get(line[:1], "same")
         yield kind, line

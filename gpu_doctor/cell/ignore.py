@@ -1,4 +1,4 @@
-"""Which rules a cell switches off: `# gpudoctor: ignore slow-python, slow_collate because I plot`."""
+"""Reads the rules that a cell switches off: `# gpudoctor: ignore slow-python, slow_collate because I plot`."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from gpu_doctor.formatting import did_you_mean
 
 _COMMENT: Final = re.compile(r"#\s*gpudoctor:\s*ignore\b:?([^\n]*)", re.IGNORECASE)
 _REASON: Final = re.compile(r"[:;.(#]|\s-+\s")
-"""Behind such a mark stands no name any more, but a reason (`throttled` is a word too)."""
+"""Marks after which the names end and a reason follows, which may contain a rule's name (`throttled` is a word too)."""
 _WORD: Final = re.compile(r"(,?)\s*([\w\-/]+)[^\w\-/,]*")
-"""A word, the comma before it, and what else stands behind it, such as a quotation mark."""
+"""A word, the comma before it, and further characters after it, such as a quotation mark."""
 NEAR: Final = 0.8
-"""So alike to a rule's name (difflib's ratio) is a word that was meant as one; free words are not."""
+"""Similarity (difflib's ratio) from which a word counts as a misspelled rule rather than a free word."""
 
 
-def hushed(source: str, rules: Collection[str]) -> tuple[set[str], tuple[str, ...]]:
-    """Reads the comments in a cell that ask for quiet.
+def ignored_rules(source: str, rules: Collection[str]) -> tuple[set[str], tuple[str, ...]]:
+    """Reads the comments in a cell that switch rules off.
 
-    A comment begins with names of rules, divided by commas or spaces; free words may follow, such as the reason.
+    A comment begins with names of rules, separated by commas or spaces; free words such as a reason may follow.
 
     Args:
-        source: of the cell.
-        rules: the names that there are.
+        source: Text of the cell.
+        rules: Names of all rules.
 
     Returns:
-        The rules named, and a sentence for each name that no rule has.
+        The rules named, and a sentence about each name that is no rule.
     """
     named: set[str] = set()
     notes: list[str] = []
-    for said in _COMMENT.findall(source):
-        names = _REASON.split(said)[0]
+    for comment in _COMMENT.findall(source):
+        names = _REASON.split(comment)[0]
         words = [(bool(comma), word.strip("-").lower().replace("_", "-")) for comma, word in _WORD.findall(names)]
         if not words:
             notes.append("`# gpudoctor: ignore` needs the name of a rule, such as `# gpudoctor: ignore slow-python`.")

@@ -1,4 +1,4 @@
-"""Changes around the training loop itself: autocast, gradient scaling, copies, layouts, switches set once before it.
+"""Changes in and around the training loop: autocast, gradient scaling, copies, memory layouts, lines before the loop.
 
 GPU: not yet run on one; the changed loops were run on the CPU.
 """
@@ -18,60 +18,60 @@ __all__ = ["Edits", "LoopLines", "NotPlaced", "block_of", "names_in", "statement
 
 Edits: TypeAlias = "list[tuple[CellSource, Edit]]"
 _SAME: Final = ("to", "cuda", "cpu", "train")
-"""Methods of a module that give the module."""
+"""Methods of a module that return the module."""
 _LOSSES: Final = "torch.nn.modules.loss"
 
 
 class NotPlaced(Exception):
-    """Where a change belongs cannot be told from the text; the message is the reason, in one sentence."""
+    """Error raised when the text does not show where a change belongs; the message gives the reason in one sentence."""
 
 
 class LoopLines:
-    """The newest training loop of some cells, and the changes it can be given."""
+    """The newest training loop in some cells, and changes to its text."""
 
     def __init__(self, cells: Cells) -> None:
         self.cells = cells
         found = list(training_loops(cells.cells))
-        newest = [one for one in found if one[0] is found[-1][0]]
-        self.loops: list[Loop] = list(dict.fromkeys(one for _, one in newest))
+        newest = [pair for pair in found if pair[0] is found[-1][0]]
+        self.loops: list[Loop] = list(dict.fromkeys(loop for _, loop in newest))
         self.cell = newest[0][0] if newest else None
 
     def loop(self) -> tuple[CellSource, Loop]:
-        """The cell and the innermost loop that trains.
+        """Returns the innermost training loop, and its cell.
 
         Raises:
-            NotPlaced: if there is none, or more than one.
+            NotPlaced: If there is none, or more than one.
         """
         if self.cell is None:
             raise NotPlaced("No loop that calls backward() was found in the cells.")
         if len(self.loops) > 1:
-            lines = " and ".join(str(one.lineno) for one in self.loops)
+            lines = " and ".join(str(loop.lineno) for loop in self.loops)
             raise NotPlaced(f"Several loops of {self.cell.label} train (lines {lines}).")
         return self.cell, self.loops[0]
 
     def outermost(self) -> tuple[CellSource, Loop]:
-        """The cell and the outermost loop around the training loop, within its function.
+        """Returns the outermost loop around the training loop, within its function, and its cell.
 
         Raises:
-            NotPlaced: as `loop`.
+            NotPlaced: As `loop`.
         """
         cell, loop = self.loop()
         return cell, _outermost(cell, loop) or loop
 
     def before_loop(self, *lines: str) -> Edits:
-        """Lines before the outermost loop.
+        """Returns the edits that insert lines before the outermost loop.
 
         Raises:
-            NotPlaced: as `loop`.
+            NotPlaced: As `loop`.
         """
         cell, loop = self.outermost()
         return [(cell, self.before(cell, loop, lines))]
 
     def before(self, cell: CellSource, statement: ast.stmt, lines: tuple[str, ...]) -> Edit:
-        """Lines of their own before a statement, as deep as it stands.
+        """Returns the edit that inserts lines before a statement, with its indentation.
 
         Raises:
-            NotPlaced: if something else stands on its line.
+            NotPlaced: If another statement begins on the same line.
         """
         begin = cell.line_begin(statement.lineno)
         indent = cell.text[begin : cell.begin(statement)]
@@ -80,10 +80,10 @@ class LoopLines:
         return Edit(begin, begin, "".join(f"{indent}{line}{cell.newline}" for line in lines))
 
     def model_calls(self) -> list[tuple[ast.stmt, ast.Call]]:
-        """The forwards in the training loop of the models that it trains, each model's first: statement and call.
+        """Returns the first forward of each model that the training loop trains, as (statement, call).
 
         Raises:
-            NotPlaced: if none is found.
+            NotPlaced: If none is found.
         """
         cell, loop = self.loop()
         models: dict[int, Any] = {}
@@ -100,30 +100,30 @@ class LoopLines:
         return [(statement_of(cell, call), call) for call in found]
 
     def _calls_of_a_local(self) -> list[ast.Call]:
-        """The first call of the one model that the function of the loop makes; empty where there are several."""
+        """Returns the first call of the only model that the loop's function makes; empty for none or several."""
         cell, loop = self.loop()
-        calls = sorted((one for one in ast.walk(loop) if isinstance(one, ast.Call)), key=cell.begin)
-        calls = [one for one in calls if self._class_made(one.func) is not None and not graphless(cell, one)]
-        return calls[:1] if len({cell.of(one.func) for one in calls}) == 1 else []
+        calls = sorted((node for node in ast.walk(loop) if isinstance(node, ast.Call)), key=cell.begin)
+        calls = [call for call in calls if self._class_made(call.func) is not None and not graphless(cell, call)]
+        return calls[:1] if len({cell.of(call.func) for call in calls}) == 1 else []
 
     def _class_made(self, func: ast.expr) -> type | None:
-        """The class of the module that the function of the loop makes for a name; None if it makes none."""
+        """Returns the class of the module that the loop's function assigns to a name; None if it assigns none."""
         cell, loop = self.loop()
-        for one in cell.walk(ast.Assign) if isinstance(func, ast.Name) else ():
-            value, target = one.value, one.targets[0]
+        for assignment in cell.walk(ast.Assign) if isinstance(func, ast.Name) else ():
+            value, target = assignment.value, assignment.targets[0]
             while isinstance(value, ast.Call) and name_of(value) in _SAME and isinstance(value.func, ast.Attribute):
                 value = value.func.value
             kind = self.cells.meant(value.func) if isinstance(value, ast.Call) else None
             known = is_of(kind, ("Module",), "torch.nn") and isinstance(kind, type) and kind.__module__ != _LOSSES
             bound = isinstance(target, ast.Name) and isinstance(func, ast.Name) and target.id == func.id
-            if known and bound and function_around(cell, one) is function_around(cell, loop):
+            if known and bound and function_around(cell, assignment) is function_around(cell, loop):
                 return kind
         return None
 
     def model(self, func: ast.expr) -> Any:
-        """The module with parameters that an expression names; None if it names none."""
-        handed = self._handed(func)
-        parts = dotted(handed[2]) if handed is not None else dotted(func)
+        """Returns the module with parameters that an expression refers to; None if it refers to none."""
+        passed = self._passed(func)
+        parts = dotted(passed[2]) if passed is not None else dotted(func)
         held: Any = self.cells.held(parts[0], self.cell, func) if parts and self.cell is not None else None
         for part in parts[1:]:
             values = getattr(held, "__dict__", {})
@@ -131,8 +131,12 @@ class LoopLines:
         own = vars(held) if is_of(type(held), ("Module",), "torch.nn") else {}
         return held if own.get("_parameters") or own.get("_modules") else None
 
-    def _handed(self, func: ast.expr) -> tuple[CellSource, ast.Call, ast.expr] | None:
-        """The newest call that hands a model to the function of the loop, and what it hands; None for any other."""
+    def _passed(self, func: ast.expr) -> tuple[CellSource, ast.Call, ast.expr] | None:
+        """Finds the newest call of the loop's function, if `func` is one of its parameters.
+
+        Returns:
+            The call's cell, the call, and the argument that it passes for the parameter; None if there is none.
+        """
         function = function_around(self.cell, self.loops[0]) if self.cell is not None else None
         if function is None or self.cell is None or not isinstance(func, ast.Name):
             return None
@@ -144,48 +148,48 @@ class LoopLines:
         return None
 
     def before_training(self, func: ast.expr, line: str) -> tuple[CellSource, Edit]:
-        """A line that does something to the model once: before the loop, or before the loop's function is called.
+        """Returns the edit that inserts a line about the model before the loop, or before its function is called.
 
         Args:
-            func: the model, as the loop calls it.
-            line: with `{}` for the model.
+            func: The expression by which the loop calls the model.
+            line: The line, with `{}` for the model.
 
         Raises:
-            NotPlaced: if something else stands on that line.
+            NotPlaced: If another statement begins on the line where it would go.
         """
         node: ast.stmt
         cell, node = self.outermost()
-        handed = self._handed(func)
-        if handed is not None:
-            cell, call, func = handed
+        passed = self._passed(func)
+        if passed is not None:
+            cell, call, func = passed
             node = _outermost(cell, call) or statement_of(cell, call)
         return cell, self.before(cell, node, (line.format(cell.of(func)),))
 
     # ---- the changes --------------------------------------------------------------------------------------------
 
     def compiled(self, torch: str) -> Edits:
-        """The trained models are compiled before the loop.
+        """Returns the edits that compile the trained models before the loop; `torch` is torch's name in the cell.
 
-        `compile()` of a module whose forward is torch's own, such as that of nn.Sequential, compiles nothing (torch
-        2.13): it is in the files that the compiler passes over.
+        `compile()` has no effect on a module whose forward is torch's own, such as nn.Sequential's (torch 2.13), since
+        the compiler skips torch's files. For such a module, the forward is compiled.
 
         Raises:
-            NotPlaced: if loop or model are not found.
+            NotPlaced: If the loop or the model is not found.
         """
-        said, edits = "  # the first steps are slow", list[tuple[CellSource, Edit]]()
+        comment, edits = "  # the first steps are slow", list[tuple[CellSource, Edit]]()
         for _, call in self.model_calls():
             model = self.model(call.func)
             kind = type(model) if model is not None else self._class_made(call.func)
             of_torch = str(getattr(getattr(kind, "forward", None), "__module__", "")).startswith("torch.")
             line = f"{{0}}.forward = {torch}.compile({{0}}.forward)" if of_torch else "{0}.compile()"
-            edits.append(self.before_training(call.func, line + said))
+            edits.append(self.before_training(call.func, line + comment))
         return edits
 
     def channels_last(self, torch: str) -> Edits:
-        """Weights and images channels last.
+        """Returns the edits that put the weights and the images in the layout channels last.
 
         Raises:
-            NotPlaced: if loop, model or images are not found, or several models are trained.
+            NotPlaced: If the loop, the model or the images are not found, or several models are trained.
         """
         cell, loop = self.loop()
         calls = self.model_calls()
@@ -205,25 +209,27 @@ class LoopLines:
 
 
 def _outermost(cell: CellSource, node: ast.AST) -> Loop | None:
-    """The outermost loop around a node within its function; None if there is none."""
+    """Returns the outermost loop around a node within its function; None if there is none."""
     around = function_around(cell, node)
-    loops = [one for one in cell.ancestors(node) if isinstance(one, LOOPS) and function_around(cell, one) is around]
+    loops = [
+        outer for outer in cell.ancestors(node) if isinstance(outer, LOOPS) and function_around(cell, outer) is around
+    ]
     return loops[-1] if loops else None
 
 
 def names_in(cell: CellSource) -> set[str]:
-    """Every name that a cell reads or binds."""
-    return {one.id for one in cell.walk(ast.Name)}
+    """Returns every name that a cell reads or binds."""
+    return {node.id for node in cell.walk(ast.Name)}
 
 
 def statement_of(cell: CellSource, node: ast.AST) -> ast.stmt:
-    """The innermost statement that a node is part of."""
+    """Returns the innermost statement that contains a node."""
     while not isinstance(node, ast.stmt):
         node = cell.parents[node]
     return node
 
 
 def block_of(cell: CellSource, statement: ast.stmt) -> tuple[list[ast.stmt], int]:
-    """The statements among which one stands, and its place in them."""
-    block = next(one for one in blocks(cell.parents[statement]) if statement in one)
+    """Returns the block of statements that contains a statement, and the statement's index in it."""
+    block = next(block for block in blocks(cell.parents[statement]) if statement in block)
     return block, block.index(statement)

@@ -1,6 +1,6 @@
-"""Calls in the user's code that reach out of its process: requests that are sent, and processes that are started.
+"""Finds calls in the user's code that reach outside its process: network requests, and started processes.
 
-Read off the text; where a name is there already it says what it stands for, such as a session of an earlier cell.
+They are found in the text. A name that has a value already, such as a session from an earlier cell, is resolved by it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ REACHES: Final[Mapping[str, str]] = {
     "asyncio.create_subprocess_* asyncio.subprocess.* joblib.*Parallel loky.* pathos.* "
     "get_ipython().system get_ipython().getoutput get_ipython().system_raw",
 }
-"""What is called, by its full name with patterns as in a shell. A loader's workers are none of it: the loader starts
-them for the loop, and a trial ends them."""
+"""Shell patterns of the full names of such calls, by kind. A loader's workers are not included: the loader starts them
+for the loop, and a trial ends them."""
 _HARMLESS: Final = (
     "requests.exceptions.* subprocess.*Error subprocess.list2cmdline socket.gethostname *.Timeout *.Error "
     "urllib3.disable_warnings urllib3.util.* multiprocessing.current_process multiprocessing.parent_process "
@@ -46,17 +46,17 @@ _SHELL: Final = re.compile(rf"^\s*(?:[\w.,\s]+=\s*)?(?:!+|%+(?={'|'.join(_MAGICS
 
 @dataclass(frozen=True)
 class Reach:
-    """One call."""
+    """A call that reaches outside the process."""
 
     kind: str
     """`NETWORK` or `PROCESSES`."""
     what: str
-    """As it is written: `requests.post`, `!cp`."""
+    """The function as written: `requests.post`, `!cp`."""
     line: int
 
 
 def reaches(source: CellSource, namespace: Mapping[str, Any]) -> list[Reach]:
-    """The calls of a cell or a function that reach out, in order, each kind of call once."""
+    """Returns the calls of a cell or a function that reach outside the process, in order, each function once."""
     found = [*_shell_lines(source)]
     names = _Names(source, namespace)
     for call in source.walk(ast.Call):
@@ -64,17 +64,17 @@ def reaches(source: CellSource, namespace: Mapping[str, Any]) -> list[Reach]:
         kind = next((kind for kind, patterns in REACHES.items() if is_among(meant, patterns)), None)
         if kind is not None and not is_among(meant, _HARMLESS):
             found.append(Reach(kind, ast.unparse(call.func), call.lineno))
-    return list({(one.kind, one.what): one for one in reversed(found)}.values())[::-1]
+    return list({(reach.kind, reach.what): reach for reach in reversed(found)}.values())[::-1]
 
 
 def called_names(source: CellSource) -> list[tuple[str, ...]]:
-    """What a cell or a function calls by names alone: `("send",)` of `send()`, `("bot", "send")` of `bot.send()`."""
+    """Returns the dotted names that a cell or a function calls, such as `("bot", "send")` for `bot.send()`."""
     found = (tuple(dotted(call.func)) for call in source.walk(ast.Call))
-    return list(dict.fromkeys(one for one in found if one))
+    return list(dict.fromkeys(names for names in found if names))
 
 
 class _Names:
-    """What the names of a text stand for."""
+    """Full names of the objects that the names in a text refer to."""
 
     def __init__(self, source: CellSource, namespace: Mapping[str, Any]) -> None:
         self._namespace = namespace
@@ -84,7 +84,7 @@ class _Names:
             self._assigned(node)
 
     def _assigned(self, node: Any) -> None:
-        """`session = requests.Session()`, `with Pool(4) as pool`: the name stands for what the call makes."""
+        """Resolves a name bound to the result of a call: `session = requests.Session()`, `with Pool(4) as pool`."""
         value, target = (
             (node.value, node.targets[0]) if isinstance(node, ast.Assign) else (node.context_expr, node.optional_vars)
         )
@@ -94,7 +94,7 @@ class _Names:
                 self._own[target.id] = meant
 
     def meant(self, func: ast.expr) -> str:
-        """The full name of what an expression stands for, as far as it is known."""
+        """Returns the full name of the object that an expression refers to, as far as it is known."""
         parts: list[str] = []
         while isinstance(func, ast.Attribute):
             parts.insert(0, func.attr)
@@ -110,7 +110,7 @@ class _Names:
 
 
 def _assigned_names(source: CellSource) -> Iterator[str]:
-    """Names that a text gives to what it makes, or takes as an argument: none of them is a package."""
+    """Yields the names that a text assigns, defines or has as parameters: none of them refers to a package."""
     for node in source.walk(ast.Name, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
         if isinstance(node, ast.arg):
             yield node.arg
@@ -121,6 +121,7 @@ def _assigned_names(source: CellSource) -> Iterator[str]:
 
 
 def _full_name(value: Any) -> str:
+    """Returns the full name of a module, function or class; for any other object, that of its class."""
     cls = type(value)
     if issubclass(cls, types.ModuleType):
         return str(value.__name__)
@@ -131,7 +132,10 @@ def _full_name(value: Any) -> str:
 
 
 def _shell_lines(source: CellSource) -> Iterator[Reach]:
-    """`!cp a b` and `%%bash`: only where the text is no Python as it stands, so that no string is taken for one."""
+    """Yields the shell lines of a text, such as `!cp a b` and `%%bash`.
+
+    A text that is valid Python has none, so that no string is mistaken for one.
+    """
     try:
         ast.parse(source.text)
         return
@@ -145,7 +149,7 @@ def _shell_lines(source: CellSource) -> Iterator[Reach]:
 
 
 def is_among(name: str, patterns: str) -> bool:
-    """Whether a name is one of those that patterns as in a shell stand for, parted by blanks; of none without any."""
+    """Returns True if a name matches one of several shell patterns, which are separated by spaces."""
     return _pattern(patterns).match(name) is not None
 
 
@@ -155,6 +159,6 @@ def _pattern(patterns: str) -> re.Pattern[str]:
 
 
 def full_names_called(source: CellSource, namespace: Mapping[str, Any]) -> list[str]:
-    """The full names of what a cell or a function calls, as far as they are known, each once: `cv2.imwrite`."""
+    """Returns the full names that a cell or a function calls, as far as they are known, each once: `cv2.imwrite`."""
     names = _Names(source, namespace)
     return list(dict.fromkeys(name for call in source.walk(ast.Call) if (name := names.meant(call.func))))

@@ -1,8 +1,8 @@
-"""Lines of a cell that keep a tensor with its graph from every step: `losses.append(loss)`, `total += loss`.
+"""Finds lines of a cell that keep a tensor with its graph from every step: `losses.append(loss)`, `total += loss`.
 
-Whether graphs are kept, the recording proves (`KeptGraphs`). The text only says which line may do it: a line in a loop
-that keeps a value on which the cell calls backward, or one that the same functions make, unless the line lets the graph
-go by `.item()`, `.detach()`, `float(...)` or the like, or stands under `no_grad`.
+The recording proves that graphs are kept (`KeptGraphs`); the text only shows which lines may keep them. Such a line is
+in a loop and stores a value on which the cell calls backward, or a value that the same functions make. A line is left
+out if it drops the graph with `.item()`, `.detach()`, `float(...)` or the like, or if it is under `no_grad`.
 """
 
 from __future__ import annotations
@@ -20,74 +20,83 @@ from gpu_doctor.cell.syntax import LOOPS, calls_of, name_of, nested, parts_of_ta
 LETS_GO: Final = {"item", "detach", "tolist", "numpy", "size", "dim", "numel", "argmax", "data", "shape", "dtype"}
 PLAIN: Final = {"float", "int", "len", "str", "bool", "round", "repr", "print", "range", "type", "next", "iter"}
 LONGEST: Final = 200_000
-"""Characters of a text that is read at most: some 5000 lines."""
+"""Longest text that is read, in characters: some 5000 lines."""
 _TAKES: Final = ("append", "extend")
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A line that keeps something of every step."""
+    """A line that may keep a graph from every step."""
 
     line: int
-    """1 = the first line of the source."""
+    """Number of the line in the source, from 1."""
     text: str
     """The line as written."""
     value: str
-    """What it keeps, as written."""
+    """The value that it keeps, as written."""
     cure: str
-    """The line with the graph let go; empty where that takes more than one insertion."""
+    """The line changed so that it drops the graph; empty if that takes more than one insertion."""
 
 
 @lru_cache(maxsize=8)
 def kept_graphs(source: str) -> tuple[Kept, ...]:
-    """The lines in a cell's loops that may keep graphs across steps, top to bottom; none where it is no Python."""
+    """Returns the lines in a cell's loops that may keep graphs across steps, from top to bottom.
+
+    Returns none if the cell is not valid Python.
+    """
     cell = CellSource(source if len(source) <= LONGEST else "")
     assigned = list(_assignments(cell.walk(ast.Assign)))
-    learned = {one.id for one in _backwards(cell) if isinstance(one, ast.Name)}
+    losses = {value.id for value in _backwards(cell) if isinstance(value, ast.Name)}
     made = {name: value for name, value in assigned if _calls_a_function(value)}
-    summed = ((ast.unparse(one.target), one.value) for one in cell.walk(ast.AugAssign))
-    sources = [*_backwards(cell), *(value for name, value in (*assigned, *summed) if name in learned)]
-    outputs = {end for one in sources for end in _chain(one) if end in made}
-    makers = {one for value in (*sources, *(made[name] for name in outputs)) for one in _chain(value)}
+    summed = ((ast.unparse(node.target), node.value) for node in cell.walk(ast.AugAssign))
+    sources = [*_backwards(cell), *(value for name, value in (*assigned, *summed) if name in losses)]
+    outputs = {part for value in sources for part in _chain(value) if part in made}
+    makers = {part for value in (*sources, *(made[name] for name in outputs)) for part in _chain(value)}
     trained = [loop for loop in cell.walk(*LOOPS) if any(True for _ in calls_of(loop, "backward"))]
-    trained = [one for one in trained if not any(one in cell.ancestors(other) for other in trained)]
+    trained = [loop for loop in trained if not any(loop in cell.ancestors(other) for other in trained)]
     found: dict[int, Kept] = {}
     for loop in cell.walk(*LOOPS):
-        steps = [one for one in (loop, *cell.ancestors(loop)) if one in trained]
-        anew = {name for one in (loop, *steps[:1]) for name, _ in _assignments(nested(one.body))}
-        carrying = learned | outputs
-        for one in nested(loop.body):
-            for name, value in _assignments([one]):
-                has = _carries(value, carrying, makers) or (name in learned and not _lets_go(value))
+        around = [node for node in (loop, *cell.ancestors(loop)) if node in trained]
+        assigned_in_loop = {name for node in (loop, *around[:1]) for name, _ in _assignments(nested(node.body))}
+        carrying = losses | outputs
+        for statement in nested(loop.body):
+            for name, value in _assignments([statement]):
+                has = _carries(value, carrying, makers) or (name in losses and not _lets_go(value))
                 carrying = carrying | {name} if has else carrying - {name}
-            kept = _keeping(one)
-            if kept and kept[0] not in anew and _carries(kept[1], carrying, makers) and not graphless(cell, one):
-                found[one.lineno] = _told(cell, one, kept[1], learned)
+            kept = _keeping(statement)
+            if (
+                kept
+                and kept[0] not in assigned_in_loop
+                and _carries(kept[1], carrying, makers)
+                and not graphless(cell, statement)
+            ):
+                found[statement.lineno] = _described(cell, statement, kept[1], losses)
     return tuple(found[line] for line in sorted(found))
 
 
-def _told(cell: CellSource, statement: ast.stmt, value: ast.expr, learned: set[str]) -> Kept:
+def _described(cell: CellSource, statement: ast.stmt, value: ast.expr, losses: set[str]) -> Kept:
+    """Describes a line that keeps a value; its cure is `.item()` for a loss or a sum, else `.detach()`."""
     line, end = statement.lineno, cell.end(value)
     begin, behind = cell.line_begin(line), cell.line_end(line)
-    number = isinstance(statement, ast.AugAssign) or (isinstance(value, ast.Name) and value.id in learned)
+    number = isinstance(statement, ast.AugAssign) or (isinstance(value, ast.Name) and value.id in losses)
     cure = ""
     if end <= behind and isinstance(value, (ast.Name, ast.Call, ast.Attribute, ast.Subscript)):
         cure = f"{cell.text[begin:end]}.{'item' if number else 'detach'}(){cell.text[end:behind]}".strip()
     return Kept(line, cell.text[begin:behind].strip(), ast.unparse(value), cure)
 
 
-def _keeping(one: ast.stmt) -> tuple[str, ast.expr] | None:
-    """What a statement adds to, and the value that it adds; None for any other statement."""
-    if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add):
-        return ast.unparse(one.target), one.value
-    call = one.value if isinstance(one, ast.Expr) else None
+def _keeping(statement: ast.stmt) -> tuple[str, ast.expr] | None:
+    """Returns the target that a statement adds to (`+=`, `append`, `extend`) and the value; None for any other."""
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
+        return ast.unparse(statement.target), statement.value
+    call = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _TAKES and call.args:
         return ast.unparse(call.func.value), call.args[0]
     return None
 
 
 def _backwards(cell: CellSource) -> Iterator[ast.expr]:
-    """On what the cell calls backward: `loss` of `loss.backward()`, `(loss / 2).backward()` and the like."""
+    """Yields the values that the cell calls backward on: `loss` of `loss.backward()`, `(loss / 2).backward()`, ..."""
     for call in calls_of(cell.tree or ast.Module([], []), "backward"):
         value = call.args[0] if call.args else getattr(call.func, "value", call.func)
         if isinstance(value, ast.Call) and name_of(value) == "scale" and value.args:
@@ -96,22 +105,25 @@ def _backwards(cell: CellSource) -> Iterator[ast.expr]:
 
 
 def _assignments(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
-    """Every name that statements bind, with the value; parts of a tuple have the whole value."""
-    for one in statements:
-        if isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None:
-            for target in targets_of(one):
-                yield from ((ast.unparse(part), one.value) for part in parts_of_target(target))
+    """Yields every target that statements assign to, with the value; parts of a tuple get the whole value."""
+    for statement in statements:
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+            for target in targets_of(statement):
+                yield from ((ast.unparse(part), statement.value) for part in parts_of_target(target))
 
 
 def _calls_a_function(value: ast.expr) -> bool:
-    """Whether a value comes of `model(x)` or `self.model(x)`, not of a method of the data such as `x.to(device)`."""
+    """Returns True for a call such as `model(x)` or `self.model(x)`, False for a method of data, as `x.to(device)`."""
     func = value.func if isinstance(value, ast.Call) else None
     own = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "self"
     return own or (isinstance(func, ast.Name) and func.id not in PLAIN)
 
 
 def _chain(value: ast.expr | None) -> Iterator[str]:
-    """The functions that make a value, and the name that they make it of; first arguments alone: others are targets."""
+    """Yields the functions that make a value, and the name that they make it from.
+
+    Only first arguments are followed; others are targets, as in `criterion(output, target)`.
+    """
     while value is not None:
         if isinstance(value, ast.Call):
             method = value.func.value if isinstance(value.func, ast.Attribute) else None
@@ -128,7 +140,7 @@ def _chain(value: ast.expr | None) -> Iterator[str]:
 
 
 def _lets_go(value: ast.expr) -> bool:
-    """Whether a value's own text says that it has no graph."""
+    """Returns True if an expression drops the graph, such as `loss.item()` or `float(loss)`."""
     node = value.func if isinstance(value, ast.Call) else value
     if isinstance(node, ast.Attribute):
         return node.attr in LETS_GO
@@ -136,11 +148,17 @@ def _lets_go(value: ast.expr) -> bool:
 
 
 def _carries(value: ast.AST, carrying: set[str], makers: set[str]) -> bool:
-    """Whether an expression's value has a graph, as far as the text tells."""
+    """Returns True if an expression's value has a graph, as far as the text shows.
+
+    Args:
+        value: The expression.
+        carrying: Names whose values have a graph.
+        makers: Functions that return values with a graph.
+    """
     if isinstance(value, (ast.Compare, ast.JoinedStr, ast.Lambda)) or (isinstance(value, ast.expr) and _lets_go(value)):
         return False
     if isinstance(value, ast.Name):
         return value.id in carrying
     if isinstance(value, ast.Call) and ast.unparse(value.func) in makers:
         return True
-    return any(_carries(one, carrying, makers) for one in ast.iter_child_nodes(value))
+    return any(_carries(part, carrying, makers) for part in ast.iter_child_nodes(value))

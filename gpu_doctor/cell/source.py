@@ -1,7 +1,7 @@
-"""The text of a cell as the user wrote it: its tree, where a node stands in the text, and exact edits to it.
+"""The text of a cell with its syntax tree, the positions of nodes in the text, and exact edits to the text.
 
-`ast` counts columns in UTF-8 bytes and lines as Python does; an edit needs the character. IPython's own lines, masked
-in the tree (see `syntax.py`), stay in the text as they are.
+`ast` counts columns in UTF-8 bytes and lines as Python does, whereas an edit needs characters. IPython's own lines,
+which are masked in the tree (see `syntax.py`), stay in the text as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INDENT: Final = "    "
 
 @dataclass(frozen=True)
 class Edit:
-    """Characters `begin` to `end` of a text become `text`; edits at one place keep their order."""
+    """Replacement of the characters `begin` to `end` by `text`; edits at the same place keep their order."""
 
     begin: int
     end: int
@@ -30,15 +30,17 @@ class Edit:
 
 @dataclass(eq=False)
 class CellSource:
-    """One cell's text with its tree; `tree` is None where it is no Python."""
+    """One cell's text with its syntax tree."""
 
     text: str
     label: str = "this cell"
-    """What a person calls it."""
+    """Name of the cell in messages."""
     index: int = 0
-    """Higher = run later."""
+    """Rank of the cell; a cell that ran later has a higher one."""
     tree: ast.Module | None = field(init=False, default=None)
+    """The syntax tree; None if the text is not valid Python."""
     parents: dict[ast.AST, ast.AST] = field(init=False, default_factory=dict, repr=False)
+    """Parent of each node of the tree."""
 
     def __post_init__(self) -> None:
         ends = [match.end() for match in _LINE_END.finditer(self.text)]
@@ -56,60 +58,61 @@ class CellSource:
 
     @property
     def unit(self) -> str:
-        """One level of indentation: a tab where the cell indents by tabs."""
+        """One level of indentation: a tab if the cell indents by tabs, else spaces."""
         return "\t" if any(self.text[begin : begin + 1] == "\t" for begin in self._starts) else INDENT
 
     def line_begin(self, line: int) -> int:
-        """Where line `line` (from 1) begins; the text's end for lines behind it."""
+        """Returns the index of the first character of line `line` (from 1); the text's end if there is no such line."""
         return self._starts[line - 1] if line - 1 < len(self._starts) else len(self.text)
 
     def line_end(self, line: int) -> int:
-        """Where line `line` ends, before its line end."""
+        """Returns the index behind the last character of line `line`, before its line break."""
         match = _LINE_END.search(self.text, self.line_begin(line))
         return match.start() if match else len(self.text)
 
     def line_of(self, at: int) -> int:
-        """The line (from 1) on which a character stands."""
+        """Returns the line (from 1) of the character at an index."""
         return bisect.bisect_right(self._starts, at)
 
     def _at(self, line: int, byte: int) -> int:
+        """Returns the index of a character, from its line and its column in UTF-8 bytes."""
         begin = self.line_begin(line)
         return begin + len(self.text[begin : self.line_end(line)].encode()[:byte].decode(errors="ignore"))
 
     def begin(self, node: Any) -> int:
-        """The character at which a node begins."""
+        """Returns the index of a node's first character."""
         return self._at(node.lineno, node.col_offset)
 
     def end(self, node: Any) -> int:
-        """The character behind a node's last."""
+        """Returns the index behind a node's last character."""
         return self._at(node.end_lineno, node.end_col_offset)
 
     def of(self, node: ast.AST) -> str:
-        """A node's own text."""
+        """Returns the text of a node."""
         return self.text[self.begin(node) : self.end(node)]
 
     def indent(self, line: int) -> str:
-        """The white space that line `line` begins with."""
+        """Returns the white space at the begin of line `line`."""
         text = self.text[self.line_begin(line) : self.line_end(line)]
         return text[: len(text) - len(text.lstrip())]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around a node, innermost first."""
+        """Yields the nodes around a node, innermost first."""
         while node in self.parents:
             node = self.parents[node]
             yield node
 
     def walk(self, *kinds: type[ast.AST]) -> Iterator[Any]:
-        """Every node of some kinds, in the order of the text."""
+        """Yields every node of some kinds, in the order of the text."""
         found = self._walked.get(kinds)
         if found is None:
             found = [node for node in ast.walk(self.tree) if isinstance(node, kinds)] if self.tree is not None else []
-            found.sort(key=lambda one: (getattr(one, "lineno", 0), getattr(one, "col_offset", 0)))
+            found.sort(key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
             self._walked[kinds] = found
         yield from found
 
     def edited(self, edits: Iterable[Edit]) -> str:
-        """The text with every edit made."""
+        """Returns the text with all edits applied."""
         text = self.text
         ordered = sorted(enumerate(dict.fromkeys(edits)), key=lambda item: (item[1].begin, item[1].end, item[0]))
         for _, edit in reversed(ordered):

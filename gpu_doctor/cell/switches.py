@@ -1,4 +1,4 @@
-"""Switches of torch as lines of the training cell: set where the cell sets them already, else at its top."""
+"""Writes switches of torch into the training cell: where the cell sets them already, else at its top."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SWITCHES: Final = {
     "cudnn_benchmark": (("backends.cudnn.benchmark", False),),
     "threads": (("set_num_threads", True),),
 }
-"""Knob -> what of torch it sets, and whether that is called rather than assigned."""
+"""Switches of torch that each knob sets; True if a switch is a function to call rather than a variable."""
 _SAME: Final = {"set_float32_matmul_precision": "backends.cuda.matmul.allow_tf32"}
-"""Another switch of torch that sets the same, True or False."""
+"""Another switch of torch with the same effect, whose values are True and False."""
 _AUTOCAST: Final = ("device_type", "dtype", "enabled", "cache_enabled")
 _AUTOCAST_OF_DEVICE: Final = ("enabled", "dtype", "cache_enabled")
 _SCALER_OF_CUDA: Final = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
@@ -32,10 +32,15 @@ _SCALER: Final = ("device", *_SCALER_OF_CUDA)
 
 
 def switched(cells: Cells, knob: str, value: SettingValue) -> Edits:
-    """The lines that set a knob's switches for the training cell.
+    """Returns the edits that set a knob's switches in the training cell.
+
+    Args:
+        cells: The cells; the training cell is the newest.
+        knob: Name of the knob.
+        value: Value of the knob.
 
     Raises:
-        NotPlaced: if the cell is no Python.
+        NotPlaced: If the cell is not valid Python.
     """
     cell = _newest(cells)
     torch = torch_name(cells)
@@ -54,10 +59,10 @@ def switched(cells: Cells, knob: str, value: SettingValue) -> Edits:
 
 
 def own_amp_off(cells: Cells) -> Edits:
-    """The cells' own autocast and GradScaler switched off, by their own argument for it.
+    """Returns the edits that switch off the cells' own autocast and GradScaler with `enabled=False`.
 
     Raises:
-        NotPlaced: if there is none in the cells.
+        NotPlaced: If there is none in the cells.
     """
     slots: dict[Slot, str] = {}
     for cell in cells.cells:
@@ -72,7 +77,7 @@ def own_amp_off(cells: Cells) -> Edits:
 
 
 def torch_name(cells: Cells) -> str:
-    """The name under which torch is known when the training cell begins its work; empty if under none."""
+    """Returns the name under which torch is imported before the training cell's first statement; empty if it is not."""
     newest = _newest(cells)
     leading = newest.tree.body[: _leading(newest)] if newest.tree is not None else []
     found = [node for node in leading if isinstance(node, ast.Import)]
@@ -86,20 +91,20 @@ def torch_name(cells: Cells) -> str:
 
 
 def with_import(cells: Cells) -> Edits:
-    """`import torch` at the top of the training cell."""
+    """Returns the edits that insert `import torch` at the top of the training cell."""
     cell = _newest(cells)
     return [(cell, at_top(cell, ["import torch"]))]
 
 
 def at_top(cell: CellSource, lines: list[str]) -> Edit:
-    """Lines before the cell's first statement that is no import."""
+    """Returns the edit that inserts lines before the cell's first statement that is not an import."""
     assert cell.tree is not None
     body, at = cell.tree.body, _leading(cell)
     while 0 < at < len(body) and cell.end(body[at - 1]) > cell.line_begin(body[at].lineno):
-        at += 1  # it shares a line with the one before
+        at += 1  # this statement shares a line with the one before
     text = "".join(line + cell.newline for line in lines)
     if at < len(body):
-        decorators = [one.lineno for one in getattr(body[at], "decorator_list", [])]
+        decorators = [decorator.lineno for decorator in getattr(body[at], "decorator_list", [])]
         begin = cell.line_begin(min([body[at].lineno, *decorators]))
         return Edit(begin, begin, text)
     end = len(cell.text)
@@ -108,17 +113,17 @@ def at_top(cell: CellSource, lines: list[str]) -> Edit:
 
 
 def _leading(cell: CellSource) -> int:
-    """How many statements the cell begins with that are imports, IPython's own lines, or its docstring."""
+    """Counts the leading statements of a cell that are imports, IPython's own lines, or its docstring."""
     body = cell.tree.body if cell.tree is not None else []
-    for index, one in enumerate(body):
-        text = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str)
-        if not isinstance(one, (ast.Import, ast.ImportFrom, ast.Pass)) and not (text and index == 0):
+    for index, node in enumerate(body):
+        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        if not isinstance(node, (ast.Import, ast.ImportFrom, ast.Pass)) and not (text and index == 0):
             return index
     return len(body)
 
 
 def _set_already(cells: Cells, cell: CellSource, name: str) -> Iterator[ast.expr]:
-    """The values that a cell gives a switch, by torch's own name for it or one that was imported for a part of it."""
+    """Yields the values that a cell gives to a switch, under torch's name for it or an imported name."""
     for node in cell.walk(ast.Assign, ast.Call):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             if _is_switch(cells, node.targets[0], name):
@@ -128,14 +133,15 @@ def _set_already(cells: Cells, cell: CellSource, name: str) -> Iterator[ast.expr
 
 
 def _is_switch(cells: Cells, node: ast.expr, name: str) -> bool:
+    """Returns True if an expression refers to the switch `name` of torch."""
     parts = dotted(node)
-    if not parts or parts[0] not in cells.imports:  # torch by a name that is imported nowhere here
+    if not parts or parts[0] not in cells.imports:  # torch under a name that no cell imports
         return parts[1:] == name.split(".")
     return full_name(node, cells.imports) == f"torch.{name}"
 
 
 def _positional(cells: Cells, func: ast.expr) -> tuple[str, ...]:
-    """The positional parameters of an autocast or GradScaler."""
+    """Returns the positional parameters of an autocast or a GradScaler."""
     meant = cells.meant(func)
     of_device = ".cuda." in f"{meant}" or ".cpu." in f"{meant}"
     if name_of(func) == "GradScaler":
@@ -144,6 +150,7 @@ def _positional(cells: Cells, func: ast.expr) -> tuple[str, ...]:
 
 
 def _newest(cells: Cells) -> CellSource:
+    """Returns the newest cell, which is the training cell."""
     if not cells.cells:
         raise NotPlaced("None of the cells could be read as Python.")
     return cells.cells[-1]

@@ -1,7 +1,7 @@
-"""How the text of a cell becomes a syntax tree, and the words in which every question about it is asked.
+"""Parses the text of a cell into a syntax tree, and answers basic questions about the nodes of a tree.
 
-IPython's own lines (`%magic`, `!command`) are no Python: they are masked by `pass`, so that every other line keeps its
-number.
+IPython's own lines (`%magic`, `!command`) are not Python: they are replaced by `pass`, so that every other line keeps
+its number.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ELSEWHERE: Final = {
     *("bash", "sh", "script", "system", "sx", "cmd", "perl", "ruby", "python", "python2", "python3", "pypy", "px"),
     *("writefile", "file", "html", "HTML", "svg", "SVG", "latex", "markdown", "javascript", "js", "cython", "R", "sql"),
 }
-"""Cell magics whose text is another language's, a file's, or run by another process."""
+"""Cell magics whose text is in another language, goes into a file, or is run by another process."""
 _SHELL_LINE: Final = re.compile(r"^(\s*)(?:[%!?].*|[\w.]+\?{1,2}\s*|[\w.,\s]+=\s*[%!].*)$")
 
 
 def tree_of(text: str) -> ast.Module | None:
-    """A tree of a text's own, IPython's lines masked; None if it is no Python."""
+    """Returns a text's syntax tree, with IPython's lines masked; None if the text is not valid Python."""
     lines = re.split(r"\r\n|\r|\n", text)
     for at, line in enumerate(lines):
         magic = _CELL_MAGIC.match(line)
@@ -59,28 +59,29 @@ def _parse(lines: Iterable[str]) -> ast.Module:
     text = "\n".join(lines)
     if "\\" not in text:
         return ast.parse(text)
-    with warnings.catch_warnings():  # "invalid escape sequence" was said when the text itself was compiled
+    with warnings.catch_warnings():  # "invalid escape sequence" was reported when the text itself was compiled
         warnings.simplefilter("ignore")
         return ast.parse(text)
 
 
 def _masked(line: str) -> str:
+    """Replaces a line by `pass`, with its indentation."""
     return line[: len(line) - len(line.lstrip())] + "pass"
 
 
 def name_of(node: ast.AST) -> str:
-    """The last name of an expression, of a call that of what is called; empty where it has none."""
+    """Returns the last name of an expression, and for a call that of the function; empty if there is none."""
     node = node.func if isinstance(node, ast.Call) else node
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def calls_of(node: ast.AST, name: str) -> Iterator[ast.Call]:
-    """Calls of a method or function of that name."""
-    return (one for one in ast.walk(node) if isinstance(one, ast.Call) and name_of(one) == name)
+    """Returns the calls of functions and methods with this name inside a node."""
+    return (call for call in ast.walk(node) if isinstance(call, ast.Call) and name_of(call) == name)
 
 
 def dotted(node: ast.expr) -> list[str]:
-    """`["torch", "optim", "SGD"]` for `torch.optim.SGD` and `torch.optim.SGD[...]`; empty for anything else."""
+    """Splits a dotted name: `["optim", "SGD"]` for `optim.SGD` and `optim.SGD[...]`; empty for anything else."""
     parts: list[str] = []
     node = node.value if isinstance(node, ast.Subscript) else node  # DataLoader[Rows](...)
     while isinstance(node, ast.Attribute):
@@ -90,7 +91,7 @@ def dotted(node: ast.expr) -> list[str]:
 
 
 def imported(tree: ast.AST) -> dict[str, str]:
-    """The names that a text imports, each with the module, or what of a module, it stands for."""
+    """Returns the names that a text imports, each with the full name of the module or of the module's member."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
@@ -103,31 +104,36 @@ def imported(tree: ast.AST) -> dict[str, str]:
 
 
 def full_name(node: ast.expr, imports: Mapping[str, str]) -> str:
-    """`numpy.save` for `np.save`; the last name alone of what hangs on a call or an item."""
+    """Returns an expression's full name, as `numpy.save` for `np.save`; its last name if it begins with a call or item.
+
+    Args:
+        node: The expression.
+        imports: Full names of the imported names, see `imported`.
+    """
     parts = dotted(node)
     return ".".join([imports.get(parts[0], parts[0]), *parts[1:]]) if parts else name_of(node)
 
 
 def targets_of(statement: ast.AST) -> list[ast.expr]:
-    """What a statement, or a block's head, assigns to."""
+    """Returns the targets that a statement or the head of a block assigns to."""
     if isinstance(statement, ast.Assign):
         return statement.targets
     if isinstance(statement, (ast.AnnAssign, ast.AugAssign, ast.For, ast.AsyncFor)):
         return [statement.target]
-    return [one.optional_vars for one in getattr(statement, "items", ()) if one.optional_vars is not None]
+    return [item.optional_vars for item in getattr(statement, "items", ()) if item.optional_vars is not None]
 
 
 def parts_of_target(target: ast.expr) -> list[ast.expr]:
-    """A target's own parts: `a` and `b[0]` of `(a, b[0])`."""
+    """Splits a target into its parts: `a` and `b[0]` of `(a, b[0])`."""
     if isinstance(target, (ast.Tuple, ast.List)):
-        return [part for one in target.elts for part in parts_of_target(one)]
+        return [part for element in target.elts for part in parts_of_target(element)]
     return [target]
 
 
 def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Target and value of an assignment, part by part where both are written out."""
+    """Yields target and value of an assignment, part by part if both are tuples or lists of the same length."""
     if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
-        starred = any(isinstance(one, ast.Starred) for one in (*target.elts, *value.elts))
+        starred = any(isinstance(element, ast.Starred) for element in (*target.elts, *value.elts))
         if not starred and len(target.elts) == len(value.elts):
             for left, right in zip(target.elts, value.elts, strict=True):
                 yield from pairs(left, right)
@@ -136,17 +142,17 @@ def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.exp
 
 
 def blocks(statement: ast.AST) -> Iterator[list[ast.stmt]]:
-    """The statements in a statement, block by block: its body, `else`, `finally`, handlers and cases."""
+    """Yields the blocks of a statement: its body, `else`, `finally`, handlers and cases."""
     for name in ("body", "orelse", "finalbody"):
         yield getattr(statement, name, [])
-    for one in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-        yield one.body
+    for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+        yield part.body
 
 
 def nested(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """All statements of a body, a block before what is in it; a definition as one of them."""
-    for one in body:
-        yield one
-        if not isinstance(one, DEFINITIONS):
-            for block in blocks(one):
+    """Yields all statements of a body and of the blocks inside it, but not those inside definitions."""
+    for statement in body:
+        yield statement
+        if not isinstance(statement, DEFINITIONS):
+            for block in blocks(statement):
                 yield from nested(block)

@@ -1,7 +1,7 @@
-"""From a recording to a diagnosis: vitals are measured, rules price what they find, forecasts say what a cure gives.
+"""From a recording to a diagnosis: vitals are computed, rules find and price causes, forecasts predict cures.
 
-Pure functions over a recording: numpy only, no torch, no clock, no run in progress. It knows nothing of how a recording
-came about, nor of trials.
+All functions are pure functions of a recording: numpy only, no torch, no clock, no run in progress. The package knows
+nothing of how a recording was made, nor of trials.
 """
 
 from gpu_doctor.diagnosis.as_data import anatomy

@@ -1,9 +1,9 @@
-"""A diagnosis as static HTML, section by section. Every function returns HTML whose foreign text is escaped.
+"""Renders a diagnosis as static HTML, section by section. Text that comes from the user's code is escaped.
 
-Notebook sanitizers shape it: inline styles only (and only properties that JupyterLab keeps), tables, `<details>`, and
-pictures as `<img>` with an SVG inside; no style element, script, inline SVG or data attribute. Where styles are
-stripped as well, what remains still reads in the right order. Text takes the page's own colour, lines are see-through
-grey.
+The HTML must pass the sanitizers of notebooks: it uses inline styles only (and only properties that JupyterLab keeps),
+tables, `<details>`, and pictures as `<img>` with an SVG inside; it has no style element, script, inline SVG or data
+attribute. If styles are stripped as well, the rest still reads in the right order. Text takes the page's own colour,
+and lines are translucent grey.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["anatomy", "findings", "footer", "header", "hints", "html", "silent",
 
 
 def html(found: DiagnosisData) -> str:
-    """All of a diagnosis: one `<div class="gpu-doctor-static">`, readable on light and dark pages."""
+    """Renders the whole diagnosis as one `<div class="gpu-doctor-static">`, readable on light and dark pages."""
     return whole(
         header(found.vitals),
         verdict(found),
@@ -59,13 +59,13 @@ def html(found: DiagnosisData) -> str:
 
 
 def whole(*sections: str) -> str:
-    """The outermost element, found by its class by the live view's script, around the sections that have content."""
+    """Joins the sections in the outermost element, which the live view's script finds by its class."""
     style = f"border:{LINE};border-radius:6px;max-width:1100px;font-size:13px;line-height:1.45;margin:4px 0"
     return f'<div class="gpu-doctor-static" style="{style}">{"".join(sections)}</div>'
 
 
 def header(vitals: Vitals, recording: Recording | None = None, title: str = LABELS.product) -> str:
-    """Who looked at what: the machine on the left, the run on the right."""
+    """Renders the header: the machine on the left, the run on the right."""
     name = "" if title in ("", LABELS.product) else f" {safe(title, 80)}"
     left = f"<b>{LABELS.product}</b>{name} &nbsp; " + _dotted(machine_facts(vitals.setup))
     right = _dotted(run_facts(vitals, recording))
@@ -74,7 +74,12 @@ def header(vitals: Vitals, recording: Recording | None = None, title: str = LABE
 
 
 def verdict(found: DiagnosisData, price: float | None = None) -> str:
-    """The verdict, and under it what to do first; with the price of an hour, what the loss costs."""
+    """Renders the verdict and, under it, its risk and the first thing to try.
+
+    Args:
+        found: the diagnosis.
+        price: price of an hour of this machine in dollars, to say what the loss costs; None = not known.
+    """
     kind = BOTTLENECK_LABELS.get(found.bottleneck, safe(found.bottleneck))
     leading = leading_risk(found)
     risk = f'<div style="margin-top:4px">{RISK_MARK} {safe(leading)}</div>' if leading else ""
@@ -88,28 +93,29 @@ def verdict(found: DiagnosisData, price: float | None = None) -> str:
     )
 
 
-def _prescription(one: Prescription, lead: str = "") -> str:
-    said = " &middot; ".join(safe(part) for part in (predicted_words(one), SAFETY_WORDS[one.safety]) if part)
-    changes = f'<div style="{MUTED}">{safe(one.changes)}</div>' if one.changes else ""
+def _prescription(cure: Prescription, lead: str = "") -> str:
+    """Renders a prescription: its text after `lead`, its forecast and safety, what it changes, its code."""
+    note = " &middot; ".join(safe(part) for part in (predicted_words(cure), SAFETY_WORDS[cure.safety]) if part)
+    changes = f'<div style="{MUTED}">{safe(cure.changes)}</div>' if cure.changes else ""
     style = f"{MONO};margin:4px 0 2px 0;padding:5px 8px;border:{LINE};border-radius:4px;overflow-x:auto"
-    code = f'<pre style="{style};background:transparent">{safe(one.code, 4000)}</pre>' if one.code else ""
-    return f"{lead}<b>{safe(one.text)}</b> <span>{said}</span>{changes}{code}"
+    code = f'<pre style="{style};background:transparent">{safe(cure.code, 4000)}</pre>' if cure.code else ""
+    return f"{lead}<b>{safe(cure.text)}</b> <span>{note}</span>{changes}{code}"
 
 
 def anatomy(vitals: Vitals, mark: float | None = None, limit: str = "") -> str:
-    """The bar of a step, with every figure as text under it.
+    """Renders the bar of a step, with every figure as text under it.
 
     Args:
-        vitals: of the run.
-        mark: where a line stands across the bar, 0..1; None = no line.
-        limit: what is said of that line.
+        vitals: vitals of the run.
+        mark: position of a line across the bar, 0..1; None = no line.
+        limit: sentence on that line, shown under the bar.
     """
     phases = anatomy_rows(vitals)
     if not phases:
         return ""
-    said = [f"{PHASE_LABELS[p]} {formatting.seconds(s)} ({formatting.share(part)})" for p, part, s in phases]
+    labels = [f"{PHASE_LABELS[p]} {formatting.seconds(s)} ({formatting.share(part)})" for p, part, s in phases]
     drawn = anatomy_bar({phase: part for phase, part, _ in phases}, mark=mark)
-    bar = as_image(drawn, "Anatomy of a step: " + ", ".join(said), "100%")
+    bar = as_image(drawn, "Anatomy of a step: " + ", ".join(labels), "100%")
     legend = "".join(
         f'<span style="display:inline-block;white-space:nowrap;margin-right:18px">{as_image(swatch(phase), "")} '
         f"{PHASE_LABELS[phase]} <b>{formatting.seconds(seconds)}</b> {formatting.share(part)}</span> "
@@ -121,38 +127,41 @@ def anatomy(vitals: Vitals, mark: float | None = None, limit: str = "") -> str:
 
 
 def findings(found: DiagnosisData) -> str:
-    """The findings, numbered; all but the first are folded."""
-    return "".join(_finding(number, one, found) for number, one in enumerate(found.findings, 1))
+    """Renders the findings, numbered; all but the first are folded."""
+    return "".join(_finding(number, finding, found) for number, finding in enumerate(found.findings, 1))
 
 
 def hints(found: DiagnosisData) -> str:
-    """What nothing measured prices, folded."""
-    return "".join(_finding(None, one, found) for one in found.hints)
+    """Renders the findings without a price, folded."""
+    return "".join(_finding(None, hint, found) for hint in found.hints)
 
 
-def _finding(number: int | None, one: Finding, found: DiagnosisData) -> str:
-    """A finding with its evidence and what to try, folded but for the first; what stands above is not said again."""
+def _finding(number: int | None, finding: Finding, found: DiagnosisData) -> str:
+    """Renders a finding with its evidence and what to try; all but number 1 are folded.
+
+    The headline is left out if it is the verdict, and the first thing to try if the verdict's section shows it.
+    """
     first = first_step(found)
-    written = (f"<b>{safe(p.text)}</b> (see above)" if p is first else _prescription(p) for p in one.prescriptions)
-    tries = "".join(f'<div style="margin-top:6px">{each}</div>' for each in written)
-    said = one.headline == found.verdict
-    headline = "" if said else f' &nbsp;<span style="{MUTED}">{safe(one.headline)}</span>'
-    cost = price(one, found.vitals)
-    name = safe(one.rule, 80) if number is None else f"{number} {safe(one.rule, 80)}"
+    written = (f"<b>{safe(p.text)}</b> (see above)" if p is first else _prescription(p) for p in finding.prescriptions)
+    tries = "".join(f'<div style="margin-top:6px">{cure}</div>' for cure in written)
+    is_verdict = finding.headline == found.verdict
+    headline = "" if is_verdict else f' &nbsp;<span style="{MUTED}">{safe(finding.headline)}</span>'
+    cost = price(finding, found.vitals)
+    name = safe(finding.rule, 80) if number is None else f"{number} {safe(finding.rule, 80)}"
     head = f'<b>{name}</b> &nbsp;<span style="{TOGETHER}">{cost}</span>{headline}'
-    risk = f'<div style="margin-top:4px"><b>{RISK_MARK} {safe(one.risk)}</b></div>' if one.risk else ""
-    evidence = listed(clean(line, 1000) for line in one.evidence)
+    risk = f'<div style="margin-top:4px"><b>{RISK_MARK} {safe(finding.risk)}</b></div>' if finding.risk else ""
+    evidence = listed(clean(line, 1000) for line in finding.evidence)
     return folded(head, risk + evidence + tries, opened=number == 1)
 
 
 def source(text: str, lines: Sequence[LineCost]) -> str:
-    """The cell's lines with a bar each for the time they take, and the dearest lines elsewhere."""
+    """Renders the cell's source with a bar for each line's time, and the costliest lines of other files; folded."""
     bars = line_bars(text, lines)
     return folded("Where the time goes, line by line", bars) if bars else ""
 
 
 def silent(found: DiagnosisData) -> str:
-    """The rules that could not judge, by reason."""
+    """Renders the causes that could not be judged, by reason; folded."""
     grouped = silences(found)
     if not grouped:
         return ""
@@ -161,7 +170,7 @@ def silent(found: DiagnosisData) -> str:
 
 
 def _silence(why: str, names: Sequence[str]) -> str:
-    """One line; a long list of names is folded."""
+    """Renders one reason with the names of its causes; a long list of names is folded."""
     named = escape(", ".join(names))
     if len(names) <= FEW_NAMES:
         return f'<div>{escape(why)}: <span style="{MUTED}">{named}</span></div>'
@@ -170,10 +179,11 @@ def _silence(why: str, names: Sequence[str]) -> str:
 
 
 def footer(vitals: Vitals, notes: Iterable[str]) -> str:
-    """What the figures are made of, what measuring cost, and the notes."""
-    said = listed(clean(note, 1000) for note in notes)
-    return section(escape(footer_words(vitals)) + said, f";{MUTED};font-size:12px")
+    """Renders how many steps were measured, what measuring cost, and the notes."""
+    written = listed(clean(note, 1000) for note in notes)
+    return section(escape(footer_words(vitals)) + written, f";{MUTED};font-size:12px")
 
 
 def _dotted(facts: Sequence[str]) -> str:
+    """Joins facts with dots between them."""
     return " &middot; ".join(f"<span>{escape(fact)}</span>" for fact in facts)

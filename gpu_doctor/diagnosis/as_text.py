@@ -1,4 +1,4 @@
-"""A diagnosis for a terminal, section by section. Every function returns text whose foreign parts are cleaned."""
+"""Renders a diagnosis as text, section by section. Text that comes from the user's code is cleaned."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ __all__ = ["BAR", "WIDTH", "anatomy", "findings", "footer", "header", "hints", "
 WIDTH: Final = 100
 HINTS: Final = "Without a price: risks, and what is worth a trial"
 BAR: Final = 40
-"""Characters of a bar that is as long as the whole."""
+"""Characters of a bar for a share of 1."""
 
 
 def text(found: DiagnosisData) -> str:
-    """All of a diagnosis, lines of about 100 characters, verdict first."""
+    """Renders the whole diagnosis, in lines of at most about 100 characters."""
     sections = (
         header(found.vitals),
         verdict(found),
@@ -48,38 +48,44 @@ def text(found: DiagnosisData) -> str:
         silent(found),
         footer(found.vitals, found.notes),
     )
-    return "\n\n".join(one for one in sections if one)
+    return "\n\n".join(section for section in sections if section)
 
 
 def wrapped(line: str, indent: str = "") -> str:
-    """A line broken at the width of the report."""
+    """Breaks a line at the width of the report."""
     return textwrap.fill(
         line, WIDTH, initial_indent=indent, subsequent_indent=" " * (len(indent) + 2), break_on_hyphens=False
     )
 
 
 def header(vitals: Vitals, recording: Recording | None = None) -> str:
-    """The machine, and below it the run."""
+    """Renders one line on the machine and one on the run."""
     machine = " · ".join([LABELS.product, *machine_facts(vitals.setup)])
     return machine + "\n" + " · ".join(run_facts(vitals, recording))
 
 
 def verdict(found: DiagnosisData, price: float | None = None) -> str:
-    """The verdict, and under it what to do first; with the price of an hour, what the loss costs."""
+    """Renders the verdict and, under it, the first thing to try.
+
+    Args:
+        found: the diagnosis.
+        price: price of an hour of this machine in dollars, to say what the loss costs; None = not known.
+    """
     first = first_cure(found)
     todo = [] if first is None else _prescription(first[1], f"  {first_words(first[0])}: ", "       ")
     return "\n".join([wrapped(verdict_words(found, price)), *todo])
 
 
-def _prescription(one: Prescription, mark: str, indent: str) -> list[str]:
-    said = ", ".join(part for part in (SAFETY_WORDS[one.safety], predicted_words(one)) if part)
-    changes = f" {clean(one.changes)}" if one.changes else ""
-    code = [f"{indent}    {line}" for line in clean(one.code, 4000).splitlines()]
-    return [wrapped(f"{clean(one.text, 1000)} [{said}]{changes}", mark), *code]
+def _prescription(cure: Prescription, mark: str, indent: str) -> list[str]:
+    """Renders a prescription as lines: its text after `mark`, then its code, indented."""
+    note = ", ".join(part for part in (SAFETY_WORDS[cure.safety], predicted_words(cure)) if part)
+    changes = f" {clean(cure.changes)}" if cure.changes else ""
+    code = [f"{indent}    {line}" for line in clean(cure.code, 4000).splitlines()]
+    return [wrapped(f"{clean(cure.text, 1000)} [{note}]{changes}", mark), *code]
 
 
 def anatomy(vitals: Vitals) -> str:
-    """Where the time of a step goes, as a row a phase."""
+    """Renders where the time of a step goes, one row per phase."""
     phases = anatomy_rows(vitals)
     lines = [f"{heading(LABELS.anatomy)}, {formatting.seconds(vitals.host_step_s)}"] if phases else []
     for phase, share, seconds in phases:
@@ -89,25 +95,25 @@ def anatomy(vitals: Vitals) -> str:
 
 
 def findings(found: DiagnosisData) -> str:
-    """The findings, numbered."""
-    return "\n".join(_finding(f"{number}.", one, found) for number, one in enumerate(found.findings, 1))
+    """Renders the findings, numbered."""
+    return "\n".join(_finding(f"{number}.", finding, found) for number, finding in enumerate(found.findings, 1))
 
 
 def hints(found: DiagnosisData) -> str:
-    """What nothing measured prices, under a heading of its own."""
+    """Renders the findings without a price, under a heading of their own."""
     if not found.hints:
         return ""
-    return "\n".join([HINTS, *(_finding("-", one, found) for one in found.hints)])
+    return "\n".join([HINTS, *(_finding("-", hint, found) for hint in found.hints)])
 
 
-def _finding(mark: str, one: Finding, found: DiagnosisData) -> str:
-    """A finding with its evidence and what to try; `mark` stands before it, such as its number."""
-    said, first = price(one, found.vitals), first_step(found)
-    again = "" if one.headline == found.verdict else f": {clean(one.headline)}"
-    lines = [wrapped(f"{mark} {clean(one.rule)}, {said}{again}")]
-    lines += [wrapped(clean(one.risk, 1000), f"   {RISK_MARK} ")] if one.risk else []
-    lines += [wrapped(f"{clean(line, 1000)}", "   - ") for line in one.evidence]
-    for cure in one.prescriptions:
+def _finding(mark: str, finding: Finding, found: DiagnosisData) -> str:
+    """Renders a finding with its evidence and what to try; `mark` stands before it, such as its number."""
+    cost, first = price(finding, found.vitals), first_step(found)
+    headline = "" if finding.headline == found.verdict else f": {clean(finding.headline)}"
+    lines = [wrapped(f"{mark} {clean(finding.rule)}, {cost}{headline}")]
+    lines += [wrapped(clean(finding.risk, 1000), f"   {RISK_MARK} ")] if finding.risk else []
+    lines += [wrapped(f"{clean(line, 1000)}", "   - ") for line in finding.evidence]
+    for cure in finding.prescriptions:
         if cure is first:
             lines.append(wrapped(f"{clean(cure.text, 1000)} (see above)", "   > "))
             continue
@@ -116,7 +122,7 @@ def _finding(mark: str, one: Finding, found: DiagnosisData) -> str:
 
 
 def silent(found: DiagnosisData) -> str:
-    """The rules that could not judge this run, and why."""
+    """Renders the causes that could not be judged, by reason."""
     grouped = silences(found)
     if not grouped:
         return ""
@@ -124,7 +130,7 @@ def silent(found: DiagnosisData) -> str:
 
 
 def _silence(why: str, names: Sequence[str]) -> str:
-    """One line, with as many names as it holds."""
+    """Renders one reason with as many names of causes as fit on the line."""
     head = f"  {why}: " if len(names) == 1 else f"  {why}: {formatting.count(len(names), 'cause')}, "
     named = len(names)
     while named > 1 and len(head + ", ".join(names[:named])) + (16 if named < len(names) else 0) > WIDTH:
@@ -134,6 +140,6 @@ def _silence(why: str, names: Sequence[str]) -> str:
 
 
 def footer(vitals: Vitals, notes: Iterable[str]) -> str:
-    """The notes, then what the figures are made of and what measuring cost."""
-    said = "\n".join(wrapped(f"Note: {clean(one)}") for one in notes)
-    return "\n\n".join(part for part in (said, footer_words(vitals)) if part)
+    """Renders the notes, then how many steps were measured and what measuring cost."""
+    written = "\n".join(wrapped(f"Note: {clean(note)}") for note in notes)
+    return "\n\n".join(part for part in (written, footer_words(vitals)) if part)

@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.cell import hushed
+from gpu_doctor.cell import ignored_rules
 from gpu_doctor.diagnosis import as_html, as_text
 from gpu_doctor.diagnosis.as_data import DiagnosisData
 from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.diagnosis.rules.evidence import around_the_loop
 from gpu_doctor.diagnosis.rules.plugins import plugins
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Rule, Safety
-from gpu_doctor.diagnosis.silent_rules import HUSHED, failed
+from gpu_doctor.diagnosis.silent_rules import IGNORED, failed
 from gpu_doctor.diagnosis.silent_rules import Silence as Silence
 from gpu_doctor.diagnosis.silent_rules import reason as silent_reason
 from gpu_doctor.diagnosis.verdict import classified, ended_the_run, too_little
 from gpu_doctor.diagnosis.verdict import verdict as verdict_on
-from gpu_doctor.diagnosis.vitals.fetching import beside
+from gpu_doctor.diagnosis.vitals.fetching import with_other_runs
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS, measure
 from gpu_doctor.recording import Recording
@@ -56,7 +56,7 @@ def diagnose(subject: Recording | Vitals, others: Sequence[Recording] = ()) -> D
 
     Args:
         subject: a recording, or vitals that were measured from one.
-        others: other runs of the same loop, such as with another number of workers, to complete what one run tells.
+        others: other runs of the same loop, such as with another number of workers, for what one run cannot show.
 
     Returns:
         The diagnosis; a pure function of its arguments.
@@ -75,51 +75,53 @@ def diagnose(subject: Recording | Vitals, others: Sequence[Recording] = ()) -> D
         raise TypeError(f"diagnose() takes a recording, such as gpu_doctor.load(path) gives, not {subject!r:.60}.")
     vitals = measure(subject) if isinstance(subject, Recording) else subject
     if others:
-        vitals = beside(vitals, [measure(one) for one in others if one.setup.hardware == vitals.setup.hardware])
+        vitals = with_other_runs(
+            vitals, [measure(run) for run in others if run.setup.hardware == vitals.setup.hardware]
+        )
     few = vitals.passes < FEWEST_STEPS or vitals.step_wall_s is None
     early = few or vitals.passes < SURE_STEPS
     rules = (*RULES, *plugins().rules)
-    quiet, notes = hushed(vitals.source, [name for rule in rules for name in _names(rule)])
+    ignored, notes = ignored_rules(vitals.source, [name for rule in rules for name in _names(rule)])
     found: list[Finding] = []
     silent: list[Silence] = []
     for rule in rules:
-        named, unheard = _asked(rule, vitals, quiet, few)
-        found += (offered(dataclasses.replace(one, early=early), vitals) for one in named)
-        silent += unheard
+        named, not_judged = _judged_by(rule, vitals, ignored, few)
+        found += (offered(dataclasses.replace(finding, early=early), vitals) for finding in named)
+        silent += not_judged
     findings, hints = ranked(found, vitals)
     bottleneck = "unknown" if few else classified(vitals)
     if bottleneck == "compute" and findings and findings[0].rule == "launch-bound" and not vitals.on_gpu:
-        bottleneck = "host"  # by the clock it computes; what it does most is get from one operation to the next
-    ended = vitals.outcome != "completed" or any(ended_the_run(one, vitals) for one in findings[:1])
-    told = few and ended and bool(findings or hints)
-    said = too_little(vitals) if few and not told else verdict_on(bottleneck, findings, hints, vitals)
+        bottleneck = "host"  # the clock says compute, but most of that time goes from one operation to the next
+    ended = vitals.outcome != "completed" or any(ended_the_run(finding, vitals) for finding in findings[:1])
+    explained = few and ended and bool(findings or hints)
+    verdict = too_little(vitals) if few and not explained else verdict_on(bottleneck, findings, hints, vitals)
     notes = (*notes, *around_the_loop(vitals))
     return Diagnosis(
-        bottleneck, said, findings, tuple(silent), vitals, early=early, hints=hints, notes=(*notes, *plugins().notes)
+        bottleneck, verdict, findings, tuple(silent), vitals, early=early, hints=hints, notes=(*notes, *plugins().notes)
     )
 
 
-def _asked(rule: Rule, vitals: Vitals, quiet: Collection[str], few: bool) -> tuple[list[Finding], list[Silence]]:
+def _judged_by(rule: Rule, vitals: Vitals, ignored: Collection[str], few: bool) -> tuple[list[Finding], list[Silence]]:
     """Runs a rule; returns its findings, and its causes that could not be judged.
 
     Args:
         rule: the rule to run.
         vitals: vitals of the run.
-        quiet: names of rules and causes that a comment in the cell switches off.
+        ignored: names of rules and causes that a comment in the cell switches off.
         few: True if the run has too few steps for a verdict: only causes that ended it are judged.
     """
-    hushes = {cause.name for cause in rule.causes if cause.name in quiet or rule.name in quiet}
-    lacking = {cause.name: silent_reason(cause, vitals) for cause in rule.causes if cause.name not in hushes}
+    off = {cause.name for cause in rule.causes if cause.name in ignored or rule.name in ignored}
+    lacking = {cause.name: silent_reason(cause, vitals) for cause in rule.causes if cause.name not in off}
     ends = {cause.name for cause in rule.causes if "outcome" in cause.needs}
-    silent = [Silence(name, HUSHED) for name in hushes]
+    silent = [Silence(name, IGNORED) for name in off]
     silent += [Silence(name, why) for name, why in lacking.items() if why and not few]
-    if (few and not ends) or hushes >= {cause.name for cause in rule.causes}:
+    if (few and not ends) or off >= {cause.name for cause in rule.causes}:
         return [], silent
     try:
         found = rule.finds(vitals)
     except (Exception, SystemExit) as error:  # one rule that fails must not take the others' findings away
         return [], [*silent, *(Silence(name, failed(error)) for name, why in lacking.items() if not why)]
-    return [one for one in found if one.rule not in hushes and (not few or one.rule in ends)], silent
+    return [each for each in found if each.rule not in off and (not few or each.rule in ends)], silent
 
 
 def _names(rule: Rule) -> tuple[str, ...]:
@@ -152,16 +154,17 @@ def ranked(found: Iterable[Finding], vitals: Vitals) -> tuple[tuple[Finding, ...
         share, smaller losses. The hints: risks, then the rest.
     """
     found = list(found)
-    leads = [one for one in found if one.first or ended_the_run(one, vitals)]
-    rest = [one for one in found if one not in leads]
-    findings = sorted((one for one in rest if one.kind != "hint"), key=_rank)
-    hints = sorted((one for one in rest if one.kind == "hint"), key=lambda one: not one.risk)
-    return (*sorted(leads, key=lambda one: not ended_the_run(one, vitals)), *findings), tuple(hints)
+    leads = [each for each in found if each.first or ended_the_run(each, vitals)]
+    rest = [each for each in found if each not in leads]
+    findings = sorted((each for each in rest if each.kind != "hint"), key=_rank)
+    hints = sorted((each for each in rest if each.kind == "hint"), key=lambda hint: not hint.risk)
+    return (*sorted(leads, key=lambda each: not ended_the_run(each, vitals)), *findings), tuple(hints)
 
 
-def _rank(one: Finding) -> tuple[int, float]:
-    share = one.cost_share or 0.0
-    place = 1 if one.kind == "at-most" else 0 if share >= LARGE_SHARE else 2
+def _rank(finding: Finding) -> tuple[int, float]:
+    """Sort key of a finding: large losses, then bounds, then small losses; each by share, the largest first."""
+    share = finding.cost_share or 0.0
+    place = 1 if finding.kind == "at-most" else 0 if share >= LARGE_SHARE else 2
     return place, -share
 
 
@@ -169,10 +172,11 @@ def offered(finding: Finding, vitals: Vitals) -> Finding:
     """Returns the finding, with cures that a trial of this loop would refuse marked as to be done by hand."""
     if vitals.setup.optimizers:
         return finding
-    return replace(finding, prescriptions=tuple(_by_hand(one) for one in finding.prescriptions))
+    return replace(finding, prescriptions=tuple(_by_hand(cure) for cure in finding.prescriptions))
 
 
-def _by_hand(one: Prescription) -> Prescription:
-    if not any(name in BY_OPTIMIZER for name in one.settings):
-        return one
-    return replace(one, safety=Safety.BY_HAND, settings={}, text=f"{one.text} (not by a trial: {NO_OPTIMIZER})")
+def _by_hand(cure: Prescription) -> Prescription:
+    """Returns a prescription, made one by hand if its knob needs an optimizer and the loop has none."""
+    if not any(name in BY_OPTIMIZER for name in cure.settings):
+        return cure
+    return replace(cure, safety=Safety.BY_HAND, settings={}, text=f"{cure.text} (not by a trial: {NO_OPTIMIZER})")

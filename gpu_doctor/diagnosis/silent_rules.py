@@ -1,4 +1,4 @@
-"""Why a rule could not judge, in a person's words: what was not measured, and what there is not to measure."""
+"""Reasons why a cause could not be judged, in plain words: something was not measured, or the run does not have it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Silence:
     reason: str
 
 
-HUSHED: Final = "ignored by a comment in the cell"
+IGNORED: Final = "ignored by a comment in the cell"
 FAILED: Final = "failed: "
 NO_GPU: Final = "no GPU"
 
@@ -44,7 +44,7 @@ _ON_GPU: Final = {
     "architecture_support": "the GPU's architecture was not read",
     **dict.fromkeys(("gpu", "card", "capability"), "the GPU's capabilities were not read"),
 }
-"""Vitals that only a loop on a GPU has."""
+"""Vital that only a loop on a GPU has -> reason that is shown if it is missing."""
 _STEP: Final = "no step was timed"
 _FETCH: Final = "the fetch of a batch was not timed"
 _ANYWHERE: Final = {
@@ -76,13 +76,17 @@ _ANYWHERE: Final = {
     "recompiled": "compilations of torch.compile were not recorded",
     "torch_threads": "the threads of torch were not counted",
 }
-"""Vitals that any loop may have, the most telling cause first: a rule that lacks several is given the first."""
+"""Vital that any loop may have -> reason that is shown if it is missing. The most informative reasons stand first: a
+cause that lacks several vitals gets the first of their reasons."""
 _CLOCKED: Final = ("exposed_wait_share", "exposed_transfer_share")
-"""On a GPU, what the host timed is not enough for these."""
+"""Vitals that, on a GPU, need the device's own clock."""
 
 
 def reason(cause: Cause, vitals: Vitals) -> str:
-    """Why a cause cannot be judged from these vitals, one reason even if it lacks several; empty if it can."""
+    """Returns the reason why a cause cannot be judged from these vitals, or "" if it can.
+
+    If several vitals are missing, it is the most informative of their reasons.
+    """
     lacking = {name for name in cause.needed(vitals) if getattr(vitals, name) is None}
     if not lacking:
         return ""
@@ -95,29 +99,29 @@ def reason(cause: Cause, vitals: Vitals) -> str:
 
 
 def words(vital: str) -> str:
-    """What is said where a vital was not measured."""
+    """Returns the reason that is shown if a vital was not measured."""
     return _ON_GPU.get(vital) or _ANYWHERE.get(vital) or f"{vital.replace('_', ' ')} was not measured"
 
 
 def known(vital: str) -> bool:
-    """Whether there are words for a vital."""
+    """True if a vital has a reason in the tables above."""
     return vital in _ON_GPU or vital in _ANYWHERE
 
 
 def no_gpu(setup: Setup) -> str:
-    """Why nothing of a GPU is judged: there is none, or the loop does not train on it."""
+    """Returns the reason why no cause on GPUs is judged: there is no GPU, or the loop does not train on it."""
     return "the loop does not train on the GPU" if setup.devices else NO_GPU
 
 
 def failed(error: BaseException) -> str:
-    """The reason of a rule that raised."""
+    """Returns the reason for the causes of a rule that raised an error."""
     return FAILED + " ".join(formatting.raised(error).split())[:200]
 
 
 def by_reason(silent: tuple[Silence, ...]) -> dict[str, tuple[str, ...]]:
-    """Reason -> names of the rules: failures first, then the reason that most rules share."""
+    """Groups causes by reason: reason -> their names. Failures come first, then the reason that most causes share."""
     found: dict[str, list[str]] = {}
-    for one in silent:
-        found.setdefault(one.reason, []).append(one.rule)
+    for silence in silent:
+        found.setdefault(silence.reason, []).append(silence.rule)
     order = sorted(found, key=lambda why: (not why.startswith(FAILED), -len(found[why])))
     return {why: tuple(found[why]) for why in order}

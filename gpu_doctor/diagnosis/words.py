@@ -1,4 +1,4 @@
-"""What text, HTML and panel say of a diagnosis, in words but not yet laid out: facts, prices, what to do first."""
+"""The words of a diagnosis that text, HTML and panel share: facts on machine and run, prices, what to try first."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ NO_GPU: Final = "no GPU: judging the CPU as the device"
 NO_FORECAST: Final = "no forecast: try it"
 WORTH_A_TRIAL: Final = "worth a trial"
 KIND_WORDS: Final = {"lost": "lost", "at-most": "at most"}
-"""What stands before the share of a finding: a loss was measured, a bound is no promise."""
+"""Kind of a finding -> words before its share: a loss was measured, a bound is no promise."""
 RISK_MARK: Final = "\u26a0"
-"""Stands before the word that says it."""
+"""Sign before the word `risk`."""
 SHOWN_SHARE: Final = 0.0005
-"""Of a step: less is not told, and may be what rounding left of a difference."""
+"""Smallest share of a step that is shown; less may be a rounding error of a difference."""
 SHOWN_OURS: Final = 0.02
-"""From this share of a step on, gpu_doctor's own time is a piece of the anatomy; the footer states it always."""
+"""Share of a step from which on gpu_doctor's own time is part of the anatomy; the footer always states it."""
 FEW_NAMES: Final = 3
-"""So many silent rules are named beside their reason; more are counted, and named when it is unfolded."""
+"""Most causes that are named beside the reason why they were not judged; more are counted, and named when unfolded."""
 SAFETY_WORDS: Final[Mapping[Safety, str]] = {
     Safety.SAFE: "safe: the same training, faster",
     Safety.CHANGES_TRAINING: "changes the training",
@@ -78,19 +78,19 @@ _KINDS: Final = {"float32": "float32", "tf32": "TF32", "float16": "float16", "bf
 
 
 def accent(diagnosis: DiagnosisData) -> str:
-    """The colour beside the verdict, by the family of the rule that leads; the words beside it say the same."""
+    """Returns the colour beside the verdict, by the family of the first finding; the words beside it say the same."""
     top = diagnosis.findings[0] if diagnosis.findings else None
     if top is None:
         return _HEALTHY if diagnosis.bottleneck == "compute" else _NEUTRAL
-    return _ACCENTS.get(next((one.family for one in every_cause() if one.name == top.rule), ""), _NEUTRAL)
+    return _ACCENTS.get(next((cause.family for cause in every_cause() if cause.name == top.rule), ""), _NEUTRAL)
 
 
 def device_words(setup: Setup, judged: bool = True) -> str:
-    """The device that the loop trains on; never a GPU that was not found.
+    """Names the device that the loop trains on; never a GPU that was not found.
 
     Args:
-        setup: of the run.
-        judged: a step was seen; before the first, nobody knows what a loop does with the card.
+        setup: setup of the run.
+        judged: True if a step was seen; before the first it is not known if the loop uses the GPU.
     """
     if setup.on_gpu:
         name = setup.card.name if setup.card is not None else ""
@@ -103,7 +103,12 @@ def device_words(setup: Setup, judged: bool = True) -> str:
 
 
 def machine_facts(setup: Setup, judged: bool = True) -> list[str]:
-    """Device, cores really usable, torch's version, the machine if it is another one; `judged` as in `device_words`."""
+    """Lists the device, the usable cores, the machine if it is another one, and torch's version.
+
+    Args:
+        setup: setup of the run.
+        judged: True if a step was seen (see `device_words`).
+    """
     facts = [device_words(setup, judged), formatting.cores(setup.usable_cores)]
     if is_elsewhere(setup):
         facts.append(f"measured on {clean(setup.host, 80)}")
@@ -113,7 +118,7 @@ def machine_facts(setup: Setup, judged: bool = True) -> list[str]:
 
 
 def run_facts(vitals: Vitals, recording: Recording | None) -> list[str]:
-    """How the run ended, how long it took, its steps and its speed."""
+    """Lists how the run ended, how long it took, its steps and its speed."""
     facts = []
     if recording is not None:
         why = f": {clean(recording.reason)}" if recording.reason else ""
@@ -126,22 +131,27 @@ def run_facts(vitals: Vitals, recording: Recording | None) -> list[str]:
 
 
 def speed(vitals: Vitals) -> str:
-    """Samples/s, or steps/s where the samples of a step are not known."""
+    """Formats the speed in samples/s, or in steps/s if the samples of a step are not known."""
     if vitals.samples_per_s is not None:
         return formatting.rate(vitals.samples_per_s)
     return formatting.rate(vitals.steps_per_s, "steps/s")
 
 
 def verdict_words(diagnosis: DiagnosisData, price: float | None = None) -> str:
-    """The verdict, marked where it is an early one, and what its loss costs at dollars an hour."""
+    """Returns the verdict, with a note if it is early, and what its loss costs at `price` dollars an hour."""
     early = diagnosis.early and diagnosis.vitals.measured_steps > 0
     steps = formatting.count(diagnosis.vitals.measured_steps, "measured step")
-    said = clean(diagnosis.verdict, 1000) + (f" (early: {steps})" if early else "")
-    return " ".join(filter(None, (said, hourly_loss(diagnosis, price))))
+    verdict = clean(diagnosis.verdict, 1000) + (f" (early: {steps})" if early else "")
+    return " ".join(filter(None, (verdict, hourly_loss(diagnosis, price))))
 
 
 def hourly_loss(diagnosis: DiagnosisData, price: float | None) -> str:
-    """What the share that the first finding measured costs an hour; empty without a price or a measured share."""
+    """Says what the first finding's share costs an hour; empty without a price or a measured share.
+
+    Args:
+        diagnosis: the diagnosis.
+        price: price of an hour of this machine in dollars; None = not known.
+    """
     first = next(iter(diagnosis.findings), None)
     if price is None or first is None or first.cost_share is None:
         return ""
@@ -151,12 +161,12 @@ def hourly_loss(diagnosis: DiagnosisData, price: float | None) -> str:
 
 
 def anatomy_rows(vitals: Vitals) -> list[tuple[str, float, float]]:
-    """Phase, share of the wall-clock (0..1) and seconds per step of every phase that shows, in the usual order."""
+    """Returns phase, share of the wall-clock (0..1) and seconds per step of each phase that is large enough to show."""
     return [row for row in anatomy(vitals) if row[1] >= (SHOWN_OURS if row[0] == "ours" else SHOWN_SHARE)]
 
 
 def predicted_words(prescription: Prescription) -> str:
-    """`predicted 2.9x (2.6-3.1)`, or that only a trial can tell."""
+    """Describes a prescription's forecast: `predicted 2.9x (2.6-3.1)`, or that there is none."""
     if prescription.predicted_speedup is None:
         return NO_FORECAST if prescription.settings else ""
     low, high = prescription.predicted_low, prescription.predicted_high
@@ -164,13 +174,13 @@ def predicted_words(prescription: Prescription) -> str:
 
 
 def forecast_words(speedup: float | None, low: float | None, high: float | None) -> str:
-    """A forecast with its range: `2.9x (2.6-3.1)`; a dash where there is none."""
+    """Formats a forecast with its interval: `2.9x (2.6-3.1)`; a dash if there is none."""
     ends = formatting.interval(low, high)
     return formatting.forecast(speedup, formatting.DASH) + (f" ({ends})" if ends else "")
 
 
 def price(finding: Finding, vitals: Vitals) -> str:
-    """What a finding costs (`lost 34 %`, `at most 21 %`), that it is a risk, or that only a trial can tell."""
+    """Describes a finding's cost: `lost 34 %`, `at most 21 %`, a risk, `worth a trial`, or that it ended the run."""
     if ended_the_run(finding, vitals):
         return f"{RISK_MARK} ended the run"
     if finding.kind == "hint":
@@ -179,58 +189,61 @@ def price(finding: Finding, vitals: Vitals) -> str:
 
 
 def first_cure(diagnosis: DiagnosisData) -> tuple[Finding, Prescription] | None:
-    """What to do first: the best cure of the first finding that has one, else of the first hint, with its finding."""
-    told = (*diagnosis.findings, *diagnosis.hints)
-    return next(((one, one.prescriptions[0]) for one in told if one.prescriptions), None)
+    """Returns the first thing to try, with its finding.
+
+    It is the best prescription of the first finding that has one, else of the first hint that has one.
+    """
+    shown = (*diagnosis.findings, *diagnosis.hints)
+    return next(((finding, finding.prescriptions[0]) for finding in shown if finding.prescriptions), None)
 
 
 def first_words(finding: Finding) -> str:
-    """What stands before the cure of the finding that leads: a hint promises nothing."""
+    """Returns the words before the first thing to try: `Worth a trial` for a hint, which promises nothing, or `Try`."""
     return heading(WORTH_A_TRIAL) if finding.kind == "hint" else "Try"
 
 
 def leading_risk(diagnosis: DiagnosisData) -> str:
-    """The risk that stands under the verdict: that of what leads; empty where it is none."""
-    return next((one.risk for one in (*diagnosis.findings, *diagnosis.hints)), "")
+    """Returns the risk of the first finding or hint, to stand under the verdict; empty if it has none."""
+    return next((finding.risk for finding in (*diagnosis.findings, *diagnosis.hints)), "")
 
 
 def first_step(diagnosis: DiagnosisData) -> Prescription | None:
-    """The cure alone."""
+    """Returns the first thing to try (see `first_cure`), without its finding."""
     found = first_cure(diagnosis)
     return None if found is None else found[1]
 
 
 def silences(diagnosis: DiagnosisData) -> dict[str, list[str]]:
-    """Why rules were not judged -> their names; failures first, then the reason that most of them share."""
+    """Groups the causes that were not judged: reason -> their names, cleaned (see `by_reason`)."""
     return {clean(why): [clean(name) for name in names] for why, names in by_reason(diagnosis.silent).items()}
 
 
 def footer(vitals: Vitals) -> str:
-    """What the figures are made of, and what measuring cost."""
-    said = f"Measured on {formatting.count(vitals.measured_steps, 'step')}"
+    """Says how many steps were measured, how many were warm-up, and what measuring cost."""
+    measured = f"Measured on {formatting.count(vitals.measured_steps, 'step')}"
     if vitals.warmup_steps:
         took = f" ({formatting.seconds(vitals.warmup_s)})" if vitals.warmup_s is not None else ""
-        said += f"; {formatting.count(vitals.warmup_steps, 'step')} of warm-up left out{took}"
+        measured += f"; {formatting.count(vitals.warmup_steps, 'step')} of warm-up left out{took}"
     own = overhead(vitals)
-    return f"{said}{f'; {own}' if own else ''}."
+    return f"{measured}{f'; {own}' if own else ''}."
 
 
 def overhead(vitals: Vitals) -> str:
-    """What measuring cost, and of how much what it is made of.
+    """Says what measuring cost, and from 2 % on also what the cost consists of.
 
-    Empty for a run without a loop, where it would be the share of starting and ending alone.
+    Empty for a run without steps, whose overhead would only be that of starting and ending.
     """
     if not vitals.steps:
         return ""
-    said = f"overhead at least {formatting.share(vitals.overhead_share)}"
+    cost = f"overhead at least {formatting.share(vitals.overhead_share)}"
     hooks = vitals.ours_share
     if hooks is None or max(hooks, vitals.overhead_share or 0.0) < SHOWN_OURS:
-        return said
-    return f"{said} of the run: gpu_doctor's hooks in the loop ({formatting.share(hooks)} of a step) and its threads"
+        return cost
+    return f"{cost} of the run: gpu_doctor's hooks in the loop ({formatting.share(hooks)} of a step) and its threads"
 
 
 def filling(vitals: Vitals) -> str:
-    """What is known to fill the memory: `model 98 MiB, gradients at most 98 MiB, one batch 19 MiB`; else less."""
+    """Lists what is known to fill the memory, such as `model 98 MiB, gradients at most 98 MiB, one batch 19 MiB`."""
     model = vitals.setup.parameter_bytes
     known = {
         "model": model,
@@ -241,7 +254,7 @@ def filling(vitals: Vitals) -> str:
 
 
 def _of_peak(vitals: Vitals) -> str:
-    """How much of the card's peak that is, with what activation checkpointing computes again."""
+    """Says what part of the card's peak the loop reaches, operations that checkpointing recomputes included."""
     written = arithmetic_kind(vitals.setup)
     kind, hfu = _KINDS.get(written, written), vitals.hfu_share
     if hfu is None:
@@ -250,24 +263,25 @@ def _of_peak(vitals: Vitals) -> str:
 
 
 def flops(per_s: float) -> str:
-    """Arithmetic, in the prefix that leaves one to three digits before the point: `412 TFLOP/s`."""
+    """Formats FLOP/s with the prefix that leaves one to three digits before the point: `412 TFLOP/s`."""
     step = min(max(int(math.log10(per_s) // 3), 2), 5)
     return f"{per_s / 10 ** (3 * step):.3g} {'MGTP'[step - 2]}FLOP/s"
 
 
 def efficiency(vitals: Vitals) -> list[str]:
-    """`412 TFLOP/s, HFU 42 % of the card's dense bfloat16 peak`, `0.31 J/sample`, and where the card's time goes.
+    """Lists arithmetic, energy and the GPU's phases, as far as they were measured.
 
-    The last by the card's own clock; empty where nothing was measured.
+    Such as `412 TFLOP/s, HFU 42 % of the card's dense bfloat16 peak`, `0.31 J/sample`, and the shares of the GPU's
+    time, by its own clock.
     """
-    said = []
+    facts = []
     if vitals.flops_per_s is not None and 0 < vitals.flops_per_s < math.inf:
-        said.append(flops(vitals.flops_per_s) + _of_peak(vitals))
+        facts.append(flops(vitals.flops_per_s) + _of_peak(vitals))
     if vitals.energy_per_sample_j is not None:
-        said.append(f"{formatting.number(vitals.energy_per_sample_j)} J/sample")
+        facts.append(f"{formatting.number(vitals.energy_per_sample_j)} J/sample")
     if vitals.gpu_gap_share is not None and vitals.gpu_forward_share is not None:
         parts = {"forward": vitals.gpu_forward_share, "backward": vitals.gpu_backward_share}
         parts |= {"optimizer": vitals.gpu_optimizer_share, "gaps": vitals.gpu_gap_share}
-        told = ", ".join(f"{formatting.share(share)} {name}" for name, share in parts.items() if share)
-        said.append(f"GPU time: {told}")
-    return said
+        shares = ", ".join(f"{formatting.share(share)} {name}" for name, share in parts.items() if share)
+        facts.append(f"GPU time: {shares}")
+    return facts

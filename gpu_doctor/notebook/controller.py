@@ -257,7 +257,7 @@ def _follow(panel: Dashboard, recorder: Recorder, role: str) -> None:
     recorder.cost.add_thread(_since(lambda: panel.cpu_s))
     panel.follow(recorder, role)
     if "google.colab" in sys.modules:  # on Colab only the main thread's messages reach the page at once
-        recorder.listeners.hear_beats(panel.beat)
+        recorder.listeners.on_beat(panel.beat)
 
 
 def _budget(options: argparse.Namespace) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What one run leaves behind: frozen columns and facts, saved and loaded, and the feed that readers follow meanwhile.
+"""The recording of a run: its frozen columns and facts, its file, and the feed for readers that follow the run live.
 
-The one record between the two halves of the house. It knows numpy and no more: nothing of how a run is watched, and
-nothing of what is read off it. The facts about a run stand in `setup`, its columns in `steps`.
+It connects the code that observes runs with the code that evaluates them, and depends on neither: of other packages it
+needs only numpy. The facts about a run are in `setup`, its columns in `steps`.
 """
 
 from gpu_doctor.recording.feed import Cursor, Feed, News, Replay, readings_since, series_key

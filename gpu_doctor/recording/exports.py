@@ -1,4 +1,4 @@
-"""A recording in the form that other tools read: a pandas table, and TensorBoard's event files."""
+"""Exports a recording for other tools: as a pandas table, and as event files for TensorBoard."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def table(steps: Steps) -> pd.DataFrame:
-    """Returns the steps as a pandas table, a row each, indexed by the number of the row's last step.
+    """Returns the steps as a pandas table, indexed by the number of each row's last step.
 
     Raises:
-        ImportError: if pandas is not installed; the message says how to install it.
+        ImportError: If pandas is not installed; the message says how to install it.
     """
     try:
         import pandas as pd
@@ -37,23 +37,23 @@ def write_events(
     started_at: float,
     text: str | None,
 ) -> Path:
-    """Writes an event file for TensorBoard, by TensorBoard's own writer; torch is not needed.
+    """Writes an event file for TensorBoard with TensorBoard's own writer; torch is not needed.
 
     Args:
-        logdir: the folder, created where it is missing; TensorBoard shows each folder as a run.
-        steps: what is drawn by step: milliseconds a step, in all and by phase, and samples a second.
-        readings: name, seconds after the run began, and value of what was read by time, such as `gpu_util_pct`. A
-            reading stands at the step that ran then.
-        losses: steps, counted from 0, and values of the losses that were recorded.
+        logdir: Folder, created if it is missing; TensorBoard shows each folder as a run.
+        steps: Steps, from which milliseconds a step (in all and by phase) and samples a second are drawn.
+        readings: Name, times in seconds after the run began, and values of each metric, such as `gpu_util_pct`. A
+            reading is drawn at the step that ran at its time.
+        losses: Step numbers, from 0, and values of the recorded losses.
         started_at: Unix time at which the run began.
-        text: shown under *Text*, such as a diagnosis.
+        text: Text shown under *Text*, such as a diagnosis; None for no text.
 
     Returns:
         The folder.
 
     Raises:
-        ImportError: if tensorboard is not installed; the message says how to install it.
-        OSError: if the folder cannot be written to.
+        ImportError: If tensorboard is not installed; the message says how to install it.
+        OSError: If the folder cannot be written to.
     """
     try:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -90,7 +90,7 @@ def write_events(
 
 
 def _scalars(steps: Steps) -> dict[str, Column]:
-    """Tag -> values by row: milliseconds a step, and samples a second."""
+    """Returns the curves by their tags, a value for each row: milliseconds a step, and samples a second."""
     count, wall_s = np.where(steps.count > 0, steps.count, np.nan), np.where(steps.wall_s > 0, steps.wall_s, np.nan)
     found = {"gpu_doctor/step_ms": 1e3 * steps.wall_s / count, "gpu_doctor/samples_per_s": steps.samples / wall_s}
     found |= {f"gpu_doctor/{phase}_ms": 1e3 * getattr(steps, f"{phase}_s") / count for phase in PHASES}
@@ -98,29 +98,30 @@ def _scalars(steps: Steps) -> dict[str, Column]:
 
 
 def _numbers(steps: Steps) -> npt.NDArray[np.int64]:
-    """The number of each row's last step, from 1: in long runs a row stands for several."""
+    """Returns the number of each row's last step, from 1: in long runs a row covers several steps."""
     numbers: npt.NDArray[np.int64] = np.cumsum(steps.count).astype(np.int64)
     return numbers
 
 
 def _step_at(time_s: float, numbers: npt.NDArray[np.int64], ends_s: Column) -> int:
-    """The step that ran at a time: the last one where the loop had ended, 0 without steps."""
+    """Returns the number of the step that ran at a time; the last step after the loop's end, 0 without steps."""
     if not len(numbers):
         return 0
     return int(numbers[min(int(np.searchsorted(ends_s, time_s)), len(numbers) - 1)])
 
 
 def _end_of(number: float, numbers: npt.NDArray[np.int64], ends_s: Column) -> float:
-    """Seconds after the run began at which the row ended that holds a step."""
+    """Returns the end of the row that contains a step, in seconds after the run began."""
     if not len(numbers):
         return 0.0
     return float(ends_s[min(int(np.searchsorted(numbers, number)), len(numbers) - 1)])
 
 
 def _verbatim(text: str) -> str:
-    """Text that TensorBoard's Markdown shows as it is: an indented block."""
+    """Indents a text so that TensorBoard's Markdown shows it unchanged."""
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _missing(package: str, error: ImportError) -> ImportError:
+    """Returns the error for a missing package, with the command that installs it."""
     return ImportError(f"{error}: pip install 'jupyter-gpu-doctor[{package}]'", name=package)

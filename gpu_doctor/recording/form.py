@@ -1,7 +1,7 @@
-"""Makes values of the types that a dataclass declares out of what JSON and arrays have left of them.
+"""Converts plain values from JSON and arrays to the types that a dataclass declares, and checks their form.
 
-Files are copied, mailed and edited. What is not of this form would be found out by a rule or a plot, in words about
-numpy. Told apart are texts, numbers, columns, groups and nothing: whether a number is whole is no matter for a reader.
+Files are copied, mailed and edited. Without the check, a rule or a plot would fail on a damaged file with an error from
+numpy. Texts, numbers, columns, groups and None are distinguished; an integer may stand for a float and the reverse.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 import numpy as np
 
 BEYOND: Final = 2**63
-"""No integer of numpy's is so large, and numpy raises where it meets one of Python's that is."""
+"""Bound of the integers accepted: numpy has none so large, and raises if it gets one from Python."""
 
 
 def made(kind: Any, plain: Any) -> Any:
-    """A dataclass out of its fields by name, those of its parts too; one that is left out has its default.
+    """Makes a dataclass, and the dataclasses inside it, from fields by name. A missing field gets its default.
 
     Fields that are not declared are skipped: earlier versions recorded more.
 
     Args:
-        kind: the dataclass.
-        plain: a mapping, or one of the kind, whose fields are then judged again.
+        kind: The dataclass.
+        plain: A mapping, or an instance of the dataclass, whose fields are then checked again.
 
     Raises:
-        ValueError: if a field has another form than its type; the message names it.
-        TypeError: if one is missing that has no default.
+        ValueError: If the form of a field does not fit its type; the message names the field.
+        TypeError: If a field without a default is missing.
     """
     hints = _hints(kind)
     fields = {name: getattr(plain, name) for name in hints} if isinstance(plain, kind) else plain
@@ -43,38 +43,47 @@ def made(kind: Any, plain: Any) -> Any:
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    """What the fields of a dataclass are to be."""
+    """Returns the types of a dataclass' fields by name."""
     hints = get_type_hints(kind)
     return {item.name: hints[item.name] for item in dataclasses.fields(kind)}
 
 
 def _value(hint: Any, plain: Any, where: str) -> Any:
-    """A value as its type says; `where` names its field."""
+    """Converts a value to the type `hint`.
+
+    Args:
+        hint: The type.
+        plain: The value.
+        where: Name of its field, for the error.
+
+    Raises:
+        ValueError: If the value does not fit the type.
+    """
     origin, of = get_origin(hint), get_args(hint)
-    # numpy 2.5 declares NDArray by a `type` statement: behind the alias stands the array.
+    # numpy 2.5 declares NDArray with a `type` statement: the alias' value is the array type.
     origin = get_origin(getattr(origin, "__value__", hint))
     if hint is Any:
-        if not isinstance(plain, np.ndarray):  # a column where none belongs
+        if not isinstance(plain, np.ndarray):  # a column does not belong here
             return plain
     elif origin in (types.UnionType, Union):
-        for one in of:
+        for kind in of:
             with contextlib.suppress(ValueError):
-                return _value(one, plain, where)
+                return _value(kind, plain, where)
     elif origin is np.ndarray:
         column = isinstance(plain, np.ndarray) and plain.ndim == 1 and plain.dtype == np.float64
         if column and not np.isinf(plain).any():
             return plain
     elif origin is tuple:
         kinds = of[:1] * len(plain) if of[-1] is Ellipsis and isinstance(plain, (tuple, list)) else of
-        if isinstance(plain, (tuple, list)) and len(kinds) == len(plain):  # a list where JSON has made one
-            return tuple(_value(kind, one, where) for kind, one in zip(kinds, plain, strict=True))
+        if isinstance(plain, (tuple, list)) and len(kinds) == len(plain):  # JSON turns tuples into lists
+            return tuple(_value(kind, item, where) for kind, item in zip(kinds, plain, strict=True))
     elif origin is Literal:
         if plain in of:
             return plain
     elif origin is not None:
-        if isinstance(plain, Mapping):  # settings may hold what any cell's literals do
+        if isinstance(plain, Mapping):  # settings may hold any literal of a cell
             each = of[-1] if of[-1] in (str, int, float) else Any
-            return {name: _value(each, one, where) for name, one in plain.items()}
+            return {name: _value(each, item, where) for name, item in plain.items()}
     elif dataclasses.is_dataclass(hint):
         return made(hint, plain)
     elif hint in (int, float, bool):

@@ -24,21 +24,23 @@ T = TypeVar("T")
 SCHEMA: Final = 1
 """Number of the file format; a file with a higher one was written by a newer gpu_doctor and is refused."""
 MOST_ARRAYS: Final = 1 << 13
-"""A run has about forty columns of steps, and two for each of some thirty metrics of each GPU."""
+"""Maximum number of arrays: a run has about forty columns of steps, and two for each of some thirty metrics of each
+GPU."""
 MOST_BYTES: Final = 1 << 29
-"""No recording is larger when it is unpacked: a step table has 2^17 rows at most (40 MB), a series 2^14 readings."""
+"""Maximum unpacked size in bytes: a step table has at most 2^17 rows (40 MB), a series 2^14 readings."""
 MOST_HEADER_BYTES: Final = 1 << 24
-"""Of JSON, which takes some twenty times its bytes as Python's objects."""
+"""Maximum size of the JSON header in bytes; as Python objects it takes some twenty times as much."""
 _BROKEN: Final = (
     *(OSError, EOFError, LookupError, ValueError, TypeError, AttributeError),
-    *(ArithmeticError, MemoryError, RuntimeError),  # an endless number, a claim of 70 TiB; no end of brackets, a cipher
-    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),  # numpy reads a header that is no Python token by token
+    # an infinite number; a header that claims 70 TiB; nested brackets without end, or an encrypted entry
+    *(ArithmeticError, MemoryError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),  # numpy tokenizes an array's header that is not Python
 )
-"""What reading a damaged file may raise, in zipfile, numpy, json and our own types."""
+"""Errors that zipfile, numpy, json and our own types may raise on a damaged file."""
 
 
 class RecordingError(ValueError):
-    """A file is not a readable recording; the message says in one sentence what to do.
+    """Raised for a file that is not a readable recording; the message says in one sentence what to do.
 
     Example:
         >>> import gpu_doctor
@@ -51,13 +53,13 @@ class RecordingError(ValueError):
 
 
 def write(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, Any]) -> Path:
-    """Writes arrays and a header of plain values as a `.npz`; never pickle.
+    """Writes arrays and a header of plain values as a `.npz`, never as pickle.
 
     Returns:
         The path written (with `.npz` added if it had no suffix).
 
     Raises:
-        OSError: if it is a directory or cannot be written; what lay there before is then still there.
+        OSError: If the path is a directory or cannot be written; an existing file is then unchanged.
     """
     target = _target(path)
     text = json.dumps({**header, "schema": SCHEMA}, default=_plain)
@@ -69,28 +71,28 @@ def write(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], header: Mapp
 
 
 def check_place(path: str | Path) -> None:
-    """Returns if a file could be written there now, and leaves nothing behind: asked before a long run.
+    """Checks before a long run that a file can be written to a path; leaves no file behind.
 
     Raises:
-        OSError: with one sentence that says why not.
+        OSError: If it cannot be written, with the reason in one sentence.
     """
     target = _target(path).resolve()
     if not target.parent.is_dir():
         raise NotADirectoryError(f"There is no folder {target.parent}: create it, or name another place.")
     try:
-        if target.is_file() or not target.exists():  # a device or a pipe is used by being opened
-            beside = _beside(target)
-            beside.open("wb").close()
-            beside.unlink()
+        if target.is_file() or not target.exists():  # opening a device or a pipe would already use it
+            part = _part(target)
+            part.open("wb").close()
+            part.unlink()
     except OSError as error:
         raise OSError(f"{target} cannot be written ({error.strerror}): name another place.") from None
 
 
 def _target(path: str | Path) -> Path:
-    """The file that is meant.
+    """Returns the path of the file, with `.npz` added if it has no suffix.
 
     Raises:
-        IsADirectoryError: if it is a directory.
+        IsADirectoryError: If it is a directory.
     """
     target = Path(path)
     if target.is_dir():
@@ -98,48 +100,48 @@ def _target(path: str | Path) -> Path:
     return target if target.suffix else target.with_suffix(".npz")
 
 
-def _beside(target: Path) -> Path:
-    """Where it is written before it takes its place."""
+def _part(target: Path) -> Path:
+    """Returns the path of the temporary file that is written first and then replaces the target."""
     return target.with_name(f".{target.name}.{os.getpid()}.part")
 
 
-def _plain(one: Any) -> Any:
-    """A number of numpy's, as code has it from an array, as Python's own."""
-    if isinstance(one, np.generic):
-        return one.item()
-    raise TypeError(f"A recording holds plain values only, not a {type(one).__name__}.")
+def _plain(value: Any) -> Any:
+    """Converts a number of numpy's to one of Python's, for the JSON header."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"A recording holds plain values only, not a {type(value).__name__}.")
 
 
 def _replaced(target: Path, packed: bytes) -> None:
-    """Writes beside the target and puts it in its place when it is whole: a run that is cut off leaves no half file."""
+    """Writes a temporary file next to the target, then replaces the target: an interrupted run leaves no half file."""
     target = target.resolve()  # a link stays a link
     if target.exists() and not target.is_file():  # a device or a pipe cannot be replaced
         target.write_bytes(packed)
         return
-    beside = _beside(target)
+    part = _part(target)
     try:
-        beside.write_bytes(packed)
+        part.write_bytes(packed)
         if target.exists():
-            shutil.copymode(target, beside)
-        beside.replace(target)
+            shutil.copymode(target, part)
+        part.replace(target)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename == str(beside):  # name the file that was asked for
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(part):  # the message names the caller's file
             error.filename = str(target)
         raise
 
 
 def read(path: str | Path, unpacked: Callable[[Mapping[str, npt.NDArray[Any]], dict[str, Any]], T]) -> T:
-    """Reads what `write` wrote.
+    """Reads a file that `write` wrote.
 
     Args:
-        path: of the file.
-        unpacked: makes the result from arrays and header.
+        path: Path of the file.
+        unpacked: Returns the result from the arrays and the header.
 
     Raises:
-        RecordingError: if the file is missing, truncated, not a recording, or from a newer schema.
-        TypeError: if it is no path.
+        RecordingError: If the file is missing, truncated, not a recording, or from a newer schema.
+        TypeError: If `path` is not a path.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"load() takes the path of a file that recording.save() wrote, not {path!r:.60}.")
@@ -170,27 +172,29 @@ def read(path: str | Path, unpacked: Callable[[Mapping[str, npt.NDArray[Any]], d
 
 
 def _check_sizes(where: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
-    """Returns if a file says that it unpacks to no more than a run leaves behind; nothing is unpacked for that.
+    """Checks that a file does not claim to unpack to more than a run records; unpacks nothing.
 
     Raises:
-        RecordingError: if it does not.
+        RecordingError: If it claims more.
     """
-    header = sum(one.file_size for one in entries if one.filename.removesuffix(".npy") == "header")
-    if len(entries) > MOST_ARRAYS or header > MOST_HEADER_BYTES or sum(one.file_size for one in entries) > MOST_BYTES:
+    header = sum(entry.file_size for entry in entries if entry.filename.removesuffix(".npy") == "header")
+    whole = sum(entry.file_size for entry in entries)
+    if len(entries) > MOST_ARRAYS or header > MOST_HEADER_BYTES or whole > MOST_BYTES:
         raise RecordingError(
             f"{where} would unpack to more than any recording of gpu_doctor: open only what recording.save() wrote."
         )
 
 
 def _check_claim(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
-    """Returns if an entry is as long as the array that its header describes.
+    """Checks that an entry is as long as the array that its header describes.
 
-    numpy takes the memory that the header asks for before it reads, and zipfile compares the checksum only of an entry
-    that is read to its end. zipfile unpacks no more of an entry than is read of it where it is stored or deflated; by
-    the other methods it unpacks whole blocks, whatever size the entry claims.
+    numpy allocates the memory that the header claims before it reads, and zipfile checks the checksum only of an entry
+    that is read to its end. zipfile unpacks no more of a stored or deflated entry than is read; with the other methods
+    it unpacks whole blocks, whatever size the entry claims.
 
     Raises:
-        ValueError: if it is not, or is no array of the first version of numpy's format, which a recording's all are.
+        ValueError: If the length is wrong, or the entry is not an array in version 1.0 of numpy's format, as all of a
+            recording's are.
     """
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{entry.filename} is packed by a method that numpy does not use")

@@ -1,4 +1,4 @@
-"""Where a run was measured, in a person's words: `NVIDIA H100 (cuda:0) on node-7`, `CPU, 2 cores (AMD EPYC 7B13)`."""
+"""Names the device and the machine of a run: `NVIDIA H100 (cuda:0) on node-7`, `CPU, 2 cores (AMD EPYC 7B13)`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from gpu_doctor import formatting
 from gpu_doctor.recording.setup import Setup
 
 UNKNOWN: Final = "an unknown machine"
-"""Stands for the host of a recording that does not say where it was made, as those of older versions."""
+"""Name of the host in recordings without one, such as those of older versions."""
 
 
 def here() -> str:
-    """This machine, by the name that its recordings have."""
+    """Returns this machine's name, as its recordings have it."""
     return platform.node()
 
 
 def is_elsewhere(setup: Setup) -> bool:
-    """Whether a run was measured on another machine than this one, or nobody knows where."""
+    """Returns True if a run was measured on another machine or on an unknown one."""
     return bool(setup.host) and setup.host != here()
 
 
 def device_of(setup: Setup) -> str:
-    """The device that a run trained on, and its machine's name where that is not this one."""
+    """Returns the name of the device that a run trained on, with the name of its machine if that is not this one."""
     if setup.on_gpu:
         name = formatting.clean(setup.card.name, 80) if setup.card is not None else ""
         device = f"{name or 'GPU'} ({formatting.clean(setup.device, 20)})"
@@ -37,5 +37,5 @@ def device_of(setup: Setup) -> str:
 
 
 def devices_of(setups: Sequence[Setup]) -> str:
-    """The devices of several runs, each once."""
-    return " and ".join(dict.fromkeys(device_of(one) for one in setups))
+    """Returns the names of the devices of several runs, each once."""
+    return " and ".join(dict.fromkeys(device_of(setup) for setup in setups))

@@ -1,6 +1,6 @@
-"""What was found around the loop: loaders, devices, model, optimizer, inputs, ranks; and what it does besides training.
+"""Facts about a run: loaders, devices, model, optimizer, inputs and ranks, and its costly calls that are not training.
 
-Plain values, as everything in a recording; None = nobody listened.
+They are plain values, like everything in a recording; None = not recorded.
 """
 
 from __future__ import annotations
@@ -30,86 +30,89 @@ __all__ = [
 ]
 
 FEWEST_GRAPHS: Final = 8
-"""Of fewer steps all graphs may be there because each lives for some steps (truncated backpropagation)."""
+"""Fewest steps by which graphs count as kept: each may live for some steps (truncated backpropagation)."""
 FEWEST_BATCHES: Final = 8
-"""Of fewer batches all may be there by chance."""
+"""Fewest batches by which batches count as kept: all of fewer ones may be alive by chance."""
 
 
 @dataclass(frozen=True)
 class Chore:
-    """A costly call that the loop makes besides training, heard at its seam on the training thread."""
+    """The costly calls of one kind that the loop makes on the training thread and that are not training."""
 
     kind: str
-    """`checkpoint` (torch.save), `empty-cache`, `collect-garbage`."""
+    """`checkpoint` (torch.save), `empty-cache` or `collect-garbage`."""
     calls: int
     wall_s: float
-    """Host seconds of all calls within the run, nested calls of the same kind once."""
+    """Host time of all calls within the run, in s; nested calls of the same kind count once."""
     nbytes: float = float("nan")
-    """Bytes that were handed over, NaN where that is not known."""
+    """Number of bytes written; NaN if not known."""
     file: str = ""
     line: int = 0
     function: str = ""
     text: str = ""
-    """The user's line that calls it most often; empty where none was found."""
+    """The user's line that makes most of the calls; empty if none was found."""
     other_s: float = float("nan")
-    """Of `wall_s`, seconds that lay in no phase of training (`other`); NaN where that was not noted."""
+    """Part of `wall_s` in no phase of training (`other`), in s; NaN if not recorded."""
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The make of the trained modules, all outermost ones together."""
+    """Properties of the trained modules, all outermost ones together."""
 
     device_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Bytes of parameters on each device, such as {"cuda:0": 102400}."""
+    """Size of the parameters on each device in bytes, such as {"cuda:0": 102400}."""
     dtype_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Bytes of parameters of each dtype, such as {"float32": 102400}."""
+    """Size of the parameters of each dtype in bytes, such as {"float32": 102400}."""
     convolutions: int = 0
-    """2D convolutions, also of the user's own classes: those that `memory_format=torch.channels_last` is about (3D ones
-    have a format of their own, which raises for images, and 1D ones none)."""
+    """Number of 2D convolutions, which `memory_format=torch.channels_last` applies to, also in the user's own classes.
+    3D convolutions have another format, which raises for images; 1D convolutions have none."""
     channels_last: int = 0
-    """Of them, those whose weight is stored channels last."""
+    """Number of these whose weight is stored channels last."""
     compiled: bool = False
-    """torch.compile is in use on the model, as a wrapper or by `model.compile()`."""
+    """True if torch.compile is in use on the model, as a wrapper or by `model.compile()`."""
     wrapper: str = ""
     """`DataParallel`, `DistributedDataParallel`, `FullyShardedDataParallel`, or empty."""
     tables: tuple[str, ...] = ()
-    """Embeddings with dense gradients and a weight of their own, with place, rows and width, largest first."""
+    """Embeddings with dense gradients and a weight of their own, with place, rows and width, the largest first."""
     table_elements: int = 0
-    """Numbers in all of them."""
+    """Number of elements in all these embeddings."""
     unstepped: int | None = None
-    """Numbers in parameters that get gradients which no optimizer steps by; None = not looked."""
+    """Number of elements in parameters whose gradients no optimizer uses; None = not examined."""
     unstepped_place: str = ""
-    """The largest of these parameters, such as `layer4.0.conv1.weight`."""
+    """Name of the largest of these parameters, such as `layer4.0.conv1.weight`."""
     spared_share: float = 0.0
-    """Part of the backward that would go if they were frozen, by the sizes of all gradients, 0..1."""
+    """Share (0 to 1) of the backward that freezing them would save, by the sizes of all gradients."""
     gradients_cleared: bool = False
-    """Some of these parameters are stepped, but not by these gradients: they were cleared before."""
+    """True if an optimizer steps some of these parameters, but these gradients were cleared before."""
 
 
 @dataclass(frozen=True)
 class OptimizerFacts:
-    """One optimizer that stepped in the run."""
+    """Properties of an optimizer that stepped in the run."""
 
     name: str
     tensors: int
+    """Number of its parameters."""
     elements: int
+    """Number of elements in all its parameters."""
     foreach: bool | None = None
-    """As its parameter groups say; None = torch's own choice, or the optimizer has no such option."""
+    """Option `foreach` of its parameter groups; None = torch's own choice, or the optimizer has no such option."""
     fused: bool | None = None
+    """Option `fused` of its parameter groups; None as for `foreach`."""
     can_fuse: bool = False
-    """It takes `fused=True` and its parameters lie where torch has a fused kernel for it."""
+    """True if it accepts `fused=True` and torch has a fused kernel for it on the parameters' device."""
     momentum: bool = False
-    """A parameter group asks for what torch calls `momentum`."""
+    """True if a parameter group uses torch's option `momentum`."""
     groups: int | None = None
-    """Its parameter groups, each of which is stepped by itself; None = not counted."""
+    """Number of its parameter groups, each of which is stepped by itself; None = not counted."""
 
 
 @dataclass(frozen=True)
 class AttentionCalls:
-    """Attention that is computed alike, in the first backward of the run."""
+    """Attention calls of the same sizes and kernel in the first backward of the run."""
 
     kernel: str
-    """Of `scaled_dot_product_attention`: `fused` (one kernel) or `math` (separate operations); or `by hand`: a softmax
+    """`fused` (one kernel) or `math` (separate operations) for `scaled_dot_product_attention`; `by hand` for a softmax
     between two products in other code."""
     calls: int
     samples: int
@@ -117,175 +120,182 @@ class AttentionCalls:
     queries: int
     keys: int
     head_size: int | None = None
-    """None = not seen."""
+    """Width of a head; None = not seen."""
     dtype: str = ""
 
 
 @dataclass(frozen=True)
 class InputFacts:
-    """What the outermost trained module was handed (first tensor argument), in those training forwards looked at."""
+    """The first tensor argument of the outermost trained module, in a sample of its training forwards."""
 
     looked_at: int = 0
+    """Number of sampled forwards."""
     shapes: int = 0
-    """How many different shapes; bounded, so at 64 read 'at least'."""
+    """Number of different shapes, at most 64: read 64 as "at least"."""
     shape: tuple[int, ...] = ()
-    """The most frequent one."""
+    """The most frequent shape."""
     dtype: str = ""
     device: str = ""
     channels_last: bool = False
+    """True if the first sampled tensor was in the layout channels last."""
     new_shape_steps: int = 0
-    """Forwards with a shape that had not been seen before, the first one left out."""
+    """Number of sampled forwards with a new shape, without the first."""
     new_shape_s: float = float("nan")
-    """Host seconds by which the timed steps among them took longer than later ones of the same shape, or of shapes
-    alike where it hardly came again; NaN where there was nothing to compare. The first steps, which warm up anyway,
-    are left out."""
+    """Extra host time of the timed steps with a new shape over later ones of the same shape, or of similar shapes if
+    it hardly came again, in s; NaN if there are too few to compare. The first steps, which warm up, are left out."""
     new_late: int | None = None
-    """Forwards of the later half of those looked at whose shape had not been seen before; None = not counted."""
+    """Number of forwards with a new shape in the later half of the sampled ones; None = not counted."""
     per_step: float | None = None
-    """Of them, so many in a step, most_per_step at most; None = not known."""
+    """Mean number of forwards in a step, at most `most_per_step`; None = not known."""
     most_per_step: int = 0
-    """So many forwards of a step are looked at, at most."""
+    """Maximum number of forwards sampled in a step."""
     indices: int | None = None
-    """Elements of all integer tensors of one forward, the most that were seen: no table is looked up in more often.
+    """Largest number of elements in all integer tensors of one forward, an upper bound of the look-ups in a table;
     None = not counted."""
 
 
 @dataclass(frozen=True)
 class Padding:
-    """A tensor of the training batches whose rows are padded to one length, in those batches that were looked at."""
+    """A tensor of the training batches whose rows are padded to one length, in a sample of the batches.
+
+    `rows` and the fields after it count only batches in which it was padded.
+    """
 
     name: str
-    """Its key or attribute in the batch, or `batch[0]`."""
+    """Key or attribute of the tensor in the batch, or `batch[0]`."""
     told_by: str = ""
-    """Name of the mask that says what is padding, or the value that pads."""
+    """Name of the mask that marks the padding, or the value that pads."""
     looked_at: int = 0
-    """Batches that were looked at,"""
+    """Number of sampled batches."""
     batches: int = 0
-    """and those of them in which it was padded: they alone are counted in what follows."""
+    """Number of sampled batches in which the tensor was padded."""
     rows: int = 0
     positions: int = 0
-    """Rows times length, padding included,"""
+    """Number of positions, padding included: rows times length."""
     needed: int = 0
-    """as many if each batch were as long as its own longest row,"""
+    """Number of positions if each batch were only as long as its own longest row."""
     real: int = 0
-    """and without any padding."""
+    """Number of positions without any padding."""
     shortest: int = 0
+    """Length of the shortest row without its padding."""
     longest: int = 0
-    """Rows without their padding."""
+    """Length of the longest row without its padding."""
     least_length: int = 0
+    """Smallest length of a batch, padding included."""
     most_length: int = 0
-    """Rows with it."""
+    """Largest length of a batch, padding included."""
 
 
 @dataclass(frozen=True)
 class FrozenForward:
-    """A model that no optimizer steps, whose weights stand still, and which gave the same results again and again."""
+    """A model that no optimizer steps, whose weights do not change, and which computed the same results repeatedly."""
 
     model: str
-    """Its class."""
+    """Name of its class."""
     calls: int = 0
     wall_s: float = 0.0
-    """Host seconds of all calls but the first: on a GPU those of launching."""
+    """Host time of all calls but the first, in s; on a GPU, the time to launch them."""
     passes: float = 1.0
-    """How often it went through its samples,"""
+    """Number of times that it went through its samples."""
     output_bytes: float = 0.0
-    """and the bytes of the result for one."""
+    """Size of one sample's result in bytes."""
 
 
 @dataclass(frozen=True)
 class KeptGraphs:
-    """Of the first steps and some later ones, whether a graph that one of their forwards recorded outlived them."""
+    """The number of steps whose autograd graphs stayed alive, among the first steps and some later ones."""
 
     marked: int = 0
-    """Steps looked at,"""
+    """Number of steps examined."""
     alive: int = 0
-    """and those with a graph that is still there: at a look in the loop some 100 steps after the newest of them; in a
-    shorter run, at its end."""
+    """Number of these with a graph that is still alive, some 100 steps after the newest of them or at the end of a
+    shorter run."""
 
     @property
     def all_steps(self) -> bool:
-        """Every step's graph is kept: none of those marked is gone."""
+        """True if the graphs of all examined steps are alive."""
         return self.marked >= FEWEST_GRAPHS and self.alive == self.marked
 
 
 @dataclass(frozen=True)
 class KeptBatches:
-    """Of some batches of the training loader, whether they outlived many later ones."""
+    """The number of the training loader's batches that stayed alive, and the object that holds them."""
 
     followed: int = 0
-    """Batches that were at least 32 deliveries old at the last look,"""
+    """Number of examined batches: those at least 32 deliveries old."""
     alive: int = 0
-    """and those of them that were still in memory."""
+    """Number of these that were still in memory."""
     batch_bytes: float = float("nan")
-    """Mean bytes of the tensors in one of them."""
+    """Mean size of a batch's tensors in bytes."""
     keeper: str = ""
-    """Name in the cell of what holds them, such as `batches` or `memory.rows`; empty = it was not found."""
+    """Name in the cell of the object that holds them, such as `batches` or `memory.rows`; empty = not found."""
     kind: str = ""
-    """Its type, such as `itertools.cycle` or `list`."""
+    """Type of that object, such as `itertools.cycle` or `list`."""
     bounded: bool = False
-    """It forgets: a `deque` with a `maxlen`."""
+    """True if that object drops old batches: a `deque` with a `maxlen`."""
 
     @property
     def every(self) -> bool:
-        """Every batch is kept: none of those followed is gone."""
+        """True if all examined batches are alive."""
         return self.followed >= FEWEST_BATCHES and self.alive == self.followed
 
 
 @dataclass(frozen=True)
 class EvaluationFacts:
-    """Forwards in evaluation mode of modules that are trained, or of a loop that trains none."""
+    """Forwards in evaluation mode of trained modules, or of all modules in a loop that trains none."""
 
     forwards: int = 0
     with_gradients: int = 0
-    """Of them, those that recorded gradients which no backward ever used."""
+    """Number of these that recorded a graph which no backward used."""
     edge_s: float = float("nan")
-    """Seconds at the edges of all evaluation passes: the loader's iterator (worker start), its first batch, its end."""
+    """Time at the begin and end of all evaluation passes, in s: the loader's iterator (worker start), the first batch,
+    and the end."""
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """torch.compile compiled a function, or one more version of it, while the run went on."""
+    """One compilation of a function by torch.compile during the run: the first one, or of a further version."""
 
     function: str
     file: str = ""
     line: int = 0
-    """Where the function begins."""
+    """Line on which the function begins."""
     at_s: float = 0.0
-    """Seconds after the run's begin,"""
+    """Begin of the compilation, in s after the run began."""
     wall_s: float = 0.0
-    """and how long it took, its backward included."""
+    """Duration of the compilation, that of the backward included, in s."""
     reason: str = ""
-    """Which check failed in the newest version before, as torch says it (`self.epoch == 7`); empty for the first."""
+    """Check that failed in the version before, in torch's words (`self.epoch == 7`); empty for the first version."""
     guard_line: int = 0
     guard_text: str = ""
-    """The user's line that needs this check, where torch tells it."""
+    """The user's line that needs this check, if torch names it."""
     given_up: bool = False
-    """Nothing was compiled: there were too many versions, and the function runs uncompiled from then on."""
+    """True if nothing was compiled, because there were too many versions: the function runs uncompiled from then on."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Copies between host and devices, all of the run but its evaluations, on the training thread."""
+    """Copies between host and devices on the training thread, without those in evaluations."""
 
     to_device: int = 0
     to_device_bytes: float = 0.0
     small: int = 0
-    """Of them, those below 64 kB."""
+    """Number of copies to a device below 64 kB."""
     blocking_pinned: int = 0
-    """From pinned memory and without `non_blocking=True`."""
+    """Number of copies to a device from pinned memory without `non_blocking=True`."""
     to_host: int = 0
     to_host_bytes: float = 0.0
     round_trips: int = 0
-    """Copies to a device of a tensor that came from a device earlier in the same step."""
+    """Number of copies to a device of a tensor that came from a device earlier in the same step."""
     wide_bytes: float = 0.0
-    """Of `to_device_bytes`, float32 or float64 tensors of at least 1 MB."""
+    """Part of `to_device_bytes` in float32 or float64 tensors of at least 1 MB."""
     round_trip_s: float = 0.0
-    """Host seconds from the end of a copy to the host to the end of the copy back, over all `round_trips`: the device
-    has nothing queued meanwhile."""
+    """Host time of all `round_trips`, each from the end of the copy to the host to the end of the copy back, in s: the
+    device has nothing queued meanwhile."""
     round_trip_bytes: float = 0.0
-    """Of `to_device_bytes`, those of the copies back."""
+    """Part of `to_device_bytes` in the copies back."""
     round_trip_copy_s: float = 0.0
-    """Of `round_trip_s`, the seconds in the copies back."""
+    """Part of `round_trip_s` in the copies back, in s."""
 
 
 @dataclass(frozen=True)
@@ -294,35 +304,35 @@ class Flops:
 
     per_step: float
     per_sample: float | None = None
-    """None where no batch dimension could be read."""
+    """Operations for each sample; None if no batch dimension could be read."""
     steps: int = 1
-    """Steps that were counted; the median is given."""
+    """Number of counted steps, whose median is given."""
 
 
 @dataclass(frozen=True)
 class World:
-    """The process among its like."""
+    """The process group, and the resources that its processes share on this machine."""
 
     world_size: int = 1
     rank: int = 0
     visible_gpus: int = 0
     shm_free_bytes: float = float("nan")
-    """Free space in /dev/shm when the run began, NaN where there is none."""
+    """Free space in /dev/shm when the run began, in bytes; NaN if there is none."""
     local_size: int = 1
-    """Ranks on this machine: what torchrun says (LOCAL_WORLD_SIZE), else all."""
+    """Number of ranks on this machine: torchrun's LOCAL_WORLD_SIZE, else all."""
     oom_kills: float = float("nan")
-    """Processes of this container (or control group) that the kernel killed for want of memory while the run lasted,
-    NaN where it is not counted."""
+    """Number of processes in this container (or control group) that the kernel killed for lack of memory during the
+    run; NaN if not counted."""
 
 
 @dataclass(frozen=True)
 class LoaderSetup:
-    """How one DataLoader was found, as plain values."""
+    """Settings of one DataLoader as plain values."""
 
     key: str
-    """Names the loader across runs of one cell: dataset type, its length, batch size, sampler, and ordinal."""
+    """Name of the loader across runs of a cell: dataset type, its length, batch size, sampler, and ordinal."""
     role: str = "training"
-    """`training`, `evaluation`, or `unknown` (nothing was seen to happen with its batches)."""
+    """`training`, `evaluation`, or `unknown` (no use of its batches was seen)."""
     num_workers: int = 0
     batch_size: int | None = None
     pin_memory: bool = False
@@ -335,21 +345,23 @@ class LoaderSetup:
     """`map` or `iterable`."""
     dataset_len: int | None = None
     batches: int | None = None
-    """`len(loader)`; where it has none, the batches of its first whole pass, or None without one."""
+    """`len(loader)`; for a loader without a length, the batches of its first whole pass, or None before that."""
     collate: str = ""
+    """Name of the collate function."""
     start_method: str = "fork"
+    """Method by which worker processes are started."""
     refusals: Mapping[str, str] = field(default_factory=dict)
-    """Knob name -> why this loader cannot honour it, in one sentence."""
+    """Reason, in one sentence, for each knob that this loader cannot accept."""
 
     @property
     def stem(self) -> str:
-        """`key` without its ordinal: the same for loaders that are alike in everything else."""
+        """`key` without its ordinal, which is the same for loaders that differ in nothing else."""
         return self.key.rpartition(" #")[0] or self.key
 
 
 @dataclass(frozen=True)
 class DeviceSetup:
-    """A GPU as found by NVML or torch; None = not read."""
+    """Properties of a GPU as NVML or torch report them; None = not read."""
 
     index: int
     name: str
@@ -358,72 +370,77 @@ class DeviceSetup:
     capability: tuple[int, int] | None = None
 
     def at_least(self, capability: tuple[int, int]) -> bool:
-        """Whether its compute capability is known to be this or more."""
+        """Returns True if the compute capability is known and at least this one."""
         return self.capability is not None and self.capability >= capability
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What was found around the loop: loaders, device, dtype, cores really usable, versions, flags."""
+    """All facts about a run: loaders, devices, model, optimizers, usable cores, versions, switches."""
 
     loaders: tuple[LoaderSetup, ...] = ()
     device: str = "cpu"
-    """Where the trained parameters live: `cpu`, `cuda:0`, `mps`, ..."""
+    """Device of the trained parameters: `cpu`, `cuda:0`, `mps`, ..."""
     devices: tuple[DeviceSetup, ...] = ()
+    """The visible GPUs."""
     dtype: str = ""
-    """dtype of the trained parameters, such as `float32`; empty if no trained module was seen."""
+    """Type of the trained parameters, such as `float32`; empty if no trained module was seen."""
     autocast: str = ""
-    """dtype of the autocast that was active in the forward (the user's own or the amp knob's); empty = none."""
+    """Type of the autocast that was active in the forward (the user's own or the amp knob's); empty = none."""
     parameters: int | None = None
+    """Number of elements in the model's parameters."""
     parameter_bytes: int | None = None
     models: tuple[str, ...] = ()
+    """Class names of the outermost trained modules."""
     optimizers: tuple[str, ...] = ()
+    """Class names of the optimizers."""
     layers: Mapping[str, int] = field(default_factory=dict)
-    """Kind of layer -> how many, over the trained modules, such as {"Linear": 2, "Conv2d": 53}."""
+    """Number of layers of each kind in the trained modules, such as {"Linear": 2, "Conv2d": 53}."""
     usable_cores: float = 1.0
-    """Cores this process may really use: affinity and cgroup quota, not os.cpu_count()."""
+    """Number of cores that this process may use, by affinity and cgroup quota; not os.cpu_count()."""
     os_cores: int = 1
+    """Number of logical cores of the machine."""
     physical_cores: int | None = None
-    """Cores behind the logical ones that this process may run on: two hardware threads are no two cores."""
+    """Number of physical cores that this process may run on: two hardware threads of a core count once."""
     cpu: str = ""
-    """The processor's name, empty where the system does not tell it."""
+    """Name of the processor; empty if the system does not report it."""
     host: str = ""
-    """The name of the machine on its network, which tells it from others; `place.UNKNOWN` in files without."""
+    """Name of the machine in its network; `place.UNKNOWN` for files without."""
     start_method: str = "fork"
+    """Default method by which worker processes are started."""
     torch_threads: int | None = None
     torch_version: str = ""
     cuda_version: str = ""
     driver_version: str = ""
     flags: Mapping[str, Any] = field(default_factory=dict)
-    """torch switches as plain values, such as {"matmul_precision": "highest", "cudnn_benchmark": False}."""
+    """torch's switches as plain values, such as {"matmul_precision": "highest", "cudnn_benchmark": False}."""
     model: ModelFacts | None = None
     optimizer_facts: tuple[OptimizerFacts, ...] | None = None
     inputs: InputFacts | None = None
     idle_inputs: InputFacts | None = None
-    """As `inputs`, of forwards of the same modules that nothing is learned from: without gradients, or in evaluation
-    mode."""
+    """Inputs, as in `inputs`, of forwards that are not trained on: without gradients, or in evaluation mode."""
     evaluation: EvaluationFacts | None = None
     kept_graphs: KeptGraphs | None = None
-    """None = no forward recorded a graph, or nobody looked."""
+    """Graphs that stayed alive; None = no forward recorded a graph, or not examined."""
     kept_batches: KeptBatches | None = None
-    """None = too few batches came from a loader."""
+    """Batches that stayed alive; None = too few batches came from a loader."""
     world: World | None = None
     graph_operations: int | None = None
-    """Operations that the first backward of the run went through,"""
+    """Number of operations in the first backward of the run; None = not counted."""
     loss_operations: int | None = None
-    """of them, those that were made after the forward had ended; None = not counted,"""
+    """Number of these that were made after the forward had ended; None = not counted."""
     attention_calls: tuple[AttentionCalls, ...] | None = None
-    """and the attention among them."""
+    """Attention calls in the first backward of the run; None = not counted."""
     graph_packed: bool | None = None
-    """An operation of that backward works on samples without their padding: packed or nested sequences."""
+    """True if an operation of that backward works on samples without padding: packed or nested sequences."""
     padding: tuple[Padding, ...] | None = None
-    """What is padded in the batches of the training loader; None = none was looked at on the CPU's side."""
+    """Padded tensors in the training loader's batches; None = no batch was sampled on the CPU."""
     frozen: tuple[FrozenForward, ...] | None = None
-    """Models that compute the same results anew; None = nobody looked, or what one is handed could not be compared."""
+    """Models that compute the same results again; None = not examined, or one's inputs could not be compared."""
     grad_scaler: bool = False
-    """The loop's own GradScaler, enabled, took the run's first optimizer step."""
+    """True if the loop's own GradScaler, enabled, took the run's first optimizer step."""
     compilations: tuple[Compilation, ...] | None = None
-    """By torch.compile, oldest first; None = nobody listened, or torch does not tell."""
+    """Compilations by torch.compile, oldest first; None = not recorded, or torch does not report them."""
 
     @property
     def on_gpu(self) -> bool:
@@ -432,7 +449,7 @@ class Setup:
 
     @property
     def gpu_index(self) -> int | None:
-        """Torch's number of the GPU that the loop trains on; None where it trains on none."""
+        """Torch's index of the GPU that the loop trains on; None if it trains on none."""
         if not self.on_gpu:
             return None
         _, _, number = self.device.partition(":")
@@ -440,30 +457,30 @@ class Setup:
 
     @property
     def card(self) -> DeviceSetup | None:
-        """The GPU that the loop trains on; None where it trains on none, or nothing was found of it."""
-        return next((one for one in self.devices if one.index == self.gpu_index), None)
+        """Properties of the GPU that the loop trains on; None if it trains on none, or they were not read."""
+        return next((device for device in self.devices if device.index == self.gpu_index), None)
 
     @property
     def machine(self) -> tuple[Any, ...]:
-        """What two runs have in common that were measured on one machine, with as many of its cores."""
+        """Key that is equal for two runs on the same machine with the same number of cores."""
         return self.host, self.cpu, self.usable_cores
 
     @property
     def hardware(self) -> tuple[Any, ...]:
-        """The same of one device of it: figures of other hardware tell nothing of this one's."""
+        """Key that is equal for two runs on the same machine and device: only their figures can be compared."""
         return (*self.machine, self.card.name if self.card is not None else self.device.partition(":")[0])
 
     @property
     def training_loader(self) -> LoaderSetup | None:
         """The first loader that the run trained from, or None.
 
-        Of a run that trained nothing (inference, an export of embeddings), the first that it pulled from.
+        For a run that trained nothing (inference, an export of embeddings), the first loader that it read.
         """
         roles = ("training",) if self.optimizers else ("training", "unknown")
-        return next((one for role in roles for one in self.loaders if one.role == role), None)
+        return next((loader for role in roles for loader in self.loaders if loader.role == role), None)
 
     @property
     def training_workers(self) -> int:
-        """Workers of the loader that trains; 0 where there is none."""
+        """Number of workers of the training loader; 0 if there is none."""
         loader = self.training_loader
         return loader.num_workers if loader is not None else 0

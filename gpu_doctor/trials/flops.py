@@ -62,7 +62,7 @@ def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple
             if not recorder.over.is_set():  # what is closed at the run's end may have ended long before
                 totals.append(float(mode.get_total_flops()))
 
-        recorder.listeners.hear_steps(ended)
+        recorder.listeners.on_steps(ended)
         recorder.plan.fold_each_step()
 
     with case.aside() as aside, _counting() as mode, case.unseen(began):

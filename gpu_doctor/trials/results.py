@@ -25,7 +25,7 @@ EARLY: Final = "stopped early"
 
 def places(effects: Sequence[Effect]) -> tuple[str, ...]:
     """Returns a sentence on where trials were measured, if that is not this machine."""
-    found = dict.fromkeys(effect.device for effect in effects if effect.elsewhere)
+    found = dict.fromkeys(formatting.clean(effect.device, 120) for effect in effects if effect.elsewhere)
     return (f"Measured on {'; '.join(found)}, not on this machine.",) if found else ()
 
 

@@ -168,6 +168,7 @@ class Runner:
         own_function = role == "run" and callable(self.made_of)  # it keeps its name, which nothing would restore
         written = not_written(settings, NO_TEXT, "") if own_function else self.written(settings)
         before = {} if borrowed else {name: id(value) for name, value in self.namespace.items()}
+        own = {name: self.namespace[name] for name in written.anew & self.namespace.keys()}
         limits: dict[str, Any] = {"max_steps": max_steps, "max_s": None if borrowed else max_s}
         recorder = Recorder(settings=settings, name=self.name, source=written.text, **limits)
         budget = SideBudget(recorder, max_s, max_steps) if borrowed and max_s is not None else None
@@ -188,11 +189,12 @@ class Runner:
         finally:
             if ranges is not None:
                 ranges.close()
+            self.namespace.update(own)
             if not borrowed:
                 self._ranks, self.job = ranks, ranks.job()
                 self.reached = {}
                 self.made = {name: id(value) for name, value in self.namespace.items() if before.get(name) != id(value)}
-            self._current, self._budget, self._met = None, None, recorder.met or self._met
+            self._current, self._budget, self._met = None, None, recorder.remembered or self._met
 
     def _permitted(self, result: trial.Result, borrowed: bool) -> trial.Result:
         """The result; of a side a refusal where it did what nobody allows, which the case remembers."""

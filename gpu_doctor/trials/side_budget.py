@@ -45,7 +45,7 @@ class SideBudget:
         self._seconds, self._steps = seconds, steps
         self._last_step_s = 0.0
         self._settled = False
-        recorder.listeners.hear_steps(self._steps_ended)
+        recorder.listeners.on_steps(self._steps_ended)
 
     def stage(self) -> str:
         """Returns the stage before measuring: `setting up, 12 s so far`; empty from then on."""

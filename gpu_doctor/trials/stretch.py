@@ -45,8 +45,8 @@ class Stretch:
         self._steps: int | None = None
         """Number of steps that had ended by the last wait; None for all steps, if the loop ended by itself."""
         self._ended = False
-        recorder.listeners.hear_steps(self._steps_ended)
-        recorder.listeners.hear_budget(lambda: self._end(recorder.step_count))
+        recorder.listeners.on_steps(self._steps_ended)
+        recorder.listeners.on_budget_spent(lambda: self._end(recorder.step_count))
 
     def loop_over(self) -> None:
         """Closes the stretch when the code has ended: its last step may have ended unnoticed."""

@@ -37,6 +37,8 @@ class Written:
     """The cell with the settings written in; its own text where none is."""
     reasons: dict[str, str] = field(default_factory=dict)
     """The knobs of settings that are not in the text, and are turned while it runs; for each why, a sentence."""
+    anew: frozenset[str] = frozenset()
+    """Functions of earlier cells that the text defines anew: their names get the user's own back after the run."""
 
 
 def written(draft: Draft, source: str, settings: Settings) -> Written:
@@ -66,7 +68,8 @@ def written(draft: Draft, source: str, settings: Settings) -> Written:
     text = _with(cells[-1], kept) if reads(kept) else ""
     if CellSource(text).tree is None or not text:
         return not_written(settings, SAME_PLACE, source)
-    return Written(text, reasons)
+    anew = frozenset[str]().union(*(_function_of(where, edit) for where, edit in kept if where is not cells[-1]))
+    return Written(text, reasons, anew)
 
 
 def not_written(settings: Settings, reason: str, source: str) -> Written:

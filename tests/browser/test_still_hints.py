@@ -20,7 +20,7 @@ from tests.support.still import asked, show
 from tests.support.trial_parts import verified
 
 MODEL: Final = {"parameter_bytes": 100 << 20}
-FLOAT32: Final = on_gpu(tensor_active=0.0, setup=MODEL, batch_bytes=float(19 << 20), told={"duration_s": 1.0})
+FLOAT32: Final = on_gpu(tensor_active=0.0, setup=MODEL, batch_bytes=float(19 << 20), facts={"duration_s": 1.0})
 
 
 def panel(loop: Loop, ours: float = 0.0) -> PanelInput:

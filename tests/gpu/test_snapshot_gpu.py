@@ -16,9 +16,9 @@ from torch import nn
 
 from gpu_doctor.machine.torch_memory import held_bytes
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
-from tests.support.device_kinds import NAMES, kind
+from tests.support.cells import notebook
+from tests.support.cells.device import NAMES, kind
 from tests.support.everything import Everything
-from tests.support.restoring import notebook
 
 MIB = 1 << 20
 
@@ -57,7 +57,7 @@ def test_all_of_it_is_back_bit_for_bit(name: str, on_host: bool, tmp_path: Path)
     snapshot = Snapshot.take(space, to_host=on_host)
     assert snapshot.unrestorable == ()
     for _ in range(2):  # as often as one likes
-        exec(compile(one.cell, "<cell>", "exec"), space)
+        exec(compile(one.code, "<cell>", "exec"), space)
         torch.cuda.manual_seed(99)
         torch.backends.cudnn.allow_tf32 = not torch.backends.cudnn.allow_tf32
         assert Everything(space).digest != before.digest

@@ -22,10 +22,11 @@ from gpu_doctor.recording import Settings
 from gpu_doctor.trials import knobs
 from gpu_doctor.trials.case import Case
 from tests.support import memory_cell
-from tests.support.device_kinds import IMAGES, NAMES, kind, on
+from tests.support.cells import notebook
+from tests.support.cells.device import IMAGES, NAMES, kind, on
 from tests.support.everything import Everything
 from tests.support.looking_on import Seen, looking
-from tests.support.restoring import ENDINGS, OUTCOMES, as_before, notebook, tried
+from tests.support.restoring import ENDINGS, OUTCOMES, as_before, tried
 
 MIB = 1 << 20
 STEPS = 8
@@ -48,7 +49,7 @@ def images(folder: Path) -> tuple[Case, dict[str, Any]]:
     """A notebook that trains on images, and its cell after one run."""
     one = on(IMAGES, "cuda")
     space = notebook(one, folder)
-    case = gpu_doctor.case(one.cell, space)
+    case = gpu_doctor.case(one.code, space)
     case.run()
     return case, space
 
@@ -150,7 +151,7 @@ def test_memory_that_ran_out_piece_by_piece_is_freed(tmp_path: Path) -> None:
     one = on(IMAGES, "cuda")
     space = notebook(one, tmp_path)
     space["hoards"] = False
-    cell = one.cell + "    kept = []\n    while hoards:\n        kept.append(torch.empty(1 << 28, device=device))\n"
+    cell = one.code + "    kept = []\n    while hoards:\n        kept.append(torch.empty(1 << 28, device=device))\n"
     case = gpu_doctor.case(cell, space)
     case.run()
     before = Everything(space)

@@ -90,7 +90,7 @@ print([one["name"] for one in shown["knobs"] if "determ" in one["name"]])
 
 def test_a_framework(tmp_path: Path) -> None:
     imported = ("capture/frameworks/__init__.py", "import accelerate, ", "tinytrain, ")
-    listed = ("capture/frameworks/__init__.py", "for one in (transformers, ", "tinytrain, ")
+    listed = ("capture/frameworks/__init__.py", "for framework in (transformers, ", "tinytrain, ")
     grown(tmp_path, "tinytrain.py", "capture/frameworks", imported, listed)
     (tmp_path / "tinytrain.py").write_text(TINYTRAIN)
     program = """

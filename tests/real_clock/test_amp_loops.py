@@ -11,30 +11,24 @@ import torch
 from gpu_doctor.recording import Setup
 from gpu_doctor.trials.cell_code import fix_of, written_into
 from gpu_doctor.trials.knobs.amp.knob import lstm_in_bf16
-from tests.support.knob_programs import PROGRAMS
+from tests.support.cells import CELLS, names
 
-REFUSED: Final = {
-    ("two optimizers", "fp16"): "one optimizer.step()",
-    ("LBFGS", "fp16"): "without a closure",
-    ("one's own autocast and scaler", "bf16"): "enters autocast itself",
-    ("one's own autocast and scaler", "fp16"): "enters autocast itself",
-}
 FOUND: Final = Setup(optimizers=("SGD",), device="cpu", dtype="float32")
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of")  # torch, where the first step finds no scale
 @pytest.mark.parametrize("where", ["before", "inside"])
 @pytest.mark.parametrize("amp", ["bf16", "fp16"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [name for name, cell in CELLS.items() if cell.knobs])
 def test_the_changed_loop_trains_and_is_what_is_pasted(name: str, amp: str, where: str) -> None:
-    earlier, loop = PROGRAMS[name]
+    earlier, loop, refused = CELLS[name].setup, CELLS[name].code, CELLS[name].refuses.get(f"amp={amp}")
     cell = loop if where == "before" else earlier + loop
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    namespace = names()
     exec(earlier, namespace)
     namespace["In"] = ["", *([earlier] if where == "before" else []), cell]
     fix, ran = (how(cell, namespace, amp) for how in (pasted, text_that_runs))
-    if (name, amp) in REFUSED:
-        assert REFUSED[name, amp] in fix.notes[0] and ran.reasons == {"amp": fix.notes[0]}
+    if refused:
+        assert refused in fix.notes[0] and ran.reasons == {"amp": fix.notes[0]}
         return
     assert [one.after for one in fix.cells] == [ran.text] and not ran.reasons
     if name == "a model that returns a tuple" and (amp == "fp16" or not lstm_in_bf16()):
@@ -50,7 +44,7 @@ def test_the_changed_loop_trains_and_is_what_is_pasted(name: str, amp: str, wher
     finally:
         look.remove()
     assert dtypes and set(dtypes) == {torch.bfloat16 if amp == "bf16" else torch.float16}
-    for parameter in (namespace["net"] if "net" in namespace else namespace["gen"]).parameters():
+    for parameter in (namespace["net"] if "net" in namespace else namespace["G"]).parameters():
         assert parameter.dtype == torch.float32 and bool(torch.isfinite(parameter).all())
 
 

@@ -15,7 +15,7 @@ import gpu_doctor
 from gpu_doctor.capture.patching import active
 from gpu_doctor.capture.record import running
 from gpu_doctor.capture.taps.optimizer import Steps
-from tests.support.fault_loops import LOOPS, TROUBLED
+from tests.support.cells import FAULTY, TROUBLED
 from tests.support.faults import (
     SEED,
     STAND_INS,
@@ -39,27 +39,27 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 FEW = 8
 """Faults a loop."""
-FEWER = {"spawn": 2, "fork": 6, "fork-stream": 4, "fork-staying": 4}
-"""Where a run takes longer."""
-SAMPLED = [name for name in LOOPS if name != "lightning"]  # to import it takes up to half a minute
+FEWER = 4
+"""Faults in a cell with workers, in either process: a run takes longer there."""
+SAMPLED = [name for name in FAULTY if "Lightning" not in name]  # to import it takes up to half a minute
+PLAIN = FAULTY["plain SGD"]
 
 
-def key_of(part: str, name: str = "plain") -> str:
-    """The one function of ours on a loop's path whose name ends so."""
-    (found,) = (key for key in survey(LOOPS[name]).functions() if key.rpartition(":")[0].endswith(part))
+def key_of(part: str) -> str:
+    """The one function of ours on the path of the plain cell whose name ends so."""
+    (found,) = (key for key in survey(PLAIN).functions() if key.rpartition(":")[0].endswith(part))
     return found
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "spawn" else name for name in SAMPLED]
+    "name", [pytest.param(name, marks=pytest.mark.slow) if "spawned" in name else name for name in SAMPLED]
 )
-def test_a_fault_of_ours_is_not_noticed_by_the_loop(name: str) -> None:
-    loop = LOOPS[name]
-    path = survey(loop)
-    faults = picked(faults_of(loop, path, each=1), FEWER.get(name, FEW), f"{SEED} {name}")
-    if loop.workers:
-        faults += picked([one for one in faults_of(loop, path, each=1) if one.worker], FEWER[name], f"{SEED} {name}")
-    row = swept(loop, faults, len(path.functions()))
+def test_a_fault_of_ours_is_not_noticed_by_the_cell(name: str) -> None:
+    cell = FAULTY[name]
+    faults = faults_of(cell, survey(cell))
+    chosen = picked(faults, FEWER if cell.workers else FEW, f"{SEED} {name}")
+    chosen += picked([one for one in faults if one.worker], FEWER, f"{SEED} {name}")
+    row = swept(cell, chosen)
     assert not row.troubles, row.troubles
     assert row.faults
 
@@ -70,9 +70,9 @@ def test_the_users_own_exception_arrives_as_it_is(name: str) -> None:
     loop = TROUBLED[name]
     with one_thread():
         plain, whole = bare(loop), watched(loop, Injector())
-    assert (whole.error, whole.digest, whole.own_context) == (plain.error, plain.digest, plain.own_context)
+    assert (whole.error, whole.own_context) == (plain.error, plain.own_context) and whole.differences(plain) == []
     assert (plain.error is loop.error) == (name != "dataset-stops")  # which a `for` takes for the end of its loop
-    row = swept(loop, picked(faults_of(loop, survey(loop), each=1), FEW, f"{SEED} {name}"), 0)
+    row = swept(loop, picked(faults_of(loop, survey(loop)), FEW, f"{SEED} {name}"))
     assert not row.troubles, row.troubles
 
 
@@ -81,24 +81,23 @@ def test_a_fault_while_the_users_exception_is_on_its_way_leaves_that_one_alone()
     loop = TROUBLED["dataset-raises"]
     calls = survey(loop).here
     (key, number), *_ = (
-        (key, count) for (key, _), count in calls.items() if key.rpartition(":")[0].endswith("_pulling.<locals>.failed")
+        (key, count) for key, count in calls.items() if key.rpartition(":")[0].endswith("_pulling.<locals>.failed")
     )
     fault = Fault(key, number)  # its last call is the one on which the user's own code raises
     with one_thread():
         plain, outcome = bare(loop), injected(loop, fault)
-    assert outcome.raised and not trouble(loop, fault, outcome, plain)
+    assert outcome.raised and not trouble(fault, outcome, plain)
     assert outcome.error is loop.error
 
 
 def test_an_error_in_what_handles_an_error_is_not_noticed_either() -> None:
-    loop = LOOPS["plain"]
-    row = swept(loop, seconds_of(loop, [Fault(key_of("_pulling.<locals>.seldom"), 2)]), 0)
+    row = swept(PLAIN, seconds_of(PLAIN, [Fault(key_of("_pulling.<locals>.seldom"), 2)]))
     assert row.faults > 5
     assert not row.troubles, row.troubles
 
 
 def test_after_a_fault_nothing_of_ours_is_on_and_one_note_says_so() -> None:
-    outcome = injected(LOOPS["plain"], Fault(key_of("Recorder.fold"), 2))
+    outcome = injected(PLAIN, Fault(key_of("Recorder.fold"), 2))
     assert outcome.raised and outcome.still_on == () and active() == ()
     (note,) = (one for one in outcome.notes if "injected" in one)
     assert note.startswith(STOPPED)
@@ -106,11 +105,10 @@ def test_after_a_fault_nothing_of_ours_is_on_and_one_note_says_so() -> None:
 
 def test_the_injector_sees_a_fault_that_nothing_is_around() -> None:
     """Else this test would prove nothing: the stand-ins themselves are the fence, and nothing is around them."""
-    loop = LOOPS["plain"]
     fault = Fault(key_of("_pulling.<locals>.__next__"), 5)
-    outcome = injected(loop, fault)
+    outcome = injected(PLAIN, fault)
     assert isinstance(outcome.error, InjectedFault)
-    assert trouble(loop, fault, outcome, bare(loop)).startswith("reached the loop")
+    assert trouble(fault, outcome, bare(PLAIN)).startswith("reached the loop")
     assert all(reason for reason in STAND_INS.values())
 
 

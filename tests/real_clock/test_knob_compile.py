@@ -113,18 +113,6 @@ def test_refused_without_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     compiling.unsupported.cache_clear()
 
 
-def test_refusals_found_and_code() -> None:
-    assert KNOB.found(SEEN) is False and KNOB.found(Setup()) is None
-    own = dataclasses.replace(SEEN, model=ModelFacts(compiled=True))
-    assert KNOB.found(own) is True and "itself" in KNOB.reason(False, own)
-    assert [one.refusal for one in KNOB.choices(own)] == [KNOB.reason(False, own), ""]
-    wrapped = dataclasses.replace(SEEN, model=ModelFacts(wrapper="DistributedDataParallel"))
-    assert "by hand before" in KNOB.reason(True, wrapped)
-    assert "No torch optimizer" in KNOB.reason(True, Setup(torch_version="2"))
-    assert "seconds to minutes" in KNOB.choices(SEEN)[1].label
-    assert KNOB.code(True, SEEN).startswith("model.compile()")
-
-
 @needs_compiler
 def test_a_trial_with_inductor_leaves_no_code_that_looks_for_helpers(capfd: pytest.CaptureFixture[str]) -> None:
     case = made()

@@ -19,14 +19,14 @@ from gpu_doctor.trials import knobs
 from gpu_doctor.trials.knobs.amp.knob import lstm_in_bf16
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.side_effects.leftover_workers import shut_down
-from tests.support.knob_programs import LOADER, LOOP, PLAIN, PROGRAMS
+from tests.support.cells import CELLS, names
 from tests.support.leftovers import one_thread as one_thread
 
 pytestmark = pytest.mark.slow
 
 WANTED: Final[dict[str, Any]] = {
     "num_workers": 1,
-    "batch_size": 4,
+    "batch_size": 6,
     "amp": "bf16",
     "prefetch_factor": 4,
     "persistent_workers": True,
@@ -34,15 +34,8 @@ WANTED: Final[dict[str, Any]] = {
     "fused_optimizer": True,
     "threads": 2,
 }
-REFUSED: Final[dict[str, dict[str, str]]] = {
-    "a batch sampler of one's own": {"batch_size": "batch_sampler (Halves) decides the batch size"},
-    "a stream that does not shard": {
-        "num_workers": "every worker would deliver all items again",
-        **dict.fromkeys(("prefetch_factor", "persistent_workers"), "set num_workers above 0 first"),
-    },
-    "LBFGS": {"fused_optimizer": "no fused update for LBFGS"},
-}
-"""Program -> knob -> what its refusal says; convolutions are asked for below."""
+TURNED: Final = [name for name, cell in CELLS.items() if cell.knobs]
+PLAIN: Final = CELLS["plain SGD"]
 
 
 def seen(setup: Setup) -> dict[str, Any]:
@@ -61,27 +54,26 @@ def seen(setup: Setup) -> dict[str, Any]:
     }
 
 
-def made(name: str, where: str) -> gpu_doctor.Case:
-    """The program as a case, its objects made before the cell or in it."""
-    earlier, loop = PROGRAMS[name]
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+def made(name: str, where: str, code: str = "") -> gpu_doctor.Case:
+    """A cell as a case, or other code behind its earlier cells; its objects are made before the code or in it."""
+    space, code = names(), code or CELLS[name].code
     if where == "before":
-        exec(earlier, namespace)
-        return gpu_doctor.case(loop, namespace)
-    return gpu_doctor.case(earlier + loop, namespace)
+        exec(CELLS[name].setup, space)
+        return gpu_doctor.case(code, space)
+    return gpu_doctor.case(CELLS[name].setup + code, space)
 
 
 @pytest.mark.parametrize("where", ["before", "inside"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", TURNED)
 def test_every_knob_on_every_kind_of_loop(name: str, where: str) -> None:
     case = made(name, where)
     as_written = seen(case.run(steps=3).setup)
     found = case.found
     assert found is not None
-    refused = dict(REFUSED.get(name, {}))
+    refused = {knob: said for knob, said in CELLS[name].refuses.items() if "=" not in knob}
     if "LSTM" in found.layers and not lstm_in_bf16():
         refused["amp"] = "LSTM fails in bf16 on this CPU"
-    if name != "images":
+    if name != "convolutions":
         refused["channels_last"] = "no 2D convolutions"
     for knob, said in refused.items():
         value = 2 if knob == "num_workers" else WANTED[knob]  # one worker repeats nothing of a stream
@@ -105,8 +97,8 @@ def test_every_knob_on_every_kind_of_loop(name: str, where: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "plain",
-        "two optimizers",
+        "convolutions",
+        "GAN with two optimizers",
         "a model that returns a dict",
         "an output as Hugging Face's",
     ],
@@ -133,7 +125,7 @@ def test_compile_on_loops_of_several_kinds(name: str, monkeypatch: pytest.Monkey
 
 
 def test_a_sampler_with_a_generator_draws_the_same_rows_and_is_put_back() -> None:
-    case = made("weighted sampler and generator", "before")
+    case = made("a weighted sampler with a generator", "before")
     space = case.namespace
     state = space["generator"].get_state()
     loader, was = space["loader"], dict(vars(space["loader"]))
@@ -144,39 +136,37 @@ def test_a_sampler_with_a_generator_draws_the_same_rows_and_is_put_back() -> Non
 
 
 def test_a_schedule_made_in_the_cell_follows_the_batch_size() -> None:
-    earlier, loop = PROGRAMS["one cycle over len(loader)"]
-    case = gpu_doctor.case(earlier + loop, {"__name__": "__main__"})
+    case = made("a schedule over len(loader)", "inside")
     case.run()
-    for size in (4, 24):
+    for size in (3, 24):
         recording = case.run({"batch_size": size})
-        assert recording.outcome == "completed" and len(recording.steps) == 2 * 240 // size
+        assert recording.outcome == "completed" and len(recording.steps) == 2 * 96 // size
 
 
 def test_a_schedule_made_before_the_cell_fails_as_it_would_by_hand_and_all_is_put_back() -> None:
-    earlier, loop = PROGRAMS["one cycle over len(loader)"]
-    schedule, loop = loop.splitlines(keepends=True)[0], "".join(loop.splitlines(keepends=True)[1:])
-    space: dict[str, Any] = {"__name__": "__main__"}
-    exec(earlier + schedule, space)
-    case = gpu_doctor.case(loop, space)
+    schedule, _, loop = CELLS["a schedule over len(loader)"].code.lstrip().partition("\n")
+    case = made("a schedule over len(loader)", "before", loop)
+    space = case.namespace
+    exec(schedule, space)
     before = {name: value.clone() for name, value in space["net"].state_dict().items()}
-    effect = case.trial({"batch_size": 4}, steps=200, seconds=30)
+    effect = case.trial({"batch_size": 3}, steps=200, seconds=30)
     assert effect.outcome == "failed" and "Tried to step" in effect.reason
-    assert space["schedule"].last_epoch == 0 and len(space["loader"]) == 30
+    assert space["schedule"].last_epoch == 0 and len(space["loader"]) == 24
     assert all(torch.equal(value, before[name]) for name, value in space["net"].state_dict().items())
 
 
 def test_a_stream_that_shards_gives_every_item_once() -> None:
-    cell = PLAIN + PROGRAMS["a stream that shards"][0][len(PLAIN) :] + "rows = [r for xb, yb in loader for r in xb]\n"
-    case = gpu_doctor.case(cell + LOOP, {"__name__": "__main__"})
+    rows = "rows = [row for x, y in loader for row in x]\n"
+    case = made("a stream that shards", "inside", rows + CELLS["a stream that shards"].code)
     case.run()
     case.run({"num_workers": 2})
-    rows = {tuple(row.tolist()) for row in case.namespace["rows"]}
-    assert len(case.namespace["rows"]) == len(rows) == 240
+    found = {tuple(row.tolist()) for row in case.namespace["rows"]}
+    assert len(case.namespace["rows"]) == len(found) == 96
 
 
 def test_a_loader_left_of_an_earlier_version_of_the_cell_is_in_nobodys_way() -> None:
-    left: dict[str, Any] = {}
-    exec(PROGRAMS["a stream that does not shard"][0], left)
+    left = names()
+    exec(CELLS["a stream that does not shard"].setup, left)
     case = made("a stream that shards", "inside")
     case.run(steps=3)
     assert case.run({"num_workers": 2}, steps=3).setup.loaders[0].num_workers == 2
@@ -191,27 +181,23 @@ def test_loaders_drawn_from_together_get_workers_together() -> None:
         assert [one.num_workers for one in loaders] == [1, 1]
 
 
-PAIR: Final = (
-    PLAIN
-    + """wide, other = DataLoader(data, 24), DataLoader(TensorDataset(torch.randn(480, 8)), 16)
-"""
-)
-ALTERNATING: Final = """for epoch in range(2):
-    for xb, yb in wide:
+ALTERNATING: Final = """
+for epoch in range(2):
+    for x, y in wide:
         opt.zero_grad()
-        nn.functional.mse_loss(net(xb), yb).backward()
+        F.cross_entropy(net(x), y).backward()
         opt.step()
-    for xb, in other:
+    for x, y in other:
         opt.zero_grad()
-        net(xb).square().mean().backward()
+        F.cross_entropy(net(x), y).backward()
         opt.step()
 """
 
 
 def test_loaders_of_several_batch_sizes_keep_their_ratio() -> None:
-    space: dict[str, Any] = {"__name__": "__main__"}
-    exec(PAIR, space)
-    case = gpu_doctor.case(ALTERNATING, space)
+    case = made("plain SGD", "before", ALTERNATING)
+    space = case.namespace
+    exec("wide, other = DataLoader(Items(xs, ys), 24), DataLoader(Items(xs, ys), 16)", space)
     case.run()
     sizes = {one.batch_size for one in case.run({"batch_size": 12}).setup.loaders}
     assert sizes == {12, 8}
@@ -220,7 +206,7 @@ def test_loaders_of_several_batch_sizes_keep_their_ratio() -> None:
     assert (space["wide"].batch_size, space["other"].batch_size) == (24, 16)
 
 
-NEVER: Final = "ran = []\n" + PLAIN + LOADER + "ran.append(1)\n" + LOOP
+NEVER: Final = "ran = []\n" + PLAIN.setup + "ran.append(1)\n" + PLAIN.code
 
 
 @pytest.mark.parametrize(
@@ -240,7 +226,7 @@ NEVER: Final = "ran = []\n" + PLAIN + LOADER + "ran.append(1)\n" + LOOP
 def test_what_would_take_the_machine_down_or_fail_half_way_is_refused_before_the_cell_runs(
     settings: dict[str, Any], said: str
 ) -> None:
-    case = gpu_doctor.case(NEVER, {"__name__": "__main__"})
+    case = gpu_doctor.case(NEVER, names())
     with pytest.raises(Refused, match=said):
         case.run(settings)
     assert "ran" not in case.namespace

@@ -10,8 +10,8 @@ import pytest
 from gpu_doctor.capture import patching
 from gpu_doctor.recording import PHASES, Recording
 from gpu_doctor.recording.steps import INFERENCE, TRAINING
-from tests.support.loop_catalogue import LOOPS, ON_DEVICE, played
 from tests.support.loop_parts import outside, warm_up
+from tests.support.timed_loops import LOOPS, played
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -29,10 +29,6 @@ def _anew(request: pytest.FixtureRequest) -> None:
         once.cache_clear()
 
 
-READ_ELSEWHERE = ("read by a thread",)
-"""The reader is heard until somebody trains: how many batches it has got by then is left to chance."""
-
-
 def evaluated(recording: Recording) -> tuple[int, int]:
     """Batches that loaders delivered beyond those of the steps, and evaluation passes, as recorded."""
     delivered = sum(one.delivered or 0 for one in recording.fetches)
@@ -48,12 +44,8 @@ def test_a_loop_is_measured_as_it_was(name: str) -> None:
     assert steps.count.sum() == truth.steps
     assert steps.samples.sum() == truth.samples
     assert steps.batches.sum() == truth.batches
-    assert name in READ_ELSEWHERE or evaluated(recording) == (truth.evaluated, truth.passes)
+    assert LOOPS[name].read_by_thread or evaluated(recording) == (truth.evaluated, truth.passes)
     assert outside(truth, recording) == {}
-
-
-AHEAD = ("one ahead",)
-"""Loops that pull a step's batch while the one before is open: its samples are counted there, but none is lost."""
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -62,7 +54,7 @@ def test_each_step_is_told_as_what_it_was(name: str) -> None:
     steps = recording.steps
     assert steps.kind.tolist() == [TRAINING if one.trained else INFERENCE for one in truth.done]
     assert steps.epoch.tolist() == [one.epoch for one in truth.done]
-    if name not in AHEAD:
+    if not LOOPS[name].pulls_ahead:
         assert steps.samples.tolist() == [one.samples for one in truth.done]
     assert sorted((one.role, one.dataset_len) for one in recording.setup.loaders) == sorted(truth.roles)
 
@@ -73,7 +65,7 @@ def test_copies_and_waits_are_counted_where_there_is_a_device(name: str) -> None
     steps = recording.steps
     assert (steps.transfers.sum(), steps.transfer_bytes.sum()) == (truth.copies, truth.copied_bytes)
     assert steps.pageable.sum() == truth.copies
-    if name in ON_DEVICE:
+    if LOOPS[name].on_device:
         assert steps.syncs.sum() == truth.waits
     else:
         assert np.isnan(steps.sync_s).all() and np.isnan(steps.syncs).all()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import traceback
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,50 +13,17 @@ from torch.utils.data import DataLoader, TensorDataset
 from gpu_doctor.capture import patching
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps import TAPS, listening
+from tests.support.cells import FAULTY
+from tests.support.faults import Injector, bare, one_thread, watched
 
 
-def results(tapped: bool, workers: int = 0, accelerated: bool = False) -> list[Any]:
-    """Trains with dropout, noise and shuffling; returns weights, losses and the state of every generator."""
-    torch.manual_seed(3)
-    random.seed(3)
-    np.random.seed(3)
-    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
-    data = TensorDataset(torch.rand(40, 4), torch.randint(0, 2, (40,)))
-    losses = []
-
-    def loop() -> None:
-        loader = DataLoader(data, batch_size=8, shuffle=True, num_workers=workers)
-        for _ in range(3):
-            for x, y in loader:
-                optimizer.zero_grad()
-                loss = nn.functional.cross_entropy(net((x + torch.randn_like(x)).to("cpu")), y)
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-            net.eval()
-            with torch.no_grad():
-                losses.extend(net(x).sum().item() for x, _ in loader)
-            net.train()
-
-    if tapped:
-        with listening(Recorder(), {"net": net}, accelerated=accelerated):
-            loop()
-    else:
-        loop()
-    weights = [p.detach().clone() for p in net.state_dict().values()]
-    numpys: Any = np.random.get_state()
-    return [losses, weights, torch.get_rng_state(), random.getstate(), numpys[1]]
-
-
-@pytest.mark.parametrize(("workers", "accelerated"), [(0, False), (0, True), (2, False)])
-def test_training_is_bit_identical(workers: int, accelerated: bool) -> None:
-    plain, tapped = results(False, workers), results(True, workers, accelerated)
-    assert plain[0] == tapped[0]
-    assert all(torch.equal(one, other) for one, other in zip(plain[1], tapped[1], strict=True))
-    assert torch.equal(plain[2], tapped[2])
-    assert plain[3] == tapped[3]
-    assert (plain[4] == tapped[4]).all()
+@pytest.mark.parametrize("name", [name for name in FAULTY if "Lightning" not in name and "spawned" not in name])
+def test_training_is_bit_identical(name: str) -> None:
+    """Weights, losses, calls of the user's functions and the state of every generator are as without us."""
+    with one_thread():
+        plain, watched_ = bare(FAULTY[name]), watched(FAULTY[name], Injector())
+    assert watched_.error is None and watched_.recorded and watched_.left == []
+    assert watched_.differences(plain) == []
 
 
 def registries() -> list[Any]:

@@ -16,7 +16,7 @@ from gpu_doctor.recording import PHASES, Recording
 from gpu_doctor.recording.steps import INFERENCE, TRAINING
 from gpu_doctor.trials.rounds import MOST_TIMES
 from tests.support.loop_parts import BATCH, OTHER_S, Net, Truth, backed, loss_of, nap, outside
-from tests.support.loops_apart import get_batch
+from tests.support.timed_loops import get_batch
 
 STEPS = 14
 
@@ -104,22 +104,6 @@ def test_several_losses_between_two_clearings_are_one_step_and_an_evaluation_is_
     assert (steps.evaluation_s > 0.009).sum() == 2
 
 
-def test_an_accumulation_without_a_loader_is_still_one_step() -> None:
-    model = nn.Linear(4, 2)
-
-    def loop() -> None:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(STEPS):
-            for _ in range(4):
-                model(torch.rand(BATCH, 4)).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-    steps = recorded(loop, model=model).steps
-    assert steps.count.sum() == STEPS
-    assert steps.samples.tolist() == [4 * BATCH] * STEPS
-
-
 SAME = ("sharpness-aware", "both halves of a judge", "checkpointed")
 
 
@@ -147,23 +131,6 @@ def test_samples_of_a_step_without_a_loader_are_counted_once(way: str) -> None:
 
     steps = recorded(loop, model=model, maker=maker, optimizer=optimizer).steps
     assert steps.samples.tolist() == [BATCH] * STEPS
-
-
-def test_batches_of_a_loader_that_are_learned_from_are_training_steps() -> None:
-    model = nn.Linear(4, 2)
-    loader = torch.utils.data.DataLoader(torch.rand(10 * BATCH, 4), batch_size=BATCH)  # type: ignore[arg-type, var-annotated]
-
-    def loop() -> None:
-        for x in loader:
-            model.zero_grad()
-            model(x).sum().backward()
-            with torch.no_grad():
-                for p in model.parameters():
-                    p -= 0.1 * p.grad  # type: ignore[misc, operator]
-
-    steps = recorded(loop, model=model, loader=loader).steps
-    assert (steps.count.sum(), steps.samples.sum()) == (10, 10 * BATCH)
-    assert set(steps.kind) == {TRAINING}
 
 
 EPOCHS, HELD_OUT, ITEM_S = 4, 5, 1e-3

@@ -95,7 +95,7 @@ class Bench:
         self.spend(0.25)
 
     def close(self) -> Steps:
-        self.clock.asked_no_more()
+        self.clock.no_more_requests()
         tail = self.clock.finish()
         for step in self.clock.steps:
             self.table.append(step.values)

@@ -44,7 +44,7 @@ class Everything:
         self._alive: list[Any] = []
         self._todo: collections.deque[tuple[str, Any]] = collections.deque()
         for name in sorted(space):
-            if name != "__builtins__":
+            if name not in ("__builtins__", "__warningregistry__"):
                 self._say(name, "name")
                 self._todo.append((name, space[name]))
         while self._todo:
@@ -127,7 +127,7 @@ class Everything:
         elif isinstance(value, type):
             if self._users(value.__module__):
                 for name, part in list(vars(value).items()):
-                    if not name.startswith("__") and not isinstance(part, types.GetSetDescriptorType):
+                    if not name.startswith(("__", "_abc_")) and not isinstance(part, types.GetSetDescriptorType):
                         self._todo.append((f"{path}.{name}", part))
         elif isinstance(value, types.FunctionType):
             self._function(path, value)
@@ -172,6 +172,8 @@ class Everything:
             return self._say(path, value.dtype, value.requires_grad)
         with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
             self._say(path, value.dtype, tuple(value.shape), value.layout, value.requires_grad, value.is_leaf)
+            if not value.is_inference():
+                self._say(path, self._identity(value._version))
             if value.layout is torch.strided:
                 raw = value.detach().contiguous().flatten()
                 place = self._identity(value.untyped_storage()._cdata)
@@ -210,9 +212,9 @@ class Everything:
                 self._say(f"{path} cell {number}", "empty")
 
     @staticmethod
-    def _users(module: str) -> bool:
+    def _users(module: str | None) -> bool:
         """Code of the notebook or of a test, not of an installed package or the standard library."""
-        return module == "__main__" or _lies(module, "/tests/", "/tmp/")
+        return module is None or module == "__main__" or _lies(module, "/tests/", "/tmp/")
 
 
 def _lies(module: str, *places: str) -> bool:

@@ -1,43 +1,46 @@
-"""Makes every function of ours on the user's threads raise in turn, and sees whether the user's loop notices.
+"""Makes every function of ours on the user's threads raise in turn, and sees whether the user's cell notices.
 
-`python -m tests.support.faults` does so for all functions and loops and prints a table. A survey first runs a loop of
-`fault_loops` under `gpu_doctor.watch()` and writes down which functions of ours are called between the enter and the
-exit of the block, on threads that are not ours and in the loader's workers. Then each raises once, at its first or a
-later call: Python's trace function raises when the call begins, so the error arises inside of the called function. A
-second error, in what handles the first, comes by the profile function: the first one has taken the trace off.
+A survey first runs a cell of `cells.FAULTY` under `gpu_doctor.watch()` and writes down which functions of ours are
+called between the enter and the exit of the block, on threads that are not ours and in the loader's workers. Then each
+raises once, at its first or a later call: Python's trace function raises when the call begins, so the error arises
+inside of the called function. A second error, in what handles the first, comes by the profile function: the first one
+has taken the trace off. All that the user can see of a run is one digest: that of `everything`, over the cell's names
+and the generators of random numbers.
 
 A forked worker inherits the trace function. A spawned one reads from a folder which call is to raise.
 """
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import contextlib
 import dis
 import gc
 import inspect
 import json
+import multiprocessing
 import os
 import random
 import sys
 import tempfile
 import threading
-import time
 import traceback
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import gpu_doctor
-
-if TYPE_CHECKING:
-    from tests.support.fault_loops import Loop, Made
+from tests.support.cells import Cell, notebook, shut_down
+from tests.support.everything import Everything
+from tests.support.simulated_cuda import SimulatedCuda
+from tests.support.simulated_device import SimulatedDevice
 
 ROOM: Final = str(Path(gpu_doctor.__file__).parent) + os.sep
 FOLDER: Final = "GPU_DOCTOR_FAULTS"
@@ -45,6 +48,10 @@ FOLDER: Final = "GPU_DOCTOR_FAULTS"
 MOST_CALLS: Final = 30
 """Calls of one function that a worker writes down."""
 SEED: Final = 19
+ROWS: Final = 24
+"""Samples of a cell's data."""
+UNSEEN: Final = ("STARTED_IN", "LOG", "In", "_ih", "ERROR", "TROUBLE")
+"""Names that the notebook has for the test's sake, which are no part of what the user sees."""
 STOPPED: Final = "gpu_doctor stopped recording"
 """So the note begins after which all wrappers are off."""
 
@@ -96,8 +103,8 @@ is so short that none is likely."""
 
 
 QUIET: Final = (
-    *("capture/describe/batches.py:", "capture/fetch/prefetch_queue.py:Stock.look"),
-    *("capture/taps/backward.py:_all_parameters", "capture/taps/backward.py:_gradient.<locals>.learns"),
+    *("capture/describe/batches.py:", "capture/fetch/prefetch_queue.py:ReadyBatches.count"),
+    *("capture/taps/backward.py:_all_parameters", "capture/taps/backward.py:_gradient.<locals>.trains"),
     "capture/patching.py:_Patch.",
 )
 """They read objects of the user's or of torch's own making: what raises there is not measured, and needs no note. What
@@ -129,15 +136,12 @@ class Fault:
     """The how manieth."""
     worker: bool = False
     """In a worker of the loader."""
-    line: int = 0
-    """Raise when this line is begun; 0 = when the function is."""
     second: str = ""
     """After that, this function raises at its next call."""
 
     def __str__(self) -> str:
-        told = f"{self.where} at line {self.line}" if self.line else self.where
-        told += f", call {self.number}" + (" in a worker" if self.worker else "")
-        return f"{told}, then {self.second}" if self.second else told
+        said = f"{self.where}, call {self.number}" + (" in a worker" if self.worker else "")
+        return f"{said}, then {self.second}" if self.second else said
 
 
 _codes: dict[CodeType, Where | None] = {}
@@ -179,11 +183,11 @@ def begins(frame: FrameType) -> bool:
 class Injector:
     """Hears every call of ours on the user's threads, from `on` to its end; makes one of them raise."""
 
-    def __init__(self, fault: Fault | None = None, folder: str = "", lines: bool = False) -> None:
-        """Args: fault: None = only count. folder: where workers write. lines: whether lines are counted too."""
-        self.fault, self.folder, self.lines = fault, folder, lines
-        self.calls: Counter[tuple[str, int]] = Counter()
-        """By function and line (0 = its begin): how often, in this process."""
+    def __init__(self, fault: Fault | None = None, folder: str = "") -> None:
+        """Args: fault: None = only count. folder: where workers write."""
+        self.fault, self.folder = fault, folder
+        self.calls: Counter[str] = Counter()
+        """Function -> how often it was called in this process."""
         self.after: Counter[str] = Counter()
         """Functions called after the first fault."""
         self.raised = False
@@ -227,17 +231,9 @@ class Injector:
             self.calls.clear()
         if not begins(frame):
             return None
-        key = str(where)
-        if self._counted(key, 0):
+        if self._counted(str(where)):
             self._raise()
-        fault = self.fault
-        return self._line if self.lines or (fault is not None and fault.line and fault.where == key) else None
-
-    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        where = where_of(frame.f_code)
-        if event == "line" and where is not None and self._counted(str(where), frame.f_lineno):
-            self._raise()
-        return self._line
+        return None
 
     def profiled(self, frame: FrameType, event: str, argument: Any) -> None:
         """As `traced`, after the first fault."""
@@ -257,20 +253,16 @@ class Injector:
         thread = known.get(threading.get_ident())
         return thread is not None and thread.name.startswith("gpu_doctor")
 
-    def _counted(self, key: str, line: int) -> bool:
-        """Whether this call is the one that raises."""
-        fault, self.calls[key, line] = self.fault, self.calls[key, line] + 1
-        number = self.calls[key, line]
+    def _counted(self, key: str) -> bool:
+        """True if this call is the one that raises."""
+        fault, number = self.fault, self.calls[key] + 1
+        self.calls[key] = number
         if fault is None:
             if self.is_worker and self.folder and number <= MOST_CALLS:
                 with (Path(self.folder) / f"calls-{os.getpid()}").open("a") as file:
-                    file.write(f"{key}\t{line}\n")
+                    file.write(f"{key}\n")
             return False
-        return (
-            not self.raised
-            and fault.worker == self.is_worker
-            and (fault.where, fault.line, fault.number) == (key, line, number)
-        )
+        return not self.raised and fault.worker == self.is_worker and (fault.where, fault.number) == (key, number)
 
     def _raise(self) -> None:
         self.raised = True
@@ -286,9 +278,22 @@ class Injector:
 def join() -> None:
     """A spawned worker does what the folder says."""
     folder = os.environ[FOLDER]
-    told = json.loads((Path(folder) / "fault.json").read_text())
-    fault = None if told["fault"] is None else Fault(**told["fault"])
-    Injector(fault, folder, told["lines"]).begin_in_worker()
+    fault = json.loads((Path(folder) / "fault.json").read_text())
+    Injector(None if fault is None else Fault(**fault), folder).begin_in_worker()
+
+
+class Numbered(TensorDataset):
+    """A dataset that spawned workers can import, with this module: it has them do what the folder says."""
+
+
+class Streamed(IterableDataset[Any]):
+    """A stream whose source can be read, and of which every worker gives all rows."""
+
+    def __init__(self, *columns: torch.Tensor) -> None:
+        self.columns = columns
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(zip(*self.columns, strict=True))
 
 
 # ---- one run --------------------------------------------------------------------------------------------------------
@@ -298,7 +303,8 @@ def join() -> None:
 class Outcome:
     """How a loop with a fault ended."""
 
-    digest: str = ""
+    seen: Everything | None = None
+    """All that the user can see of the run."""
     error: BaseException | None = None
     """What came out of the loop."""
     raised: bool = False
@@ -316,6 +322,11 @@ class Outcome:
     after: Counter[str] = field(default_factory=Counter)
     unraisable: list[str] = field(default_factory=list)
 
+    def differences(self, plain: Outcome) -> list[str]:
+        """What the user sees otherwise than in a run without us."""
+        assert self.seen is not None and plain.seen is not None
+        return plain.seen.differences(self.seen)
+
     @property
     def told(self) -> int:
         """Notes about the fault."""
@@ -324,9 +335,8 @@ class Outcome:
 
 def _owners() -> list[Any]:
     """On whose attributes our wrappers stand."""
-    import torch
     from torch.nn import utils
-    from torch.utils.data import DataLoader, dataloader
+    from torch.utils.data import dataloader
     from torch.utils.data._utils import fetch
 
     return [
@@ -401,62 +411,89 @@ class _State:
         return found
 
 
-def _on_parts(made: Made) -> list[str]:
-    """What of ours is left on the loop's own objects."""
+def _on_parts(space: dict[str, Any]) -> list[str]:
+    """What of ours is left on the cell's own objects."""
+    models = [value for value in space.values() if isinstance(value, torch.nn.Module)]
     found = [
         f"{name} on {type(module).__name__}"
-        for module in made.model.modules()
+        for model in models
+        for module in model.modules()
         for name, value in vars(module).items()
         if _ours(value)
     ]
-    if _ours(getattr(made.loader, "worker_init_fn", None)):
-        found.append("worker_init_fn of the loader")
-    return found
+    loaders = [value for value in space.values() if isinstance(value, DataLoader)]
+    return found + ["worker_init_fn of the loader" for loader in loaders if _ours(loader.worker_init_fn)]
 
 
-def bare(loop: Loop) -> Outcome:
-    """The loop without us."""
-    made, outcome = loop.made(), Outcome()
-    try:
-        with loop.machine():
-            loop.run(made)
-    except BaseException as error:
-        if error is not loop.error:
-            raise
-        outcome.error = error
-    return _judged(loop, made, outcome)
+def _machine(cell: Cell) -> contextlib.AbstractContextManager[object]:
+    return SimulatedCuda(SimulatedDevice(real=True)) if cell.on_gpu else contextlib.nullcontext()
 
 
-def _judged(loop: Loop, made: Made, outcome: Outcome) -> Outcome:
-    from tests.support.fault_loops import digest
+@contextmanager
+def _notebook(cell: Cell) -> Iterator[dict[str, Any]]:
+    """The cell's names, with little data, in a folder of their own; its workers end with it."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        space = notebook(replace(cell, before=0), Path(folder), ROWS)
+        try:
+            yield space
+        finally:
+            shut_down(space)
+            os.chdir(before)
 
-    outcome.digest = digest(made)
-    if outcome.error is not None and outcome.error is loop.error:
+
+def _run(cell: Cell, space: dict[str, Any]) -> None:
+    exec(compile(cell.code, "<cell>", "exec"), space)
+
+
+def bare(cell: Cell) -> Outcome:
+    """The cell without us."""
+    outcome = Outcome()
+    with _notebook(cell) as space:
+        try:
+            with _machine(cell):
+                _run(cell, space)
+        except BaseException as error:
+            if error is not cell.error:
+                raise
+            outcome.error = error
+        return _judged(cell, space, outcome)
+
+
+def _judged(cell: Cell, space: dict[str, Any], outcome: Outcome) -> Outcome:
+    if outcome.error is not None and outcome.error is cell.error:
         outcome.own_context = outcome.error.__context__ is not None or outcome.error.__cause__ is not None
         outcome.error.__traceback__ = None
         outcome.error.__context__ = None
+    seen = {name: value for name, value in space.items() if name not in UNSEEN}
+    outcome.seen = Everything(seen, identities=False)
     return outcome
 
 
-def watched(loop: Loop, injector: Injector, handed: bool = False) -> Outcome:
-    """The loop under `gpu_doctor.watch()`, while the injector is on."""
+def watched(cell: Cell, injector: Injector) -> Outcome:
+    """The cell under `gpu_doctor.watch()`, while the injector is on."""
+    with _notebook(cell) as space:
+        return _watched(cell, space, injector)
+
+
+def _watched(cell: Cell, space: dict[str, Any], injector: Injector) -> Outcome:
     from gpu_doctor.capture import patching
 
-    state, made, outcome = _State(), loop.made(), Outcome()
-    model, optimizer, loader = made.model, made.optimizer, made.loader  # names that a watch finds
+    state, outcome, folder = _State(), Outcome(), injector.folder
     hook, sys.unraisablehook = sys.unraisablehook, lambda what: outcome.unraisable.append(f"{what.exc_value!r}")
     handle, threading.excepthook = threading.excepthook, lambda what: outcome.unraisable.append(f"{what.exc_value!r}")
-    folder = injector.folder
     if folder:
-        told = {"fault": None if injector.fault is None else vars(injector.fault), "lines": injector.lines}
-        (Path(folder) / "fault.json").write_text(json.dumps(told))
+        fault = None if injector.fault is None else vars(injector.fault)
+        (Path(folder) / "fault.json").write_text(json.dumps(fault))
         os.environ[FOLDER] = folder
-    watch = gpu_doctor.watch()
+    space["watch"] = gpu_doctor.watch
+    watch = eval("watch()", space)  # it finds the names of the frame that calls it
+    del space["watch"]
     try:
-        with loop.machine(), watch, printed(outcome) if loop.workers else contextlib.nullcontext():
+        with _machine(cell), watch, printed(outcome) if cell.workers else contextlib.nullcontext():
             try:
                 with injector.on():
-                    loop.run(made)
+                    _run(cell, space)
             finally:
                 outcome.still_on = patching.active()
     except BaseException as error:
@@ -465,13 +502,12 @@ def watched(loop: Loop, injector: Injector, handed: bool = False) -> Outcome:
     finally:
         sys.unraisablehook, threading.excepthook = hook, handle
         os.environ.pop(FOLDER, None)
-    del model, optimizer, loader
     outcome.raised = (Path(folder) / "raised").exists() if folder and injector.fault is not None else injector.raised
     outcome.recorded = watch.recording is not None
     outcome.notes = () if watch.recording is None else watch.recording.notes
-    outcome.left = [*state.left(), *_on_parts(made)]
+    outcome.left = [*state.left(), *_on_parts(space)]
     outcome.after = injector.after
-    return _judged(loop, made, outcome)
+    return _judged(cell, space, outcome)
 
 
 @contextmanager
@@ -493,13 +529,13 @@ def printed(outcome: Outcome) -> Iterator[None]:
                 os.write(2, text.encode())
 
 
-def trouble(loop: Loop, fault: Fault, outcome: Outcome, plain: Outcome) -> str:
+def trouble(fault: Fault, outcome: Outcome, plain: Outcome) -> str:
     """What is wrong with how a loop ended; empty = nothing."""
     found = []
     if outcome.error is not plain.error:
         found.append(f"reached the loop: {outcome.error!r}")
-    elif outcome.digest != plain.digest:
-        found.append("spoilt: other results")
+    elif differences := outcome.differences(plain):
+        found.append(f"spoilt: {differences}")
     if outcome.own_context and not plain.own_context:
         found.append("the user's own error got a context")
     if outcome.left:
@@ -524,39 +560,36 @@ def trouble(loop: Loop, fault: Fault, outcome: Outcome, plain: Outcome) -> str:
 class OnPath:
     """The functions on the path of a loop, with how often each was called."""
 
-    here: dict[tuple[str, int], int]
-    in_worker: dict[tuple[str, int], int]
+    here: dict[str, int]
+    in_worker: dict[str, int]
 
     def functions(self) -> set[str]:
         """All of them, by their names."""
-        return {key for key, _ in (*self.here, *self.in_worker)}
+        return {*self.here, *self.in_worker}
 
 
 @contextmanager
-def folder_of(loop: Loop) -> Iterator[str]:
+def folder_of(cell: Cell) -> Iterator[str]:
     """Where workers write; empty for a loop without any."""
-    if not loop.workers:
+    if not cell.workers:
         yield ""
         return
     with tempfile.TemporaryDirectory() as folder:
         yield folder
 
 
-def survey(loop: Loop, lines: bool = False) -> OnPath:
-    """Which functions of ours are called while the loop runs."""
-    with folder_of(loop) as folder:
-        injector = Injector(None, folder, lines)
-        outcome = watched(loop, injector)
-        if outcome.error not in (None, loop.error):
-            raise AssertionError(f"{loop.name} fails without a fault: {outcome.error!r}\n{outcome.head}")
-        in_worker: Counter[tuple[str, int]] = Counter()
+def survey(cell: Cell) -> OnPath:
+    """Returns which functions of ours are called while the cell runs."""
+    with folder_of(cell) as folder:
+        injector = Injector(None, folder)
+        outcome = watched(cell, injector)
+        if outcome.error not in (None, cell.error):
+            raise AssertionError(f"The cell fails without a fault: {outcome.error!r}\n{outcome.head}")
+        in_worker: Counter[str] = Counter()
         for file in Path(folder).glob("calls-*") if folder else ():
-            counted = Counter(file.read_text().splitlines())
-            for one, count in counted.items():
-                key, line = one.split("\t")
-                in_worker[key, int(line)] = max(in_worker[key, int(line)], count)
-    if loop.workers and not in_worker:
-        raise AssertionError(f"{loop.name}: nothing was heard of its workers")
+            in_worker |= Counter(file.read_text().splitlines())
+    if cell.workers and not in_worker:
+        raise AssertionError("Nothing was recorded of its workers.")
     return OnPath(dict(injector.calls), dict(in_worker))
 
 
@@ -576,128 +609,57 @@ def of_loader(key: str) -> bool:
     return key.startswith(("capture/taps/dataloader.py", "capture/fetch/", "capture/taps/sources.py"))
 
 
-def faults_of(loop: Loop, path: OnPath, seed: int = SEED, each: int = 2, lines: bool = False) -> list[Fault]:
-    """A fault for every function on the path: at its first call, and at a later one.
-
-    Args:
-        loop, path: of which. seed: chooses the later call. each: faults a function at most. lines: at each line instead
-            of the function's begin.
-    """
+def faults_of(cell: Cell, path: OnPath) -> list[Fault]:
+    """A fault for every function on the path of a cell: at its first call, or at a later one, by chance."""
     found = []
     for calls, worker in ((path.here, False), (path.in_worker, True)):
-        for (key, line), count in sorted(calls.items()):
-            if bool(line) != lines or not fenced(key):
+        for key, count in sorted(calls.items()):
+            if not fenced(key) or (cell.loader_alone and not worker and not of_loader(key)):
                 continue
-            if loop.loader_alone and not worker and not of_loader(key):
-                continue
-            chance = random.Random(f"{seed} {loop.name} {key} {line}")
+            chance = random.Random(f"{SEED} {cell.code} {key}")
             numbers = [1] if count < 2 else [1, chance.randint(2, max(2, count - 1))]
-            if each == 1:
-                numbers = [chance.choice(numbers)]
-            found += [Fault(key, number, worker, line) for number in numbers]
+            found.append(Fault(key, chance.choice(numbers), worker))
     return found
 
 
-def injected(loop: Loop, fault: Fault) -> Outcome:
+def injected(cell: Cell, fault: Fault) -> Outcome:
     """One run with a fault."""
-    with folder_of(loop) as folder:
-        return watched(loop, Injector(fault, folder))
+    with folder_of(cell) as folder:
+        return watched(cell, Injector(fault, folder))
 
 
-def seconds_of(loop: Loop, firsts: Sequence[Fault]) -> list[Fault]:
+def seconds_of(cell: Cell, firsts: Sequence[Fault]) -> list[Fault]:
     """For each of these, a second fault in every function of ours that is called after it."""
     found: list[Fault] = []
     for first in firsts:
-        after = injected(loop, first).after
+        after = injected(cell, first).after
         found += [replace(first, second=key) for key in sorted(after) if fenced(key)]
     return found
 
 
 @dataclass
 class Row:
-    """What came of one loop."""
+    """What came of one cell."""
 
-    loop: str
-    functions: int = 0
     faults: int = 0
     never: int = 0
     troubles: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By fault: what was wrong, and the traceback's head."""
-    seconds: float = 0.0
-
-    @property
-    def reached(self) -> list[str]:
-        """Of which functions the loop noticed."""
-        return sorted({name_of(fault.partition(",")[0].partition(" at line")[0]) for fault in self.troubles})
 
 
-def swept(loop: Loop, faults: Sequence[Fault], functions: int, tell: Callable[[str], None] = lambda text: None) -> Row:
-    """Runs the loop with each of the faults."""
-    row, begin = Row(loop.name, functions), time.monotonic()
+def swept(cell: Cell, faults: Sequence[Fault]) -> Row:
+    """Runs the cell with each of the faults."""
+    row = Row()
     with one_thread():
-        _sweep(loop, faults, row, tell)
-    row.seconds = time.monotonic() - begin
+        plain = bare(cell)
+        for fault in faults:
+            outcome = injected(cell, fault)
+            row.never += not outcome.raised
+            row.faults += outcome.raised
+            wrong = trouble(fault, outcome, plain) if outcome.raised else ""
+            if wrong:
+                row.troubles[str(fault)] = wrong, outcome.head
     return row
-
-
-def _sweep(loop: Loop, faults: Sequence[Fault], row: Row, tell: Callable[[str], None]) -> None:
-    plain = bare(loop)
-    for fault in faults:
-        outcome = injected(loop, fault)
-        if not outcome.raised:
-            row.never += 1
-        row.faults += outcome.raised
-        wrong = trouble(loop, fault, outcome, plain) if outcome.raised else ""
-        if wrong:
-            row.troubles[str(fault)] = wrong, outcome.head
-            tell(f"{loop.name}: {fault}: {wrong}")
-
-
-def table(rows: Sequence[Row]) -> str:
-    """As text."""
-    told = [f"{'loop':<20}{'functions':>10}{'faults':>8}{'never came':>12}{'troubles':>10}{'s':>7}"]
-    for row in rows:
-        told.append(
-            f"{row.loop:<20}{row.functions:>10}{row.faults:>8}{row.never:>12}{len(row.troubles):>10}{row.seconds:>7.0f}"
-        )
-        told += [f"    {name}" for name in row.reached]
-    told.append(f"{sum(row.faults for row in rows)} faults, {sum(len(row.troubles) for row in rows)} troubles")
-    return "\n".join(told)
-
-
-def main(words: Sequence[str]) -> int:
-    """Sweeps the loops; 0 where no fault reached any."""
-    from tests.support.fault_loops import LOOPS, TROUBLED
-
-    parser = argparse.ArgumentParser(prog="python -m tests.support.faults", description=__doc__)
-    known = {**LOOPS, **TROUBLED}
-    parser.add_argument("loops", nargs="*", metavar="LOOP", help=", ".join(known))
-    parser.add_argument("--each", type=int, default=2, help="faults a function at most (1 or 2)")
-    parser.add_argument("--lines", action="store_true", help="a fault at every line of every function")
-    parser.add_argument("--seconds", action="store_true", help="second faults, in what handles a first")
-    parser.add_argument("--only", default="", help="functions whose names hold this")
-    parser.add_argument("--most", type=int, default=0, help="so many faults a loop at most, by chance")
-    parser.add_argument("--verbose", action="store_true", help="tracebacks")
-    asked = parser.parse_args(words)
-    warnings.simplefilter("ignore")
-    os.environ["PYTHONWARNINGS"] = "ignore"  # of spawned workers
-    rows = []
-    for name in asked.loops or list(known):
-        loop = known[name]
-        path = survey(loop, asked.lines)
-        faults = [one for one in faults_of(loop, path, each=asked.each, lines=asked.lines) if asked.only in one.where]
-        if asked.seconds:
-            faults = seconds_of(loop, picked([one for one in faults if not one.worker], 3))
-        if asked.most:
-            faults = picked(faults, asked.most)
-        row = swept(loop, faults, len(path.functions()), lambda text: print(text, flush=True))
-        rows.append(row)
-        if asked.verbose:
-            for fault, (_, head) in row.troubles.items():
-                print(f"--- {fault}\n{head}", flush=True)
-        print(table([row]), flush=True)
-    print(table(rows), flush=True)
-    return int(any(row.troubles for row in rows))
 
 
 def picked(faults: Sequence[Fault], most: int, seed: int | str = SEED) -> list[Fault]:
@@ -708,8 +670,6 @@ def picked(faults: Sequence[Fault], most: int, seed: int | str = SEED) -> list[F
 @contextmanager
 def one_thread() -> Iterator[None]:
     """One thread, so that sums have one order."""
-    import torch
-
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -718,7 +678,5 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-if __name__ == "__main__":
-    from tests.support import faults  # the module that the loops and their workers know
-
-    sys.exit(faults.main(sys.argv[1:]))
+if os.environ.get(FOLDER) and getattr(multiprocessing.current_process(), "_inheriting", False):
+    join()

@@ -18,6 +18,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
+from importlib import import_module
 from importlib.util import find_spec
 from os import remove as remove_by_name
 from os import rename as rename_by_name
@@ -205,6 +206,8 @@ def databases() -> None:
             database.execute("delete from losses where v < 300")
     with closing(sqlite3.connect("file:new.db?mode=rwc", uri=True)) as database, database:
         database.execute("create table t (v)")
+    with closing(sqlite3.connect("file:runs.db?mode=ro", uri=True)) as database:
+        assert database.execute("select count(*) from losses where v < 300").fetchone() == (0,)
     with shelve.open("shelf") as shelf:
         shelf["a"] = 2
 
@@ -222,6 +225,7 @@ def numbers() -> None:
     held = np.lib.format.open_memmap("new.npy", mode="w+", shape=(3,), dtype="f4")
     held[:] = 1
     np.load("new.npy", mmap_mode="r+")[0] = 2
+    assert np.load("new.npy")[0] == 2
 
 
 @writer
@@ -234,6 +238,7 @@ def torch_() -> None:
     scripted.save("b.txt")
     torch.jit.save(scripted, "scripted.pt")
     torch.from_file("shared.bin", shared=True, size=10).fill_(1.0)
+    assert [torch.load("best.pt", mmap=mapped)["weight"].shape for mapped in (False, True)] == [(2, 2)] * 2
     with torch.profiler.profile() as profile:
         torch.ones(2).add(1)
     profile.export_chrome_trace("trace.json")
@@ -250,18 +255,32 @@ def guests() -> None:
         frame.to_csv("a.txt")
         frame.to_json("a.json")
         frame.to_pickle("best.pt")
+        assert len(pd.read_csv("a.txt")) == 2
+        if find_spec("pyarrow"):
+            frame.to_parquet("a.parquet")
+            assert len(pd.read_parquet("a.parquet")) == 2
         with closing(sqlite3.connect("runs.db")) as database:
             frame.to_sql("frame", database)
     if find_spec("safetensors"):
         from safetensors.numpy import save_file as save_arrays
-        from safetensors.torch import save_file
+        from safetensors.torch import load_file, save_file
 
         save_file({"a": torch.zeros(2)}, "best.pt")
+        assert load_file("best.pt")["a"].sum() == 0
         save_arrays({"a": np.zeros(2)}, "a.safetensors")
     if find_spec("PIL"):
         from PIL import Image
 
         Image.new("L", (4, 4)).save("a.png")
+        with Image.open("a.png") as drawn:
+            assert drawn.size == (4, 4)
+    if find_spec("h5py"):
+        h5py: Any = import_module("h5py")
+        for mode in ("w", "a", "r+"):
+            with h5py.File("a.h5", mode) as held:
+                held[mode] = [1, 2]
+        with h5py.File("a.h5", "r") as held:
+            assert sorted(held) == ["a", "r+", "w"]
     if find_spec("matplotlib"):
         import matplotlib as mpl
 

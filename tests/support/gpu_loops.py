@@ -1,4 +1,4 @@
-"""Training loops on a simulated CUDA stream, each with what its host, its loader and its device do of a step.
+"""Training loops on a simulated CUDA stream: what host, loader and device do in a step.
 
 The stream behaves as CUDA's: a launch takes the host its time and returns, work runs in its order, the host is held
 back when a thousand launches are queued, and a wait lasts until all of it is done. How fast a loop is says the device
@@ -22,87 +22,87 @@ from tests.support.simulated_device import MS, Noted, SimulatedDevice
 
 STEPS: Final = 40
 SETTLED: Final = 20
-"""Steps after which a queue is as full as it becomes."""
+"""Number of steps after which a queue is as full as it becomes."""
 LEAST_US: Final = 4.0
-"""No kernel is shorter, however little it computes."""
+"""Duration of the shortest kernel, however little it computes."""
 READ_US: Final = 10.0
-"""To copy a number to the host, once it is there."""
+"""Duration of a copy of one number to the host, once it is computed."""
 PINNED: Final = 25e3
 PAGEABLE: Final = 6e3
 PINNING: Final = 8e3
-"""Bytes a microsecond: of a copy from pinned memory, of one from pageable memory, and of pinning by the loop itself."""
+"""Rates in bytes a microsecond: copies from pinned memory, copies from pageable memory, pinning by the loop itself."""
 COPY_US: Final = 10.0
-"""Of the host, for the call of a copy."""
+"""Host time of the call of a copy."""
 CARD_BYTES: Final = int(141e9)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a step launches."""
+    """Work that a step launches."""
 
     launches: int = 60
-    """Kernels of forward (a third) and backward of one micro-batch,"""
+    """Number of kernels of forward (a third) and backward of one micro-batch."""
     kernel_us: float = 150.0
-    """each so long on the device,"""
+    """Device time of each of these kernels."""
     launch_us: float = 20.0
-    """and so long on the host, with the Python around it."""
+    """Host time of each of these launches, with the Python around it."""
     losses: int = 0
-    """Such kernels between forward and backward."""
+    """Number of such kernels between forward and backward."""
     updates: int = 12
-    """Kernels of the optimizer,"""
+    """Number of kernels of the optimizer."""
     update_us: float = 20.0
-    """each so long on the device and half as long on the host as another launch."""
+    """Device time of each kernel of the optimizer; its launch takes half as long as another."""
     copies: int = 1
     nbytes: float = 2e5
-    """Of one copy."""
+    """Bytes of one copy."""
     pinned: bool = True
     blocking: bool = False
     micro: int = 1
     batch: int = 32
 
     def larger(self, times: int) -> Work:
-        """The same for a batch so many times as large: every kernel in proportion."""
+        """Returns the work for a batch so many times as large, with every kernel in proportion."""
         kernel_us, nbytes = max(self.kernel_us * times, LEAST_US), self.nbytes * times
         return replace(self, kernel_us=kernel_us, nbytes=nbytes, batch=self.batch * times)
 
     def faster(self, times: float, part: float = 1.0) -> Work:
-        """The same with kernels of which this part is so many times as fast."""
+        """Returns the work with kernels of which a part is so many times as fast."""
         return replace(self, kernel_us=max(self.kernel_us * (1.0 - part + part / times), LEAST_US))
 
     def fewer(self, times: int) -> Work:
-        """The same work of forward and backward in so many times fewer launches."""
+        """Returns the same work of forward and backward in so many times fewer launches."""
         return replace(self, launches=self.launches // times, kernel_us=self.kernel_us * times)
 
 
 @dataclass(frozen=True)
 class Way:
-    """What else a loop does, and where it waits for the device."""
+    """What a loop does beside its launches, and where it waits for the device."""
 
     fetch_us: float = 2000.0
-    """To make a batch of 32, in a worker or in the loop."""
+    """Time that a batch of 32 takes to make, in a worker or in the loop."""
     workers: int = 4
     python_us: float = 30.0
     waits: str = ""
-    """`item` = the loss is read after the step, `scaler` = a GradScaler reads whether gradients are finite before it,
-    `clip` = clipping does; empty = nothing is waited for."""
+    """Place of the wait: `item` reads the loss after the step, `scaler` and `clip` read the gradients before it; empty
+    for no wait."""
     blocks: bool = True
-    """Else what is waited for comes to the host when it is done: the same work, and no wait."""
+    """True if the host waits; False if it gets the same numbers later, without a wait."""
 
 
 class Stream(SimulatedDevice):
-    """A device that knows how fast a loop is."""
+    """Device that notes the pace of a loop."""
 
     def __init__(self) -> None:
         super().__init__()
         self.paces: list[int] = []
-        """When each step's work was over and its host had asked for the next batch."""
+        """Times at which a step's work was done and its host had requested the next batch."""
 
 
-class Unheard:
-    """Nobody listens to the loop."""
+class Unrecorded:
+    """Log of a loop that nobody records."""
 
     def awaits(self, device: SimulatedDevice, copy_ms: float = 0.0) -> None:
-        """The loop waits all the same."""
+        """Waits for the device, as a recorded loop does."""
         device.synchronize()
         device.host(copy_ms)
 
@@ -111,7 +111,7 @@ class Unheard:
 
 
 class Loader:
-    """Workers that make batches ahead, as many as fit into their queue; or none."""
+    """Loader whose workers make batches ahead, as many as fit into their queue; or one without workers."""
 
     def __init__(self, work: Work, way: Way) -> None:
         self.fetch_ns = round(way.fetch_us * work.batch / 32 * 1e3)
@@ -122,7 +122,7 @@ class Loader:
         self._taken: deque[int] = deque()
 
     def wait_ns(self, now: int) -> int:
-        """How long the loop that asks now waits for its batch."""
+        """Returns the wait for the batch that is requested now."""
         if not self._workers:
             return self.fetch_ns
         room = self._taken.popleft() if len(self._taken) >= 2 * self._workers else 0
@@ -132,42 +132,42 @@ class Loader:
         return waited
 
 
-def play(device: Stream, work: Work, way: Way, told: Any) -> None:
-    """Runs the loop on the device; `told` hears of it as a recorder's log would."""
+def play(device: Stream, work: Work, way: Way, log: Any) -> None:
+    """Runs the loop on the device, and notes its events in the log."""
     loader, source = Loader(work, way), iterator()
     for _ in range(STEPS):
         for _ in range(work.micro):
-            told.ask(source)
+            log.ask(source)
             device.fetch(loader.wait_ns(device.now) / MS)
-            told.batch(float(work.batch))
+            log.batch(float(work.batch))
             for _ in range(work.copies):
-                _copy(device, work, told)
-            told.forward()
+                _copy(device, work, log)
+            log.forward()
             _launch(device, work.launches // 3, work.kernel_us, work.launch_us, "forward")
-            told.called()
+            log.called()
             _launch(device, work.losses, work.kernel_us, work.launch_us, "loss")
-            told.backward()
+            log.backward()
             _launch(device, work.launches - work.launches // 3, work.kernel_us, work.launch_us, "backward")
-            told.backed()
+            log.backed()
         for name, kernels in (("scaler", 1), ("clip", 3)):
             if name == way.waits:
                 _launch(device, kernels, LEAST_US, work.launch_us)
-                _wait(device, way, told)
-        told.step()
+                _wait(device, way, log)
+        log.step()
         _launch(device, work.updates, work.update_us, work.launch_us / 2, "optimizer")
-        told.stepped()
+        log.stepped()
         if way.waits == "item":
-            _wait(device, way, told)
-        told.zero()
+            _wait(device, way, log)
+        log.zero()
         device.host(way.python_us * 1e-3)
         device.paces.append(max(device.now, device.idle_from))
-    told.exhaust(source)
+    log.exhaust(source)
     device.synchronize()
 
 
-def _wait(device: Stream, way: Way, told: Any) -> None:
+def _wait(device: Stream, way: Way, log: Any) -> None:
     if way.blocks:
-        told.awaits(device, READ_US * 1e-3)
+        log.awaits(device, READ_US * 1e-3)
 
 
 def _launch(device: Stream, kernels: int, kernel_us: float, launch_us: float, phase: str = "") -> None:
@@ -175,24 +175,24 @@ def _launch(device: Stream, kernels: int, kernel_us: float, launch_us: float, ph
         device.launch(kernel_us * 1e-3, launch_us * 1e-3, phase)
 
 
-def _copy(device: Stream, work: Work, told: Any) -> None:
-    told.copying()
+def _copy(device: Stream, work: Work, log: Any) -> None:
+    log.copying()
     device.copy(work.nbytes / (PINNED if work.pinned else PAGEABLE) * 1e-3, work.blocking, COPY_US * 1e-3)
-    told.copied(work.nbytes, not work.pinned)
+    log.copied(work.nbytes, not work.pinned)
 
 
 @functools.cache
 def pace_us(work: Work, way: Way) -> float:
-    """Microseconds a sample, of the loop alone: nobody listens."""
+    """Returns the microseconds a sample of the loop alone, without our recorder."""
     device = Stream()
-    play(device, work, way, Unheard())
+    play(device, work, way, Unrecorded())
     steps, samples = STEPS - SETTLED, work.batch * work.micro
     return (device.paces[-1] - device.paces[SETTLED - 1]) * 1e-3 / steps / samples
 
 
 @functools.cache
 def recorded(work: Work, way: Way) -> Recording:
-    """What we record of it, with what the simulation does not know filled in: the loader, the card's utilisation."""
+    """Returns the loop's recording; loader and utilisation, which the simulation does not know, are filled in."""
     device = Stream()
     recorder = device.recorder()
     loop = Noted(recorder, device)
@@ -225,7 +225,7 @@ def recorded(work: Work, way: Way) -> Recording:
 
 
 def reading(name: str, times: Any, value: float) -> Series:
-    """A constant reading of the GPU."""
+    """Returns a constant reading of the GPU."""
     return Series(Metric(name, "%", name, "utilization", 0), times, np.full(len(times), value))
 
 

@@ -1,13 +1,13 @@
 """Every rule that prices a GPU's time, beside loops of every kind: does it speak where its cure gains, and only there?
 
-`python -m tests.support.gpu_rules` prints the table. The truth of a cell is the device's own: how much faster the loop
-is with the cure, played without any of our code. GPU: not yet run on one.
+The truth of a cell is the device's own: how much faster the loop is with the cure, played without any of our code.
+GPU: not yet run on one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -23,11 +23,11 @@ from tests.support.found import BY_CAUSE, NEEDS
 from tests.support.gpu_loops import CARD_BYTES, Way, Work, pace_us, recorded
 
 GAINS: Final = 0.05
-"""A cure that gains so much of the time is to be named,"""
+"""Smallest gain of a cure that must be named."""
 NOTHING: Final = 0.03
-"""one that gains less than this is not; in between either is right."""
+"""Gain below which a cure must not be named; in between, either is right."""
 FACTOR: Final = 2.1
-"""A price is right within this factor of the gain: an optimizer's counts half of its phase, the least of three."""
+"""Largest ratio of a price to its gain: an optimizer's price counts half of its phase, the least of three parts."""
 
 COMPUTE: Final = Work()
 HOST: Final = Work(kernel_us=5.0, update_us=5.0)
@@ -42,12 +42,12 @@ BOUND: Final = {
     "fetches": (BALANCED, Way(fetch_us=6000.0, workers=0)),
     "python": (BALANCED, Way(python_us=3000.0)),
 }
-"""By what sets the loop's pace: the device, launches, a loader's workers (with kernels of some weight, and with hardly
-any), a loader without workers, Python after the step."""
+"""Loops by what sets their pace: the device, launches, a loader's workers (with long and with short kernels), a loader
+without workers, Python after the step."""
 INPUT: Final = ("workers", "fetches")
-"""These get one cause first: what another cure would gain besides need not be named."""
+"""Loops in which another cause comes first, so that this one need not be named."""
 OTHERS: Final = (*INPUT, "python")
-"""So do these where another cure is to make the host's other work come less often, or earlier."""
+"""The same for cures that make the host's other work come less often, or earlier."""
 LOOPS: Final = {
     f"{bound} {waits}".strip(): (work, replace(way, waits=waits))
     for bound, (work, way) in BOUND.items()
@@ -59,7 +59,7 @@ _Cure = Callable[[Work, Way], tuple[Work, Way]]
 
 @dataclass(frozen=True)
 class Case:
-    """A rule, what makes a loop a patient of it, and its cure."""
+    """A cause, what makes a loop sick of it, and its cure."""
 
     rule: str
     cure: _Cure
@@ -67,9 +67,9 @@ class Case:
     """Further fields of Setup."""
     sick: Callable[[Work], Work] = lambda work: work
     others: tuple[str, ...] = INPUT
-    """Loops that get another cause first."""
-    told: Callable[[Recording], dict[str, Any]] = lambda recording: {}
-    """Those fields of Setup that follow from what was recorded."""
+    """Loops in which another cause comes first."""
+    derived: Callable[[Recording], dict[str, Any]] = lambda recording: {}
+    """Fields of Setup that follow from the recording."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,15 @@ class Cell:
     gain: float
     """Part of the loop's time that the cure saves in truth, 0..1."""
     price: float | None
-    """What the rule says; None = it is quiet, NaN = it speaks and says no price."""
+    """Price that the rule names; None if it names nothing, NaN if it names the cause without a price."""
     second: bool
-    """Another cause comes first: it may be quiet, or say less."""
+    """True if another cause comes first: this one may be quiet, or name less."""
     at_most: bool = False
-    """The price is a bound: it may be any more than the gain."""
+    """True if the price is a bound, which may be larger than the gain."""
 
     @property
     def verdict(self) -> str:
-        """`right`, `missed`, `invented`, or `price` = it speaks where it should, of another price."""
+        """Verdict: `right`, `missed`, `invented`, or `price` if the cause is named rightly with a wrong price."""
         if self.price is None:
             return "missed" if self.gain >= GAINS and not self.second else "right"
         if self.gain < NOTHING:
@@ -101,7 +101,7 @@ class Cell:
 
 
 def kernels(times: float, part: float = 1.0) -> _Cure:
-    """Kernels of which a part becomes so many times as fast."""
+    """Returns a cure that makes a part of the kernels so many times as fast."""
     return lambda work, way: (work.faster(times, part), way)
 
 
@@ -110,7 +110,7 @@ def _compiled(work: Work, way: Way) -> tuple[Work, Way]:
 
 
 def _fused(work: Work, way: Way) -> tuple[Work, Way]:
-    """Adam's operations move 18 numbers for each weight (torch's `_multi_tensor_adam`), one fused kernel moves 7."""
+    """Fuses the optimizer: Adam moves 18 numbers a weight (torch's `_multi_tensor_adam`), one fused kernel moves 7."""
     return replace(work, updates=2, update_us=work.updates * work.update_us * 7 / 18 / 2), way
 
 
@@ -127,7 +127,7 @@ def _odd_optimizer(work: Work) -> Work:
 
 
 def _few_samples(recording: Recording) -> dict[str, Any]:
-    """A dataset so small that no larger batch can be advised."""
+    """Returns loaders of a dataset so small that no larger batch can be advised."""
     return {"loaders": tuple(replace(one, dataset_len=20 * (one.batch_size or 1)) for one in recording.setup.loaders)}
 
 
@@ -138,7 +138,7 @@ _FLOAT32: Final[dict[str, Any]] = {"autocast": "", "flags": {"matmul_precision":
 _TURING: Final = (DeviceSetup(0, "Tesla T4", "GPU-1", CARD_BYTES, (7, 5)),)
 _SMALL: Final[dict[str, Any]] = {"inputs": _ROWS, "model": ModelFacts({"cuda:0": 4 << 20})}
 _PART: Final = 1024 / (6 * 768 + 1024)
-"""Of the arithmetic, that is attention's."""
+"""Part of the arithmetic that is attention's."""
 _BY_HAND: Final = AttentionCalls("by hand", 12, 16, 12, 1024, 1024, 64, "bfloat16")
 
 CASES: Final = (
@@ -165,7 +165,7 @@ CASES: Final = (
         _odd_optimizer,
         OTHERS,
     ),
-    Case("launch-bound", _compiled, others=OTHERS, told=_few_samples),
+    Case("launch-bound", _compiled, others=OTHERS, derived=_few_samples),
     Case("not-compiled", _compiled, _SMALL, others=OTHERS),
     Case(
         "model-too-small",
@@ -197,12 +197,12 @@ CASES: Final = (
 
 
 def judge(case: Case, loop: str) -> Cell:
-    """The case in one loop."""
+    """Returns what the rule says of the case in one loop, beside the true gain."""
     work, way = LOOPS[loop]
     work = case.sick(work)
     gain = 1.0 - pace_us(*case.cure(work, way)) / pace_us(work, way)
     recording = recorded(work, way)
-    setup = {**case.setup, **case.told(recording)}
+    setup = {**case.setup, **case.derived(recording)}
     vitals = measure(replace(recording, setup=replace(recording.setup, **setup)))
     missing = [need for need in NEEDS[case.rule].needed(vitals) if getattr(vitals, need) is None]
     assert not missing, f"{case.rule} is not asked in {loop}: {missing}"
@@ -210,20 +210,3 @@ def judge(case: Case, loop: str) -> Cell:
     price = None if found is None else math.nan if found.cost_share is None else found.cost_share
     at_most = found is not None and found.kind == "at-most"
     return Cell(case.rule, loop, gain, price, loop.startswith(case.others), at_most)
-
-
-def table() -> Iterator[str]:
-    """The lines of the table: gain and price in per cent, and what is wrong."""
-    wide = max(len(one) for one in LOOPS)
-    for case in CASES:
-        cells = [judge(case, loop) for loop in LOOPS]
-        right = sum(one.verdict == "right" for one in cells)
-        yield f"{case.rule}: {right} of {len(cells)} right"
-        for one in cells:
-            price = "quiet" if one.price is None else "a hint" if math.isnan(one.price) else f"{100 * one.price:4.0f} %"
-            wrong = "" if one.verdict == "right" else one.verdict
-            yield f"  {one.loop:{wide}}  gains {100 * one.gain:4.0f} %  says {price:>6}  {wrong}".rstrip()
-
-
-if __name__ == "__main__":
-    print("\n".join(table()))

@@ -1,4 +1,4 @@
-"""What the loops of `loops.py` are made of: a hand-placed stopwatch, and parts that take known time.
+"""What timed loops are made of: a hand-placed stopwatch, and parts that take known time.
 
 Work is slept by `nap`, so that the truth has two sides on a machine however busy: a phase lasted at least as long as
 what was slept inside of it, and at most as long as the lap by hand around it. No tolerance is needed.
@@ -6,10 +6,11 @@ what was slept inside of it, and at most as long as the lap by hand around it. N
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,6 +157,37 @@ class Truth:
         return sum(self.seconds.values())
 
 
+@dataclass(frozen=True)
+class TimedLoop:
+    """A timed loop, and what it has."""
+
+    run: Callable[[Truth], None]
+    on_device: bool = False
+    """It copies to a device and waits for it: it runs under `SimulatedCuda`."""
+    pulls_ahead: bool = False
+    """It pulls a step's batch while the step before is open: the batch's samples are counted there."""
+    read_by_thread: bool = False
+    """A thread of its own pulls its batches: how many are recorded before the first step is left to chance."""
+
+
+class Timed(dict[str, TimedLoop]):
+    """Timed loops by name."""
+
+    def add(self, name: str, *has: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Enters the decorated loop under a name.
+
+        Args:
+            has: fields of `TimedLoop` that are True of it.
+            options: further arguments that the loop is called with.
+        """
+
+        def enter(loop: Callable[..., None]) -> Callable[..., None]:
+            self[name] = TimedLoop(functools.partial(loop, **options), **dict.fromkeys(has, True))
+            return loop
+
+        return enter
+
+
 def outside(truth: Truth, recording: Recording) -> dict[str, tuple[float, float, float]]:
     """Phase -> the least that it took, seconds recorded, and the most, where what was recorded is not between them.
 
@@ -262,6 +294,14 @@ def net(t: Truth, name: str = "model", **sizes: int) -> Net:
 def sgd(*models: nn.Module) -> SlowSGD:
     """An optimizer over the models' parameters."""
     return SlowSGD([p for model in models for p in model.parameters()], lr=0.01)
+
+
+def begun(t: Truth, n: int = 30, **options: Any) -> tuple[Net, SlowSGD, DataLoader[Any]]:
+    """Starts a loop over `n` samples that trains one model; returns the model, its optimizer and its loader."""
+    model = net(t)
+    optimizer, batches = sgd(model), loader(t, n, **options)
+    t.start()
+    return model, optimizer, batches
 
 
 def loss_of(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -1,16 +1,18 @@
-"""Training loops with passes that nothing is learned from, and loops that learn nothing or without an optimizer."""
+"""Timed loops with passes that nothing is learned from, and loops that learn nothing or without an optimizer."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from tests.support.loop_parts import (
     FORWARD_S,
     OTHER_S,
+    Timed,
     Truth,
     backed,
+    begun,
     evaluate,
     learn,
     learn_all,
@@ -20,65 +22,64 @@ from tests.support.loop_parts import (
     net,
     sgd,
 )
-from tests.support.loops import Loop
+
+LOOPS: Final = Timed()
 
 
-def evaluation(switch_mode: bool, no_grad: bool, every: int | None) -> Loop:
+def evaluation(t: Truth, switch_mode: bool, no_grad: bool, every: int | None) -> None:
     """An evaluation pass every k steps, or at each epoch's end: billed to `evaluation`, its batches are no samples."""
-
-    def loop(t: Truth) -> None:
-        model = net(t)
-        optimizer, batches, held_out = sgd(model), loader(t, 30), loader(t, 12, "evaluation")
-        t.start()
-        for _ in t.epochs(2):
-            for x, y in batches:
-                t.got()
-                learn(t, model, optimizer, x, y)
-                if every is not None and t.steps % every == 0:
-                    evaluate(t, model, held_out, switch_mode, no_grad)
-            t.lap("data_wait")
-            if every is None:
+    model = net(t)
+    optimizer, batches, held_out = sgd(model), loader(t, 30), loader(t, 12, "evaluation")
+    t.start()
+    for _ in t.epochs(2):
+        for x, y in batches:
+            t.got()
+            learn(t, model, optimizer, x, y)
+            if every is not None and t.steps % every == 0:
                 evaluate(t, model, held_out, switch_mode, no_grad)
+        t.lap("data_wait")
+        if every is None:
+            evaluate(t, model, held_out, switch_mode, no_grad)
 
-    loop.__doc__ = evaluation.__doc__
-    return loop
+
+for where, every in (("every 3 steps", 3), ("per epoch", None)):
+    for mode, switch_mode in (("", True), (", training mode", False)):
+        for grad, no_grad in (("", True), (", gradients", False)):
+            name = f"evaluation {where}{mode}{grad}"
+            LOOPS.add(name, switch_mode=switch_mode, no_grad=no_grad, every=every)(evaluation)
 
 
-def evaluation_around(no_grad: bool) -> Loop:
+@LOOPS.add("evaluation before and after", no_grad=True)
+@LOOPS.add("evaluation before and after, gradients", no_grad=False)
+def evaluation_around(t: Truth, no_grad: bool) -> None:
     """Held-out data after the training is part of its last step; of such data before it, each batch is a step.
 
     It is one without an optimizer, because until there is one nothing tells such a pass from an inference loop.
     """
-
-    def loop(t: Truth) -> None:
-        model = net(t)
-        optimizer, batches = sgd(model), loader(t, 30)
-        held_out, tested = loader(t, 12, "unknown"), loader(t, 24, "evaluation")
-        t.start()
-        model.eval()
-        for x, y in held_out:
-            t.got()
-            with torch.set_grad_enabled(not no_grad):
-                out = model(x)
-            t.lap("forward")
-            loss_of(out, y)
-            t.lap("other")
-            t.step(len(x), trained=False)
-        model.train()
-        t.epoch += 1
-        learn_all(t, model, optimizer, batches, epochs=1)
-        t.lap("data_wait")
-        evaluate(t, model, tested, no_grad=no_grad)
-
-    loop.__doc__ = evaluation_around.__doc__
-    return loop
+    model = net(t)
+    optimizer, batches = sgd(model), loader(t, 30)
+    held_out, tested = loader(t, 12, "unknown"), loader(t, 24, "evaluation")
+    t.start()
+    model.eval()
+    for x, y in held_out:
+        t.got()
+        with torch.set_grad_enabled(not no_grad):
+            out = model(x)
+        t.lap("forward")
+        loss_of(out, y)
+        t.lap("other")
+        t.step(len(x), trained=False)
+    model.train()
+    t.epoch += 1
+    learn_all(t, model, optimizer, batches, epochs=1)
+    t.lap("data_wait")
+    evaluate(t, model, tested, no_grad=no_grad)
 
 
+@LOOPS.add("evaluation of the training set")
 def evaluation_of_the_training_set(t: Truth) -> None:
     """The training loader itself is walked without gradients after each epoch."""
-    model = net(t)
-    optimizer, batches = sgd(model), loader(t, 18)
-    t.start()
+    model, optimizer, batches = begun(t, 18)
     for _ in t.epochs(3):
         learn_all(t, model, optimizer, batches, epochs=1)
         t.lap("data_wait")
@@ -86,6 +87,7 @@ def evaluation_of_the_training_set(t: Truth) -> None:
     t.passes = 0  # those over the training's own loader are not told from its epochs
 
 
+@LOOPS.add("forces")
 def forces(t: Truth) -> None:
     """An evaluation that needs gradients of its inputs, as for the forces of an energy: nothing is learned by it."""
     model = net(t)
@@ -104,14 +106,13 @@ def forces(t: Truth) -> None:
         t.lap("evaluation")
 
 
+@LOOPS.add("statistics first")
 def statistics_first(t: Truth) -> None:
     """A pass over the data before the training (mean and spread): rows of their own, none of the first step's samples.
 
     Its batches are steps without an optimizer, because nothing tells such a pass from an inference loop.
     """
-    model = net(t)
-    optimizer, batches = sgd(model), loader(t, 18)
-    t.start()
+    model, optimizer, batches = begun(t, 18)
     total = torch.zeros(())
     for x, _y in batches:
         t.got()
@@ -122,6 +123,7 @@ def statistics_first(t: Truth) -> None:
     learn_all(t, model, optimizer, batches, epochs=1)
 
 
+@LOOPS.add("frozen backbone")
 def frozen_backbone(t: Truth) -> None:
     """A backbone in evaluation mode under `no_grad` is forward, not evaluation, also if the optimizer was given it."""
     backbone, head = net(t, "backbone", outputs=3), net(t, "head", inputs=3)
@@ -137,6 +139,7 @@ def frozen_backbone(t: Truth) -> None:
             learn(t, head, optimizer, features, y)
 
 
+@LOOPS.add("inference")
 def inference(t: Truth) -> None:
     """No optimizer: a step per batch."""
     model = net(t).eval()
@@ -152,6 +155,7 @@ def inference(t: Truth) -> None:
         t.step(len(x), trained=False)
 
 
+@LOOPS.add("unheard inference")
 def unheard_inference(t: Truth) -> None:
     """A function instead of a model: a step per batch, whose compute is `other`."""
     weight = torch.randn(4, 2)
@@ -165,6 +169,7 @@ def unheard_inference(t: Truth) -> None:
         t.step(len(x), trained=False)
 
 
+@LOOPS.add("functional")
 def functional(t: Truth) -> None:
     """`torch.func` and an update by hand: no optimizer, so a step per batch.
 
@@ -195,6 +200,7 @@ def functional(t: Truth) -> None:
         t.step(len(x))
 
 
+@LOOPS.add("own update")
 def own_update(t: Truth) -> None:
     """Parameters changed by hand after a backward: a training step per batch, whose update is `other`."""
     model: Any = net(t)

@@ -1,8 +1,8 @@
-"""Synthetic recordings: say what a loop does in milliseconds, get what it would record.
+"""Synthetic recordings: a loop is written down in milliseconds a step, and gives what it would record.
 
 A `Loop` is a loop in steady state: so many ms of waiting, copying, forward and so on a step, so many of fetch in the
 process that fetches. `recording()` lays it out as rows (the first step slow, as in real loops), `vitals()` measures
-that. Nothing here knows a rule; what a test changes is what its loop does.
+that. Nothing here knows a rule: a test changes what its loop does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gpu_doctor.recording.steps import STEP_COLUMNS
 KEY = "Images[10000] batch 32 RandomSampler #0"
 NAN = float("nan")
 READINGS = 24
-"""Of each series that `read` makes."""
+"""Number of readings of each series that `read` makes."""
 
 
 @dataclass(frozen=True)
@@ -56,24 +56,24 @@ class Loop:
     loss: float = 0.0
     other: float = 0.0
     first: float = 3.0
-    """The first step takes so many times as long as the others: warm-up."""
+    """Duration of the first step over that of the others: warm-up."""
     jitter: float = 0.0
-    """Sigma of the log of how long a step takes."""
+    """Sigma of the logarithm of a step's duration."""
     seed: int = 0
     edge: float = 0.0
-    """Of `wait`, paid in the first step of each epoch (ms); added to that step's wait."""
+    """Further wait in the first step of each epoch, in ms."""
     steps_per_epoch: int = 1000
     consumer_cpu: float | None = None
-    """CPU ms a step of the training process without fetching; None = what is not wait."""
+    """CPU ms a step of the training process without its fetches; None for all that is not wait."""
     # the fetch of a batch
     workers: int = 0
     fetch: float | None = None
-    """Wall ms of a batch's fetch; None = `wait`."""
+    """Wall ms of a batch's fetch; None for `wait`."""
     fetch_cpu: float | None = None
-    """None = all of it."""
+    """CPU ms of a batch's fetch; None for all of it."""
     collate: float = 0.1
     fetch_walls: Sequence[float] | None = None
-    """Wall ms of single fetches; None = all alike."""
+    """Wall ms of single fetches; None if all are alike."""
     batch_bytes: float = 1e5
     has_loader: bool = True
     loader: Mapping[str, Any] = field(default_factory=dict)
@@ -81,46 +81,46 @@ class Loop:
     # the machine
     cores: float = 4.0
     cpu_util: float | None = None
-    """Per cent."""
+    """Utilization of the CPU, in per cent."""
     lines: tuple[LineCost, ...] = ()
     source: str = ""
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     # a GPU
     gpu: bool = False
     gpu_work: float = 10.0
-    """Device ms in which it was busy, at most."""
+    """Device ms a step in which the GPU was busy, at most."""
     gpu_gap: float = 0.0
-    """Device ms in which it had nothing to do but copy."""
+    """Device ms a step in which the GPU had nothing to do but copy."""
     caught_up: float = 0.0
-    """Part of `gpu_work` at whose end the GPU had done all that was launched."""
+    """Part of `gpu_work` at whose end nothing that was launched remained."""
     syncs: float = 0.0
-    """Waits for the GPU in a step."""
+    """Number of waits for the GPU in a step."""
     gpu_util: float | None = None
     tensor_active: float | None = None
     pcie: tuple[int, int] | None = None
-    """Generation and lanes, as NVML reads them."""
+    """Generation and lanes of the link, as NVML reads them."""
     capability: tuple[int, int] = (9, 0)
     peak_share: float = 0.5
     transfers: float = 2.0
     pageable: float = 0.0
-    """Of `transfers`, from pageable memory."""
+    """Number of `transfers` from pageable memory."""
     setup: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of Setup."""
-    told: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of Recording."""
 
     def but(self, **changes: Any) -> Loop:
-        """The same loop with some changes."""
+        """Returns the same loop with some changes."""
         return replace(self, **changes)
 
     @property
     def own_ms(self) -> float:
-        """Host ms of a step that are not data wait."""
+        """Host ms a step that are not data wait."""
         parts = (self.transfer, self.forward, self.backward, self.optimizer, self.evaluation, self.loss, self.other)
         return sum(parts) + float(np.nan_to_num(self.sync))
 
     def recording(self) -> Recording:
-        """What the loop would leave behind."""
+        """Returns the recording that the loop would leave."""
         steps = self._steps()
         made = Recording(
             steps=steps,
@@ -135,10 +135,10 @@ class Loop:
             overhead_s=0.001,
             peak_bytes=self.peak_share * 80e9 if self.gpu else 1e9,
         )
-        return replace(made, **self.told)
+        return replace(made, **self.facts)
 
     def vitals(self) -> Vitals:
-        """What is measured on it."""
+        """Returns the vitals that are measured on its recording."""
         return measure(self.recording())
 
     def _steps(self) -> Steps:
@@ -249,11 +249,11 @@ WORKERS = Metric("workers_rss_bytes", "bytes", "workers (shared pages counted in
 GPU = Metric("gpu_util_pct", "%", "GPU (NVML utilization)", "utilization", 0)
 
 
-def starved(gpu: bool = False, steps: int = 60, wait_s: float = 0.030, workers: int = 0, **told: Any) -> Recording:
-    """A loop whose steps last `wait_s` of data wait and 10 ms of the rest, as a panel or a report meets it.
+def starved(gpu: bool = False, steps: int = 60, wait_s: float = 0.030, workers: int = 0, **facts: Any) -> Recording:
+    """Returns the recording of a loop whose steps are `wait_s` of data wait and 10 ms of the rest, as a panel shows it.
 
     Args:
-        told: further fields of Recording.
+        facts: further fields of Recording.
     """
     end_s = steps * (wait_s + 0.010)
     times = np.arange(0.5, end_s, 0.5)
@@ -282,25 +282,25 @@ def starved(gpu: bool = False, steps: int = 60, wait_s: float = 0.030, workers: 
         syncs=NAN,
         loader={"key": "rows", "dataset": "Rows"},
         setup={"models": ("Linear",), "torch_threads": 2, "torch_version": "2.13.0+cpu"},
-        told={
+        facts={
             "series": tuple(Series(one, times, np.full(len(times), value)) for one, value in read_there.items()),
             "losses": Losses(),
             "duration_s": end_s,
             "overhead_s": 0.0,
-            **told,
+            **facts,
         },
     )
     return loop.recording()
 
 
 def losses(steps: int = 50, factor: float = 1.0, batch: float = 128.0) -> Losses:
-    """A falling loss over samples seen."""
+    """Returns a loss that falls over the samples."""
     seen = np.arange(float(steps)) * batch
     return Losses(np.arange(float(steps)), seen, factor * (2 * np.exp(-seen / 4000) + 0.3))
 
 
 def on_gpu(**changes: Any) -> Loop:
-    """A healthy loop on a GPU: its queue is full, nothing is waited for."""
+    """Returns a healthy loop on a GPU: its queue is full, and nothing is waited for."""
     loop = Loop(gpu=True, sync=0.0, gpu_util=98.0, tensor_active=40.0, gpu_gap=0.05, gpu_work=9.95, loader=PINNED)
     return loop.but(**changes)
 
@@ -309,17 +309,18 @@ PINNED = {"pin_memory": True, "num_workers": 4, "prefetch_factor": 2}
 
 
 def line(text: str, share: float, phase: str = "other", in_torch: bool = False) -> LineCost:
-    """A line of the user's cell and what it costs."""
+    """Returns a line of the user's cell with its cost."""
     return LineCost("<cell>", 7, "<module>", text, phase, share, in_torch)
 
 
-def with_more(loop: Loop, **told: Any) -> Loop:
-    """The loop, and what else its recording says."""
-    return loop.but(told={**loop.told, **told})
+def with_more(loop: Loop, **facts: Any) -> Loop:
+    """Returns the loop with further fields of its recording."""
+    return loop.but(facts={**loop.facts, **facts})
 
 
-def read(recording: Recording, device: int | None = 0, **values: float | Sequence[float] | NDArray[Any]) -> Recording:
-    """The recording with these readings, evenly over its steps; a single number is read every time."""
+def read(of: Loop | Recording, device: int | None = 0, **values: float | Sequence[float] | NDArray[Any]) -> Recording:
+    """Returns the recording with these readings, evenly over its steps; a single number is read every time."""
+    recording = of.recording() if isinstance(of, Loop) else of
     steps = recording.steps
     end_s = float(steps.start_s[-1] + steps.wall_s[-1])
     series = []
@@ -332,13 +333,14 @@ def read(recording: Recording, device: int | None = 0, **values: float | Sequenc
     return replace(recording, series=(*kept, *series))
 
 
-def with_outcome(recording: Recording, outcome: str, reason: str) -> Recording:
-    """The recording, had it ended so."""
+def with_outcome(of: Loop | Recording, outcome: str, reason: str) -> Recording:
+    """Returns the recording with this outcome."""
+    recording = of.recording() if isinstance(of, Loop) else of
     return replace(recording, outcome=outcome, reason=reason)
 
 
 def zipped(recording: Recording, workers: int | None = None) -> Recording:
-    """The recording of a loop whose every step pulls from a second loader too: `zip(labelled, unlabelled)`."""
+    """Returns the recording as of a loop that pulls from a second loader too: `zip(labelled, unlabelled)`."""
     (mine,), (loader,) = recording.fetches, recording.setup.loaders
     others = loader.num_workers if workers is None else workers
     beside = replace(loader, key="Unlabelled[9000] #1", num_workers=others)
@@ -350,8 +352,31 @@ def zipped(recording: Recording, workers: int | None = None) -> Recording:
     )
 
 
+def fetched(loop: Loop, queued_s: float | None = None, **more: Any) -> Recording:
+    """Returns the loop's recording with further fields of its fetches.
+
+    Args:
+        loop: a loop with one loader.
+        queued_s: seconds that each fetch waits for a core.
+        more: fields of Fetch.
+    """
+    recording = loop.recording()
+    (fetch,) = recording.fetches
+    if queued_s is not None:
+        more["queued_s"] = queued_s * fetch.batches
+    return replace(recording, fetches=(replace(fetch, **more),))
+
+
+def with_columns(of: Loop | Recording, **values: float | NDArray[Any]) -> Recording:
+    """Returns the recording with these columns of its steps; a single number stands in every row."""
+    recording = of.recording() if isinstance(of, Loop) else of
+    rows = len(recording.steps)
+    columns = {name: np.broadcast_to(np.asarray(value, dtype=float), rows) for name, value in values.items()}
+    return replace(recording, steps=replace(recording.steps, **columns))
+
+
 def calling(loop: Loop, kind: str, share: float, calls: int, nbytes: float = NAN) -> Recording:
-    """The loop with `calls` calls of a kind that take `share` of the wall-clock of all of its steps."""
+    """Returns the recording of the loop with `calls` calls of a kind, which take `share` of the time of all steps."""
     recording = loop.recording()
     seconds = share * float(recording.steps.wall_s.sum())
     chore = Chore(kind, calls, seconds, nbytes, "<cell>", 9, "<module>", f"{kind}()", seconds)
@@ -359,13 +384,13 @@ def calling(loop: Loop, kind: str, share: float, calls: int, nbytes: float = NAN
 
 
 def full() -> Recording:
-    """A recording in which every field, and every field of its facts, has another value than it has by itself."""
+    """Returns a recording in which every field, and every field of its facts, has another value than its default."""
     made: Recording = _other_than(Recording)
     return replace(made, steps=Steps(**{name: np.arange(3.0) + 10 * i for i, name in enumerate(STEP_COLUMNS)}))
 
 
 def _other_than(kind: Any, default: Any = None) -> Any:
-    """A value of a type, and not the default."""
+    """Returns a value of a type that is not the default."""
     of = [one for one in get_args(kind) if one is not type(None)]
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)

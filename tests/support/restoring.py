@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
-import sqlite3
 import sys
 import threading
 from pathlib import Path
@@ -13,13 +11,12 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 import gpu_doctor
 from gpu_doctor.recording import Settings
 from gpu_doctor.trials.case import Case
+from tests.support.cells import Cell
 from tests.support.everything import Everything
-from tests.support.restore_kinds import Kind
 
 ENDINGS = ("normal", "raised", "out of memory", "stopped", "interrupted")
 
@@ -59,46 +56,23 @@ class Hurt:
 OUTCOMES = {"raised": "failed", "out of memory": "out-of-memory", "stopped": "stopped"}
 
 
-def notebook(kind: Kind, folder: Path) -> dict[str, Any]:
-    """A namespace in which the earlier cells have run, in a folder that is the working folder until `ended`."""
-    space: dict[str, Any] = {"__name__": "__main__", "LOG": str(folder / "log.txt"), "STARTED_IN": os.getcwd()}  # noqa: PTH109
-    os.chdir(folder)
-    space["In"] = space["_ih"] = ["", kind.setup, *[kind.cell] * kind.before]  # as IPython keeps them
-    exec(compile(kind.setup, "<earlier>", "exec"), space)
-    for _ in range(kind.before):
-        exec(compile(kind.cell, "<cell>", "exec"), space)
-    return space
-
-
 def tried(
-    kind: Kind, ending: str, space: dict[str, Any], settings: Settings | None = None
+    cell: Cell, ending: str, space: dict[str, Any], settings: Settings | None = None
 ) -> tuple[Everything, Everything, str]:
     """Everything before and after a trial with such an ending, and what became of the trial."""
-    case = gpu_doctor.case(kind.cell, space)
+    case = gpu_doctor.case(cell.code, space)
     hurt = Hurt(case, ending)
     folder = Path(space["LOG"]).parent
     before = Everything(space, folder=folder)
     handle = register_optimizer_step_post_hook(hurt.stepped)
     outcome = ""
     try:
-        outcome = case.trial(settings or {"threads": 1}, steps=6, seconds=3.0).outcome
+        outcome = case.trial(settings or {"threads": 1}, steps=6, seconds=3.0, pairs=2).outcome
     except KeyboardInterrupt:
         outcome = "interrupted"
     finally:
         handle.remove()
     return before, Everything(space, folder=folder), outcome
-
-
-def ended(space: dict[str, Any]) -> None:
-    """Workers of the notebook's loaders end with the test, what it has open, and its time in its folder."""
-    os.chdir(space["STARTED_IN"])
-    for value in space.values():
-        if isinstance(value, (io.IOBase, sqlite3.Connection)):
-            value.close()
-        if isinstance(value, torch.utils.data.DataLoader) and value._iterator is not None:
-            value._iterator._shutdown_workers()  # type: ignore[attr-defined]
-        elif isinstance(value, _MultiProcessingDataLoaderIter):
-            value._shutdown_workers()
 
 
 def as_before(variables: dict[str, str], folder: Path, places: list[str]) -> None:

@@ -13,7 +13,7 @@ from tests.support.recordings import Loop
 def run(step_s: float = 0.01, n: int = 50, *, jitter: float = 0.05, seed: int = 0, samples: float = 32.0) -> Recording:
     half = step_s * 500.0
     loop = Loop(steps=n, wait=half, forward=half, backward=0.0, optimizer=0.0, first=20.0, jitter=jitter, seed=seed)
-    return loop.but(batch=samples, told={"outcome": "budget-reached"}).recording()
+    return loop.but(batch=samples, facts={"outcome": "budget-reached"}).recording()
 
 
 WORKERS = 4

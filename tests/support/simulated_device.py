@@ -396,7 +396,7 @@ class Noted:
         """A backward begins, of a loss that is kept where it is time for one."""
         number = None
         if loss is not None and self.log.steps >= self.log.loss_at:
-            number = self.recorder.keep_loss(loss)
+            number = self.recorder.store_loss(loss)
         if not self.log.pulled:
             self.log.steps += 1
         self.gradient(GRADIENT, number)

@@ -1,4 +1,4 @@
-"""Training loops on the simulated device, told to a recorder event by event; real ones stand in `device_loops`."""
+"""Training loops on the simulated device, noted in a recorder event by event; real ones stand in `device_loops`."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from tests.support.simulated_device import MS, Noted, SimulatedDevice
 
 @dataclass
 class Loop:
-    """A training loop on the simulated device; milliseconds of each part of a step."""
+    """Training loop on the simulated device, with the milliseconds of each part of a step."""
 
     wait: float = 1.0
-    """Host: for the batch."""
+    """Host time of the wait for the batch."""
     copy: float = 0.0
     copy_blocks: bool = True
-    """The host waits for the copy (pageable memory); else it runs in the queue while the host goes on."""
+    """True if the host waits for the copy (pageable memory); else the copy runs in the queue while the host goes on."""
     kernels: int = 10
     kernel: float = 0.5
-    """Device: one kernel."""
+    """Device time of one kernel."""
     launch_cost: float = 0.01
-    """Host: to launch one kernel."""
+    """Host time of one launch."""
     python: float = 0.02
-    """Host: what the loop does after its optimizer step."""
+    """Host time after the optimizer step."""
     item_every: int = 0
-    """`loss.item()` every so many steps, 0 = never."""
+    """Number of steps from one `loss.item()` to the next; 0 for none."""
     evaluate_every: int = 0
-    """An evaluation every so many steps, 0 = never: so many batches"""
+    """Number of steps from one evaluation to the next; 0 for none."""
     evaluation_batches: int = 5
     evaluation_kernel: float = 1.0
-    """with as many kernels as a step, of so long; the metric is read at its end."""
+    """Device time of one kernel of an evaluation, which has as many a batch as a step; its end reads the metric."""
     evaluates: str = "no_grad"
-    """How: `no_grad` = around loader and model, `careless` = `eval()` alone, `held` = on a tensor at hand, no loader,
-    `careless held` = both."""
+    """Form of the evaluation: `no_grad` around loader and model, `careless` with `eval()` alone, `held` on one tensor
+    without a loader, `careless held` for both."""
     steps: int = 40
     most_queued_ms: float = 1000.0
-    """The host is held back when so much is queued, as a real launch queue does."""
+    """Length of the queue from which on the host waits, as with a real launch queue."""
     loss: float = 0.0
-    """Device: the loss, between forward and backward,"""
+    """Device time of the loss, between forward and backward."""
     update: float = 0.0
-    """and the optimizer's step."""
+    """Device time of the optimizer's step."""
     mark_cost: float = 0.0
-    """Host: to put a mark; with a cost only some steps are marked."""
+    """Host time of a mark; if it is not 0, only some steps are marked."""
 
     def play(
         self, device: SimulatedDevice | None = None, recorder: Recorder | None = None
     ) -> tuple[SimulatedDevice, Recording]:
-        """Runs it, on a device and into a recorder of its own unless others are given; returns both."""
+        """Runs the loop on a device, into a recorder; returns the device and the recording."""
         device = device or SimulatedDevice()
         recorder = recorder or device.recorder()
         device.mark_cost_ms = self.mark_cost
@@ -80,7 +80,7 @@ class Loop:
         return device, loop.close()
 
     def _after(self, device: SimulatedDevice, loop: Noted, step: int) -> None:
-        """What the loop does when its optimizer has stepped."""
+        """Runs what the loop does when its optimizer has stepped."""
         device.host(self.python)
         if self.item_every and step % self.item_every == 0:
             loop.awaits(device)
@@ -109,7 +109,7 @@ class Loop:
         loop.copied(1000, self.copy_blocks)
 
     def _between(self, device: SimulatedDevice, loop: Noted) -> None:
-        """What a loop does between the two halves of its kernels: nothing."""
+        """Runs what a loop does between the two halves of its kernels: nothing."""
 
     def _kernels(self, device: SimulatedDevice, count: int, phase: str = "") -> None:
         for _ in range(count):
@@ -119,19 +119,19 @@ class Loop:
 
 @dataclass
 class Plain(Loop):
-    """A loop without an optimizer; `reads` below in place of `item_every`."""
+    """Loop without an optimizer; it has `reads` in place of `item_every`."""
 
     how: str = "inference"
     """`inference` = a loader, no gradients. `own` = a loader, backward, the parameters changed by hand. `functional` =
     the same with `torch.func.grad`. `cleared` = as `own` without a loader, `zero_grad` after the update. `uncleared` =
     as that, without `zero_grad`."""
     reads: bool = False
-    """The result is brought to the host."""
+    """True if the result is copied to the host."""
 
     def play(
         self, device: SimulatedDevice | None = None, recorder: Recorder | None = None
     ) -> tuple[SimulatedDevice, Recording]:
-        """Runs it; `wait` is of the loader or, without one, the time in which the loop makes its batch."""
+        """Runs the loop; without a loader, `wait` is the time in which the loop makes its batch."""
         device = device or SimulatedDevice()
         recorder = recorder or device.recorder()
         recorder.log.note((BY_HAND, recorder.clock(), True))

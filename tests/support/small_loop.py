@@ -1,6 +1,6 @@
 """The small training loop of most trials: its cell, and the namespace that it runs in.
 
-Loops that count their own steps and seconds stand in `loop_catalogue.py`.
+Loops that count their own steps and seconds stand in `timed_loops.py`.
 """
 
 from __future__ import annotations

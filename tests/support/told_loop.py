@@ -1,4 +1,4 @@
-"""What a recorder makes by now of a loop that it is told of; `simulated_device.Noted` tells it one."""
+"""State of a recorder in the middle of a loop that `simulated_device.Noted` notes in it."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from gpu_doctor.recording.steps import EVALUATION
 
 
 def begun(recorder: Recorder) -> Recorder:
-    """The recorder, whose loop has begun."""
+    """Returns the recorder, whose loop has begun."""
     recorder.log.note((RESTART, recorder.clock(), None))
     recorder.fold()
     return recorder
 
 
 def phase_now(recorder: Recorder) -> int:
-    """What the training thread, which calls this, is in."""
+    """Returns the phase of the training thread, which calls this."""
     recorder.fold()
     clock = recorder.step_clock
     return EVALUATION if clock.open.span.evaluation else clock._phases[-1]
 
 
 def open_spans(recorder: Recorder) -> list[Span]:
-    """The spans of the step that is open, those of an evaluation among them; called on the training thread."""
+    """Returns the spans of the open step, with those of an evaluation; called on the training thread."""
     recorder.fold()
     return list(recorder.step_clock.open.spans)
 
 
 def billed_ns(recorder: Recorder, phase: int) -> int:
-    """What the open step has in a phase so far; called on the training thread."""
+    """Returns the time of a phase in the open step so far; called on the training thread."""
     spans = open_spans(recorder)
     if phase == EVALUATION:
         return sum(sum(one.ns) for one in spans if one.evaluation)

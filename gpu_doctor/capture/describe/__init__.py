@@ -1,4 +1,4 @@
-"""What models, loaders and batches are, as facts of the recording."""
+"""Describes models, optimizers, loaders and batches as facts for the recording."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpu_doctor.capture.describe.model_facts import optimizer_facts as optimizer_facts
     from gpu_doctor.capture.describe.names import named as named
 
-# Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
+# Name -> module, which is loaded when the name is first used, so that code loads only the modules that it needs.
 _FACE: Final = {
     "AnyLoader": "loaders",
     "MULTIPROCESSING_CONTEXT": "loader_limits",

@@ -1,7 +1,7 @@
-"""What the graph of one loss tells: what it gives gradients to, its operations, and how attention was computed.
+"""Reads the graph of one loss: the tensors that get gradients, its operations, and how attention was computed.
 
-One walk, once a run. Only what a node says of the results of its own forward is read (shape and dtype), never a saved
-tensor that somebody packed: unpacking one would compute a checkpointed part anew.
+This takes one walk, once a run. Only shape and dtype of a node's own results are read, never a saved tensor that was
+packed: unpacking it would compute a checkpointed part again.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from gpu_doctor.capture.describe.nodes import LEAF, behind, dtype_of, made_since
 from gpu_doctor.recording.setup import AttentionCalls
 
 MOST_OPERATIONS: Final = 20_000
-"""A graph is looked through so far: some 20 ms."""
+"""Most operations of a graph that are read, in some 20 ms."""
 FUSED: Final = "ScaledDotProduct"
-"""How the names begin of the operations that compute attention by one kernel."""
+"""Prefix of the names of operations that compute attention in one kernel."""
 SEPARATE: Final = {"SafeSoftmaxBackward": "math", "SoftmaxBackward": "by hand"}
-"""Softmax -> the attention that it belongs to where it stands between two products. SafeSoftmax is that of
-`scaled_dot_product_attention` (torch 2.5 and later; before, that is not told from attention by hand)."""
+"""Kind of attention by the name of a softmax between two products. `scaled_dot_product_attention` uses SafeSoftmax
+(torch 2.5 and later; earlier versions look the same as attention written by hand)."""
 PRODUCTS: Final = {"BmmBackward": 0, "BaddbmmBackward": 1}
-"""Products of matrices for each sample and head -> which of their inputs is the first factor."""
+"""Index of the first factor among the inputs of each product of batches of matrices."""
 LAYERS: Final = ("MmBackward", "AddmmBackward")
-"""Products with a layer's weight: no attention reaches over one."""
+"""Products with a layer's weight; they are outside of any attention."""
 PACKS: Final = ("PackPadded", "Nested", "Jagged", "Varlen")
 """Parts of names of operations that take a batch without its padding."""
 _DEEP: Final = 8
@@ -34,24 +34,26 @@ _DEEP: Final = 8
 
 @dataclass(frozen=True)
 class BackwardGraph:
-    """What was found on the way from a loss, or from other results, to the leaves."""
+    """Facts about the graph from a loss, or from other results, back to the leaves."""
 
     leaves: tuple[Tensor, ...] = ()
-    """The tensors that the backward will give gradients to."""
+    """Tensors that will get gradients from the backward."""
     operations: int = 0
+    """Number of operations, at most MOST_OPERATIONS."""
     attention: tuple[AttentionCalls, ...] = ()
+    """Calls of attention by kind, the most frequent first."""
     packed: bool = False
-    """One of them takes samples without their padding."""
+    """True if an operation takes samples without their padding."""
     newer: int | None = None
-    """How many of the operations were made after a given one; None where it is not known."""
+    """Number of operations that are newer than a given one; None if unknown."""
 
 
 def backward_graph(results: Any, since: int | None = None) -> BackwardGraph:
-    """The graph behind a loss or a sequence of results; some 6 us an operation, ends at MOST_OPERATIONS.
+    """Reads the graph behind a loss or several results, up to MOST_OPERATIONS, at some 6 us an operation.
 
     Args:
         results: a loss, or several tensors.
-        since: autograd's number of the operation after which `newer` counts.
+        since: autograd's sequence number of the operation after which `newer` counts; None = unknown.
     """
     nodes, _ = behind(results, MOST_OPERATIONS)
     leaves = {id(node.variable): node.variable for node in nodes if name_of(node) == LEAF}
@@ -60,7 +62,7 @@ def backward_graph(results: Any, since: int | None = None) -> BackwardGraph:
 
 
 def _attention(nodes: Iterable[Any]) -> tuple[AttentionCalls, ...]:
-    """Calls of fused kernels, and softmaxes between two products, the most frequent kind first."""
+    """Counts calls of fused kernels, and softmaxes between two products; returns the most frequent kind first."""
     calls = Counter[AttentionCalls]()
     softmaxes = set[Any]()
     for node in nodes:
@@ -68,19 +70,19 @@ def _attention(nodes: Iterable[Any]) -> tuple[AttentionCalls, ...]:
         if name.startswith(FUSED) and len(shape := shape_of(node)) == 4:
             samples, heads, queries, size = shape
             calls[AttentionCalls("fused", 0, samples, heads, queries, queries, size, dtype_of(node))] += 1
-        elif name in PRODUCTS:  # of the softmax with the values; dropout and the like may lie between them
-            factors = (one for factor, _ in node.next_functions for one in _back(factor))
-            softmaxes.update(one for one in factors if name_of(one) in SEPARATE)
-    calls.update(call for one in softmaxes if (call := _separate(one)) is not None)
-    return tuple(replace(one, calls=number) for one, number in calls.most_common())
+        elif name in PRODUCTS:  # such as softmax times values, with dropout in between
+            factors = (operation for factor, _ in node.next_functions for operation in _back(factor))
+            softmaxes.update(operation for operation in factors if name_of(operation) in SEPARATE)
+    calls.update(call for softmax in softmaxes if (call := _separate(softmax)) is not None)
+    return tuple(replace(kind, calls=number) for kind, number in calls.most_common())
 
 
 def _separate(softmax: Any) -> AttentionCalls | None:
-    """The attention of a softmax over a product; None where none is near, or its shape is not the usual one."""
+    """Returns the attention that a softmax over a product belongs to; None without a product, or for an odd shape."""
     shape = shape_of(softmax)
     if len(shape) == 3:  # samples and heads in one dimension
         shape = shape[0], 1, *shape[1:]
-    product = next((one for one in _back(softmax) if name_of(one) in PRODUCTS), None)
+    product = next((origin for origin in _back(softmax) if name_of(origin) in PRODUCTS), None)
     if product is None or len(shape) != 4:
         return None
     size = shape_of(*product.next_functions[PRODUCTS[name_of(product)]])[-1:]
@@ -88,7 +90,7 @@ def _separate(softmax: Any) -> AttentionCalls | None:
 
 
 def _back(node: Any) -> Iterator[Any]:
-    """An operation and what its first input was made by, some steps back, as far as the last layer."""
+    """Yields an operation and those behind its first input, some steps back, up to the last layer."""
     for _ in range(_DEEP):
         if node is None or name_of(node) in LAYERS:
             return

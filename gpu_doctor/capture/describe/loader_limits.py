@@ -1,7 +1,7 @@
-"""What a DataLoader cannot be changed to, and why, in one sentence each.
+"""Says which settings a DataLoader cannot take, and why, in one sentence each.
 
-A refusal is worth more than a wrong figure: an IterableDataset that does not ask which worker it is delivers every item
-once per worker, and a "faster" loader of repeated items is no cure.
+A refusal is worth more than a wrong figure: an IterableDataset that does not check which worker runs it delivers every
+item once per worker, and a "faster" loader of repeated items is no cure.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from gpu_doctor.machine import start_method
 KNOBS_ON_LOADERS: Final = (*("num_workers", "batch_size", "pin_memory", "prefetch_factor", "persistent_workers"),)
 _GUARD: Final = re.compile(r"""__name__\s*==\s*["']__main__|["']__main__["']\s*==\s*__name__""")
 _HANDLES: Final = frozenset({"_thread", "_socket", "socket", "sqlite3", "_sqlite3", "h5py._hl.files", "lmdb"})
-"""Where types come from whose objects are bound to the process: locks, connections, open databases."""
+"""Modules of types whose objects are bound to the process: locks, connections, open databases."""
 _BOUND: Final = (
     *(io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper),
     *(GeneratorType, ModuleType),
 )
 MULTIPROCESSING_CONTEXT: Final = "_DataLoader__multiprocessing_context"
-"""Where DataLoader keeps what its property of that name returns."""
+"""Attribute in which DataLoader stores the value of its property `multiprocessing_context`."""
 
 
 def refusal(loader: Any, knob: str, value: Any = None) -> str:
-    """Why `loader` cannot honour `knob` at `value`.
+    """Returns the reason why `loader` cannot take `value` for `knob`.
 
     Args:
         loader: a DataLoader of any class.
         knob: one of `KNOBS_ON_LOADERS`; other names are never refused here.
-        value: the value asked for; None asks whether the knob can be turned at all.
+        value: the requested value; None = any other value.
 
     Returns:
-        One sentence, empty if it can.
+        One sentence; empty if the loader can take the value.
     """
     values = vars(loader)
     current = values.get(knob)
     if value is not None and value == current:
         return ""
-    said = _held_iterator(values)
-    if said or knob not in KNOBS_ON_LOADERS:
-        return said
+    reason = _running_iterator(values)
+    if reason or knob not in KNOBS_ON_LOADERS:
+        return reason
     if knob == "batch_size":
         return _batch_size(values, value)
     if knob == "pin_memory":
@@ -64,28 +64,29 @@ def refusal(loader: Any, knob: str, value: Any = None) -> str:
 
 
 def start_method_of(loader: Any) -> str:
-    """How workers of this loader are started: its own multiprocessing context's way, else the process' default."""
+    """Returns the start method of a loader's workers: its own multiprocessing context's, else the process' default."""
     context = vars(loader).get(MULTIPROCESSING_CONTEXT)
     return start_method() if context is None else str(context.get_start_method())
 
 
-def _held_iterator(values: dict[str, Any]) -> str:
-    """A loader that keeps its iterator alive goes on with the settings that it was started with."""
-    own = [
+def _running_iterator(values: dict[str, Any]) -> str:
+    """Refuses a loader that has a running iterator: it goes on with the settings that it was started with."""
+    running = [
         name for name, value in values.items() if name != "_iterator" and issubclass(type(value), _BaseDataLoaderIter)
     ]
-    if own:
+    if running:
         return (
-            f"The loader holds a running iterator (attribute {own[0]}) that keeps the old settings: create the "
+            f"The loader holds a running iterator (attribute {running[0]}) that keeps the old settings: create the "
             "loader again in the cell."
         )
-    # Two references are the loader's own and getrefcount's argument; one more is a loop that is still going on.
+    # Two references are the loader's own and getrefcount's argument; a third is a loop that is still running.
     if getattr(values.get("_iterator"), "_tasks_outstanding", 0) > 0 and sys.getrefcount(values["_iterator"]) > 2:
         return "The loader's persistent workers are in the middle of an epoch: finish or delete that iterator first."
     return ""
 
 
 def _batch_size(values: dict[str, Any], value: Any) -> str:
+    """Returns the reason why a loader with these attributes cannot take a batch size; empty if it can."""
     batch_sampler = values.get("batch_sampler")
     if batch_sampler is None:
         return "The dataset yields whole batches (batch_size=None): set their size in the dataset."
@@ -103,6 +104,7 @@ def _batch_size(values: dict[str, Any], value: Any) -> str:
 
 
 def _pin_memory(values: dict[str, Any], value: Any) -> str:
+    """Returns the reason why a loader with these attributes cannot pin memory; empty if it can."""
     if value is False:
         return ""
     if _holds_gpu_tensors(values.get("dataset")):
@@ -111,6 +113,7 @@ def _pin_memory(values: dict[str, Any], value: Any) -> str:
 
 
 def _num_workers(loader: Any, values: dict[str, Any], value: Any) -> str:
+    """Returns the reason why a loader cannot take a number of workers; empty if it can."""
     dataset = values.get("dataset")
     if value == 0 and not issubclass(type(dataset), IterableDataset):
         return ""
@@ -133,7 +136,10 @@ def _num_workers(loader: Any, values: dict[str, Any], value: Any) -> str:
 
 
 def _unpicklable(loader: Any, values: dict[str, Any]) -> str:
-    """Under spawn and forkserver everything travels by pickle, and a notebook's `__main__` cannot be imported again."""
+    """Returns the reason why a loader's parts cannot be pickled for its workers; empty if they can, or workers fork.
+
+    With spawn and forkserver everything is pickled, and a notebook's `__main__` cannot be imported again.
+    """
     method = start_method_of(loader)
     if method == "fork":
         return ""
@@ -142,30 +148,30 @@ def _unpicklable(loader: Any, values: dict[str, Any]) -> str:
         return (
             f'Workers start by {method} and import this script again: put the training under if __name__ == "__main__".'
         )
-    for what in ("dataset", "collate_fn", "worker_init_fn"):
-        value = values.get(what)
-        for part in parts(value, OBJECT_DEPTH, _pickled_whole) if value is not None else ():
-            why = _cannot_travel(part, main_travels)
-            if why:
+    for argument in ("dataset", "collate_fn", "worker_init_fn"):
+        value = values.get(argument)
+        for part in parts(value, OBJECT_DEPTH, _pickles_attributes) if value is not None else ():
+            obstacle = _cannot_travel(part, main_travels)
+            if obstacle:
                 inside = "is" if part is value else "holds"
-                return f"Workers start by {method}, which needs pickling, but {what} {inside} {why}."
+                return f"Workers start by {method}, which needs pickling, but {argument} {inside} {obstacle}."
     return ""
 
 
 def _trains_on_import() -> bool:
-    """Whether the script that runs as `__main__` is without the guard that importing it in a worker asks for."""
+    """True if the script that runs as `__main__` lacks the guard that it needs when a worker imports it."""
     main = sys.modules["__main__"]
-    if getattr(main, "__spec__", None) is not None:  # `python -m package`: such a module is not run a second time
+    if getattr(main, "__spec__", None) is not None:  # `python -m package`: workers do not run such a module again
         return False
     try:
         text = Path(str(getattr(main, "__file__", ""))).read_text(encoding="utf-8", errors="replace")
-    except OSError:  # what is not there cannot be imported either; multiprocessing says so itself
+    except OSError:  # a missing file cannot be imported either; multiprocessing says so itself
         return False
     return _GUARD.search(text) is None
 
 
 def _cannot_travel(part: Any, main_travels: bool) -> str:
-    """Why an object cannot be pickled for a worker, with what to do; empty if it probably can."""
+    """Returns the reason why an object cannot be pickled for a worker, and what to do; empty if it probably can."""
     name = getattr(part, "__qualname__", "")
     kind = type(part)
     if isinstance(part, FunctionType) and ("<lambda>" in name or "<locals>" in name):
@@ -174,20 +180,22 @@ def _cannot_travel(part: Any, main_travels: bool) -> str:
         return f"a {kind.__name__}, which is bound to this process: open it in the worker, at its first use"
     if "<locals>" in kind.__qualname__:
         return f"a {kind.__name__}, a class defined inside a function: move it to a module"
-    if not main_travels and _home(part) == "__main__":
+    if not main_travels and _module_of(part) == "__main__":
         return "defined in the notebook: move it to a module"
     return ""
 
 
-def _pickled_whole(value: Any) -> bool:
-    """What is in an object travels with it, unless the object says itself how it is pickled."""
+def _pickles_attributes(value: Any) -> bool:
+    """True if pickle takes all attributes of an object, as its class does not define how to pickle it."""
     names = ("__getstate__", "__reduce__", "__reduce_ex__")
-    return not any(name in vars(one) for one in type(value).__mro__[:-1] for name in names)
+    return not any(name in vars(cls) for cls in type(value).__mro__[:-1] for name in names)
 
 
 def _holds_gpu_tensors(dataset: Any) -> bool:
+    """True if a dataset has tensors on the GPU."""
     return any(isinstance(part, torch.Tensor) and part.is_cuda for part in parts(dataset, OBJECT_DEPTH))
 
 
-def _home(part: Any) -> str:
+def _module_of(part: Any) -> str:
+    """Returns the name of the module that defines a function, or an object's class."""
     return str(getattr(part, "__module__", "") if isinstance(part, FunctionType) else type(part).__module__)

@@ -1,4 +1,4 @@
-"""How a DataLoader is set up: read as plain values, and found again in another run of the cell."""
+"""Describes a DataLoader's setup as plain values, with a key that identifies the loader in every run of the cell."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from gpu_doctor.recording import LoaderSetup
 AnyLoader: TypeAlias = "DataLoader[Any]"
 
 written_batch: Final[weakref.WeakKeyDictionary[AnyLoader, int | None]] = weakref.WeakKeyDictionary()
-"""The batch size as written of loaders that have another one now: a trial of it keeps the loader's key."""
+"""Batch size as the user wrote it, of loaders that a trial has changed: the loader's key stays the same."""
 
 
 class Ordinals:
-    """Tells loaders apart whose keys have the same stem, by the order in which a run meets them."""
+    """Numbers the loaders whose keys have the same stem, in the order in which a run uses them."""
 
     def __init__(self) -> None:
-        """No loader was met yet."""
+        """Starts without loaders."""
         self._alike: dict[str, list[weakref.ref[Any]]] = {}
 
     def of(self, loader: AnyLoader) -> int:
-        """The ordinal of a loader, 0 for the first of its stem.
+        """Returns the ordinal of a loader, 0 for the first of its stem.
 
-        A loader that is built anew each epoch is one loader: it takes the place of its dead predecessor.
+        A loader that is built anew each epoch counts as one loader: it gets the ordinal of its dead predecessor.
         """
         alike = self._alike.setdefault(key_stem_of(loader), [])
         known = next((i for i, ref in enumerate(alike) if ref() is loader), None)
@@ -39,17 +39,17 @@ class Ordinals:
 
 
 def key_of(loader: AnyLoader, ordinal: int) -> str:
-    """`LoaderSetup.key` of a loader."""
+    """Returns the `LoaderSetup.key` of a loader."""
     return f"{key_stem_of(loader)} #{ordinal}"
 
 
 def describe(loader: AnyLoader, role: str = "unknown", ordinal: int = 0) -> LoaderSetup:
-    """How `loader` is set up right now, as plain values.
+    """Describes how `loader` is set up now, as plain values.
 
     Args:
-        loader: the loader to read; nothing of it is changed and no sample is fetched.
+        loader: the loader to read; it is not changed, and no sample is fetched.
         role: `training`, `evaluation` or `unknown`.
-        ordinal: tells loaders apart that are alike in everything else; 0 for the first.
+        ordinal: number among loaders with the same key stem, from 0.
 
     Returns:
         The setup. Its `key` is made from the batch size *as written*, so a trial of another batch size keeps the key.
@@ -80,7 +80,7 @@ def describe(loader: AnyLoader, role: str = "unknown", ordinal: int = 0) -> Load
 
 
 def key_stem_of(loader: AnyLoader) -> str:
-    """The part of `LoaderSetup.key` before the ordinal: the same for the same loader in every run of a cell."""
+    """Returns the part of `LoaderSetup.key` before the ordinal: the same for a loader in every run of a cell."""
     dataset = vars(loader).get("dataset")
     samples = length_of(dataset)
     batch = written_batch[loader] if loader in written_batch else batch_size_of(loader)
@@ -89,7 +89,7 @@ def key_stem_of(loader: AnyLoader) -> str:
 
 
 def batch_size_of(loader: AnyLoader) -> int | None:
-    """Samples per batch, also where a plain `BatchSampler` was given; None where something else owns the batches."""
+    """Returns the samples per batch, also from a plain `BatchSampler`; None if other code decides the batches."""
     if loader.batch_size is not None:
         return int(loader.batch_size)
     sampler = vars(loader).get("batch_sampler")
@@ -97,7 +97,7 @@ def batch_size_of(loader: AnyLoader) -> int | None:
 
 
 def length_of(sized: Any) -> int | None:
-    """`len(sized)`, None where it has none or does not tell."""
+    """Returns `len(sized)`, or None if that fails."""
     try:
         return len(sized)
     except Exception:
@@ -105,6 +105,7 @@ def length_of(sized: Any) -> int | None:
 
 
 def _sampler_name(loader: AnyLoader) -> str:
+    """Returns the class name of the user's batch sampler, else of the sampler."""
     values = vars(loader)
     batch_sampler = values.get("batch_sampler")
     if batch_sampler is not None and type(batch_sampler) is not BatchSampler:
@@ -113,7 +114,7 @@ def _sampler_name(loader: AnyLoader) -> str:
 
 
 def _batches(loader: AnyLoader, samples: int | None) -> int | None:
-    """Batches of an iterable-style loader; its own `len()` would leave a mark that later makes torch warn."""
+    """Returns the batches of an iterable-style loader; its own `len()` would make torch warn later."""
     if samples is None or loader.batch_size is None:
         return samples
     return samples // loader.batch_size if loader.drop_last else ceil(samples / loader.batch_size)

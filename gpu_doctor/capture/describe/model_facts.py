@@ -1,4 +1,4 @@
-"""Facts about models and optimizers that rules read: devices, dtypes, layouts, kernels in use."""
+"""Collects facts about models and optimizers that rules read: devices, dtypes, layouts, kernels in use."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from gpu_doctor.capture.describe.models import bytes_by, compiles_itself, size_o
 from gpu_doctor.recording.setup import ModelFacts, OptimizerFacts
 
 MOST_TABLES: Final = 8
+"""Most embedding tables that are listed by name."""
 _WRAPPERS: Final = {
     "DataParallel": "DataParallel",
     "DistributedDataParallel": "DistributedDataParallel",
     "FullyShardedDataParallel": "FullyShardedDataParallel",
-    "FSDPModule": "FullyShardedDataParallel",  # what fully_shard() makes of a module (FSDP2)
+    "FSDPModule": "FullyShardedDataParallel",  # the class that fully_shard() gives a module (FSDP2)
 }
 
 
 def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | None = None) -> ModelFacts:
-    """What outermost modules are made of, all together.
+    """Returns the facts of some outermost modules together.
 
     Args:
         modules: outermost modules.
-        namespace: where the code runs, for compiled functions that call them.
+        namespace: names that the code runs with, which may include compiled functions.
     """
     outer = list(modules)
     places = {id(part): (name, part) for module in outer for name, part in module.named_modules()}
@@ -42,39 +43,42 @@ def model_facts(modules: Iterable[nn.Module], namespace: Mapping[str, Any] | Non
         channels_last=sum(channels_last(getattr(part, "weight", None)) for part in convolutions),
         compiled=any(compiles_itself(part) for _, part in places.values()) or _calls_compiled(namespace or {}),
         tables=tuple(
-            f"{name or 'model'}: {type(one).__name__} {one.num_embeddings} x {one.embedding_dim}"
-            for name, one in tables[:MOST_TABLES]
+            f"{name or 'model'}: {type(table).__name__} {table.num_embeddings} x {table.embedding_dim}"
+            for name, table in tables[:MOST_TABLES]
         ),
-        table_elements=sum(size_of(one.weight)[0] for _, one in tables),
+        table_elements=sum(size_of(table.weight)[0] for _, table in tables),
         wrapper=next((found for _, part in places.values() if (found := _wrapper(part))), ""),
     )
 
 
 def _dense_tables(places: Iterable[tuple[str, nn.Module]]) -> list[tuple[str, nn.Embedding | nn.EmbeddingBag]]:
-    """Trained embeddings whose gradient is as large as they are, largest first.
+    """Returns name and module of trained embeddings with a dense gradient, as large as the table, largest first.
 
-    None whose weight is shared, as with the last layer of a language model: that layer's gradient is dense anyway.
+    Embeddings that share their weight, as with the last layer of a language model, are left out: that layer's gradient
+    is dense anyway.
     """
     parts = list(places)
-    held = Counter(id(p) for _, part in parts for p in part.parameters(recurse=False))
+    owners = Counter(id(p) for _, part in parts for p in part.parameters(recurse=False))
     found = [
         (name, part)
         for name, part in parts
         if isinstance(part, (nn.Embedding, nn.EmbeddingBag)) and not part.sparse and part.weight.requires_grad
     ]
-    return sorted((one for one in found if held[id(one[1].weight)] == 1), key=lambda one: -size_of(one[1].weight)[0])
+    return sorted(
+        (entry for entry in found if owners[id(entry[1].weight)] == 1), key=lambda entry: -size_of(entry[1].weight)[0]
+    )
 
 
 def optimizer_facts(optimizer: torch.optim.Optimizer) -> OptimizerFacts:
-    """What an optimizer steps and by which kernels its parameter groups ask for."""
+    """Returns the parameters that an optimizer steps, and the kernels that its parameter groups request."""
     groups = optimizer.param_groups
     owned = [p for group in groups for p in group["params"]]
     return OptimizerFacts(
         name=type(optimizer).__name__,
         tensors=len(owned),
-        elements=sum(size_of(one)[0] for one in owned),
-        foreach=_said(groups, "foreach"),
-        fused=_said(groups, "fused"),
+        elements=sum(size_of(parameter)[0] for parameter in owned),
+        foreach=_common_option(groups, "foreach"),
+        fused=_common_option(groups, "fused"),
         can_fuse=_can_fuse(optimizer, owned),
         momentum=any(bool(group.get("momentum")) for group in groups),
         groups=len(groups),
@@ -82,7 +86,7 @@ def optimizer_facts(optimizer: torch.optim.Optimizer) -> OptimizerFacts:
 
 
 def channels_last(tensor: Any) -> bool:
-    """Whether a 4D or 5D tensor is stored channels last, by its strides: a 1x1 kernel is contiguous either way."""
+    """True if a 4D or 5D tensor is stored channels last, by its strides: a 1x1 kernel is contiguous either way."""
     if not isinstance(tensor, Tensor) or nn.parameter.is_lazy(tensor):
         return False
     if tensor.dim() not in (4, 5) or tensor.layout is not torch.strided or tensor.size(1) == 1:
@@ -95,14 +99,14 @@ def channels_last(tensor: Any) -> bool:
     return True
 
 
-def _said(groups: list[dict[str, Any]], option: str) -> bool | None:
-    """What all parameter groups say of an option; None where they differ or leave it to torch."""
-    said = {group.get(option) for group in groups}
-    return bool(one) if len(said) == 1 and (one := said.pop()) is not None else None
+def _common_option(groups: list[dict[str, Any]], option: str) -> bool | None:
+    """Returns the value of an option in all parameter groups; None if they differ or leave it to torch."""
+    values = {group.get(option) for group in groups}
+    return bool(value) if len(values) == 1 and (value := values.pop()) is not None else None
 
 
 def _can_fuse(optimizer: torch.optim.Optimizer, owned: list[Tensor]) -> bool:
-    """Whether torch takes `fused=True` for this optimizer, its options and where its parameters lie."""
+    """True if torch accepts `fused=True` for this optimizer, its options and its parameters' devices."""
     if "fused" not in optimizer.defaults or not owned:
         return False
     if any(group.get("differentiable") for group in optimizer.param_groups):
@@ -114,11 +118,11 @@ def _can_fuse(optimizer: torch.optim.Optimizer, owned: list[Tensor]) -> bool:
     supported = set(_get_fused_kernels_supported_devices())
     if isinstance(optimizer, torch.optim.Adagrad):
         supported &= {"cpu", "cuda"}
-    return all(one.device.type in supported and one.is_floating_point() for one in owned)
+    return all(parameter.device.type in supported and parameter.is_floating_point() for parameter in owned)
 
 
 def _calls_compiled(namespace: Mapping[str, Any]) -> bool:
-    """Whether a compiled function is in the namespace: a loop that has one may compile its whole step."""
+    """True if a compiled function is in the namespace: such a loop may compile its whole step."""
     return any(
         "_torchdynamo_orig_callable" in getattr(value, "__dict__", ())
         for name, value in list(namespace.items())
@@ -127,4 +131,5 @@ def _calls_compiled(namespace: Mapping[str, Any]) -> bool:
 
 
 def _wrapper(part: nn.Module) -> str:
-    return next((said for kind in type(part).__mro__ if (said := _WRAPPERS.get(kind.__name__))), "")
+    """Returns the name of the parallel wrapper that a module is; empty if it is none."""
+    return next((name for kind in type(part).__mro__ if (name := _WRAPPERS.get(kind.__name__))), "")

@@ -1,7 +1,7 @@
-"""Finding the models of a loop by names: the modules that no other one contains, and what they are made of.
+"""Finds the models of a loop by names: the modules that no other one contains; and describes them.
 
-Only outermost modules are ever listened to or wrapped: a wrapper on every submodule costs about 9 us a call and splits
-a compiled model into several graphs.
+Only outermost modules are ever wrapped: a wrapper on every submodule would cost about 9 us a call and split a compiled
+model into several graphs.
 """
 
 from __future__ import annotations
@@ -16,35 +16,37 @@ from gpu_doctor.capture.describe.names import named
 from gpu_doctor.capture.frameworks import FRAMEWORKS
 
 CALL: Final = "_compiled_call_impl"
-"""Where torch looks for a module's compiled call before it calls it the usual way."""
+"""Attribute in which torch looks for a module's compiled call before it makes the usual call."""
 OURS: Final = "_gpu_doctor_over"
-"""On a listener that stands there: what stood there before it, None for nothing."""
+"""Attribute of our wrapper in that place: the value that was there before, None for none."""
 _KIND: Final = "_modules"
-_BOXES: Final = tuple(name for one in FRAMEWORKS for name in one.boxes)
+_BOXES: Final = tuple(name for framework in FRAMEWORKS for name in framework.boxes)
 
 
 def outermost(
     namespace: Mapping[str, Any] | None, parameters: Iterable[Tensor] | None = None, known: Container[int] = ()
 ) -> list[nn.Module]:
-    """The modules to which names lead (see `names.named`) and which none of them contains; of a mere box, those in it.
+    """Returns the modules that names lead to (see `names.named`) and that no other one contains.
+
+    A mere container of modules, with no `forward` of its own, is replaced by the modules in it.
 
     Args:
         namespace: the names that the loop runs with; None = none.
-        parameters: what the optimizers step; None or empty = all parameters.
-        known: ids of modules that are not wanted, nor gone through.
+        parameters: parameters of the optimizers; None or empty = all parameters.
+        known: ids of modules to leave out.
 
     Returns:
         Modules that hold at least one of `parameters` (or any parameter at all), each once, in the order found.
     """
     wanted = {id(parameter) for parameter in parameters or ()}
-    named_ones = [one for one in named(namespace, nn.Module) if _KIND in vars(one)]
-    found = [one for one in unboxed(named_ones) if id(one) not in known]
+    candidates = [candidate for candidate in named(namespace, nn.Module) if _KIND in vars(candidate)]
+    found = [candidate for candidate in unboxed(candidates) if id(candidate) not in known]
     inner = {id(part) for module in found for part in module.modules() if part is not module}
     return [module for module in found if id(module) not in inner and _holds(module, wanted)]
 
 
 def described(modules: Iterable[nn.Module], parameters: Iterable[Tensor] | None = None) -> dict[str, Any]:
-    """What a model is made of, under the names of `recording.Setup`.
+    """Describes a model, under the names of `recording.Setup`.
 
     Args:
         modules: outermost modules.
@@ -52,7 +54,7 @@ def described(modules: Iterable[nn.Module], parameters: Iterable[Tensor] | None 
 
     Returns:
         `dtype` and `device` (those of most parameter bytes, empty or `cpu` without parameters), `parameters` (count),
-        `parameter_bytes`, `models` (class names) and `layers` (kind of leaf module -> how many). Shared parameters and
+        `parameter_bytes`, `models` (class names) and `layers` (number of leaf modules by kind). Shared parameters and
         layers are counted once.
     """
     outer = list(modules)
@@ -63,7 +65,7 @@ def described(modules: Iterable[nn.Module], parameters: Iterable[Tensor] | None 
     return {
         "dtype": next(iter(dtypes), ""),
         "device": next(iter(devices), "cpu"),
-        "parameters": sum(size_of(one)[0] for one in counted.values()),
+        "parameters": sum(size_of(parameter)[0] for parameter in counted.values()),
         "parameter_bytes": sum(dtypes.values()),
         "models": tuple(type(module).__name__ for module in outer),
         "layers": dict(layers.most_common()),
@@ -71,48 +73,49 @@ def described(modules: Iterable[nn.Module], parameters: Iterable[Tensor] | None 
 
 
 def compiles_itself(module: nn.Module) -> bool:
-    """Whether the user's code compiled the module, its `forward` or a wrapper of it; our listener is neither."""
+    """True if the user's code compiled the module, its `forward` or a wrapper of it; our wrapper does not count."""
     call, forward = vars(module).get(CALL), vars(module).get("forward")
     compiled = getattr(call, OURS, call) is not None or "_torchdynamo_orig_callable" in getattr(forward, "__dict__", ())
     return type(module).__name__ == "OptimizedModule" or compiled
 
 
 def unboxed(modules: Iterable[nn.Module]) -> list[nn.Module]:
-    """The modules, each once; in the place of those that only hold others, what is in them."""
+    """Returns the modules, each once; a mere container of modules is replaced by the modules in it."""
     found: dict[int, nn.Module] = {}
     for module in modules:
         inside = unboxed(part for part in vars(module)[_KIND].values() if part is not None) if _boxes(module) else []
-        for one in inside or [module]:
-            found.setdefault(id(one), one)
+        for inner in inside or [module]:
+            found.setdefault(id(inner), inner)
     return list(found.values())
 
 
 def _boxes(module: nn.Module) -> bool:
-    """Whether the module only holds others: neither its class nor the instance says what its forward is.
+    """True if the module only contains others: neither its class nor the instance defines a `forward`.
 
-    Of a framework's box (`Framework.boxes`) the `forward` is one that raises.
+    The `forward` of a framework's class in `Framework.boxes`, which only raises, does not count.
     """
     if "forward" in vars(module):
         return False
-    says = next((cls for cls in type(module).__mro__ if "forward" in vars(cls)), nn.Module)
-    return says is nn.Module or says.__name__ in _BOXES
+    owner = next((cls for cls in type(module).__mro__ if "forward" in vars(cls)), nn.Module)
+    return owner is nn.Module or owner.__name__ in _BOXES
 
 
 def _holds(module: nn.Module, wanted: set[int]) -> bool:
+    """True if a module has a parameter with a wanted id, or any parameter if `wanted` is empty."""
     return any(not wanted or id(parameter) in wanted for parameter in module.parameters())
 
 
 def bytes_by(parameters: Iterable[Tensor]) -> tuple[dict[str, int], dict[str, int]]:
-    """Bytes of parameters by the device that they lie on, and by their dtype, most first."""
+    """Returns the parameters' bytes by device, and by dtype, largest first."""
     devices, dtypes = Counter[str](), Counter[str]()
-    for one in parameters:
-        devices[str(one.device)] += size_of(one)[1]
-        dtypes[str(one.dtype).removeprefix("torch.")] += size_of(one)[1]
+    for parameter in parameters:
+        devices[str(parameter.device)] += size_of(parameter)[1]
+        dtypes[str(parameter.dtype).removeprefix("torch.")] += size_of(parameter)[1]
     return dict(devices.most_common()), dict(dtypes.most_common())
 
 
 def size_of(parameter: Tensor) -> tuple[int, int]:
-    """Elements and bytes; a lazy parameter that has no shape yet counts as nothing."""
+    """Returns elements and bytes of a parameter; both are 0 for a lazy parameter without a shape."""
     try:
         return parameter.numel(), parameter.numel() * parameter.element_size()
     except Exception:

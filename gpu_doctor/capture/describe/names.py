@@ -1,4 +1,4 @@
-"""Objects of a kind to which the names of a namespace lead: their values, and one level of what these hold."""
+"""Finds objects of a kind through the names of a namespace: their values, and one level of the values' attributes."""
 
 from __future__ import annotations
 
@@ -12,38 +12,41 @@ from torch import Tensor
 
 Kind = TypeVar("Kind")
 MOST_MEMBERS: Final = 32
-"""Of a container that are looked at; a longer dictionary holds data."""
+"""Most members of a container that are examined; a longer dictionary holds data."""
 HISTORY: Final = re.compile(r"_+$|_i?\d+$|_i+$|_[iod]h$")
-"""IPython's names for earlier cells and their results: they would bring back models that nobody trains any more."""
+"""IPython's names for earlier cells and their results, which may lead to models that are no longer trained."""
 
 
 def named(namespace: Mapping[str, Any] | None, kind: type[Kind]) -> list[Kind]:
-    """Every object of a kind that a name leads to, each once, in the order found.
+    """Returns every object of a kind that a name leads to, each once, in the order found.
 
-    Looks at the values, at one level of their attributes, into short plain containers among both, and at what functions
-    have closed over. The type is asked, since `isinstance` wakes lazy proxies.
+    It examines the values, one level of their attributes, short plain containers among both, and the variables that
+    functions have closed over. It checks types, since `isinstance` wakes lazy proxies.
 
     Args:
         namespace: the names that the loop runs with; None = none.
-        kind: a class. What such an object holds itself is not looked at.
+        kind: a class. The attributes of such an object are not examined.
     """
     found: dict[int, Kind] = {}
     for name, value in list((namespace or {}).items()):
         if HISTORY.match(name):
             continue
-        held = [value] if issubclass(type(value), kind) else _held(value)
-        found.update((id(one), one) for one in held if issubclass(type(one), kind) and id(one) not in found)
+        members = [value] if issubclass(type(value), kind) else _members(value)
+        found.update(
+            (id(member), member) for member in members if issubclass(type(member), kind) and id(member) not in found
+        )
     return list(found.values())
 
 
-def _held(value: Any) -> Iterator[Any]:
+def _members(value: Any) -> Iterator[Any]:
+    """Yields the attributes of a value, and the members of short containers among them."""
     for member in _attributes(value):
         yield member
         yield from _contained(member)
 
 
 def _contained(value: Any) -> list[Any]:
-    """The members of a short plain container."""
+    """Returns the members of a short plain container."""
     kind = type(value)
     if kind in (list, tuple):
         return list(value[:MOST_MEMBERS])
@@ -51,7 +54,10 @@ def _contained(value: Any) -> list[Any]:
 
 
 def _attributes(value: Any) -> list[Any]:
-    """One level of attributes, a container's members, or what a function has closed over; wakes no lazy proxy."""
+    """Returns one level of attributes, a container's members, or a function's closed-over variables and defaults.
+
+    It wakes no lazy proxy.
+    """
     kind = type(value)
     if kind in (list, tuple, dict):
         return _contained(value)
@@ -70,6 +76,7 @@ def _attributes(value: Any) -> list[Any]:
 
 
 def _closed_over(function: FunctionType) -> Iterator[Any]:
+    """Yields the values of the variables that a function has closed over."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents

@@ -1,4 +1,4 @@
-"""Single operations of an autograd graph, read by what torch keeps of them; what somebody packed is never unpacked."""
+"""Reads single operations of an autograd graph, without unpacking saved tensors that were packed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch import Tensor
 
 LEAF: Final = "AccumulateGrad"
 MOST_RESULTS: Final = 8
-"""Of a forward: loss and logits come first, caches last."""
+"""Most results of a forward that are read: loss and logits come first, caches last."""
 
 
 def behind(results: Any, most: int) -> tuple[list[Any], bool]:
-    """The operations behind a loss or a sequence of results, and whether these are all; some 2 us each.
+    """Returns the operations behind a loss or several results, and True if these are all; takes some 2 us each.
 
-    Each comes after those that made what it takes, unless there are more.
+    If these are all, each operation comes after those that made its inputs.
 
     Args:
-        results: what a backward begins at.
-        most: it ends there.
+        results: tensors at which a backward begins.
+        most: most operations to return.
     """
     given = results if isinstance(results, (tuple, list)) else (results,)
-    roots = [(one.grad_fn, 0) for one in given if isinstance(one, Tensor)]
+    roots = [(result.grad_fn, 0) for result in given if isinstance(result, Tensor)]
     walked: list[Any] = []
     way: list[tuple[Any, Iterator[tuple[Any, int]]]] = [(None, iter(roots))]
     seen = {None}
@@ -37,48 +37,48 @@ def behind(results: Any, most: int) -> tuple[list[Any], bool]:
         else:
             walked.append(node)
             way.pop()
-    return [one for one in (*walked, *(node for node, _ in way)) if one is not None], not way
+    return [found for found in (*walked, *(node for node, _ in way)) if found is not None], not way
 
 
 def name_of(node: Any) -> str:
-    """Such as `MulBackward`, without the number of its overload.
+    """Returns an operation's name, such as `MulBackward`, without the number of its overload.
 
-    It is the type's: whose function is written in Python may have set any attribute, `name` and `variable` too.
+    It is the type's name: a function written in Python may set any attribute, even `name` and `variable`.
     """
     return type(node).__name__.rstrip("0123456789")
 
 
 def shape_of(node: Any, number: int = 0) -> tuple[int, ...]:
-    """The shape of one of an operation's results, the first if not said otherwise.
+    """Returns the shape of one of an operation's results, by default the first.
 
-    Empty where torch, whose private name this is, has none, or where it is no number: nested tensors.
+    It is empty if torch lacks this private attribute, or if a size is no number, as in nested tensors.
     """
     try:
         shape = tuple(node._input_metadata[number].shape)
     except (AttributeError, IndexError, RuntimeError):
         return ()
-    return shape if all(type(one) is int for one in shape) else ()
+    return shape if all(type(size) is int for size in shape) else ()
 
 
 def dtype_of(node: Any) -> str:
-    """Of its first result, such as `float32`; only where `shape_of` tells its shape."""
+    """Returns the dtype of an operation's first result, such as `float32`; only valid if `shape_of` is not empty."""
     return str(node._input_metadata[0].dtype).removeprefix("torch.")
 
 
 def newest(results: Iterable[Tensor]) -> int | None:
-    """Autograd's number of the newest operation that made one of the results; None where there is none to be read."""
-    numbers = (_number(one.grad_fn) for one in islice(results, MOST_RESULTS))
-    return max((one for one in numbers if one is not None), default=None)
+    """Returns autograd's sequence number of the newest operation behind the results; None if none can be read."""
+    numbers = (_number(result.grad_fn) for result in islice(results, MOST_RESULTS))
+    return max((number for number in numbers if number is not None), default=None)
 
 
 def made_since(nodes: Iterable[Any], number: int | None) -> int | None:
-    """How many of some operations are newer than the one of that number; None where they have no numbers."""
+    """Returns how many of the operations are newer than the one with this number; None if `number` is None."""
     if number is None:
         return None
-    return sum((_number(one) or 0) > number for one in nodes if name_of(one) != LEAF)
+    return sum((_number(node) or 0) > number for node in nodes if name_of(node) != LEAF)
 
 
 def _number(node: Any) -> int | None:
-    """Operations are numbered in the order in which a thread makes them (torch 2.1 and later)."""
-    asked = getattr(node, "_sequence_nr", None)
-    return int(asked()) if asked is not None else None
+    """Returns an operation's sequence number, which counts a thread's operations in order (torch 2.1 and later)."""
+    sequence_number = getattr(node, "_sequence_nr", None)
+    return int(sequence_number()) if sequence_number is not None else None

@@ -1,7 +1,8 @@
-"""Which tensors of a batch hold samples of different lengths that were padded to one, and how long each of them is.
+"""Finds the tensors of a batch that were padded to one length, and the length of each sample before.
 
-Exact where the batch has a mask; else told by the tokens, whole numbers in two dimensions: rows that end (or begin) in
-a run of one value that hardly occurs elsewhere. Only tensors in the CPU's memory are read, as numpy sees them.
+With a mask in the batch the result is exact. Otherwise it is inferred from tokens, integers in two dimensions: rows
+that end (or begin) with a run of one value that hardly occurs elsewhere. Only tensors in CPU memory are read, as numpy
+arrays.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ import torch
 from gpu_doctor.capture.describe.batches import named_tensors
 
 SHORTEST: Final = 16
-"""Shorter dimensions are no sequences that are worth a thought: colours, boxes, a few columns of a table."""
+"""Shortest dimension that counts as a sequence: shorter ones are colours, boxes, a few columns of a table."""
 MOST_NUMBERS: Final = 1 << 22
-"""Larger tensors are not read: some ms."""
+"""Most elements of a tensor that is read, which takes some ms."""
 MOST_ROWS_REAL: Final = 0.5
-"""Of the rows at most so many may reach the end: of lengths that vary, the longest few do."""
+"""Largest share of rows that may reach the end: if lengths vary, only the longest rows do."""
 STRAY: Final = 0.02
-"""Of the real positions at most so many may hold the padding's value: an end-of-text token that is also the padding
-comes once a text, while a letter, a class, a black pixel or an empty column come everywhere."""
+"""Largest share of real positions with the padding's value: an end-of-text token that is also the padding comes once a
+text, while a letter, a class, a black pixel or an empty column comes everywhere."""
 MASK: Final = re.compile(r"attention_mask|pad\w*_?mask|\A(src|tgt|input|encoder)?_?mask\Z", re.IGNORECASE)
 OF_PADDING: Final = re.compile(r"pad", re.IGNORECASE)
-"""Masks of such a name are true where there is padding, as torch's `key_padding_mask`; others where there is none."""
+"""Names of masks that are true at padding, as torch's `key_padding_mask`; other masks are true at real positions."""
 NO_TOKENS: Final = re.compile(r"label|target|type|position|segment|mask", re.IGNORECASE)
-"""Tensors of such a name go along with the tokens, and do not tell their length."""
+"""Names of tensors that come with the tokens, and do not show their length."""
 _DEEPEST: Final = 2
 
 Array = npt.NDArray[Any]
@@ -41,58 +42,66 @@ class Padded:
 
     name: str
     told_by: str
-    """Name of the mask, or the padding's value."""
+    """Name of the mask, or value of the padding."""
     length: int
-    """Positions in a row, padding included."""
+    """Number of positions in a row, including padding."""
     lengths: Array
-    """Of each row without its padding."""
+    """Length of each row without its padding."""
 
 
 def cpu_tensors(batch: Any) -> list[tuple[str, torch.Tensor]]:
-    """The batch's plain tensors in the CPU's memory, with their names: a key, an attribute, `batch[0]`."""
+    """Returns the batch's plain tensors in CPU memory, with their names: a key, an attribute, `batch[0]`."""
     return [
-        (name, one)
-        for name, one in named_tensors(batch, depth=_DEEPEST, objects=False)
-        if type(one) is torch.Tensor and one.device.type == "cpu" and one.layout is torch.strided and not one.is_nested
+        (name, tensor)
+        for name, tensor in named_tensors(batch, depth=_DEEPEST, objects=False)
+        if type(tensor) is torch.Tensor
+        and tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
     ]
 
 
 def padded_in(tensors: list[tuple[str, torch.Tensor]]) -> list[Padded]:
-    """Those that are padded, one for each size: what has the size of a mask, or of the first tokens, goes with it."""
-    arrays = [(name, array) for name, one in tensors if (array := _whole_numbers(one)) is not None]
+    """Returns the padded tensors, one for each size: others of the same size as a mask or as tokens belong to it."""
+    arrays = [(name, array) for name, tensor in tensors if (array := _whole_numbers(tensor)) is not None]
     found: list[Padded] = []
     known: set[tuple[int, ...]] = set()
-    for name, one in arrays:
-        if MASK.search(name) and one.shape not in known and _is_mask(one):
-            known.add(one.shape)
-            real = one == 0 if OF_PADDING.search(name) else one != 0
-            found.append(Padded(name, name, one.shape[1], _extents(real)))
-    for name, one in arrays:
-        if one.dtype.kind == "b" or one.shape in known or NO_TOKENS.search(name):
+    for name, rows in arrays:
+        if MASK.search(name) and rows.shape not in known and _is_mask(rows):
+            known.add(rows.shape)
+            real = rows == 0 if OF_PADDING.search(name) else rows != 0
+            found.append(Padded(name, name, rows.shape[1], _mask_lengths(real)))
+    for name, rows in arrays:
+        if rows.dtype.kind == "b" or rows.shape in known or NO_TOKENS.search(name):
             continue
-        known.add(one.shape)
-        seen = _of_tokens(name, one)
-        found += [seen] if seen is not None else []
+        known.add(rows.shape)
+        padded = _padded_tokens(name, rows)
+        found += [padded] if padded is not None else []
     return found
 
 
-def _whole_numbers(one: torch.Tensor) -> Array | None:
-    """The memory of rows of whole numbers; `numpy()` would forbid its owner to resize it. None for any other tensor."""
-    other = one.is_floating_point() or one.is_complex() or one.is_quantized
-    if other or one.dim() != 2 or one.shape[1] < SHORTEST or not 0 < one.numel() <= MOST_NUMBERS:
+def _whole_numbers(tensor: torch.Tensor) -> Array | None:
+    """Returns a 2D integer tensor as an array; None for any other tensor.
+
+    The array shares the memory: `numpy()` would do so too, but forbid the tensor's owner to resize it.
+    """
+    other = tensor.is_floating_point() or tensor.is_complex() or tensor.is_quantized
+    if other or tensor.dim() != 2 or tensor.shape[1] < SHORTEST or not 0 < tensor.numel() <= MOST_NUMBERS:
         return None
     try:
-        array: Array = np.from_dlpack(one)
+        array: Array = np.from_dlpack(tensor)
     except (BufferError, RuntimeError, TypeError):
         return None
     return array
 
 
-def _is_mask(one: Array) -> bool:
-    return bool(one.dtype.kind == "b" or (one.min() >= 0 and one.max() <= 1))
+def _is_mask(mask: Array) -> bool:
+    """True if all values are booleans, or 0 and 1."""
+    return bool(mask.dtype.kind == "b" or (mask.min() >= 0 and mask.max() <= 1))
 
 
-def _of_tokens(name: str, rows: Array) -> Padded | None:
+def _padded_tokens(name: str, rows: Array) -> Padded | None:
+    """Returns the lengths of rows of tokens that are padded at the end or the start; None if they are not padded."""
     for turned in (rows, rows[:, ::-1]):
         values, counts = np.unique(turned[:, -1], return_counts=True)
         value = values[counts.argmax()]
@@ -104,7 +113,7 @@ def _of_tokens(name: str, rows: Array) -> Padded | None:
 
 
 def _lengths(real: Array) -> Array | None:
-    """Length of each row without the run at its end; None where what is in the run also occurs elsewhere."""
+    """Returns each row's length without the run at its end; None if the run's value also occurs elsewhere."""
     lengths = _ends(real)
     if not lengths.max() or lengths.min() == real.shape[1]:
         return None
@@ -112,12 +121,13 @@ def _lengths(real: Array) -> Array | None:
     return lengths if strays <= STRAY * lengths.sum() else None
 
 
-def _extents(real: Array) -> Array:
-    """Length of each row of a mask up to its last real position, or from its first one where it is padded in front."""
+def _mask_lengths(real: Array) -> Array:
+    """Returns each row's length in a mask: up to its last real position, or from its first if padded at the start."""
     ends, begins = _ends(real), _ends(real[:, ::-1])
     return ends if ends.sum() <= begins.sum() else begins
 
 
 def _ends(real: Array) -> Array:
+    """Returns the position after the last real one in each row; 0 if there is none."""
     ends: Array = np.where(real.any(1), real.shape[1] - real[:, ::-1].argmax(1), 0)
     return ends

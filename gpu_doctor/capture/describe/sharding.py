@@ -1,8 +1,9 @@
-"""Whether an iterable-style dataset gives each worker items of its own, read off its code without running any of it.
+"""Finds out from its code, without running it, whether an iterable-style dataset shards its items by worker.
 
-Python code that shards by worker has to ask `get_worker_info` (or be told by `worker_init_fn`, or draw from something
-that the processes share). So that name is looked for in the methods of the dataset's class and of the datasets that it
-wraps, and in the functions that these methods name. What cannot be read (compiled code) is not called a fault.
+Python code that shards by worker has to call `get_worker_info` (or be set up by `worker_init_fn`, or draw from an
+object that the processes share). So we search for that name in the methods of the dataset's class and of the datasets
+that it wraps, and in the functions that these methods name. Code that cannot be read (compiled code) is not called a
+fault.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ SHARDING_NAMES: Final = frozenset({"get_worker_info", "split_by_worker", "split_
 SELF_SHARDING_PACKAGES: Final = frozenset(
     {"webdataset", "wids", "datasets", "streaming", "litdata", "torchdata", "deeplake", "multiprocessing"}
 )
-"""Libraries that share items out among workers themselves; what comes from multiprocessing is one for all of them."""
+"""Libraries that distribute items among workers themselves; objects of multiprocessing are shared by all workers."""
 RANDOM_NAMES: Final = frozenset(
     {"rand", "randn", "randint", "normal", "uniform", "default_rng", "rand_like", "randn_like"}
 )
-"""A dataset that draws its items at random does not repeat them: torch seeds every worker differently."""
+"""Names of functions that draw random numbers: torch seeds each worker differently, so random items do not repeat."""
 OBJECT_DEPTH: Final = 4
 _MOST_WRAPPERS: Final = 4
 """Decorators, partials and bound methods around a function."""
 
 
 def shards_itself(dataset: Any, worker_init_fn: Any = None) -> bool:
-    """True if an iterable-style dataset (or something it is made of) gives each worker items of its own."""
-    if any(SHARDING_NAMES & _names(one.__code__) for one in _functions(worker_init_fn)):
+    """True if an iterable-style dataset, or a part of it, gives each worker different items."""
+    if any(SHARDING_NAMES & _names(function.__code__) for function in _functions(worker_init_fn)):
         return True
     return any(_shards(part) for part in parts(dataset, OBJECT_DEPTH))
 
 
 def draws_at_random(dataset: Any) -> bool:
-    """True if items seem to be made from random numbers: every worker then makes others."""
+    """True if items seem to be made from random numbers: then each worker makes different ones."""
     return any(
         RANDOM_NAMES & _names(function.__code__)
         for part in parts(dataset, OBJECT_DEPTH)
@@ -45,11 +46,12 @@ def draws_at_random(dataset: Any) -> bool:
 
 
 def can_be_read(dataset: Any) -> bool:
-    """Whether the dataset's `__iter__` is Python code."""
+    """True if the dataset's `__iter__` is Python code."""
     return isinstance(getattr(type(dataset), "__iter__", None), FunctionType)
 
 
 def _shards(part: Any) -> bool:
+    """True if an object shards by worker, by its package, its methods, or the functions that these name."""
     kind = type(part)
     if kind.__module__.partition(".")[0] in SELF_SHARDING_PACKAGES or hasattr(kind, "apply_sharding"):
         return True
@@ -57,21 +59,21 @@ def _shards(part: Any) -> bool:
         names = _names(function.__code__)
         if SHARDING_NAMES & names:
             return True
-        if any(SHARDING_NAMES & _names(one.__code__) for one in _called(function, names)):
+        if any(SHARDING_NAMES & _names(called.__code__) for called in _called(function, names)):
             return True
     return False
 
 
 def _methods(kind: type, names: tuple[str, ...] | None = None) -> Iterator[FunctionType]:
-    """The Python functions of a class and of all that it inherits from, torch's own left out."""
-    for one in kind.__mro__:
-        for name, value in tuple(vars(one).items()):
+    """Yields the Python functions of a class and its base classes, without torch's own; `names`: only these."""
+    for cls in kind.__mro__:
+        for name, value in tuple(vars(cls).items()):
             if names is None or name in names:
                 yield from _functions(value)
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:
-    """The Python function behind a value, torch's own left out."""
+    """Yields the Python function behind a property, partial, method or decorator, unless it is torch's own."""
     for _ in range(_MOST_WRAPPERS):
         if isinstance(value, property):
             value = value.fget
@@ -86,28 +88,28 @@ def _functions(value: Any) -> Iterator[FunctionType]:
 
 
 def _called(function: FunctionType, names: set[str]) -> Iterator[FunctionType]:
-    """The Python functions that a function names: of its module, of one that it imports, or of a class of these."""
+    """Yields the Python functions that a function names, from its module or an imported one, or from their classes."""
     for value in [function.__globals__.get(name) for name in names]:
         if isinstance(value, type):
             yield from _methods(value)
         elif isinstance(value, ModuleType) and value.__name__.partition(".")[0] != "torch":
-            yield from (one for name in names for one in _functions(vars(value).get(name)))
+            yield from (named for name in names for named in _functions(vars(value).get(name)))
         else:
             yield from _functions(value)
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that a function's code uses, those of functions within it too."""
-    return set(code.co_names).union(*(_names(one) for one in code.co_consts if isinstance(one, CodeType)))
+    """Returns the names that a function's code uses, including inner functions."""
+    return set(code.co_names).union(*(_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
 def parts(root: Any, depth: int, opens: Callable[[Any], bool] = lambda value: True) -> Iterator[Any]:
-    """An object and what it is made of, to a small depth: attributes, and the members of short lists and tuples.
+    """Yields an object and its parts to a small depth: attributes, and members of short lists, tuples and dicts.
 
     Args:
         root: the object.
-        depth: levels below it.
-        opens: whether what an object is made of is asked for.
+        depth: number of levels below it.
+        opens: returns True if an object's parts are to be yielded, too.
     """
     yield root
     if depth <= 0 or not opens(root):
@@ -125,5 +127,5 @@ def parts(root: Any, depth: int, opens: Callable[[Any], bool] = lambda value: Tr
 
 
 def is_torch(function: FunctionType) -> bool:
-    """Whether a function is torch's own."""
+    """True if a function is torch's own."""
     return str(function.__module__).partition(".")[0] == "torch"

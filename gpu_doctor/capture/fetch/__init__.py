@@ -1,1 +1,1 @@
-"""What loading a batch takes, in the training process and in workers."""
+"""Measures the loading of batches, in the training process and in workers."""

@@ -1,7 +1,7 @@
-"""The meter around a fetch: clocks, the kernel's counters, the collate, and in workers looks at the lines.
+"""Measures fetches: their clocks, the kernel's counters, the collate, and in workers the lines.
 
-A fetch is metered in full or not at all. Metering measures what it takes itself, and the `Tally` leaves out as many
-fetches as keep that below its share of the fetch time.
+A fetch is metered in full or not at all. The meter measures its own cost, and the `Tally` skips enough fetches to keep
+the cost below its share of the fetch time.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from gpu_doctor.capture.lines.fetch_sampler import FetchLines
 from gpu_doctor.capture.patching import Patches
 
 UNDER: Final = "gpu_doctor_under"
-"""On a wrapper of ours, what lies under it."""
+"""Attribute of our wrapper that holds the original `fetch`."""
 
 
 class Meter:
-    """Where the fetches of a process go now."""
+    """Measures the fetches of one thread and adds them to the present tally."""
 
     cpu_clock = staticmethod(time.thread_time)
     renews = False
-    """`begins` finds out by itself whether there is a tally."""
+    """True if `begins` sets the tally itself, so that it must be called even without one."""
 
     def __init__(
         self,
@@ -35,35 +35,35 @@ class Meter:
         clock: Callable[[], int] = time.perf_counter_ns,
         on_error: Callable[[Exception], None] = lambda error: None,
     ) -> None:
-        """Meters nothing yet.
+        """Measures nothing yet.
 
         Args:
-            thread: gives the id of the thread whose fetches are metered.
-            clock: in ns, for what metering costs.
-            on_error: is called with an error of ours.
+            thread: returns the id of the thread whose fetches are measured.
+            clock: clock in ns, for the cost of metering.
+            on_error: called with an error of our own.
         """
         self.tally: Tally | None = None
-        """Takes the fetches; None = they are not metered."""
+        """Tally that fetches are added to; None = they are not measured."""
         self.clock = clock
         self.cost_ns = 0
-        """What metering has taken since `off`."""
+        """Time that metering has taken since the last call of `off`, in ns."""
         self.counters = ThreadCounters()
         self._thread, self._on_error = thread, on_error
 
     def off(self) -> int:
-        """Meters no more; returns what metering has taken since it was asked last, in ns."""
+        """Stops measuring; returns the time that metering has taken since the last call, in ns."""
         cost_ns, self.tally, self.cost_ns = self.cost_ns, None, 0
         return cost_ns
 
     def begins(self, fetcher: Any) -> MeteredFetch | None:
-        """A fetch begins; None where it is not this meter's. A fetch inside of it is a part of it."""
+        """Starts to measure a fetch; None on another thread or without a tally. Inner fetches are part of it."""
         tally = self.tally
         if tally is None or get_ident() != self._thread():
             return None
         self.tally = None
         fetch = MeteredFetch(tally)
-        if tally.left > 0:
-            tally.left -= 1
+        if tally.to_skip > 0:
+            tally.to_skip -= 1
         else:
             try:
                 fetch.begin(fetcher, self)
@@ -73,7 +73,7 @@ class Meter:
         return fetch
 
     def ends(self, fetch: MeteredFetch) -> None:
-        """The fetch has returned."""
+        """Adds a fetch that has returned to its tally."""
         try:
             if fetch.metered:
                 self.cost_ns += fetch.end(self)
@@ -81,24 +81,25 @@ class Meter:
             self.leave(fetch)
 
     def leave(self, fetch: MeteredFetch) -> None:
-        """The fetch is over: all is as before it. One that has raised does not count."""
+        """Restores the state before a fetch; a fetch that raised is not added."""
         fetch.patches.restore()
         self.tally = fetch.tally
 
     def broke(self, error: Exception) -> None:
-        """Something of ours raised around a fetch: none is metered any more. Never raises."""
+        """Stops measuring after an error of our own; never raises."""
         self.tally = None
         with contextlib.suppress(Exception):
             self._on_error(error)
 
 
 class WorkerMeter(Meter):
-    """The meter of a worker process: the fetches of its main thread go into its slot while a run goes on."""
+    """Meter of a worker process: adds the fetches of its main thread to its slot while a run goes on."""
 
     cpu_clock = staticmethod(time.process_time)
     renews = True
 
     def __init__(self, file: SlotFile, slot: int) -> None:
+        """Measures the calling thread's fetches into `slot` of `file`."""
         here = get_ident()
         super().__init__(lambda: here, on_error=self._fail)
         self._file, self._slot = file, slot
@@ -107,7 +108,7 @@ class WorkerMeter(Meter):
         self._fetching = self._broken = False
 
     def begins(self, fetcher: Any) -> MeteredFetch | None:
-        """None also when the run is over; a later run finds the workers that stayed by another generation."""
+        """Starts to measure a fetch; None also if the run is over. A new generation in the file starts a new run."""
         if self._fetching or self._broken:
             return None
         generation = self._file.generation
@@ -118,13 +119,14 @@ class WorkerMeter(Meter):
         return fetch
 
     def leave(self, fetch: MeteredFetch) -> None:
-        """The fetch is over. Looks go on: whether a fetch runs, they see by themselves."""
+        """Restores the state before a fetch. Stack samples go on, as they find out themselves whether a fetch runs."""
         self._fetching = False
         super().leave(fetch)
 
     def _renew(self, generation: float) -> None:
+        """Starts to measure for the run of this generation; 0 = stops."""
         self._generation = generation
-        self._stop_looking()
+        self._stop_sampling()
         self.tally = None
         if generation:
             self.tally = self._file.tally(self._slot)
@@ -133,18 +135,20 @@ class WorkerMeter(Meter):
             self._lines.start()
 
     def _fail(self, error: Exception) -> None:
+        """Stops for good after an error of our own, and marks the slot as failed."""
         self._broken = True
         self._file.tally(self._slot).fail()  # the training process leaves a note
-        self._stop_looking()
+        self._stop_sampling()
 
-    def _stop_looking(self) -> None:
+    def _stop_sampling(self) -> None:
+        """Stops the thread that samples the stack."""
         lines, self._lines = self._lines, None
         if lines is not None:
             lines.stop()
 
 
 class MeteredFetch:
-    """A fetch while it runs."""
+    """A fetch that is running."""
 
     __slots__ = (
         "_before",
@@ -162,10 +166,10 @@ class MeteredFetch:
         self.tally = tally
         self.metered = False
         self.patches = _NONE
-        """Keeps a timed collate function on the fetcher."""
+        """Patches that put a timed collate function on the fetcher."""
 
     def begin(self, fetcher: Any, meter: Meter) -> None:
-        """Starts the clocks."""
+        """Reads the clocks and counters before the fetch, and puts a timed collate on the fetcher."""
         began = meter.clock()
         self._collate_s = self._collate_cpu_s = 0.0
         self._before = meter.counters.read()
@@ -177,7 +181,7 @@ class MeteredFetch:
         self._cpu_s, self._wall_s = meter.cpu_clock(), time.perf_counter()
 
     def end(self, meter: Meter) -> int:
-        """Stops the clocks and adds the fetch to its tally; returns what metering it has taken, in ns."""
+        """Reads the clocks again and adds the fetch to its tally; returns the time that metering it took, in ns."""
         wall_s, ended = time.perf_counter() - self._wall_s, meter.clock()
         cpu_s = meter.cpu_clock() - self._cpu_s
         self.patches.restore()
@@ -187,6 +191,8 @@ class MeteredFetch:
         return cost_ns
 
     def _timed(self, cpu_clock: Callable[[], float], collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Returns a collate function that adds its wall and CPU seconds to this fetch."""
+
         def collate_timed(data: Any) -> Any:
             __tracebackhide__ = True
             begin, cpu_begin = time.perf_counter(), cpu_clock()
@@ -203,7 +209,7 @@ _NONE: Final = Patches()
 
 
 def metered(original: Callable[[Any, Any], Any], meter: Meter) -> Callable[[Any, Any], Any]:
-    """A fetcher's `fetch`, metered; a fence as in `fence.py`, written out for code of its own (see `FLOOR`)."""
+    """Wraps a fetcher's `fetch` with the meter, fenced as in `fence.py`; written out to have its own code (`FLOOR`)."""
     original = getattr(original, UNDER, original)
 
     @functools.wraps(original)
@@ -240,16 +246,17 @@ def metered(original: Callable[[Any, Any], Any], meter: Meter) -> Callable[[Any,
 
 
 def meter_class(patches: Patches, kind: Any, meter: Meter) -> None:
-    """Puts the meter on a class of fetchers: once, whichever class it inherits `fetch` from.
+    """Puts the meter on a class of fetchers, once, whichever class it inherits `fetch` from.
 
-    A forked worker inherits the training process' wrapper: the meter goes on what is under it.
+    A forked worker inherits the training process' wrapper: the meter then wraps the function under that wrapper.
     """
     patches.wrap(kind, "fetch", lambda original: metered(original, meter))
 
 
 def _nothing(fetcher: Any, index: Any) -> None:
-    return None
+    """A fetch that does nothing, only to get the code of its wrapper."""
+    return
 
 
 FLOOR: Final = metered(_nothing, Meter()).__code__
-"""The code of every metered fetch: what lies above it on a stack belongs to the fetch."""
+"""Code of every metered fetch: the frames above it on a stack belong to the fetch."""

@@ -1,8 +1,8 @@
-"""How many batches lay ready when the loop asked a loader with workers for one, and what its epochs' edges take.
+"""Counts the batches ready when the loop requests one from a loader with workers, and times its workers' starts.
 
-Counted in torch's own iterator: what the workers have put into its queue (with `pin_memory`, what was pinned) and what
-came out of it before its turn. That is a short walk and a semaphore's value, and changes nothing. (The difference of
-tasks given and outstanding says the same only until a stream's first worker has come to its end.)
+The batches are counted in torch's own iterator: those in the workers' queue (with `pin_memory`, the pinned ones), and
+those that left the queue before their turn. This reads a short dict and a semaphore's value, and changes nothing.
+(Tasks sent minus tasks outstanding is the same number only until the first worker of a stream is done.)
 """
 
 from __future__ import annotations
@@ -14,73 +14,74 @@ import numpy as np
 
 from gpu_doctor.recording import Column
 
-FEWEST_LOOKS: Final = 8
-"""From fewer asks no share is made."""
-KEPT_LOOKS: Final = 4096
-"""So many looks are kept one by one, from the begin of a run: a trial has no more, and in a longer one what lay ready
-at its ends is next to nothing."""
+FEWEST_REQUESTS: Final = 8
+"""Fewest requests from which a mean or a share is computed."""
+MOST_COUNTS: Final = 4096
+"""Most counts that are stored one by one, from the start of a run: a trial has no more, and in a longer run the batches
+ready at its start and end hardly matter."""
 
 
-class Stock:
-    """Sums over the asks of all iterators over one loader."""
+class ReadyBatches:
+    """Counts the batches ready at the requests of all iterators over one loader."""
 
-    __slots__ = ("_asks", "_blind", "_empty", "_ready", "_seen", "_seen_after", "_taken")
+    __slots__ = ("_counts", "_counts_after", "_empty", "_ready", "_received", "_requests", "_unreadable")
 
     def __init__(self) -> None:
-        self._asks = self._empty = self._ready = self._taken = 0
-        self._blind = False
-        self._seen, self._seen_after = array("q"), array("q")
+        self._requests = self._empty = self._ready = self._received = 0
+        self._unreadable = False
+        self._counts, self._counts_after = array("q"), array("q")
 
-    def look(self, iterator: Any, first: bool) -> None:
-        """The loop is about to ask.
+    def count(self, iterator: Any, first: bool) -> None:
+        """Counts the ready batches right before a request.
 
         Args:
-            iterator: torch's.
-            first: it is the iterator's first ask, at which nothing can lie ready: it is not counted.
+            iterator: torch's iterator over the loader.
+            first: True for the iterator's first request, when no batch can be ready: it is not counted.
         """
-        if first or self._blind:
+        if first or self._unreadable:
             return
-        self._taken += 1
+        self._received += 1
         try:
-            owed, asked = len(iterator._task_info), iterator._prefetch_factor * iterator._num_workers
+            outstanding, limit = len(iterator._task_info), iterator._prefetch_factor * iterator._num_workers
             early = sum(len(task) == 2 for task in iterator._task_info.values())
             ready = iterator._data_queue.qsize() + early
-        except Exception:  # another kind of iterator, or a system whose queues tell no length (macOS)
-            self._blind = True
+        except Exception:  # another kind of iterator, or a system whose queues have no length (macOS)
+            self._unreadable = True
             return
-        if not owed:  # the ask that ends the epoch
+        if not outstanding:  # the request that ends the epoch
             return
-        self._asks += 1
-        if len(self._seen) < KEPT_LOOKS and owed >= asked:  # else the sampler is at its end
-            self._seen.append(ready)
-            self._seen_after.append(self._taken)
+        self._requests += 1
+        if len(self._counts) < MOST_COUNTS and outstanding >= limit:  # else the sampler is exhausted
+            self._counts.append(ready)
+            self._counts_after.append(self._received)
         self._ready += max(ready, 0)
         self._empty += ready <= 0
 
     @property
     def ready_batches(self) -> float | None:
-        """Mean of the batches that lay ready; None = nobody could count, or too seldom."""
-        return self._ready / self._asks if self._known else None
+        """Mean number of ready batches; None if they cannot be counted, or too few requests were made."""
+        return self._ready / self._requests if self._known else None
 
     @property
     def empty_share(self) -> float | None:
-        """Part of the asks at which none did."""
-        return self._empty / self._asks if self._known else None
+        """Share of the requests at which no batch was ready; None as for `ready_batches`."""
+        return self._empty / self._requests if self._known else None
 
     @property
-    def looks(self) -> tuple[Column, Column]:
-        """The first looks one by one: batches that lay ready, and how many the loop had got before."""
-        if self._blind:
+    def counts(self) -> tuple[Column, Column]:
+        """The first counts one by one: ready batches, and the batches that the loop had received by then."""
+        if self._unreadable:
             return np.empty(0), np.empty(0)
-        return np.array(self._seen, dtype=float), np.array(self._seen_after, dtype=float)
+        return np.array(self._counts, dtype=float), np.array(self._counts_after, dtype=float)
 
     @property
     def _known(self) -> bool:
-        return not self._blind and self._asks >= FEWEST_LOOKS
+        """True if ready batches can be counted, and enough requests were made."""
+        return not self._unreadable and self._requests >= FEWEST_REQUESTS
 
 
-class Edges:
-    """The edges of one loader at which workers were started; those that stay from epoch to epoch have one."""
+class WorkerStarts:
+    """Times of starting and ending one loader's workers; persistent workers are started once."""
 
     __slots__ = ("end_s", "ends", "first_s", "start_s", "starts")
 
@@ -89,15 +90,15 @@ class Edges:
         self.start_s = self.first_s = self.end_s = 0.0
 
     def started(self, seconds: float) -> None:
-        """`iter(loader)` has started the processes."""
+        """Counts a start of the processes, in `iter(loader)`, that took `seconds`."""
         self.starts += 1
         self.start_s += seconds
 
     def began(self, seconds: float) -> None:
-        """The first batch is there, so long after it was asked for."""
+        """Adds the wait for a first batch, in seconds."""
         self.first_s += seconds
 
     def ended(self, seconds: float) -> None:
-        """The ask after the last batch has ended the processes, and waited for them."""
+        """Counts an end of the processes, at the request after the last batch, that took `seconds`."""
         self.ends += 1
         self.end_s += seconds

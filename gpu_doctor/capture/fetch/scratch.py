@@ -1,7 +1,8 @@
-"""Scratch files of runs, and what is left of runs that were killed: the next one takes it away.
+"""Scratch files of runs; those of killed runs are removed by the next run.
 
-Whoever maps a scratch file holds a shared lock on it, which the system gives up when a process ends, however it ends:
-no process id that may be another program's by now, and it holds between containers that share a folder.
+A process that maps a scratch file holds a shared lock on it, which the system releases when the process ends, in any
+way. Unlike a process id, a lock cannot be mistaken for another program's, and it works between containers that share
+a folder.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ except ImportError:  # Windows
 PREFIX: Final = "gpu_doctor-"
 SUFFIX: Final = ".fetches"
 OLD_S: Final = 60.0
-"""A younger file may have been made just now, and not be held yet."""
+"""Least age, in seconds, of a file to remove: a younger one may not be locked yet."""
 
 
 def made(size: int) -> str:
-    """The path of a new scratch file, after those that nobody uses any more were removed; it is sparse.
+    """Makes a sparse scratch file of `size` bytes and returns its path; removes unused old ones first.
 
     Raises:
-        OSError: if none can be made.
+        OSError: if no file can be made.
     """
     sweep()
     descriptor, path = tempfile.mkstemp(prefix=PREFIX, suffix=SUFFIX)
@@ -41,14 +42,14 @@ def made(size: int) -> str:
 
 
 def hold(descriptor: int) -> None:
-    """The file is in use until this descriptor is closed, and every copy that a mapping or a forked process has."""
+    """Locks a file as in use, until the descriptor and all its copies, in mappings and forked processes, are closed."""
     if fcntl is not None:
-        with contextlib.suppress(OSError):  # a file system without locks: there `sweep` gets none either
+        with contextlib.suppress(OSError):  # a file system without locks: `sweep` gets none there, either
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def sweep() -> None:
-    """Removes this user's old scratch files that no living process holds; what cannot be removed stays."""
+    """Removes this user's old scratch files that no process has locked; a file that cannot be removed stays."""
     with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and entry.name.endswith(SUFFIX):
@@ -57,6 +58,11 @@ def sweep() -> None:
 
 
 def _remove_unused(entry: os.DirEntry[str]) -> None:
+    """Removes a scratch file if it is old and no process has locked it.
+
+    Raises:
+        OSError: if the file is locked or cannot be removed.
+    """
     found = entry.stat(follow_symlinks=False)
     if not stat.S_ISREG(found.st_mode) or time.time() - found.st_mtime < OLD_S:
         return

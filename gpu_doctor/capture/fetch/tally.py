@@ -1,7 +1,7 @@
-"""Running sums of one process' fetches, and the memory-mapped file in which workers keep theirs.
+"""Running sums of one process' fetches, and the memory-mapped file in which workers store theirs.
 
-A worker writes a few doubles and, now and then, a page of text (its dear lines) into a slot of its own: no queue, no
-lock, nothing to unpickle, and what it wrote outlives it. The first cell of the file says which run it serves.
+A worker writes a few doubles and, now and then, a page of text (the costs of its lines) into its own slot. This needs
+no queue, no lock and no pickling, and the values outlive the worker. The first cell of the file identifies the run.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any, Final, NamedTuple
 from gpu_doctor.capture.fetch import scratch
 
 RECENT: Final = 60
-"""Wall seconds of so many recent fetches are kept per process, for the spread."""
+"""Number of recent fetches per process whose wall seconds are stored, for the spread."""
 FIRST_FETCHES: Final = 16
-"""So many fetches are metered before any is left out: a trial has few."""
+"""Number of first fetches that are all metered: a trial has few."""
 COST_SHARE: Final = 0.005
-"""Part of the fetch time that metering may take on average, by what metering a fetch is measured to take."""
+"""Share of the fetch time that metering may take on average, by its own measured cost."""
 MOST_SKIPPED: Final = 63
-"""On average, however short the fetches are."""
+"""Most fetches skipped per metered one, on average, however short the fetches are."""
 
 
 class Sums(NamedTuple):
-    """Sums over fetches; a metered fetch counts for those since the metered one before it, too."""
+    """Sums over fetches; a metered fetch also counts for those skipped since the one metered before."""
 
     batches: float
     wall_s: float
@@ -34,53 +34,53 @@ class Sums(NamedTuple):
     collate_s: float
     collate_cpu_s: float
     queued_s: float
-    """This and what follows, but for `stored_s`, as `ThreadCounters.read` says: NaN = not counted here."""
+    """Seconds queued for a core; as `read_bytes` and `stored_bytes`, from `ThreadCounters.read`; NaN = not counted."""
     read_bytes: float
     stored_bytes: float
     stored_s: float
-    """Wall seconds of fetches during which anything came from storage."""
+    """Wall seconds of fetches that read from storage."""
 
 
 HEAD: Final = len(Sums._fields)
-"""Sums, and after them the recent walls."""
+"""Number of cells with sums; the wall seconds of recent fetches follow them."""
 _FAILED: Final = HEAD + RECENT
-"""The last cell: 1 if metering has failed in this process, which fetches bare since then."""
+"""Index of the last cell: 1 if the meter has failed in this process, and measures no more."""
 TALLY_BYTES: Final = 8 * (_FAILED + 1)
 LINES_BYTES: Final = 4096
-"""Room for a process' dear lines as text."""
+"""Bytes for the text with the costs of a process' lines."""
 SLOT_BYTES: Final = TALLY_BYTES + LINES_BYTES
 FIRST_BYTES: Final = 64
-"""Before the slots: which run it serves."""
+"""Bytes before the slots, which identify the run."""
 MOST_SLOTS: Final = 1024
-"""Worker processes metered in one run (a slot each; epochs start new workers that add to their id's slot)."""
+"""Most worker processes metered in one run, with a slot each; later epochs' workers add to the slot of their id."""
 
 
 class Tally:
-    """Running sums of one process' fetches, and a page of its dear lines, over a buffer of a slot's size."""
+    """Running sums of one process' fetches, and the page with its line costs, in a buffer of a slot's size."""
 
     def __init__(self, buffer: Any, offset: int = 0) -> None:
-        """Args: buffer, offset: where the slot lies."""
+        """Args: buffer: memory that holds the slot. offset: the slot's first byte."""
         whole = memoryview(buffer)[offset : offset + SLOT_BYTES]
         self.cells = whole[:TALLY_BYTES].cast("d")
-        """As `Sums`, then the recent walls."""
+        """The fields of `Sums`, then the wall seconds of recent fetches, then the failure flag."""
         self.page = whole[TALLY_BYTES:]
-        """The text of the dear lines."""
-        self.left = 0
-        """Fetches to come that are not metered."""
+        """The text with the line costs."""
+        self.to_skip = 0
+        """Number of next fetches that are not metered."""
         self._weight = 1
-        """How many fetches the next metered one counts for."""
-        self._metered = int(self.cells[0])  # a worker of a later epoch goes on where its predecessor stopped
+        """Number of fetches that the next metered one counts for."""
+        self._metered = int(self.cells[0])  # a worker of a later epoch continues its predecessor's slot
         self._cost_s = 0.0
-        self._random = random.Random(1)  # an own one: the user's random state must not move
+        self._random = random.Random(1)  # our own: the user's random state must not change
 
     def add(self, wall_s: float, clocks: Sequence[float], counts: Sequence[float], cost_s: float) -> None:
-        """Counts a metered fetch, and decides by its cost and by chance which one is metered next.
+        """Adds a metered fetch, and decides by its cost and by chance which fetch is metered next.
 
         Args:
-            wall_s: of the fetch.
-            clocks: its CPU seconds, wall seconds of the collate, CPU seconds of the collate.
-            counts: what the kernel counted during it: see `ThreadCounters.read`.
-            cost_s: what metering it took.
+            wall_s: wall seconds of the fetch.
+            clocks: CPU seconds of the fetch, wall seconds of the collate, CPU seconds of the collate.
+            counts: the kernel's counts during the fetch: see `ThreadCounters.read`.
+            cost_s: seconds that metering the fetch took.
         """
         cells, weight = self.cells, self._weight
         cells[HEAD + self._metered % RECENT] = wall_s
@@ -94,13 +94,13 @@ class Tally:
         self._cost_s += (0.1 if self._cost_s else 1.0) * (cost_s - self._cost_s)
         if self._metered >= FIRST_FETCHES:
             skipped = min(int(self._cost_s / (COST_SHARE * mean_s)) if mean_s > 0.0 else MOST_SKIPPED, MOST_SKIPPED)
-            # A fixed distance would beat with periods in the data.
-            self.left = self._random.randint(0, 2 * skipped)
-            self._weight = self.left + 1
+            # A fixed distance could match a period in the data.
+            self.to_skip = self._random.randint(0, 2 * skipped)
+            self._weight = self.to_skip + 1
 
     @property
     def sums(self) -> Sums:
-        """All sums so far."""
+        """The sums so far."""
         return Sums(*self.cells[:HEAD].tolist())
 
     @property
@@ -109,12 +109,12 @@ class Tally:
         return [wall_s for wall_s in self.cells[HEAD:_FAILED].tolist() if wall_s > 0.0]
 
     def fail(self) -> None:
-        """Something of ours raised around a fetch of this process."""
+        """Records that the meter has failed in this process."""
         self.cells[_FAILED] = 1.0
 
     @property
     def failed(self) -> bool:
-        """Whether the sums end where something of ours raised."""
+        """True if the meter has failed in this process, so that the sums are incomplete."""
         return bool(self.cells[_FAILED])
 
 
@@ -122,21 +122,21 @@ class SlotFile:
     """A scratch file with a slot for each worker process, mapped into the processes that use it."""
 
     def __init__(self, path: str) -> None:
-        """Maps a file that `made` made."""
+        """Maps the file at `path`, which `made` has made."""
         self.path = path
         with Path(path).open("r+b") as file:
             scratch.hold(file.fileno())
-            self.map = mmap.mmap(file.fileno(), 0)  # keeps a copy of the descriptor, and with it the file held
+            self.map = mmap.mmap(file.fileno(), 0)  # keeps a copy of the descriptor, and with it the lock
         self._generation = memoryview(self.map)[:8].cast("d")
 
     @classmethod
     def made(cls) -> SlotFile:
-        """A new file; slots that nobody uses cost nothing."""
+        """Makes a new file; unused slots take no memory."""
         return cls(scratch.made(FIRST_BYTES + SLOT_BYTES * MOST_SLOTS))
 
     @property
     def generation(self) -> float:
-        """Which run the file serves: another number for each, 0 when it is over and workers are to meter no more."""
+        """Number that identifies the run; 0 when the run is over and workers are to stop measuring."""
         return self._generation[0]
 
     @generation.setter
@@ -144,26 +144,26 @@ class SlotFile:
         self._generation[0] = value
 
     def remove(self, unmap: bool) -> None:
-        """Takes the file's name away; other processes that mapped it keep their view.
+        """Removes the file; other processes that have mapped it keep their view.
 
-        Windows removes no file that is mapped somewhere. There it stays until a later run's `scratch.sweep`.
+        Windows removes no file that is mapped somewhere; there it stays until a later run's `scratch.sweep`.
 
         Args:
-            unmap: this process needs its own view no more.
+            unmap: True if this process no longer needs its own view.
         """
         if unmap:
             self._generation.release()
-            with contextlib.suppress(BufferError):  # somebody reads a slot: the view goes with its last reader
+            with contextlib.suppress(BufferError):  # a reader uses a slot: the view goes with the last reader
                 self.map.close()
         with contextlib.suppress(OSError):
             Path(self.path).unlink()
 
     def tally(self, slot: int) -> Tally:
-        """The sums and the page of a slot, as they grow."""
+        """Returns the tally of a slot, which shows later changes."""
         return Tally(self.map, FIRST_BYTES + slot * SLOT_BYTES)
 
     def copy(self, slot: int) -> Tally:
-        """The sums and the page of a slot as they are now."""
+        """Returns a copy of the tally of a slot."""
         begin = FIRST_BYTES + slot * SLOT_BYTES
         return Tally(self.map[begin : begin + SLOT_BYTES])
 

@@ -1,7 +1,7 @@
-"""What the kernel counts about the calling thread: seconds queued for a core, bytes read from files and from storage.
+"""The kernel's counters of the calling thread: seconds queued for a core, bytes read from files and from storage.
 
-Read from `/proc` (Linux). Each file is opened once per process and thread and read in place; a forked process opens
-its own. What cannot be read is NaN, and nothing here raises.
+They are read from `/proc` (Linux). Each file is opened once per process and thread and read in place; a forked process
+opens its own. A counter that cannot be read is NaN, and nothing here raises.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 
 try:
     from resource import RUSAGE_THREAD, getrusage  # type: ignore[attr-defined, unused-ignore]
-except ImportError:  # macOS and Windows have no such thing as a thread's usage
+except ImportError:  # macOS and Windows do not count a thread's usage
     getrusage = None  # type: ignore[assignment, unused-ignore]
 
 INBLOCK_BYTES: Final = 512
-"""Linux counts `ru_inblock` in such units."""
+"""Size of the units in which Linux counts `ru_inblock`, in bytes."""
 _NAN: Final = float("nan")
 _LONGEST: Final = 512
 
@@ -30,9 +30,9 @@ class ThreadCounters:
         self._own_bytes = 0
 
     def read(self) -> tuple[float, float, float]:
-        """Seconds queued for a core, bytes read from files, bytes that came from storage.
+        """Returns seconds queued for a core, bytes read from files, and bytes read from storage.
 
-        All since the thread began; NaN = not counted here. What these readings themselves read is left out.
+        All count from the thread's start; NaN = not counted here. Bytes that this method itself reads are left out.
         """
         if self._thread != get_ident() or self._pid != os.getpid():
             self._open()
@@ -54,13 +54,14 @@ class ThreadCounters:
         return queued, read, stored
 
     def _open(self) -> None:
+        """Opens the calling thread's files, and starts to count this object's own reads anew."""
         self.close()
         self._pid, self._thread, self._own_bytes = os.getpid(), get_ident(), 0
         self._schedstat = _opened("/proc/thread-self/schedstat")
         self._io = _opened("/proc/thread-self/io")
 
     def close(self) -> None:
-        """Closes what is open; a later reading opens it again."""
+        """Closes the files; a later `read` opens them again."""
         for descriptor in (self._schedstat, self._io):
             if descriptor >= 0 and self._pid == os.getpid():
                 os.close(descriptor)
@@ -68,7 +69,7 @@ class ThreadCounters:
 
 
 def _opened(path: str) -> int:
-    """A descriptor, or -1 where there is no such file (macOS, some containers)."""
+    """Returns a descriptor of a file, or -1 if there is no such file (macOS, some containers)."""
     try:
         return os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:

@@ -1,6 +1,6 @@
-"""What a loader's workers run when they start: the meter goes on their fetchers.
+"""The `worker_init_fn` that puts the meter on the fetchers of a loader's workers.
 
-A module of its own, for a worker that is spawned imports it: it must not bring the taps along.
+It is a module of its own because a spawned worker imports it, and must not import the taps with it.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from typing import Any
 
 
 class WorkerInit:
-    """The `worker_init_fn` of a metered loader: the user's own first, then the meter; picklable for spawn."""
+    """The `worker_init_fn` of a metered loader: runs the user's first, then installs the meter; picklable for spawn."""
 
     def __init__(self, user: Callable[[int], None] | None, path: str, first_slot: int) -> None:
+        """Args: user: the loader's own `worker_init_fn`. path: the slot file. first_slot: slot of worker 0."""
         self._user, self._path, self._first_slot = user, path, first_slot
 
     def __call__(self, worker_id: int) -> None:
-        """Runs in the worker."""
+        """Runs in the worker: the user's function first, then the meter."""
         if self._user is not None:
             self._user(worker_id)
         with contextlib.suppress(Exception):  # a worker without its meter is better than none
             self._meter(self._first_slot + worker_id)
 
     def _meter(self, slot: int) -> None:
-        # Imported here: what a worker cannot import of ours must not end it.
+        """Wraps torch's creation of fetchers, so that each class of fetcher gets the meter."""
+        # Imported here, so that a failing import of ours does not end the worker.
         from torch.utils.data import _DatasetKind
 
         from gpu_doctor.capture.fetch.meter import WorkerMeter, meter_class

@@ -1,6 +1,6 @@
-"""The shelf of training frameworks: what is known of each, as data, one file each, listed in FRAMEWORKS.
+"""Training frameworks: the facts about each, as data in one file each, listed in FRAMEWORKS.
 
-None is imported: a framework is looked up in `sys.modules` and in the text of cells, where a program uses it.
+No framework is imported: it is looked up in `sys.modules` and in the text of cells, if a program uses it.
 """
 
 from typing import Final
@@ -11,5 +11,5 @@ from gpu_doctor.capture.frameworks.framework import Class, Framework
 __all__ = ["FRAMEWORKS", "Class", "Framework"]
 
 FRAMEWORKS: Final[tuple[Framework, ...]] = tuple(
-    one.FRAMEWORK for one in (transformers, lightning, accelerate, skorch, fastai, ignite)
+    framework.FRAMEWORK for framework in (transformers, lightning, accelerate, skorch, fastai, ignite)
 )

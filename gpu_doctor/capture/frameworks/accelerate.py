@@ -1,4 +1,4 @@
-"""accelerate 1, as its manual has it."""
+"""Facts about accelerate 1, from its manual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fastai 2: its Learner makes an optimizer of fastai's own by default, which calls none of torch's hooks."""
+"""Facts about fastai 2: by default its Learner uses fastai's own optimizer, which calls none of torch's hooks."""
 
 from __future__ import annotations
 

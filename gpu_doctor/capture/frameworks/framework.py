@@ -1,4 +1,4 @@
-"""What is known of a training framework, as data: none is imported for it, it is looked up where it is in use."""
+"""The type for facts about a training framework; no framework is imported for them."""
 
 from __future__ import annotations
 
@@ -10,58 +10,59 @@ from typing import Any, TypeAlias
 from gpu_doctor.recording import SettingValue
 
 Given: TypeAlias = Callable[[SettingValue], Mapping[str, str]]
-"""A knob's value -> arguments as code."""
+"""Function that turns a knob's value into arguments, as code."""
 
 
 @dataclass(frozen=True)
 class Class:
-    """A class of a framework, told by its name and where it comes from."""
+    """A class of a framework, identified by its name and its packages."""
 
     name: str
-    """Of the class or one it derives from."""
+    """Name of the class, or of a class that it derives from."""
     packages: tuple[str, ...]
-    """Packages that it may come from."""
+    """Packages that the class may come from."""
     settings: Mapping[str, Given] = field(default_factory=dict)
-    """Knob -> the arguments by which the class is told."""
+    """For each knob, the function that gives the class's arguments."""
 
-    def is_it(self, meant: Any) -> bool:
-        """Whether a class, or the qualified name of one, is the class or derives from it."""
-        if inspect.isclass(meant):
+    def is_it(self, candidate: Any) -> bool:
+        """True if `candidate`, a class or its qualified name, is this class; a class may also derive from it."""
+        if inspect.isclass(candidate):
             return any(
-                one.__name__ == self.name and one.__module__.partition(".")[0] in self.packages for one in meant.__mro__
+                base.__name__ == self.name and base.__module__.partition(".")[0] in self.packages
+                for base in candidate.__mro__
             )
-        parts = meant.split(".") if isinstance(meant, str) else [""]
+        parts = candidate.split(".") if isinstance(candidate, str) else [""]
         return parts[-1] == self.name and parts[0] in self.packages
 
 
 @dataclass(frozen=True)
 class Framework:
-    """What the product needs to know of one framework. Every field but the first two may be left out."""
+    """Facts about one framework. All fields except the first two are optional."""
 
     name: str
-    """As its users write it."""
+    """Name as the framework's users write it."""
     packages: tuple[str, ...]
     classes: tuple[Class, ...] = ()
-    """Classes whose arguments are settings."""
+    """Classes whose arguments are settings of knobs."""
     boxes: tuple[str, ...] = ()
-    """Classes of modules that only hold what steps call: their own `forward` raises."""
+    """Names of module classes that only contain the modules that steps call: their own `forward` raises."""
     optimizers: tuple[tuple[str, str], ...] = ()
-    """Module and name of optimizers that are none of torch's: they have its `step`, `zero_grad` and `param_groups`."""
+    """Module and name of optimizers that are not torch's, but have its `step`, `zero_grad` and `param_groups`."""
     trainer: Class | None = None
-    """What a model is handed to."""
+    """Class that a model is passed to for training."""
     model_argument: str = ""
-    """The trainer's argument that takes the model,"""
+    """Argument of the trainer that takes the model."""
     model_method: str = ""
-    """or its method that does."""
+    """Method of the trainer that takes the model, if no argument does."""
     makes_training_loader: tuple[str, ...] = ()
-    """Methods in which a user makes the training loader."""
+    """Methods in which a user creates the training loader."""
 
 
 def named(argument: str) -> Given:
-    """The value as one argument."""
+    """Returns the function that passes a knob's value as one argument."""
     return lambda value: {argument: repr(value)}
 
 
 def half(bf16: str, fp16: str, off: str, argument: str) -> Given:
-    """A number format as one argument, each spelled as the framework does."""
+    """Returns the function that passes a number format as one argument, in the framework's spelling."""
     return lambda value: {argument: {"bf16": bf16, "fp16": fp16}.get(str(value), off)}

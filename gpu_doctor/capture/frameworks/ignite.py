@@ -1,4 +1,4 @@
-"""Ignite: its Engine calls the user's own step, so that nothing of it has to be known but whose state it keeps."""
+"""Facts about Ignite: its Engine calls the user's own step, so only its package's state matters, for trials."""
 
 from __future__ import annotations
 

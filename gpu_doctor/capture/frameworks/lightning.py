@@ -1,4 +1,4 @@
-"""Lightning 2, under its older name too, and Fabric; as their manuals have it."""
+"""Facts about Lightning 2, also under its older name, and Fabric, from their manuals."""
 
 from __future__ import annotations
 

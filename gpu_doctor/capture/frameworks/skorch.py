@@ -1,4 +1,4 @@
-"""skorch 1, as its manual has it."""
+"""Facts about skorch 1, from its manual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""transformers 5, and trl on top of it; as their manuals have it."""
+"""Facts about transformers 5, and trl on top of it, from their manuals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PACKAGES: Final = ("transformers", "trl")
 
 
 def _two_switches(value: SettingValue) -> Mapping[str, str]:
-    """One switch for each format, both off by default: at most one may be on."""
+    """Returns the switches of both formats for a value of the knob `amp`: at most one may be on."""
     return {
         **{name: "False" for name in ("bf16", "fp16") if name != value},
         **({str(value): "True"} if value in ("bf16", "fp16") else {}),

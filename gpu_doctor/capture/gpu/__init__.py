@@ -1,1 +1,1 @@
-"""The device's own clock: events on its stream, read later and never waited for."""
+"""Measures time on the device: marks (CUDA events) on its stream, read later and never waited for."""

@@ -1,4 +1,4 @@
-"""What a device's own clock offers, and a fence around it: its errors end here, and what it costs is counted."""
+"""The interface of a device's clock, and a wrapper that catches its errors and counts its cost."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Any, Final, NamedTuple, Protocol
 
 _NAN: Final = float("nan")
 SETTLED_NS: Final = 20_000
-"""An idle device has passed a mark long before it is so old."""
+"""Age of a mark, in ns, that an idle device has surely passed."""
 SURE_NS: Final = 200_000
-"""A mark that was passed before it was so old tells well enough how far the device is."""
+"""Greatest age, in ns, at which a passed mark still shows precisely enough how far the device is."""
 RENEW_NS: Final = 1_000_000
-"""How far the device is is asked again after so long: each step that takes longer has an answer of its own."""
+"""Shortest time, in ns, between two queries of how far the device is: each longer step has its own answer."""
 RECENT: Final = 4
-"""Marks that are remembered: one of them is old enough, as a rule."""
+"""Number of newest marks that are remembered: usually one of them is old enough."""
 
 
 class DeviceClock(Protocol):
-    """A device that marks can be put to: CUDA events, or a simulated queue in tests.
+    """A device whose queue takes marks: CUDA events, or a simulated queue in tests.
 
-    Marks go to the compute stream, the one of the newest forward or optimizer step that was told by `follow`: a
-    prefetcher asks for batches, and copies them, while another stream is the current one.
+    Marks go to the compute stream: the stream of the newest forward or optimizer step, as set by `follow`. The current
+    stream may be another one, as when a prefetcher requests batches and copies them.
     """
 
     def ready(self) -> bool:
-        """False while nothing may be put into the queue or asked of it: a graph is being captured."""
+        """Returns False while the queue must not be used, because a graph is being captured."""
         ...
 
     def follow(self) -> None:
-        """The current stream is the compute stream from now on."""
+        """Makes the current stream the compute stream from now on."""
         ...
 
     def aside(self) -> bool:
-        """True if the current stream is another one than the compute stream."""
+        """Returns True if the current stream is not the compute stream."""
         ...
 
     def mark(self, current: bool = False) -> Any:
@@ -42,15 +42,15 @@ class DeviceClock(Protocol):
         ...
 
     def done(self, mark: Any) -> bool:
-        """True if the device has passed the mark; does not wait."""
+        """Returns True if the device has passed the mark; does not wait."""
         ...
 
     def idle(self) -> bool:
-        """True if the device has done all that the compute stream was given; does not wait."""
+        """Returns True if the compute stream has no work left; does not wait."""
         ...
 
     def seconds(self, begin: Any, end: Any) -> float:
-        """Device seconds between two marks; NaN if one was not passed yet, or they were put to two devices."""
+        """Returns the device seconds between two marks; NaN if one was not passed yet, or they are on two devices."""
         ...
 
     def free(self, mark: Any) -> None:
@@ -59,24 +59,24 @@ class DeviceClock(Protocol):
 
 
 class Put(NamedTuple):
-    """A mark that was put into the device's queue."""
+    """A mark that was put into the device's queue, and what was known of the device then."""
 
     mark: Any
-    """None where none could be put: a graph was being captured, or the clock has failed."""
+    """The mark; None if a graph was being captured, or the clock has failed."""
     at_ns: int
-    """Host clock right before it was put: the device cannot have passed it earlier."""
+    """Host time right before it was put, in ns: the device cannot have passed it earlier."""
     spent_ns: int = 0
-    """What putting it, and asking how far the device is, took of the host."""
+    """Host time that putting the mark and querying the device took, in ns."""
     idle: bool = False
-    """The compute stream was asked, and had nothing left to do."""
+    """True if the compute stream was queried and had no work left."""
     aside: bool = False
-    """It was put to another stream than the compute stream."""
+    """True if the mark was put to another stream than the compute stream."""
     passed: Any = None
-    """An earlier mark that the device was found to have passed by now; None = not asked, or not passed."""
+    """Earlier mark that the device was found to have passed; None = not queried, or not passed."""
 
 
 class QuietClock:
-    """A DeviceClock that never raises: with the first error it is off for good."""
+    """Wraps a DeviceClock so that it never raises: the first error switches it off for good."""
 
     def __init__(
         self,
@@ -84,38 +84,38 @@ class QuietClock:
         failed: Callable[[Exception], None] | None = None,
         host: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """Args: device: the clock. failed: hears of its first error. host: clock in ns for what it all costs."""
+        """Args: device: the clock. failed: called with its first error. host: host clock in ns, for our cost."""
         self._device, self._failed, self._host = device, failed, host
         self.off = False
-        """An error has ended it."""
+        """True once an error has switched the clock off."""
         self.spent_ns = 0
-        """What marks and readings have cost the host."""
+        """Host time that marks and readings have taken so far, in ns."""
         self._recent: deque[tuple[Any, int]] = deque(maxlen=RECENT)
-        """The last marks on the compute stream, and when they were put."""
+        """The last marks on the compute stream, and the times at which they were put, in ns."""
         self._due_ns = 0
-        """From when on it is asked how far the device is."""
+        """Time from which on the device is queried again, in ns."""
 
     def ready(self) -> bool:
-        """False while a graph is captured, and once the clock is off."""
-        return bool(self._asked(self._device.ready, otherwise=False))
+        """Returns False while a graph is captured, and once the clock is off."""
+        return bool(self._call(self._device.ready, otherwise=False))
 
     def mark(self, follow: bool = False, current: bool = False) -> Put:
-        """Puts a mark, and asks how far the device is where that was not found of late.
+        """Puts a mark, and queries how far the device is if that was not found recently.
 
         Args:
-            follow: the current stream is the compute stream from now on.
-            current: the mark goes to the current stream instead of the compute stream.
+            follow: True makes the current stream the compute stream from now on.
+            current: True puts the mark to the current stream instead of the compute stream.
         """
         begin = at = self._host()
         mark, idle, aside, passed = None, False, False, None
         if self.ready():
             if follow:
-                self._asked(self._device.follow)
-            aside = current and bool(self._asked(self._device.aside, otherwise=False))
+                self._call(self._device.follow)
+            aside = current and bool(self._call(self._device.aside, otherwise=False))
             if not aside and begin >= self._due_ns:
                 idle, passed = self._reached(begin)
             at = self._host()
-            mark = self._asked(self._device.mark, current)
+            mark = self._call(self._device.mark, current)
             if not aside:
                 self._recent.append((mark, at))
         spent = self._host() - begin
@@ -123,38 +123,42 @@ class QuietClock:
         return Put(mark, at, spent, idle, aside, passed)
 
     def _reached(self, now: int) -> tuple[bool, Any]:
-        """Whether the compute stream is empty, and the newest mark that an idle device has passed, if it was passed."""
-        known, put_ns = next((one for one in reversed(self._recent) if now - one[1] >= SETTLED_NS), (None, 0))
+        """Queries how far the device is.
+
+        Returns:
+            True if the compute stream is empty; and the newest mark of `SETTLED_NS` or older, None if not passed.
+        """
+        known, put_ns = next((recent for recent in reversed(self._recent) if now - recent[1] >= SETTLED_NS), (None, 0))
         if known is not None and not self.done(known):
             return False, None
-        idle = bool(self._asked(self._device.idle, otherwise=False))
+        idle = bool(self._call(self._device.idle, otherwise=False))
         if idle or (known is not None and now - put_ns <= SURE_NS):
             self._due_ns = now + RENEW_NS
         return idle, known
 
     def done(self, mark: Any) -> bool:
-        """Whether the device has passed the mark."""
-        return bool(self._asked(self._device.done, mark, otherwise=False))
+        """Returns True if the device has passed the mark."""
+        return bool(self._call(self._device.done, mark, otherwise=False))
 
     def seconds(self, begin: Any, end: Any) -> float:
-        """Device seconds between two passed marks, or NaN."""
-        return float(self._asked(self._device.seconds, begin, end, otherwise=_NAN))
+        """Returns the device seconds between two passed marks, or NaN."""
+        return float(self._call(self._device.seconds, begin, end, otherwise=_NAN))
 
     def free(self, *marks: Any) -> None:
-        """Gives marks back; None is no mark."""
+        """Gives marks back for reuse; None is skipped."""
         for mark in marks:
             if mark is None:
                 continue
-            if self._recent and any(mark is one for one, _ in self._recent):
+            if self._recent and any(mark is recent for recent, _ in self._recent):
                 self._recent = deque((pair for pair in self._recent if pair[0] is not mark), RECENT)
-            self._asked(self._device.free, mark)
+            self._call(self._device.free, mark)
 
-    def _asked(self, ask: Callable[..., Any], *given: Any, otherwise: Any = None) -> Any:
-        """What the device says; `otherwise` where it fails, and from then on."""
+    def _call(self, call: Callable[..., Any], *arguments: Any, otherwise: Any = None) -> Any:
+        """Calls the device; returns `otherwise` if the call fails, or an earlier one has."""
         if self.off:
             return otherwise
         try:
-            return ask(*given)
+            return call(*arguments)
         except Exception as error:
             self.off = True
             if self._failed is not None:

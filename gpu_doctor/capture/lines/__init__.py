@@ -1,1 +1,1 @@
-"""Which lines of the user's code the time goes to: looks at the stack, and where they are kept."""
+"""Finds the lines of the user's code that take the time, by sampling stacks."""

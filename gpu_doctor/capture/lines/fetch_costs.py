@@ -1,4 +1,4 @@
-"""Line costs of the fetches in workers, read off their pages (see `page.py`)."""
+"""Line costs of the fetches in workers, from the workers' pages (see `page.py`)."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from gpu_doctor.recording import LineCost
 from gpu_doctor.recording.steps import DATA_WAIT, PHASE_NAMES
 
 SHOWN_LINES: Final = 20
+"""Most lines that are reported."""
 
 
 def line_costs(pages: Iterable[tuple[memoryview, float]]) -> tuple[LineCost, ...]:
-    """The dearest lines of some workers together, dearest first, as shares of their fetch time.
+    """Returns the most expensive lines of some workers together, as shares of their fetch time, largest first.
 
-    They sum to less than 1 by what was in no line of the user's.
+    The shares sum to less than 1 if some time was in no line of the user's.
 
     Args:
-        pages: of each worker, and the wall seconds of its fetches.
+        pages: page of each worker, and wall seconds of its fetches.
     """
     total_s, seconds = 0.0, dict[Place, float]()
     for page, wall_s in pages:
-        looked_s, rows = read_page(page)
-        if looked_s > 0:
+        sampled_s, rows = read_page(page)
+        if sampled_s > 0:
             total_s += wall_s
             for place, seen_s in rows:
-                seconds[place] = seconds.get(place, 0.0) + wall_s * seen_s / looked_s
+                seconds[place] = seconds.get(place, 0.0) + wall_s * seen_s / sampled_s
     if total_s <= 0:
         return ()
     dearest = sorted(seconds.items(), key=lambda item: -item[1])[:SHOWN_LINES]
@@ -39,9 +40,9 @@ def line_costs(pages: Iterable[tuple[memoryview, float]]) -> tuple[LineCost, ...
             function=place.function,
             text=linecache.getline(place.file, place.line).strip(),
             phase=PHASE_NAMES[DATA_WAIT],
-            share=min(one / total_s, 1.0),
+            share=min(line_s / total_s, 1.0),
             in_torch=place.in_torch,
             in_worker=True,
         )
-        for place, one in dearest
+        for place, line_s in dearest
     )

@@ -1,9 +1,9 @@
-"""Which lines of the user's code the fetches of a loader's worker go to: looks at the worker's main thread.
+"""Finds the lines that take the time of fetches in a loader's worker, by sampling the worker's main thread.
 
-A daemon thread of the worker looks about forty times a second, and twice a second while nothing is fetched. As in the
-training process (see `sampler.py`) every look stands for the time since the look before, and the interpreter's switch
-interval is short meanwhile. What was seen lies as text in a page of the worker's slot in the mapped file (see
-`page.py`), written ever more rarely as it grows, so that it is there however the worker ends.
+A daemon thread of the worker samples about forty times a second, and twice a second while nothing is fetched. As in the
+training process (see `sampler.py`), each sample stands for the time since the one before, and the interpreter's switch
+interval is short meanwhile. The line costs are written as text to a page of the worker's slot in the mapped file (see
+`page.py`), more rarely as they grow, so that they are there however the worker ends.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from gpu_doctor.capture.lines.stacks import outwards, stack_of
 from gpu_doctor.capture.lines.switch_interval import INTERVAL, punctual
 
 IDLE_PERIOD_S: Final = 0.5
-"""Between looks while nothing is fetched."""
+"""Time between samples while nothing is fetched, in seconds."""
 IDLE_LOOKS: Final = 20
-"""After so many looks that met no fetch."""
+"""Number of samples in a row without a fetch after which that period applies."""
 MOST_LINES: Final = 2048
+"""Most lines whose time is stored."""
 REWRITE: Final = 1.05
-"""The page is written anew when what was seen has grown by so much, or by so many seconds:"""
+"""Growth of the sampled time, as a factor, after which the page is written again."""
 REWRITE_S: Final = 1.0
+"""Growth of the sampled time, in seconds, after which the page is written again in any case."""
 
 
 class FetchLines:
-    """Looks at the stack of the thread that makes it, on a thread of its own, until the run or the process is over."""
+    """Samples the stack of the thread that creates it, on a thread of its own, until the run or the process ends."""
 
     def __init__(
         self,
@@ -42,13 +44,13 @@ class FetchLines:
         goes_on: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Looks at the calling thread and writes to `page`, going on from what is there.
+        """Prepares to sample the calling thread; the seconds that `page` already has are added to.
 
         Args:
-            page: see `page.py`.
-            floor: code of the fetch: a stack without it is in no fetch.
-            goes_on: whether the run still does; asked at every look.
-            clock: in seconds.
+            page: page of the worker's slot, see `page.py`.
+            floor: code of the fetch: a stack without it runs no fetch.
+            goes_on: returns True while the run goes on; called at every sample.
+            clock: clock in seconds.
         """
         self._page, self._floor, self._goes_on, self._clock = page, floor, goes_on, clock
         self._places = Places(floor)
@@ -60,7 +62,7 @@ class FetchLines:
         self._over = False
         self._wake = allocate_lock()
         self._wake.acquire()
-        self._random = random.Random()  # an own one: the user's random state must not move
+        self._random = random.Random()  # our own: the user's random state must not change
 
     def start(self) -> None:
         """Starts the thread."""
@@ -73,6 +75,7 @@ class FetchLines:
             self._wake.release()
 
     def _run(self) -> None:
+        """Samples until the run ends or `stop`: the body of the thread."""
         pace = Pace(period_s=0.025, longest_s=IDLE_PERIOD_S, first_s=0.015, share=0.004, dearest_s=1e-3)
         idle, began = 0, self._clock()
         punctual()
@@ -80,26 +83,26 @@ class FetchLines:
         try:
             while self._goes_on() and not self._over:
                 cpu_s = time.thread_time()
-                idle = 0 if self.look() else idle + 1
+                idle = 0 if self.sample() else idle + 1
                 idle_s = IDLE_PERIOD_S if idle >= IDLE_LOOKS else 0.0
                 wait_s = pace.after(time.thread_time() - cpu_s, self._clock() - began, idle_s)
-                # A fixed period would beat with a fetch of the same period and see the same line each time.
+                # With a fixed period, a fetch of the same period would show the same line each time.
                 self._wake.acquire(True, wait_s * self._random.uniform(1 - JITTER, 1 + JITTER))
         except Exception:  # errors here must not reach the user's worker; only line timings are lost
             pass
         finally:
             INTERVAL.put_back(self)
 
-    def look(self) -> bool:
-        """One look, which stands for the time since the one before.
+    def sample(self) -> bool:
+        """Takes one sample, which stands for the time since the one before.
 
         Returns:
-            Whether a fetch was running.
+            True if a fetch was running.
         """
         before, self._before = self._before, self._clock()
         stack = stack_of(self._thread)
         frame = stack[0] if stack else None
-        if not any(one.f_code is self._floor for one in outwards(frame)):
+        if not any(caller.f_code is self._floor for caller in outwards(frame)):
             return False
         place = self._places.of(frame)
         del stack, frame
@@ -108,11 +111,11 @@ class FetchLines:
         if place is not None and (place in self._seen or len(self._seen) < MOST_LINES):
             self._seen[place] = self._seen.get(place, 0.0) + seconds
         grown = self._whole_s >= min(self._written_s * REWRITE, self._written_s + REWRITE_S)
-        if grown and not self._over and self._goes_on():  # else the page is another's
+        if grown and not self._over and self._goes_on():  # else another sampler owns the page
             self.write()
         return True
 
     def write(self) -> None:
-        """Puts the dearest lines into the page."""
+        """Writes the most expensive lines to the page."""
         self._written_s = self._whole_s
         write_page(self._page, self._whole_s, self._seen)

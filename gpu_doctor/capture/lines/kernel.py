@@ -1,4 +1,4 @@
-"""What the kernel says of threads: who waits for a core, who sleeps (Linux; elsewhere nothing is known)."""
+"""Reads the state of threads from the kernel: waiting for a core, sleeping (Linux; elsewhere it is unknown)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import threading
 from typing import Final
 
 FUTEX: Final = (b"202", b"98")
-"""Number of the system call by which threads wait for each other, on x86-64 and on 64-bit ARM (98 is `getrusage` on the
-first, which waits for nothing)."""
+"""Numbers of the system call with which threads wait for each other, on x86-64 and on 64-bit ARM (98 is `getrusage` on
+x86-64, which never waits)."""
 
 
 class Kernel:
-    """What the kernel says of threads (Linux; elsewhere nothing is known)."""
+    """Reads the state of this process' threads from the kernel; only on Linux."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
@@ -21,7 +21,7 @@ class Kernel:
         self._native: dict[int, int | None] = {}
 
     def queued_s(self) -> float:
-        """Seconds that the calling thread waited for a core since this was last asked."""
+        """Returns the seconds that the calling thread waited for a core since the last call; 0 if unknown."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             queued_ns = int(self._read("/proc/thread-self/schedstat").split()[1])
             passed_ns, self._queued_ns = queued_ns - self._queued_ns, queued_ns
@@ -29,34 +29,37 @@ class Kernel:
         return 0.0
 
     def sleeps(self, thread: int) -> bool:
-        """Whether a thread sleeps, or waits for a device, a file or a connection.
+        """True if a thread sleeps, or waits for a device, a file or a connection; False if unknown.
 
-        Who waits for another thread is left out: torch's operators wait so for the threads that compute with them. What
-        waits for Python's lock does not count either: reading gives the lock away, and wakes it.
+        A wait for another thread does not count: torch's operators wait that way for the threads that compute with
+        them. A wait for Python's lock does not count either, as this read releases the lock and wakes the thread.
         """
         if thread not in self._native:
-            found = (one.native_id for one in threading.enumerate() if one.ident == thread)
+            found = (
+                thread_object.native_id for thread_object in threading.enumerate() if thread_object.ident == thread
+            )
             self._native[thread] = next(found, None)
         with contextlib.suppress(OSError):
             text = self._read(f"/proc/self/task/{self._native[thread]}/stat")
             asleep = text[text.rfind(b")") + 2 :][:1] in (b"S", b"D")
             return asleep and self._call(self._native[thread]) not in FUTEX
-        del self._native[thread]  # it has ended: another thread may have its id by now
+        del self._native[thread]  # the thread has ended: another one may have its id by now
         return False
 
     def _call(self, native: int | None) -> bytes:
-        """Number of the system call in which a thread is; empty where that may not be read."""
+        """Returns the number of the system call that a thread is in; empty if it may not be read."""
         with contextlib.suppress(OSError):
             return self._read(f"/proc/self/task/{native}/syscall").split()[:1][0]
         return b""
 
     def _read(self, path: str) -> bytes:
+        """Reads the start of a file, which stays open for the next read."""
         if path not in self._files:
             self._files[path] = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         return os.pread(self._files[path], 512, 0)
 
     def close(self) -> None:
-        """Closes what is open."""
+        """Closes the open files."""
         for file in self._files.values():
             os.close(file)
         self._files.clear()

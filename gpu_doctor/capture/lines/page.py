@@ -1,7 +1,7 @@
-"""How a worker reports the dearest lines of its fetches: a page of text.
+"""Writes and reads the page of text in which a worker reports the most expensive lines of its fetches.
 
-A page has two cells: a turn (odd while it is being written), and seconds of looks at fetches; then a row for each line,
-dearest first, as many as fit. One process writes it, any may read.
+A page begins with two cells: a turn (odd while the page is being written), and the sampled seconds of fetches. Then
+comes a row for each line, the most expensive first, as many as fit. One process writes it, any may read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ _HEAD: Final = 16
 
 
 def write_page(page: memoryview, whole_s: float, seen: Mapping[Place, float]) -> None:
-    """Writes rows of `seconds`, `line`, `in torch`, `function`, `file` with tabs between them."""
+    """Writes rows of seconds, line, in torch, function and file, separated by tabs.
+
+    Args:
+        page: the page.
+        whole_s: sampled seconds of all fetches.
+        seen: sampled seconds of each line.
+    """
     rows, room = [], len(page) - _HEAD - 1
     for place, seconds in sorted(seen.items(), key=lambda item: -item[1]):
         if "\t" in place.file + place.function or "\n" in place.file + place.function:
@@ -29,7 +35,7 @@ def write_page(page: memoryview, whole_s: float, seen: Mapping[Place, float]) ->
             break
         rows.append(row)
     cells = page[:_HEAD].cast("d")
-    turn = cells[0] + 1.0 + cells[0] % 2.0  # a writer that was killed half-way left it odd
+    turn = cells[0] + 1.0 + cells[0] % 2.0  # it is odd if a writer was killed half-way
     cells[0] = turn
     cells[1] = whole_s
     text_bytes = b"".join(rows) + b"\0"
@@ -38,7 +44,7 @@ def write_page(page: memoryview, whole_s: float, seen: Mapping[Place, float]) ->
 
 
 def read_page(page: memoryview) -> tuple[float, list[tuple[Place, float]]]:
-    """Seconds of all looks, and of those at each line; nothing while the page is being written."""
+    """Returns the sampled seconds of all fetches and of each line; 0 and no line while the page is being written."""
     for _ in range(5):
         before = page[:8].cast("d")[0]
         raw = bytes(page)
@@ -49,6 +55,7 @@ def read_page(page: memoryview) -> tuple[float, list[tuple[Place, float]]]:
 
 
 def _rows(text: bytes) -> Iterable[tuple[Place, float]]:
+    """Parses the rows of a page; skips those that are damaged."""
     for row in text.decode("utf-8", "surrogateescape").split("\n"):
         fields = row.split("\t")
         if len(fields) == 5:

@@ -1,4 +1,4 @@
-"""Which line of the user's code a stack is on: frames of installed libraries fold into the line that called them."""
+"""Finds the line of the user's code in a stack: frames of installed libraries count for the line that called them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _NEXT: Final = ("__next__", "__anext__")
 
 
 def _inside(folder: Path | str) -> str:
-    """The beginning of every path inside a folder, and of no other: `gpu_doctor_demo.py` lies beside `gpu_doctor`."""
+    """Returns the prefix that only paths inside a folder have: `gpu_doctor_demo.py` may be next to `gpu_doctor`."""
     return f"{Path(folder)}{os.sep}"
 
 
 _OURS: Final = _inside(Path(__file__).resolve().parents[2])
 _TAPS: Final = _inside(Path(__file__).resolve().parents[1])
-"""Wrappers of ours stand between the user's frames; others of our frames run the user's code, which ends there."""
+"""Folder of our wrappers, whose frames are between the user's; at a frame of ours elsewhere, the user's code ends."""
 _LOOKS: Final = _inside(Path(__file__).resolve().parent)
 _LIBRARIES: Final = tuple(
     {_inside(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_OURS}
@@ -39,7 +39,7 @@ _INSTALLED: Final = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages"
 _TORCH: Final = _inside(Path(torch.__file__).parent)
 _TENSOR: Final = f"{_TORCH}_tensor.py"
 _PYTHONIC: Final = ("__iter__", "__len__", "__contains__", "__array__", "__reversed__", "__format__", "__repr__")
-"""Functions of torch's tensor that take one apart for Python: a loop over elements is its line's Python, no compute."""
+"""Methods with which Python takes a tensor apart: a loop over elements counts as the line's Python, not as torch."""
 
 
 class Place(NamedTuple):
@@ -49,49 +49,49 @@ class Place(NamedTuple):
     line: int
     function: str
     in_torch: bool
-    """Torch's Python lies inside it."""
+    """True if the line was running Python code of torch."""
 
 
 class Places:
-    """Finds the user's line in stacks; remembers which files are the user's."""
+    """Finds the user's line in stacks, and remembers which files are the user's."""
 
     def __init__(self, floor: CodeType | None = None) -> None:
-        """Args: floor: code of a frame at which the search ends; None = search the whole stack."""
+        """`floor`: code of the frame at which the search ends; None = search the whole stack."""
         self._floor = floor
         self._user: dict[str, bool] = {}
-        self._lineless: dict[tuple[CodeType, int], int] = {}
+        self._lines_before: dict[tuple[CodeType, int], int] = {}
 
     def of(self, frame: FrameType | None) -> Place | None:
-        """The place of the innermost frame that is the user's; None if there is none above the floor.
+        """Returns the place of the innermost frame of the user's code; None if there is none above the floor.
 
-        Where an event loop waits, it is the line of the user's that waits in it.
+        If an event loop is waiting, the place is the user's line that waits in it.
         """
         in_torch, floor = False, self._floor
         if frame is not None and _is_ours(frame.f_code.co_filename):
             return None  # the time is ours
-        for one in outwards(frame):
-            code, name = one.f_code, one.f_code.co_filename
+        for caller in outwards(frame):
+            code, name = caller.f_code, caller.f_code.co_filename
             if code is floor or (name.startswith(_OURS) and not name.startswith(_TAPS)):
                 break
-            if self._is_user(name, one):
-                return Place(name, one.f_lineno or self._led_to(one), code.co_name, in_torch)
-            if code.co_name == "run_forever" and name.endswith(_EVENT_LOOP) and (place := self._awaited(one)):
+            if self._is_user(name, caller):
+                return Place(name, caller.f_lineno or self._line_before(caller), code.co_name, in_torch)
+            if code.co_name == "run_forever" and name.endswith(_EVENT_LOOP) and (place := self._awaited(caller)):
                 return place
-            in_torch = in_torch or (name.startswith(_TORCH) and not _takes_apart(name, one.f_code.co_name))
+            in_torch = in_torch or (name.startswith(_TORCH) and not _takes_apart(name, caller.f_code.co_name))
         return None
 
     def before_loop(self, frame: FrameType | None) -> Place | None:
-        """As `of`, but None where gpu_doctor works inside of the user's line: it opens the run."""
-        for one in outwards(frame):
-            name = one.f_code.co_filename
-            if self._is_user(name, one):
-                return self.of(one)
+        """Returns the same as `of`, but None if gpu_doctor works inside the user's line, as when it opens the run."""
+        for caller in outwards(frame):
+            name = caller.f_code.co_filename
+            if self._is_user(name, caller):
+                return self.of(caller)
             if _is_ours(name):
                 return None
         return None
 
     def _awaited(self, event_loop: FrameType) -> Place | None:
-        """The user's line that waits in an event loop that runs, by the frame of its `run_forever`."""
+        """Returns the user's line that waits in a running event loop; `event_loop`: the frame of its `run_forever`."""
         with contextlib.suppress(RuntimeError, TypeError):  # tasks came or went meanwhile
             for task in asyncio.all_tasks(event_loop.f_locals["self"]):
                 places = [self.of(frame) for frame in _suspended(task.get_coro())]
@@ -101,31 +101,38 @@ class Places:
         return None
 
     def generators(self, frame: FrameType | None) -> tuple[Place, ...]:
-        """The user's generators and iterators on a stack, innermost first, each by its first line.
+        """Returns the user's generators and iterators on a stack, innermost first, each with its first line.
 
-        A generator expression is Python of the line that it stands on, and a context manager's function yields to its
-        `with` statement: neither is pulled from.
+        Generator expressions are left out, as they count as Python of their line, and so are functions of context
+        managers, which yield to a `with` statement.
         """
         found = []
-        for one in outwards(frame):
-            code = one.f_code
+        for caller in outwards(frame):
+            code = caller.f_code
             pulled = code.co_flags & _PULLED or code.co_name in _NEXT
-            if pulled and code.co_name != "<genexpr>" and self._is_user(code.co_filename, one) and not _is_context(one):
+            if (
+                pulled
+                and code.co_name != "<genexpr>"
+                and self._is_user(code.co_filename, caller)
+                and not _is_context(caller)
+            ):
                 found.append(Place(code.co_filename, code.co_firstlineno, code.co_name, False))
         return tuple(found)
 
     def above(self, frame: FrameType | None) -> bool:
-        """Whether the stack stands on the floor."""
-        return any(one.f_code is self._floor for one in outwards(frame))
+        """True if the stack contains the floor."""
+        return any(caller.f_code is self._floor for caller in outwards(frame))
 
-    def _led_to(self, frame: FrameType) -> int:
+    def _line_before(self, frame: FrameType) -> int:
+        """Returns `line_before` of a frame's present instruction, which is computed once."""
         key = frame.f_code, frame.f_lasti
-        found = self._lineless.get(key)
+        found = self._lines_before.get(key)
         if found is None:
-            found = self._lineless[key] = lineless(*key)
+            found = self._lines_before[key] = line_before(*key)
         return found
 
     def _is_user(self, name: str, frame: FrameType) -> bool:
+        """True if the file `name` of a frame is the user's; the answer is remembered."""
         known = self._user.get(name)
         if known is None:
             library = installed(name) or _written_by_a_library(frame)
@@ -133,13 +140,13 @@ class Places:
         return known
 
 
-def lineless(code: CodeType, offset: int) -> int:
-    """The line that led to an instruction which no line stands for: the jump back at the end of an inner loop.
+def line_before(code: CodeType, offset: int) -> int:
+    """Returns the line that ran before an instruction without a line: the jump back at the end of an inner loop.
 
-    What left the loop ran before it: its `break`.
+    That is the line that left the inner loop, such as its `break`.
     """
-    jumps = (one for one in dis.get_instructions(code) if _target(one) == offset)
-    before = next((one.offset for one in jumps if "FOR_ITER" not in one.opname), None)
+    jumps = (jump for jump in dis.get_instructions(code) if _target(jump) == offset)
+    before = next((jump.offset for jump in jumps if "FOR_ITER" not in jump.opname), None)
     if before is not None:
         for begin, end, line in code.co_lines():
             if begin <= before < end and line is not None:
@@ -148,19 +155,20 @@ def lineless(code: CodeType, offset: int) -> int:
 
 
 def _target(instruction: dis.Instruction) -> int | None:
+    """Returns the offset that an instruction jumps to; None if it is no jump."""
     jumps = instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs
     return instruction.argval if jumps and isinstance(instruction.argval, int) else None
 
 
 def installed(file: str) -> bool:
-    """Whether a file is the standard library's, an installed package's or ours: no code of the user."""
-    return file.startswith(_LIBRARIES) or any(one in file for one in _INSTALLED)
+    """True if a file belongs to the standard library, an installed package or gpu_doctor, and not to the user."""
+    return file.startswith(_LIBRARIES) or any(folder in file for folder in _INSTALLED)
 
 
 def _written_by_a_library(frame: FrameType) -> bool:
-    """Whether the frame's module was made by an installed package while it ran (torch's inductor, PyG's layers).
+    """True if an installed package generated the frame's module at run time (torch's inductor, PyG's layers).
 
-    Such a file lies in the folder for temporary ones, as a notebook's cells do; its module belongs to the package.
+    Such a file is in the folder for temporary files, as a notebook's cells are; its module belongs to the package.
     """
     package, dot, _ = str(frame.f_globals.get("__name__", "")).partition(".")
     file = getattr(sys.modules.get(package), "__file__", None) if dot else None
@@ -168,25 +176,26 @@ def _written_by_a_library(frame: FrameType) -> bool:
 
 
 def _takes_apart(file: str, function: str) -> bool:
+    """True for a method of torch's tensor that takes it apart for Python, see `_PYTHONIC`."""
     return function in _PYTHONIC and file == _TENSOR
 
 
 def _is_ours(file: str) -> bool:
-    """Whether it is gpu_doctor's, other than what looks."""
+    """True if a file is gpu_doctor's, except those of the sampling code in this folder."""
     return file.startswith(_OURS) and not file.startswith(_LOOKS)
 
 
-def _suspended(waits: object) -> Iterator[FrameType]:
-    """The frames of a coroutine and of what it waits for, outermost first."""
+def _suspended(coroutine: object) -> Iterator[FrameType]:
+    """Yields the frames of a suspended coroutine and of everything that it awaits, outermost first."""
     for _ in range(LOOKED_THROUGH):
-        kind = next((one for one in ("cr", "gi", "ag") if hasattr(waits, f"{one}_frame")), None)
-        frame = getattr(waits, f"{kind}_frame", None)
+        kind = next((prefix for prefix in ("cr", "gi", "ag") if hasattr(coroutine, f"{prefix}_frame")), None)
+        frame = getattr(coroutine, f"{kind}_frame", None)
         if frame is None:
             return
         yield frame
-        waits = getattr(waits, "gi_yieldfrom" if kind == "gi" else f"{kind}_await", None)
+        coroutine = getattr(coroutine, "gi_yieldfrom" if kind == "gi" else f"{kind}_await", None)
 
 
 def _is_context(frame: FrameType) -> bool:
-    """Whether a generator was resumed by a `with` statement."""
+    """True if a `with` statement resumed the generator."""
     return frame.f_back is not None and frame.f_back.f_code.co_filename.endswith("contextlib.py")

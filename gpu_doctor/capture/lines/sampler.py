@@ -1,11 +1,11 @@
-"""Which lines of the user's code the wall-clock goes to: stack samples of the training thread, taken by the poller.
+"""Finds the lines of the user's code that take the wall-clock, by stack samples of the training thread.
 
-A look at the stack finds the innermost frame that is the user's (the cell, its functions, a Dataset's `__getitem__`,
-a module of the project); frames of installed libraries fold into the line that called them. Every look stands for the
-time since the look before, so that the poller may slow down without bending the shares.
+The poller takes the samples. A sample finds the innermost frame of the user's code (the cell, its functions, the
+`__getitem__` of a Dataset, a module of the project); frames of installed libraries count for the line that called them.
+Each sample stands for the time since the one before, so that the poller may slow down without distorting the shares.
 
-Nothing is read off the text of a line. What a look tells besides the line was measured: the phase that the step clock
-was in, whether an operator of torch could have been running, and whether a generator of the user's was.
+Nothing is guessed from the text of a line. A sample measures, besides the line: the phase that the step clock was in,
+whether an operator of torch could have been running, and whether a generator of the user's was.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpu_doctor.capture.found import Look, Seen
+from gpu_doctor.capture.found import PlacedSample, StackSample
 from gpu_doctor.capture.lines.kernel import Kernel
 from gpu_doctor.capture.lines.places import Place, Places
 from gpu_doctor.capture.lines.stacks import stack_of
@@ -24,50 +24,54 @@ from gpu_doctor.recording import AFTER, BEFORE, LineCost
 from gpu_doctor.recording.steps import BACKWARD, FORWARD, LOSS, NO_GRAD, OPTIMIZER, PHASE_NAMES
 
 MOST_LINES: Final = 4096
+"""Most combinations of line and phase whose time is stored."""
 SHOWN_LINES: Final = 120
+"""Most lines that are reported for the loop."""
 SHOWN_AROUND: Final = 5
-KEPT_LOCK: Final = 0.9
-"""Of a switch interval: a look that came so much later than the promptest one met a thread that did not let Python's
-lock go by itself, as torch's operators do when they begin. The promptest look tells how long the machine takes to wake
-a thread."""
+"""Most lines that are reported before the loop, and after it."""
+HELD_LOCK: Final = 0.9
+"""Share of a switch interval: a sample that came later than the promptest one by this much had to wait for Python's
+lock. The sampled thread did not release the lock by itself, as torch's operators do when they begin. The promptest
+sample shows how long the machine takes to wake a thread."""
 _TRAINS: Final = (FORWARD, NO_GRAD, LOSS, BACKWARD, OPTIMIZER)
 
 
-class _Look(NamedTuple):
-    """What a look found."""
+class _Sampled(NamedTuple):
+    """What the user's code was doing at a stack sample."""
 
     place: Place
     outside_torch: bool
+    """True if no operator of torch was running: the thread held Python's lock, or slept."""
     generators: tuple[Place, ...]
-    """The user's generators that ran, innermost first."""
+    """The user's generators that were running, innermost first."""
 
 
 class LineSampler:
-    """Adds up what the looks saw; `look` is called on the poller's thread."""
+    """Takes stack samples of the training thread and adds up the time of each line."""
 
     def __init__(self, recorder: Recorder) -> None:
-        """Looks at the recorder's training thread."""
+        """Prepares to sample the training thread of `recorder`."""
         self._recorder, self._clock = recorder, recorder.clock
-        self._seen: dict[tuple[_Look, int, bool], float] = {}
+        self._seen: dict[tuple[_Sampled, int, bool], float] = {}
         self._total = 0.0
         self._warm = False
-        """A look fell into a later step than the first, which is warm-up: what was seen there is forgotten."""
-        self.looks = 0
-        """How often the running loop was looked at."""
+        """True once a sample came after the first step; samples of that step are dropped, as it is warm-up."""
+        self.samples = 0
+        """Number of samples of the running loop."""
         self._promptest_s = float("inf")
-        """The least that a look was late, without waiting for a core."""
+        """Smallest delay of a sample that did not wait for a core, in seconds."""
         self._early: dict[Place, float] = {}
-        """Seconds by line, before the loop began."""
+        """Sampled seconds of each line before the loop began."""
         self._before: int | None = None
         self._places = Places()
         self._kernel = Kernel()
-        recorder.listeners.hear_looks(self.placed)
+        recorder.listeners.on_stack_samples(self.placed)
 
-    def look(self, late_s: float = 0.0) -> None:
-        """One look: what the thread is doing there, the step clock finds out when it comes to that time.
+    def sample(self, late_s: float = 0.0) -> None:
+        """Takes one stack sample, on the poller's thread; the step clock assigns it to a phase later.
 
         Args:
-            late_s: seconds by which it comes later than it was due; 0 where it was not due at a certain time.
+            late_s: delay of the sample after its due time, in seconds; 0 if it had no due time.
         """
         begin, before = self._clock(), self._before
         self._before = begin
@@ -76,86 +80,88 @@ class LineSampler:
         place = self._places.of(frame)
         pulled = self._places.generators(frame) if place is not None else ()
         early = None if self._recorder.started() else self._places.before_loop(frame)
-        # The kernel is asked below, which gives Python's lock away: until then no frame, and none of what the user's
-        # code lets go, may be held.
+        # Reading from the kernel below releases Python's lock: by then we must hold no frame, so that objects which the
+        # user's code drops are not kept alive.
         del stack, frame
         end = self._clock()
-        queued_s = self._kernel.queued_s()  # for a core: that says nothing about Python's lock
+        queued_s = self._kernel.queued_s()  # a wait for a core says nothing about Python's lock
         if late_s and not queued_s:
             self._promptest_s = min(self._promptest_s, late_s)
         if before is None:
             return
-        kept = late_s - queued_s - self._promptest_s >= KEPT_LOCK * sys.getswitchinterval()
-        aside = kept or self._kernel.sleeps(self._recorder.thread)
-        found = None if place is None else _Look(place, aside, pulled)
-        # A thread that has to let the lock go stands still until ours runs. Where it stands then tells nothing of the
-        # phase in which the look was due, if that has ended.
-        since = begin - round(late_s * 1e9) if kept else begin
-        look = Look(since, end, (found, (begin - before) * 1e-9))
+        lock_held = late_s - queued_s - self._promptest_s >= HELD_LOCK * sys.getswitchinterval()
+        outside = lock_held or self._kernel.sleeps(self._recorder.thread)
+        found = None if place is None else _Sampled(place, outside, pulled)
+        # A thread that has to release the lock stands still until ours has run. Its place then says nothing about the
+        # phase in which the sample was due, if that phase has ended.
+        since = begin - round(late_s * 1e9) if lock_held else begin
+        stack_sample = StackSample(since, end, (found, (begin - before) * 1e-9))
         if self._recorder.started():
-            self._recorder.log.looks.append(look)
+            self._recorder.log.stack_samples.append(stack_sample)
         elif early is not None:
-            self._early[early] = self._early.get(early, 0.0) + look.seen[1]
+            self._early[early] = self._early.get(early, 0.0) + stack_sample.seen[1]
 
-    def placed(self, one: Seen) -> None:
-        """It is known where the loop was at a look; phase -1: it went on to another phase meanwhile."""
-        found, seconds = one.seen
-        if not (one.first or self._warm):
-            self._warm, self._total, self.looks = True, 0.0, 0
+    def placed(self, sample: PlacedSample) -> None:
+        """Adds a sample whose phase is known; phase -1: the phase changed during the sample."""
+        found, seconds = sample.seen
+        if not (sample.first or self._warm):
+            self._warm, self._total, self.samples = True, 0.0, 0
             self._seen = {}
-        self.looks += 1
+        self.samples += 1
         self._total += seconds
-        if found is None or one.phase < 0:
+        if found is None or sample.phase < 0:
             return
-        key = found, one.phase, one.feeding
+        key = found, sample.phase, sample.feeding
         if len(self._seen) < MOST_LINES or key in self._seen:
             self._seen[key] = self._seen.get(key, 0.0) + seconds
 
     def costs(self) -> tuple[LineCost, ...]:
-        """The dearest lines so far, dearest first; empty before anything was seen."""
+        """Returns the most expensive lines so far, largest share first; empty before the first sample."""
         seen, total = self._seen.copy(), self._total
         if total <= 0:
             return ()
-        # A generator in which the loop itself stands (a training function that yields its losses) is not pulled from.
-        loops = {one for (what, phase, _), _ in seen.items() if phase in _TRAINS for one in what.generators}
+        # A generator that contains the loop itself (a training function that yields its losses) delivers no data.
+        loops = {
+            generator for (sampled, phase, _), _ in seen.items() if phase in _TRAINS for generator in sampled.generators
+        }
         found: dict[LineCost, float] = {}
-        for (what, phase, feeding), seconds in seen.items():
-            place = what.place
+        for (sampled, phase, feeding), seconds in seen.items():
+            place = sampled.place
             cost = LineCost(
                 *(place.file, place.line, place.function, linecache.getline(place.file, place.line).strip()),
                 phase=PHASE_NAMES[phase],
                 share=0.0,
                 in_torch=place.in_torch,
-                outside_torch=what.outside_torch,
+                outside_torch=sampled.outside_torch,
                 before_backward=phase == LOSS,
                 before_forward=feeding,
                 no_grad=phase == NO_GRAD,
-                pulled=any(one not in loops for one in what.generators),
+                pulled=any(generator not in loops for generator in sampled.generators),
             )
             found[cost] = found.get(cost, 0.0) + seconds / total
         dearest = sorted(found.items(), key=lambda item: -item[1])[:SHOWN_LINES]
         return tuple(replace(cost, share=share) for cost, share in dearest)
 
     def around(self) -> tuple[LineCost, ...]:
-        """The dearest lines before the first step and, once the run is over, after the last; see `Recording.around`."""
+        """Returns the costliest lines before the first step and, after the run, after the last (`Recording.around`)."""
         late: dict[Place, float] = {}
         if self._recorder.over.is_set():
-            for look in tuple(self._recorder.log.looks):  # no event came after them
-                seen, seconds = look.seen
+            for sample in tuple(self._recorder.log.stack_samples):  # samples that no later event assigned to a phase
+                seen, seconds = sample.seen
                 if seen is not None:
                     late[seen.place] = late.get(seen.place, 0.0) + seconds
         whole_s = max(self._recorder.elapsed_s(), 1e-9)
         return tuple(
             LineCost(
-                *(one.file, one.line, one.function, linecache.getline(one.file, one.line).strip()),
+                *(place.file, place.line, place.function, linecache.getline(place.file, place.line).strip()),
                 phase=phase,
                 share=seconds / whole_s,
-                in_torch=one.in_torch,
+                in_torch=place.in_torch,
             )
             for phase, places in ((BEFORE, self._early.copy()), (AFTER, late))
-            for one, seconds in sorted(places.items(), key=lambda item: -item[1])[:SHOWN_AROUND]
+            for place, seconds in sorted(places.items(), key=lambda item: -item[1])[:SHOWN_AROUND]
         )
 
     def close(self) -> None:
-        """No look comes any more."""
+        """Closes the kernel's files: no sample is taken any more."""
         self._kernel.close()

@@ -1,12 +1,12 @@
-"""Another thread's stack, taken in one piece.
+"""Reads another thread's stack in one piece.
 
-Python makes frame objects when somebody asks for them. In 3.11 making one may start a garbage collection in the asking
-thread, in the middle of the interpreter's walk through another thread's frames; a finalizer that waits (a DataLoader's
-that ends its workers) then lets that thread run on. The walk goes on in frames that are no more, or with the lock of
-the list of threads held, which ends in a deadlock (CPython issue 106883). So there all frame objects of the stack are
-made with the collector at rest, by C code alone: between its calls no other thread gets a turn, and nobody sees the
-collector's switch in another position than their own. Elsewhere no collection starts there: 3.10 has all frame objects
-made, from 3.12 on collections wait for the end of the running operation.
+Python creates frame objects on demand. In 3.11, creating one may start a garbage collection on the reading thread, in
+the middle of the interpreter's walk through another thread's frames. A finalizer that waits (a DataLoader's, which ends
+its workers) then lets the other thread run on. The walk goes on in frames that no longer exist, or with the lock of the
+list of threads held, which ends in a deadlock (CPython issue 106883). So in 3.11 all frame objects of the stack are
+created with the collector off, by C code alone: no other thread runs between its calls, and none sees the collector
+switched off. In other versions no collection starts there: 3.10 has created all frame objects already, and from 3.12 on
+collections wait for the end of the running operation.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from types import FrameType
 from typing import Any, Final
 
 DEEPEST: Final = 1000
-"""Frames of a stack at most."""
+"""Most frames of a stack that are read."""
 LOOKED_THROUGH: Final = 200
-"""Frames in which something is looked for."""
+"""Most frames of a stack that are searched."""
 _COLLECTS: Final = sys.version_info[:2] == (3, 11)
 
 
 def stack_of(thread: int) -> list[FrameType]:
-    """The frames of a thread, innermost first; empty if there is no such thread.
+    """Returns the frames of a thread, innermost first; an empty list if there is no such thread.
 
-    As long as the list is held, a walk by `f_back` makes no frames, but where a generator was resumed meanwhile.
+    While the list is held, a walk by `f_back` creates no frames, unless a generator was resumed meanwhile.
 
     Args:
-        thread: its `threading.get_ident()`.
+        thread: the thread's `threading.get_ident()`.
     """
     return _without_collecting(thread) if _COLLECTS else list(outwards(sys._current_frames().get(thread), DEEPEST))
 
 
 def outwards(frame: FrameType | None, most: int = LOOKED_THROUGH) -> Iterator[FrameType]:
-    """A frame and those that led to it, so many at most."""
+    """Yields a frame and its callers, at most `most` frames."""
     while frame is not None and most > 0:
         yield frame
         frame, most = frame.f_back, most - 1
 
 
 def _without_collecting(thread: int) -> list[FrameType]:
-    """As one call into C: whether the collector is on, off with it, the frames, on again if it was.
+    """Reads a thread's frames with the collector off, in one call into C that switches it on again if it was on.
 
-    Among the threads' frames is the one of this very function: what remembers them would be a cycle with it.
+    The frames of all threads include the one of this function: storing them here would make a reference cycle.
     """
     call: Any = getattr(operator, "call")  # noqa: B009 (Python 3.10 has none, and does not come here)
     get: Any = dict.get

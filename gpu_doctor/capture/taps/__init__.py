@@ -1,4 +1,4 @@
-"""The shelf of taps: listeners on the training loop. One file each, listed in TAPS in the order in which they open."""
+"""The taps: listeners on the training loop, one file each. TAPS lists them in the order in which they are installed."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ TAPS: tuple[tuple[str, Tap], ...] = (
     ("CUDA graphs", graph_replay.tap),
     ("costly calls", costly_calls.tap),
 )
-"""Name -> what puts it up in a TapScope."""
+"""Each tap's name and the function that installs it in a TapScope."""
 
 
 @contextmanager
 def listening(
     recorder: Recorder, namespace: MutableMapping[str, Any] | None = None, accelerated: bool | None = None
 ) -> Iterator[TapScope]:
-    """All taps on, for the duration of the context; a tap that fails stays off and leaves a note.
+    """Installs all taps for the duration of the context. A tap that cannot be installed stays off and leaves a note.
 
     Args:
-        recorder: what they write to.
-        namespace: where the code runs.
-        accelerated: whether there is a device to copy to; None = ask torch.
+        recorder: The recorder that the taps write to.
+        namespace: The names that the observed code runs with.
+        accelerated: True if there is a device to copy to; None asks torch.
     """
     if accelerated is None:
         accelerated = environment.accelerated()
@@ -73,19 +73,22 @@ def listening(
         finally:
             recorder.undone()
             recorder.loop_over()
-            scope.forget()  # a circle would outlive `del model`
+            scope.forget()  # a reference cycle would outlive `del model`
     for note in patches.notes:
         recorder.note(note)
 
 
 def _retire(scope: TapScope) -> None:
-    """All taps are off. A wrapper of ours that other code has wrapped stays in the process: it must know of no run."""
+    """Cuts the references to the run after all taps are off.
+
+    A wrapper of ours that other code has wrapped stays in the process and must not hold the run.
+    """
     scope.recorder.retire()
     scope.namespace = None
 
 
 def _take_out_ours(error: BaseException | None) -> None:
-    """Takes the frames of our wrappers out of a traceback: the user sees their own code and torch's, as without us."""
+    """Removes the frames of our wrappers from a traceback, so that it shows only the user's code and the libraries'."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,7 +1,7 @@
-"""Hears the forward of the outermost modules (see `discovery.py` and `forward.py`) and every backward pass.
+"""Records the forwards of the outermost modules (see `discovery.py` and `forward.py`) and every backward pass.
 
-Only the outermost modules carry a listener: a wrapper on every module call costs about 9 us each and breaks compiled
-graphs.
+Only the outermost modules carry a listener: a wrapper on every module would cost about 9 us a call and would break
+compiled graphs.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from gpu_doctor.capture.taps.tap import TapScope
 
 
 def tap(scope: TapScope) -> None:
-    """Listeners on the outermost modules and around `torch.autograd.backward` and `grad`."""
+    """Installs listeners on the outermost modules, and wrappers around `torch.autograd.backward` and `grad`."""
     recorder = scope.recorder
     scope.at_end(compiler_tables.watched(), "The compiler's tables could not be read")
     found = discover(scope)
     by_hand = ByHand(scope, found)
-    # torch keeps what stands at `torch.compile` where it imports the compiler meanwhile: nothing of the run is in it.
+    # Importing the compiler stores the function then found at `torch.compile` for good: it must not hold the run.
     compiles: list[Callable[[], None]] = [found.compiles]
     leave_us_out(recorder.fence, scope.patches, functools.partial(_each, compiles))
     recorder.losses.read_by(_read_losses)
@@ -63,7 +63,7 @@ def _each(calls: list[Callable[[], None]]) -> None:
 def _scaling(
     recorder: Recorder, unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]], original: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """A GradScaler's `scale` that remembers what was scaled: that is the loss, not the product."""
+    """Wraps a GradScaler's `scale` so that the loss it was given is remembered along with the scaled product."""
 
     def begins(scaler: Any, outputs: Any) -> Any:
         return outputs if isinstance(outputs, torch.Tensor) else None
@@ -81,30 +81,30 @@ def _backward(
     unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]],
     original: Callable[..., Any],
 ) -> Callable[..., Any]:
-    """A wrapper that bills the call to `backward` and keeps the loss for the end of the run.
+    """Wraps `torch.autograd.backward`: records its begin and end, and stores the loss until the run ends.
 
-    A fence of its own, as in `fence.py`, written out: every step goes through here, and each call of ours costs it.
+    The code of `fence.py` is written out here: every step passes through, and each further call would slow it down.
     """
     recorder, differentiated, backed = scope.recorder, scope.differentiated, scope.backed
     log, broke, evaluations = recorder.log, recorder.fence.broke, scope.evaluations
     note, clock, events = log.note, log.clock, log.events
-    handed: Any = None
-    """What the outermost call that runs was given: torch hands itself over, in a tuple or not, where a mode or a
-    subclass of tensors stands around its functions, and then what is found by its name is called again."""
+    passed: Any = None
+    """Tensors of the outermost call that runs. Under a torch function mode or a tensor subclass, torch calls `backward`
+    once more by its name, with the same tensors, in a tuple or not: that inner call is not recorded again."""
 
     @functools.wraps(original)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        nonlocal handed
+        nonlocal passed
         begun = False
         try:
-            if get_ident() == log.thread and not (log.backing and _alike(handed, tensors)):
+            if get_ident() == log.thread and not (log.backing and _same_tensors(passed, tensors)):
                 now, loss = clock(), None
                 evaluations.backwards += 1
                 if not log.pulled:
                     log.steps += 1
                 if differentiated or log.steps >= log.loss_at:
-                    loss = looked_at(tensors)
+                    loss = inspect(tensors)
                     now = log.ours(now)
                 note((GRADIENT, now, loss))
                 if now >= log.due_ns or len(events) >= log.due:
@@ -114,7 +114,7 @@ def _backward(
                 if log.ending and not log.pulled:
                     note((BACKED, clock(), None))
                     recorder.check_end()
-                handed = handed if log.backing else tensors
+                passed = passed if log.backing else tensors
                 log.backing += 1
                 begun = True
         except BaseException as error:
@@ -124,30 +124,35 @@ def _backward(
         finally:
             if begun:
                 log.backing -= 1
-                handed = handed if log.backing else None
+                passed = passed if log.backing else None
                 try:
                     if backed:
-                        for tell in tuple(backed):
-                            tell()
+                        for listener in tuple(backed):
+                            listener()
                     if log.marker is not None:
                         log.mark(BACKED)
                     note((BACKED, clock(), None))
                 except BaseException as error:
                     broke(error)
 
-    def looked_at(tensors: Any) -> int | None:
-        """The number of the loss, if it is to be kept; at the first backwards, what they learn from is looked at."""
+    def inspect(tensors: Any) -> int | None:
+        """Calls the listeners, inspects the graph of the first backwards, and stores the loss if it is due.
+
+        Returns:
+            The number under which the loss was stored; None if it was not.
+        """
         if differentiated:
-            differentiated.tell(recorder.note, "The graph of a backward could not be read", tensors)
+            differentiated.notify(recorder.note, "The graph of a backward could not be read", tensors)
         if log.steps < log.loss_at:
             return None
         if not log.trains and by_hand.due():
             begin = clock()
-            look(tensors)
+            search(tensors)
             recorder.cost.searched(begin)
-        return recorder.keep_loss(_loss(tensors, unscaled))
+        return recorder.store_loss(_loss(tensors, unscaled))
 
-    def look(tensors: Any) -> None:
+    def search(tensors: Any) -> None:
+        """Finds the parameters that the backward gives gradients to, and describes its graph the first time."""
         if by_hand.begun:
             by_hand.goes_on()
             return
@@ -160,35 +165,37 @@ def _backward(
     return backward
 
 
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two calls are given the same, each in a tuple or not."""
-    return (one[0] if isinstance(one, tuple) and one else one) is (
-        other[0] if isinstance(other, tuple) and other else other
+def _same_tensors(first: Any, second: Any) -> bool:
+    """Returns True if both calls have the same first argument, each in a tuple or not."""
+    return (first[0] if isinstance(first, tuple) and first else first) is (
+        second[0] if isinstance(second, tuple) and second else second
     )
 
 
 def _loss(tensors: Any, unscaled: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]]) -> torch.Tensor | float | None:
-    """The loss that is differentiated, as it was before it was scaled; None where it is no single number."""
+    """Returns the loss that is differentiated, before any scaling; None if it is not a single number."""
     loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
     if unscaled and unscaled[0][0]() is loss:
         loss = unscaled[0][1]
-    return _kept(loss) if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None
+    return _stored(loss) if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None
 
 
 def _gradient(scope: TapScope, by_hand: ByHand, original: Callable[..., Any]) -> Callable[..., Any]:
-    """As `_backward`, without a loss: what is differentiated may be an energy or a penalty.
+    """Wraps `torch.autograd.grad`: records its begin and end, but no loss, as it may differentiate any quantity.
 
-    Where no optimizer steps, gradients of all of a model's parameters are learned from (`torch.func.grad`).
+    As long as no optimizer has stepped, a call that gives gradients to all parameters of a model (as `torch.func.grad`
+    does) counts as training.
     """
     recorder, log = scope.recorder, scope.recorder.log
     whole: dict[tuple[Any, ...], bool] = {}
 
-    def learns(inputs: Any) -> bool:
-        ones, modules = inputs if isinstance(inputs, (tuple, list)) else (inputs,), scope.models.alive()
+    def trains(inputs: Any) -> bool:
+        """Returns True if the inputs have the shapes of all parameters of a known model; remembered by shape."""
+        tensors, modules = inputs if isinstance(inputs, (tuple, list)) else (inputs,), scope.models.alive()
         try:
-            key = (len(ones), *(getattr(one, "shape", None) for one in ones[:3]))
+            key = (len(tensors), *(getattr(tensor, "shape", None) for tensor in tensors[:3]))
             if key not in whole:
-                whole[key] = _all_parameters(ones, modules)
+                whole[key] = _all_parameters(tensors, modules)
             return whole[key]
         except Exception:  # a nested tensor has no shape, and a tensor of the user's own may raise what it likes
             return False
@@ -197,10 +204,10 @@ def _gradient(scope: TapScope, by_hand: ByHand, original: Callable[..., Any]) ->
         if not recorder.started():
             return None
         scope.evaluations.backwards += 1
-        learning = not log.trains and learns(args[1] if len(args) > 1 else kwargs.get("inputs"))
-        if learning and not by_hand.begun:
+        training = not log.trains and trains(args[1] if len(args) > 1 else kwargs.get("inputs"))
+        if training and not by_hand.begun:
             by_hand.begins([])
-        recorder.event(GRADIENT if learning else DIFFERENTIATE)
+        recorder.event(GRADIENT if training else DIFFERENTIATE)
         log.mark(GRADIENT)
         return True
 
@@ -211,35 +218,36 @@ def _gradient(scope: TapScope, by_hand: ByHand, original: Callable[..., Any]) ->
     return recorder.fence.around(original, begins, ends, training_thread_only=True)
 
 
-def _all_parameters(tensors: Sequence[Any], found: Sequence[nn.Module]) -> bool:
-    """Whether the tensors have the shapes of all parameters of one of the modules: they may stand in for these."""
-    shapes = Counter(one.shape for one in tensors if isinstance(one, torch.Tensor))
-    wanted = ([p.shape for p in module.parameters() if p.requires_grad] for module in found)
-    return any(one and Counter(one) == shapes for one in wanted)
+def _all_parameters(tensors: Sequence[Any], modules: Sequence[nn.Module]) -> bool:
+    """Returns True if the tensors have the shapes of all trainable parameters of a module, and so may replace them."""
+    shapes = Counter(tensor.shape for tensor in tensors if isinstance(tensor, torch.Tensor))
+    wanted = ([p.shape for p in module.parameters() if p.requires_grad] for module in modules)
+    return any(of_module and Counter(of_module) == shapes for of_module in wanted)
 
 
 def _scripted(scope: TapScope, original: Callable[..., Any]) -> Callable[..., Any]:
-    """TorchScript looks at everything that stands on a module: it gets the modules without ours."""
+    """Wraps TorchScript's compilation of a module: takes our listeners off meanwhile, for it reads every attribute."""
 
     def begins(*args: Any, **kwargs: Any) -> list[Listener]:
-        ours = [one for one in scope.models.listeners() if one.on()]
-        for one in ours:
-            one.remove()
-        return ours
+        removed = [listener for listener in scope.models.listeners() if listener.on()]
+        for listener in removed:
+            listener.remove()
+        return removed
 
-    def ends(ours: list[Listener], result: Any) -> None:
-        for one in ours:
-            one.back()
+    def ends(removed: list[Listener], result: Any) -> None:
+        for listener in removed:
+            listener.back()
 
     return scope.recorder.fence.around(original, begins, ends)
 
 
-def _kept(loss: torch.Tensor) -> torch.Tensor | float | None:
-    """The loss as it is now: a number on a CPU; a copy on a device, where reading it would wait; None in a capture.
+def _stored(loss: torch.Tensor) -> torch.Tensor | float | None:
+    """Returns the loss in a form that can be stored: a number on a CPU, a copy on a device, None in a graph capture.
 
-    On a CPU, small tensors that live on pin the heap around them: 20 to 90 kB of resident memory a step were measured.
-    On a device, a loss that a CUDA graph returns lies in memory that the next replay overwrites; its copy is one more
-    kernel in the steps whose losses are kept (see `kept_losses.py`). While a graph is captured the loss has no value.
+    On a CPU, small tensors that are stored pin the heap around them: 20 to 90 kB of resident memory a step were
+    measured. On a device, reading the number would wait for the device; and a loss that a CUDA graph returns lies in
+    memory that the next replay overwrites. The copy is one more kernel in the steps whose losses are stored (see
+    `kept_losses.py`). While a graph is captured the loss has no value.
     """
     if loss.is_cpu and not loss.is_complex():
         return float(loss.item())
@@ -249,8 +257,8 @@ def _kept(loss: torch.Tensor) -> torch.Tensor | float | None:
 
 
 def _read_losses(losses: list[Any]) -> list[float]:
-    """Reads all kept losses in one copy a device."""
-    flat = [torch.as_tensor(one).reshape(()).float() for one in losses]
-    if len({one.device for one in flat}) == 1:
+    """Returns the stored losses as numbers: with one copy if all lie on one device, else one by one."""
+    flat = [torch.as_tensor(loss).reshape(()).float() for loss in losses]
+    if len({loss.device for loss in flat}) == 1:
         return [float(value) for value in torch.stack(flat).cpu().tolist()]
-    return [float(one) for one in flat]
+    return [float(loss) for loss in flat]

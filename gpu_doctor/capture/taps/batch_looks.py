@@ -1,4 +1,4 @@
-"""Looks at some of a loader's batches, as the loader hands them over: for padding, and whether they are kept."""
+"""Samples a loader's batches as the loader returns them: how much is padding, and whether the loop keeps them alive."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from gpu_doctor.capture.taps.batch_marks import BatchMarks
 from gpu_doctor.capture.taps.padding import PaddingSums
 
 RARER: Final = 8
-"""After the first batches one is looked at whenever an eighth more have gone by: 20 of 45, 70 of 100 000."""
+"""Inverse of the growth between two sampled batches: the next is sampled after an eighth more, so 20 of 45 batches are
+sampled, and 70 of 100 000."""
 
 
 class BatchLooks:
-    """What was seen of the batches of one loader."""
+    """Samples of the batches of one loader."""
 
     __slots__ = ("_batches", "_note", "left", "marks", "padding")
 
@@ -23,20 +24,20 @@ class BatchLooks:
         note: Callable[[str], None],
         names: Callable[[], Mapping[str, Any] | None] = lambda: None,
     ) -> None:
-        """Looks at nothing yet.
+        """Begins without samples.
 
         Args:
-            note: hears of a batch that cannot be read.
-            names: gives the names that the loop runs with.
+            note: Takes a sentence about a batch that cannot be read.
+            names: Returns the names that the loop runs with.
         """
         self._note = note
         self.left = 0
-        """Batches until the next look; the tap counts it down."""
+        """Batches until the next sample; the tap counts it down."""
         self._batches = 0
         self.padding, self.marks = PaddingSums(), BatchMarks(names)
 
     def look(self, batch: Any) -> None:
-        """Looks at a batch; it is the last one if it cannot be read, as a class of the user's may be."""
+        """Samples a batch; no more follow after one that cannot be read, such as an instance of a user's class."""
         self._batches += 1
         number, self.left = self._batches, self._batches // RARER
         self._batches += self.left
@@ -45,4 +46,4 @@ class BatchLooks:
             self.marks.add(batch, number)
         except Exception as error:
             self.left = sys.maxsize
-            self._note(f"The batches could not be looked at for padding and for what keeps them: {error}")
+            self._note(f"The batches could not be checked for padding and for what keeps them alive: {error}")

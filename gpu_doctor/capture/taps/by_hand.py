@@ -1,7 +1,7 @@
-"""Whether the loop changes its parameters itself: no optimizer that is known owns what its backwards make gradients of.
+"""Detects loops that update their parameters by hand: no known optimizer owns the parameters that get gradients.
 
-The first backward is looked at, and the step clock is told. Where no optimizer steps after it either, the modules of
-these parameters are the loop's model.
+The graph of the first backward is inspected and the answer recorded for the step clock. If no optimizer steps
+afterwards either, the modules that hold these parameters are the loop's model.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from gpu_doctor.capture.taps.tap import TapScope
 
 
 class ByHand:
-    """Asked before the backwards of a loop in which no optimizer has stepped yet."""
+    """Decides if a loop updates its parameters by hand; consulted before each backward until an optimizer steps."""
 
     def __init__(self, scope: TapScope, found: Discovery) -> None:
         self._scope, self._found, self._log = scope, found, scope.recorder.log
         self._leaves: list[weakref.ref[torch.Tensor]] = []
         self._began_ns = self._backwards = 0
         self.begun = self._done = False
-        """The first backward was looked at; the model was looked for."""
+        """True once the first backward was inspected, and once the model was searched for, respectively."""
 
     def due(self) -> bool:
-        """Whether a backward that begins is to be looked at: the first, and one when no optimizer steps after it.
+        """Returns True if the backward that begins is to be inspected.
 
-        A loop that pulls batches may gather the gradients of some before its first step; one that makes gradients of
-        few of them learns from none.
+        That is the first backward, and a later one when no optimizer has stepped meanwhile. A loop that pulls batches
+        may accumulate the gradients of many before its first step, so it gets time; and if fewer than half of its
+        batches have a backward, it does not train.
         """
         log = self._log
         self._backwards += 1
@@ -43,30 +44,34 @@ class ByHand:
         return many and 2 * self._backwards > log.steps
 
     def begins(self, leaves: Sequence[torch.Tensor]) -> None:
-        """The first backward begins, which gives gradients to these; none where they are given to stand-ins."""
+        """Records whose parameters the first backward gives gradients to.
+
+        Args:
+            leaves: The parameters that get gradients; empty if functional copies of them do.
+        """
         self.begun, self._began_ns = True, self._log.clock()
-        self._leaves = [weakref.ref(one) for one in leaves]
-        if not self._log.pulled:  # else each batch is a step, whoever owns what
-            self._tell(leaves)
+        self._leaves = [weakref.ref(leaf) for leaf in leaves]
+        if not self._log.pulled:  # else each batch is a step, whoever owns the parameters
+            self._record(leaves)
         self._scope.made.join(self._made)
 
     def goes_on(self) -> None:
-        """A later backward begins, and no optimizer has stepped so far."""
+        """Describes the model by the parameters that get gradients, as no optimizer has stepped so far."""
         self._done = True
         leaves = self._alive()
-        if self._tell(leaves) and leaves:
+        if self._record(leaves) and leaves:
             self._scope.recorder.facts.update(models.described(self._found.learned(leaves), leaves))
 
     def _made(self, optimizer: Any) -> None:
         if leaves := self._alive():
-            self._tell(leaves)
+            self._record(leaves)
 
     def _alive(self) -> list[torch.Tensor]:
         return [leaf for ref in self._leaves if (leaf := ref()) is not None]
 
-    def _tell(self, leaves: Sequence[torch.Tensor]) -> bool:
-        """Tells the step clock whether no optimizer owns any of these."""
+    def _record(self, leaves: Sequence[torch.Tensor]) -> bool:
+        """Records for the step clock, and returns, True if no optimizer owns any of the parameters."""
         scope = self._scope
-        by_hand = not any(one in scope.owned for one in leaves) and scope.owners().isdisjoint(map(id, leaves))
+        by_hand = not any(leaf in scope.owned for leaf in leaves) and scope.owners().isdisjoint(map(id, leaves))
         self._log.note((BY_HAND, self._log.clock(), by_hand))
         return by_hand

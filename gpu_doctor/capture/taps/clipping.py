@@ -1,7 +1,7 @@
-"""Bills gradient clipping to the backward pass, whose gradients it makes ready: 5 to 20 % of a small model's step.
+"""Counts gradient clipping as part of the backward pass: it takes 5 to 20 % of a small model's step.
 
-`clip_grad_norm_` is often imported by name, so what is heard are the two functions that it calls: the norm, and the
-scaling. Before torch 2.6 it does all by itself; then clipping is seen as a line of the loop, as `clip_grad_value_` is.
+`clip_grad_norm_` is often imported by name, so the two functions that it calls are wrapped instead: the norm and the
+scaling. Before torch 2.6 it calls neither; then clipping shows up as a line of the loop, as `clip_grad_value_` does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PARTS: Final = (
 
 
 def tap(scope: TapScope) -> None:
-    """Wrappers on the parts of clipping."""
+    """Wraps the functions that `clip_grad_norm_` calls, and records their time in the phase `backward`."""
     recorder = scope.recorder
     around = functools.partial(recorder.fence.around_in_graphs, training_thread_only=True)
 

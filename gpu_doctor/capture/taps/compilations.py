@@ -1,7 +1,7 @@
-"""Reads every compilation of torch.compile off torch's own records: when, for how long, of which function, and why.
+"""Reads the compilations of torch.compile from torch's own records: the time, duration, function and reason of each.
 
-torch keeps a record of each of its last compilations. They are read when steps have ended and once more when the run
-has; the compiler is not patched. The names are private: where one is missing, nothing is said of compilations.
+torch stores a record of each of its latest compilations. They are read as steps end and once more when the run ends;
+the compiler is not patched. The names used here are private to torch: if one is missing, no compilations are reported.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import Compilation
 
 MOST: Final = 1024
-"""Records kept, one a forward or backward; torch makes at most 256 versions of a function."""
+"""Maximum number of records, one for each forward or backward; torch makes at most 256 versions of a function."""
 LONGEST: Final = 160
-"""Characters kept of a reason."""
+"""Maximum length of a reason, in characters."""
 _GIVEN_UP: Final = "recompile limit exceeded"
-"""In the record of the compilation that torch refused: the function runs as it is written from then on."""
+"""Text in the record of a compilation that torch refused: the function runs uncompiled from then on."""
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 
 
 class CompileRecords:
-    """torch's records of what was compiled while a run went on; they may be read on any thread."""
+    """torch's records of the compilations in one run; they may be read on any thread."""
 
     def __init__(self, recorder: Recorder) -> None:
-        """Reads nothing yet."""
+        """Begins without records; those from before the run are left out."""
         self._began_us = time.time_ns() // 1000 - round(recorder.elapsed_s() * 1e6)
         self._records: dict[int, Any] = {}
-        """By the time at which they begin: torch keeps the last 64."""
+        """Records by their start time, in us: torch itself stores the last 64."""
         self._readable = True
 
     def gather(self, _: int = 0) -> None:
-        """Keeps the records that are new."""
+        """Stores the records that are new."""
         dynamo = sys.modules.get("torch._dynamo.utils")
         if dynamo is None or not self._readable:
             return
         try:
-            for one in dynamo.get_compilation_metrics():
-                if one.start_time_us >= self._began_us and len(self._records) < MOST:
-                    self._records[one.start_time_us] = one
+            for record in dynamo.get_compilation_metrics():
+                if record.start_time_us >= self._began_us and len(self._records) < MOST:
+                    self._records[record.start_time_us] = record
         except (AttributeError, TypeError):
             self._readable = False
 
     def found(self) -> tuple[Compilation, ...] | None:
-        """All so far, oldest first; None where torch keeps no records, or they are of another kind."""
+        """Returns all compilations so far, oldest first; None if torch stores no records or their form is unknown."""
         self.gather()
         try:
             return self._found() if self._readable else None
@@ -58,7 +58,7 @@ class CompileRecords:
             return None
 
     def _found(self) -> tuple[Compilation, ...]:
-        """The record of a backward, which torch compiles when it first runs, is added to its forward's."""
+        """Converts the records; a backward's, which torch compiles when it first runs, is added to its forward's."""
         found: list[Compilation] = []
         latest: dict[str, int] = {}
         functions: dict[str, Any] = {}
@@ -77,12 +77,20 @@ class CompileRecords:
 
 
 def _function(compile_id: str) -> str:
-    """`3` of `3/7`: the seventh version of the third function."""
+    """Returns the function's number in a compile id: `3` of `3/7`, the seventh version of the third function."""
     return compile_id.rpartition("/")[0]
 
 
 def _compilation(record: Any, function: Any, at_s: float, spent_s: float, given_up: bool) -> Compilation:
-    """Torch's record in plain values; the record of a refusal does not name the function, `function` does."""
+    """Converts a record of torch to plain values.
+
+    Args:
+        record: The record.
+        function: The record that names the function: an earlier one if this is a refusal, which names none.
+        at_s: Start of the compilation since the run began, in s.
+        spent_s: Duration, in s.
+        given_up: True if torch refused to compile the function again.
+    """
     reason = str(record.recompile_reason or "")
     places = list(_FRAME.finditer(reason))
     file, line = (places[-1]["file"], int(places[-1]["line"])) if places else ("", 0)
@@ -100,14 +108,14 @@ def _compilation(record: Any, function: Any, at_s: float, spent_s: float, given_
 
 
 def _guard(reason: str) -> str:
-    """`self.epoch == 7` of torch's reason, which goes on with the number of the version, the line and a hint."""
+    """Returns the guard that failed, such as `self.epoch == 7`, without the version, the line and the hint."""
     first = reason.split("\n", 1)[0]
-    said = first.split(": ", 1)[-1].partition("  #")[0]
-    return " ".join(said.split())[:LONGEST]
+    guard = first.split(": ", 1)[-1].partition("  #")[0]
+    return " ".join(guard.split())[:LONGEST]
 
 
 def tap(scope: TapScope) -> None:
-    """Fact `compilations` of the setup."""
+    """Adds the fact `compilations` to the setup."""
     records = CompileRecords(scope.recorder)
-    scope.recorder.listeners.hear_steps(records.gather)
-    scope.add_fact("compilations", records.found, lambda: scope.recorder.listeners.hear_no_steps(records.gather))
+    scope.recorder.listeners.on_steps(records.gather)
+    scope.add_fact("compilations", records.found, lambda: scope.recorder.listeners.off_steps(records.gather))

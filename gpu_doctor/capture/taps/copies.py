@@ -1,7 +1,7 @@
-"""Keeps our wrapper out of copies of a watched module (deepcopy, pickle): it would run the original module.
+"""Keeps our wrapper out of copies of an observed module, where it would run the original module.
 
-torch leaves the place of a module's compiled call out of its own copies and pickles. A module's own `__deepcopy__` or
-`__getstate__` does not, and neither do the replicas of `DataParallel`: they take the module's dict as it is.
+torch leaves a module's compiled call, in whose place our wrapper stands, out of its own copies and pickles. A module's
+own `__deepcopy__` or `__getstate__` does not, and neither does `DataParallel`: they copy the module's dict as it is.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gpu_doctor.capture.fence import Fence
 
 
 class Call(functools.partial[Any]):
-    """A module's call of ours; a copy or a pickle of it is None, which is what stands on a module without us.
+    """Wrapper of a module's call. Its copy or pickle is None, the value that an unobserved module has in this place.
 
-    A `partial`, for calling it is C code: it adds a tenth of a microsecond to a forward.
+    It is a `partial` because calling one is C code, which adds only a tenth of a microsecond to a forward.
     """
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
@@ -30,7 +30,7 @@ class Call(functools.partial[Any]):
 
 
 def replicating(fence: Fence, original: Callable[..., Any]) -> Callable[..., Any]:
-    """`nn.Module._replicate_for_data_parallel`, whose replicas get what stood on the module before us."""
+    """Wraps `nn.Module._replicate_for_data_parallel`: replicas get the module's own compiled call in place of ours."""
 
     def begins(module: nn.Module) -> bool:
         return True

@@ -1,8 +1,8 @@
-"""Times the costly calls besides training: checkpoints, emptied caches and collected garbage, with the user's line.
+"""Times costly calls that are not training (checkpoints, emptied caches, garbage collections) with the user's line.
 
-Each kind is patched at its deepest function alone, to which all names lead, those bound before the run too
-(`from torch import save`). A call counts only if it lies inside a step that has ended: what the cell does before its
-loop or after it is no part of any step. GPU: no emptied cache was timed on one yet; tested with a stand-in.
+Each kind is patched only at its deepest function, which every name leads to, even one bound before the run
+(`from torch import save`). A call counts only if it lies inside a step that has ended: the code before and after the
+loop belongs to no step. GPU: no emptied cache was timed on one yet; tested with a stand-in.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ EMPTY_CACHE: Final = "empty-cache"
 COLLECT_GARBAGE: Final = "collect-garbage"
 
 SEAMS: Final = {"gc:collect": COLLECT_GARBAGE, "safetensors.torch:serialize_file": CHECKPOINT}
-"""`module:function` -> the kind of its calls; a module that nobody else has imported is never imported by us."""
+"""Patched functions as `module:function`, with the kind of their calls. We never import their modules ourselves."""
 DEVICE_SEAMS: Final = {"torch._C:_cuda_emptyCache": EMPTY_CACHE, "torch._C:_accelerator_emptyCache": EMPTY_CACHE}
-"""The same, only where there is a device: every `empty_cache` of torch comes to one of them."""
+"""Functions patched only if there is a device: every `empty_cache` of torch calls one of them."""
 MOST_PLACES: Final = 256
-"""Lines told apart; calls from further ones are counted without a place."""
+"""Maximum number of distinct lines; calls from further lines are counted without a place."""
 _NAN: Final = float("nan")
 
 Place: TypeAlias = tuple[str, int, str]
@@ -46,30 +46,30 @@ NOWHERE: Final[Place] = ("", 0, "")
 
 
 class CallBook:
-    """Adds up the calls of the training thread, `begin` to `end` each."""
+    """Sums of the costly calls on the training thread; each call is timed from `begin` to `end`."""
 
     def __init__(self, recorder: Recorder) -> None:
-        """No call was timed yet."""
+        """Begins without calls."""
         self._recorder, self._log = recorder, recorder.log
         self._inside: set[str] = set()
         self._counted: dict[tuple[str, Place], list[float]] = {}
-        """Calls, ns, ns in `other`, bytes: see `Span.calls`."""
+        """Calls, their time in ns, the part of it in the phase `other` in ns, and their bytes: see `Span.calls`."""
 
     def begin(self, kind: str) -> int | None:
-        """A call begins; returns the time for `end`, None if the call is not to be counted."""
+        """Begins a call; returns its start for `end`, in ns, or None if the call is not to be counted."""
         if not self._recorder.mine() or self._recorder.over.is_set() or kind in self._inside:
             return None
         self._inside.add(kind)
         return self._log.clock()
 
     def end(self, kind: str, begin: int, nbytes: float = _NAN) -> None:
-        """The call that began then has returned or raised; `nbytes` as far as that is known."""
+        """Ends the call that began at `begin`, in ns, whether it returned or raised; `nbytes` is NaN if not known."""
         spent = self._log.clock() - begin
         self._inside.discard(kind)
         self._recorder.event(COSTLY, (kind, _users_place(sys._getframe(1)), spent, nbytes))
 
     def add(self, calls: Mapping[tuple[str, Place], Sequence[float]]) -> None:
-        """The calls of a step that has ended; see `Recorder.costly`."""
+        """Adds the calls of a step that has ended; see `Recorder.costly`."""
         for (kind, place), sums in calls.items():
             key = kind, place
             if key not in self._counted and len(self._counted) >= MOST_PLACES:
@@ -78,35 +78,35 @@ class CallBook:
             known[:] = [a + b for a, b in zip(known, sums, strict=True)]
 
     def chores(self) -> tuple[Chore, ...]:
-        """The calls inside of ended steps, one chore a kind, dearest first; may be called on any thread."""
+        """Returns the calls inside ended steps as one chore for each kind, the longest first; for any thread."""
         kinds: dict[str, dict[Place, list[float]]] = {}
         for (kind, place), sums in self._counted.copy().items():
             kinds.setdefault(kind, {})[place] = sums
-        return tuple(sorted((_chore(kind, places) for kind, places in kinds.items()), key=lambda one: -one.wall_s))
+        return tuple(sorted((_chore(kind, places) for kind, places in kinds.items()), key=lambda chore: -chore.wall_s))
 
 
 def _chore(kind: str, places: Mapping[Place, Sequence[float]]) -> Chore:
-    """All calls of a kind, with the line that makes most of them."""
-    (file, line, function), _ = max(places.items(), key=lambda one: tuple(one[1][:2]))
+    """Sums all calls of a kind, and names the line that makes most of them."""
+    (file, line, function), _ = max(places.items(), key=lambda item: tuple(item[1][:2]))
     calls, ns, other_ns, nbytes = (sum(column) for column in zip(*places.values(), strict=True))
     text = linecache.getline(file, line).strip() if file else ""
     return Chore(kind, int(calls), ns * 1e-9, nbytes, file, line, function, text, other_ns * 1e-9)
 
 
 def _users_place(frame: FrameType | None) -> Place:
-    """The innermost frame outside of installed libraries and of ours."""
-    for one in outwards(frame):
-        name = one.f_code.co_filename
+    """Returns the place of the innermost frame in the user's code, outside installed libraries and our own."""
+    for caller in outwards(frame):
+        name = caller.f_code.co_filename
         if not (installed(name) or name.startswith("<frozen")):
-            return name, one.f_lineno, one.f_code.co_name
+            return name, caller.f_lineno, caller.f_code.co_name
     return NOWHERE
 
 
 class Stand(StandIn):
-    """Stands in for a function, and times it; a copy or a pickle is the function itself and needs no gpu_doctor."""
+    """Stand-in that times a function; its copy or pickle is the function itself and does not need gpu_doctor."""
 
     def __init__(self, fence: Fence, book: CallBook, kind: str, where: str, original: Callable[..., Any]) -> None:
-        """`where` names the function for `pkgutil.resolve_name`, such as `gc:collect`."""
+        """Wraps `original`; `where` names it for `pkgutil.resolve_name`, such as `gc:collect`."""
         around = fence.around_in_graphs(
             original, lambda *_, **__: book.begin(kind), lambda begin, _: book.end(kind, begin)
         )
@@ -124,7 +124,7 @@ class Stand(StandIn):
 
 
 def _saving(fence: Fence, book: CallBook, original: Callable[..., Any]) -> Callable[..., Any]:
-    """What lies between the opening of the archive that `torch.save` writes and the end of its closing is the call."""
+    """Wraps the opening of the archive that `torch.save` writes: the call lasts until the archive is closed."""
 
     def open_archive(target: Any) -> Any:
         __tracebackhide__ = True
@@ -148,7 +148,7 @@ def _saving(fence: Fence, book: CallBook, original: Callable[..., Any]) -> Calla
 
 
 def _saved(book: CallBook, begin: int, target: Any) -> None:
-    """The archive was closed; its size is known where the target is a file's name."""
+    """Ends the call when the archive is closed; the size is known only if the target is the name of a file."""
     try:
         nbytes = float(Path(target).stat().st_size) if isinstance(target, str) else _NAN
     except (OSError, ValueError):
@@ -157,10 +157,10 @@ def _saved(book: CallBook, begin: int, target: Any) -> None:
 
 
 def tap(scope: TapScope) -> None:
-    """Patches the seams that are there; a module that is imported later is found when an optimizer first steps."""
+    """Patches the costly functions of the modules imported so far, and again before an optimizer's first step."""
     fence, book = scope.recorder.fence, CallBook(scope.recorder)
     scope.recorder.parts["chores"] = book.chores
-    scope.recorder.listeners.hear_calls(book.add)
+    scope.recorder.listeners.on_calls(book.add)
     patched: set[str] = set()
 
     def patch(_: Any = None) -> None:

@@ -1,7 +1,7 @@
-"""Hears every DataLoader: how long the loop waits in `next`, what each batch holds, how the loader is set up.
+"""Records every DataLoader: how long the loop waits in `next`, the size of each batch, and the loader's setup.
 
-`_BaseDataLoaderIter.__next__` is the one seam that every iteration style goes through (for, enumerate, next, zip,
-wrappers); the iterator keeps its native type. The fetch itself is metered where it runs, see `capture/fetch/`.
+Every style of iteration (for, enumerate, next, zip, wrappers) calls `_BaseDataLoaderIter.__next__`, which is wrapped;
+the iterator keeps its own type. The fetch itself is timed where it runs, see `capture/fetch/`.
 """
 
 from __future__ import annotations
@@ -40,27 +40,30 @@ from gpu_doctor.capture.taps.traffic import addresses
 from gpu_doctor.recording.setup import KeptBatches, Padding
 
 
-class Listening:
-    """The state of the tap: which iterator is which, which loaders were seen."""
+class LoaderState:
+    """State of the tap: the loaders seen so far and their iterators."""
 
     def __init__(self, scope: TapScope, book: FetchBook) -> None:
         self.scope, self.recorder, self.book = scope, scope.recorder, book
-        self.asking = 0
-        """The thread that waits for a batch. What that one is made of, be it a batch of another loader, is no batch."""
+        self.waiting_thread = 0
+        """Id of the thread that waits for a batch, 0 for none. Batches of other loaders that it pulls meanwhile are
+        parts of that batch and are not recorded."""
         self.sources: dict[int, LoaderSource] = {}
+        """The iterators by their id."""
         self.deliveries = Deliveries(self.sources, self.recorder.step_clock.sources.passes)
         self._keys: dict[int, tuple[weakref.ref[Any], str]] = {}
-        """By loader's id, for a class with an `__eq__` of its own has no hash."""
+        """Loader and its name in this run, by the loader's id: a class with its own `__eq__` has no hash."""
         self.looks: dict[str, BatchLooks] = {}
+        """Samples of the batches, by the loader's name."""
         self.ordinals = loaders.Ordinals()
 
     def known(self, loader: Any) -> str | None:
-        """The loader's name in this run; None if it was not seen yet."""
+        """Returns the loader's name in this run, or None if it was not seen yet."""
         ref, key = self._keys.get(id(loader), (None, ""))
         return key if ref is not None and ref() is loader else None
 
     def key_of(self, loader: Any) -> str:
-        """The loader's name in this run; it is described when it is first seen. Empty if that fails."""
+        """Returns the loader's name in this run; describes the loader the first time. Empty if that fails."""
         key = self.known(loader)
         if key is None:
             try:
@@ -68,44 +71,45 @@ class Listening:
             except Exception as error:
                 key = ""
                 self.recorder.note(f"The setup of {type(loader).__name__} could not be read: {error}")
-            self._keys = {one: known for one, known in self._keys.items() if known[0]() is not None}
+            self._keys = {number: known for number, known in self._keys.items() if known[0]() is not None}
             self._keys[id(loader)] = (weakref.ref(loader), key)
         return key
 
     def _describe(self, loader: Any) -> str:
-        self.recorder.meet(loader)
+        """Adds the loader's setup to the recording; returns its name."""
+        self.recorder.remember(loader)
         setup = loaders.describe(loader, role="unknown", ordinal=self.ordinals.of(loader))
         self.recorder.loaders.setdefault(setup.key, setup)
         return setup.key
 
     def passed(self, source: LoaderSource) -> None:
-        """A whole pass over a loader has ended: of a stream without a length it tells how many batches there are."""
+        """Stores the number of batches of a loader without a length, after a whole pass over it."""
         setup = self.recorder.loaders.get(source.key)
         if setup is not None and setup.batches is None:
             self.recorder.loaders[source.key] = replace(setup, batches=source.taken)
 
     def role_of(self, key: str) -> str:
-        """`training`, `evaluation`, or `unknown`."""
+        """Returns the role of a loader: `training`, `evaluation` or `unknown`."""
         setup = self.recorder.loaders.get(key)
         return setup.role if setup is not None else "unknown"
 
     def source_of(self, iterator: Any) -> LoaderSource:
-        """The source of an iterator that did not come through `DataLoader.__iter__`: it was made before the run."""
+        """Adds an iterator that was made before the run, and so did not pass through our `DataLoader.__iter__`."""
         source = self.deliveries.put(LoaderSource(iterator, "", None))
         source.looks = self._looks_at("")
         return source
 
     def _looks_at(self, key: str) -> BatchLooks:
-        """The looks at the batches of a loader."""
+        """Returns the samples of a loader's batches, which it makes the first time."""
         if key not in self.looks:
             scope = self.scope
             self.looks[key] = BatchLooks(self.recorder.note, lambda: scope.namespace)
         return self.looks[key]
 
     def opened(self, loader: Any, key: str, iterator: Any) -> LoaderSource | None:
-        """The source of an iterator that a loader has made; None where it takes no weak reference.
+        """Adds the iterator that a loader has just made; returns None if it takes no weak reference.
 
-        Such a one is still heard, by its batches alone.
+        The batches of such an iterator are recorded all the same.
         """
         try:
             source = LoaderSource(iterator, key, loader)
@@ -116,25 +120,29 @@ class Listening:
         return self.deliveries.put(source)
 
     def padded(self) -> tuple[Padding, ...] | None:
-        """What is padded in the batches that are trained on."""
+        """Returns the padding in the batches that are trained on; None if none was sampled."""
         looks = self._trained_on()
         return looks.padding.facts() if looks is not None else None
 
     def kept(self) -> KeptBatches | None:
-        """Whether the batches that are trained on are kept; of an iterator made before the run, all its batches."""
+        """Returns how many of the batches that are trained on stay alive; None if no sampled batch is old enough.
+
+        Batches of an iterator that was made before the run count if no training loader is known.
+        """
         looks = self._trained_on() or self.looks.get("")
         return looks.marks.found if looks is not None else None
 
     def _trained_on(self) -> BatchLooks | None:
-        return next((one for key, one in self.looks.copy().items() if self.role_of(key) == "training"), None)
+        """Returns the samples of the first training loader; None if there is none."""
+        return next((looks for key, looks in self.looks.copy().items() if self.role_of(key) == "training"), None)
 
 
 def tap(scope: TapScope) -> None:
-    """Wrappers on `DataLoader.__iter__` and on the iterators' `__next__`."""
+    """Wraps `DataLoader.__iter__` and the `__next__` of its iterators."""
     recorder, book = scope.recorder, FetchBook(scope.recorder, scope.patches)
-    state = Listening(scope, book)
-    known, handed = recorder.loaders, state.deliveries.of
-    recorder.parts["fetches"] = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, handed)
+    state = LoaderState(scope, book)
+    known, delivered = recorder.loaders, state.deliveries.of
+    recorder.parts["fetches"] = lambda: book.fetches({k: s.num_workers for k, s in known.items()}, delivered)
 
     def over() -> None:
         book.close()
@@ -147,27 +155,28 @@ def tap(scope: TapScope) -> None:
     scope.patches.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_pulling, state))
 
 
-def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _opening(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wraps `DataLoader.__iter__`: records how long it takes and adds the iterator to the state."""
     recorder, log, clock = state.recorder, state.recorder.log, state.recorder.clock
 
     def begins(loader: Any) -> Any:
-        if (get_ident() != log.thread and not recorder.adopt()) or get_ident() == state.asking:
+        if (get_ident() != log.thread and not recorder.adopt()) or get_ident() == state.waiting_thread:
             return None
         if log.marker is not None:
             log.mark(OPENING)
         log.note((OPENING, clock(), (not torch.is_grad_enabled(), state.known(loader) or None)))
-        state.scope.pulled.tell(recorder.note, "The search for models failed")
+        state.scope.pulled.notify(recorder.note, "The search for models failed")
         state.scope.pulled.clear()
         key = state.key_of(loader)
         return loader, key, state.book.opening(loader, key)
 
     def made(token: Any, iterator: Any) -> None:
-        now, (loader, key, starting) = clock(), token  # what we do from here on is no part of the opening
+        now, (loader, key, starting) = clock(), token  # our own work from here on is no part of the opening
         if starting is not None:
             starting.end(is_made=True)
         source = state.opened(loader, key, iterator)
         if source is not None and starting is not None:
-            source.edges = starting.edges
+            source.starts = starting.starts
         opened(now, None if source is None else source.pulled)
 
     def raised(token: Any, error: BaseException) -> None:
@@ -184,8 +193,11 @@ def _opening(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
     return recorder.fence.around(original, begins, made, raised)
 
 
-def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A fence as in `fence.py`, written out: every step goes through here, and each call of ours costs it."""
+def _pulling(state: LoaderState, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wraps the iterators' `__next__`: records the wait for each batch, its number of samples, and its fetch.
+
+    The code of `fence.py` is written out here: every step passes through, and each further call would slow it down.
+    """
     recorder, book, sources = state.recorder, state.book, state.sources
     log, meter, broke, grad_enabled = recorder.log, book.meter, recorder.fence.broke, torch.is_grad_enabled
     note, clock, events, accelerated = log.note, log.clock, log.events, state.scope.accelerated
@@ -196,13 +208,13 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
         source = None
         try:
             thread = get_ident()
-            if (thread == log.thread or recorder.adopt()) and thread != state.asking:
+            if (thread == log.thread or recorder.adopt()) and thread != state.waiting_thread:
                 source = sources.get(id(self))
                 if source is None or source.ref() is not self:
                     source = state.source_of(self)
                 if log.marker is not None:
                     log.mark(NEXT)
-                source.asked_ns = now = clock()
+                source.requested_ns = now = clock()
                 if now >= log.cpu_due_ns:
                     log.cpu_due_ns = now + CPU_EVERY_NS
                     note((CPU, now, log.cpu_clock()))
@@ -214,35 +226,35 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
                     note((EXHAUSTED, clock(), None))
                     recorder.check_end()
                 if (tally := source.tally) is not None:
-                    if tally.left > 0:  # this fetch is left out: nothing of the meter runs
-                        tally.left -= 1
+                    if tally.to_skip > 0:  # this fetch is not sampled: the meter stays off
+                        tally.to_skip -= 1
                     else:
                         meter.tally = tally
                 elif source.stock is not None:
-                    source.stock.look(self, first=not source.taken)
+                    source.stock.count(self, first=not source.taken)
         except BaseException as error:
             source = None
             broke(error)
         if source is None:
             return original(self)
-        state.asking = thread
+        state.waiting_thread = thread
         try:
             batch = original(self)
         except BaseException as raised:
-            state.asking = 0
+            state.waiting_thread = 0
             try:
                 failed(source, raised)
             except BaseException as error:
                 broke(error)
             raise
-        state.asking = 0
+        state.waiting_thread = 0
         try:
             now, taken = clock(), source.taken
             samples = source.full if 0 < taken < source.whole else source.samples(batch)
             source.taken = taken + 1
             mine = thread == log.thread  # else another thread turned out to be the one that trains
             if meter.tally is not None and (own_ns := meter.off()) and mine:
-                log.own_ns += own_ns  # so much of the wait for this batch was our own work
+                log.own_ns += own_ns  # the part of the wait for this batch that was our own work
                 note((OURS, now, now - own_ns))
             if mine:
                 log.pulled = True
@@ -255,27 +267,28 @@ def _pulling(state: Listening, original: Callable[[Any], Any]) -> Callable[[Any]
             if looks is not None:
                 looks.left -= 1
                 if looks.left < 0 or taken < 2:
-                    seldom(source, batch, now)
+                    sample(source, batch, now)
                     if mine:
                         log.ours(now)
         except BaseException as error:
             broke(error)
         return batch
 
-    def seldom(source: LoaderSource, batch: Any, now: int) -> None:
-        """One of the first two batches came at `now`, or one that is to be looked at."""
+    def sample(source: LoaderSource, batch: Any, now: int) -> None:
+        """Weighs one of the first two batches, and samples a batch that is due; it was delivered at `now`."""
         if source.taken < 3:
-            if source.edges is not None and source.taken == 1:
-                source.edges.began((now - source.asked_ns) * 1e-9)
+            if source.starts is not None and source.taken == 1:
+                source.starts.began((now - source.requested_ns) * 1e-9)
             book.weigh(source.key, batch)
         if source.looks is not None and source.looks.left < 0:
             source.looks.look(batch)
 
     def failed(source: LoaderSource, error: BaseException) -> None:
+        """Records that `__next__` raised: the iterator is exhausted, or its fetch failed."""
         if source.tally is not None:
             meter.off()
         now = clock()
-        source.ended(error, (now - source.asked_ns) * 1e-9)
+        source.ended(error, (now - source.requested_ns) * 1e-9)
         if isinstance(error, StopIteration):
             state.passed(source)
         if get_ident() == log.thread:

@@ -1,4 +1,4 @@
-"""How many batches each loader has handed to the loop, and in how many evaluation passes: all, metered or not."""
+"""Counts the batches that each loader has delivered to the loop, whether their fetches were timed or not."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from gpu_doctor.capture.taps.sources import LoaderSource
 
 
 class Deliveries:
-    """Every iterator counts its own batches; here those that are gone are added to those that are still known."""
+    """Batches delivered by each loader: the sum over its iterators, those already replaced included."""
 
     def __init__(self, sources: dict[int, LoaderSource], passes: Callable[[str], int]) -> None:
-        """Nothing is known yet.
+        """Begins without batches.
 
         Args:
-            sources: the iterators known, by id, of which `put` alone writes down new ones.
-            passes: says in how many evaluation passes a loader has given batches.
+            sources: The known iterators by id; only `put` adds new ones.
+            passes: Returns the number of evaluation passes over a loader.
         """
         self._sources, self._passes = sources, passes
         self._gone: dict[str, int] = {}
+        """Batches of iterators that were replaced, by loader."""
 
     def put(self, source: LoaderSource) -> LoaderSource:
-        """A new iterator, or one that begins anew; it takes the place of one that had its id."""
+        """Adds an iterator that is new or starts again, and stores the count of an earlier one with the same id."""
         old = self._sources.get(source.iterator)
         self._sources[source.iterator] = source
         if old is not None:
@@ -29,6 +30,6 @@ class Deliveries:
         return source
 
     def of(self, key: str) -> tuple[int, int]:
-        """Batches and evaluation passes of a loader so far; may be asked on any thread."""
-        there = sum(one.taken for one in list(self._sources.values()) if one.key == key)
-        return self._gone.get(key, 0) + there, self._passes(key)
+        """Returns the batches and the evaluation passes of a loader so far; for any thread."""
+        current = sum(source.taken for source in list(self._sources.values()) if source.key == key)
+        return self._gone.get(key, 0) + current, self._passes(key)

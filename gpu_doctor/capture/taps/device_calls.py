@@ -1,12 +1,14 @@
-"""Hears copies between host and device, and the waits of the host for the device, only where there is a device.
+"""Records copies between host and device, and the host's waits for the device.
 
-On a CPU nothing is asynchronous and nothing is put anywhere. A call that leaves the tensor where it is is no copy. What
-a waiting call takes on a device tensor is the wait (plus a copy of a few bytes); no wait is added. What ends in one of
-these methods is heard by it: `range(x)`, `x in y`, f-strings. Not heard:
-- what `torch.tensor(..., device=...)` copies;
-- functions such as `torch.nonzero(x)`, `torch.where(mask)` and `torch.unique(x)`: TorchScript and Dynamo know torch's
-  functions by their identity. What calls a stand-in would not compile, and Dynamo's table, made once, would keep it;
-- indexing by a mask: a stand-in for `__getitem__` would cost every index into every tensor of a dataset a microsecond.
+On a CPU nothing is asynchronous, so nothing is wrapped. A call that leaves the tensor where it is counts as no copy.
+The duration of a waiting call on a device tensor is the wait (plus a copy of a few bytes); no wait is added. Python
+code that ends in one of the wrapped methods is recorded through it: `range(x)`, `x in y`, f-strings. Not recorded:
+- copies that `torch.tensor(..., device=...)` makes;
+- functions such as `torch.nonzero(x)`, `torch.where(mask)` and `torch.unique(x)`: TorchScript and Dynamo recognise
+  torch's functions by their identity. Code that calls a stand-in would not compile, and Dynamo's table, built once,
+  would keep it;
+- indexing by a mask: a stand-in for `__getitem__` would add a microsecond to every index into every tensor of a data
+  set.
 """
 
 from __future__ import annotations
@@ -30,53 +32,55 @@ METHODS: Final = (
     *("__bool__", "__float__", "__int__", "__index__", "__complex__", "__repr__"),
     *("equal", "allclose", "is_nonzero", "argwhere", "unique", "unique_consecutive", "bincount"),
 )
-"""Methods that need values, or a size that depends on them, on the host (torch's CUDA kernels for them, read)."""
+"""Methods that need values, or a size that depends on them, on the host. Source: torch's CUDA kernels for them."""
 WHOLE: Final = frozenset({"cpu", "tolist", "numpy"})
-"""Of them, those that bring the whole tensor to the host (its values, not a size or one number)."""
+"""Those of `METHODS` that copy the whole tensor to the host, rather than a size or one number."""
 LIBRARY: Final = ((torch.amp.GradScaler, "step"), (torch.nn.utils.clip_grad, "_get_total_norm"))
-"""Calls that wait for the device by themselves: a scaler asks whether all gradients are finite. Nobody who trains so
-can do without, so the wait is a part of the optimizer's step and no `sync`."""
+"""Library calls that wait for the device themselves: a scaler checks if all gradients are finite. Whoever uses them
+cannot avoid the wait, so it counts as part of the optimizer's step and not as `sync`."""
 
 
 class Call(NamedTuple):
-    """A call that may copy a tensor, or wait for the device."""
+    """A call that may copy a tensor or wait for the device."""
 
     source: torch.Tensor | None
-    """None where the call waits for all that was launched."""
+    """Tensor that is copied or read; None if the call waits for everything launched so far."""
     phase: int
-    """The event that its begin was noted as: COPYING or WAITING; 0 = none."""
+    """Event recorded at its begin: COPYING or WAITING; 0 for none."""
     whole: bool = True
-    """The whole tensor is copied."""
+    """True if the whole tensor is copied."""
     blocking: bool = True
+    """True if the caller waits for the copy."""
 
 
 class DeviceCalls:
-    """The copies and waits of one run's training thread.
+    """The copies and waits of the training thread in one run.
 
-    A call inside of another is a part of it, but for a wait inside of a copy.
+    A call inside another call belongs to the outer one, except for a wait inside a copy.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._log, self._event = recorder.log, recorder.event
         self._running: list[int] = []
-        """Phases of the calls that run, the outermost first."""
+        """Phases of the calls in progress, the outermost first."""
         self._library = 0
-        """Calls of `LIBRARY` that run."""
+        """Number of calls of `LIBRARY` in progress."""
 
     def copies(self, source: torch.Tensor, there: str, blocking: bool) -> Call | None:
-        """A call takes a tensor to a device of the type `there`; empty = to none that it is asked for."""
+        """Begins a call that may copy a tensor to a device of the type `there`, which is empty if none is requested."""
         if self._running or not there or (here := source.device.type) == there:
             return None
         phase = COPYING if here == "cpu" else WAITING if there == "cpu" and blocking else 0
         return self._begin(Call(source, phase, blocking=blocking))
 
     def waits(self, source: torch.Tensor | None, whole: bool) -> Call | None:
-        """A call waits for a tensor's values, or for all that was launched."""
+        """Begins a call that waits for a tensor's values, or for everything launched if `source` is None."""
         if WAITING in self._running or (source is not None and source.device.type == "cpu"):
             return None
         return self._begin(Call(source, WAITING, whole))
 
     def _begin(self, call: Call) -> Call:
+        """Records the begin of a call."""
         self._running.append(call.phase)
         if call.phase:
             if call.phase == WAITING and self._library:
@@ -87,54 +91,56 @@ class DeviceCalls:
         return call
 
     def ends(self, call: Call, result: Any) -> None:
-        """The call has returned; None = it raised, or says nothing of a copy."""
+        """Ends a call and records what it copied; `result` is None if it raised or returned no copy."""
         self._running.pop()
-        source, left, came = call.source, None, None
+        source, to_device, to_host = call.source, None, None
         if source is not None and call.whole and result is not None and result is not source:
             from_host = source.device.type == "cpu"
             if not isinstance(result, torch.Tensor) or (result.device.type == "cpu") != from_host:
-                left, came = (_left(source, call.blocking), None) if from_host else (None, traffic.came(source, result))
-        if left is not None and call.phase != COPYING:
+                to_device, to_host = (
+                    (_copied(source, call.blocking), None) if from_host else (None, traffic.came(source, result))
+                )
+        if to_device is not None and call.phase != COPYING:
             self._event(COPYING)
-        if call.phase == COPYING or left is not None:
+        if call.phase == COPYING or to_device is not None:
             self._log.mark(COPIED)
-            self._event(COPIED, left)
+            self._event(COPIED, to_device)
         elif call.phase == WAITING:
             self._log.mark(SYNCED)
             self._event(DONE if self._library else SYNCED)
-        if came is not None:
-            self._event(CAME, came)
+        if to_host is not None:
+            self._event(CAME, to_host)
 
     def raised(self, call: Call, error: BaseException) -> None:
-        """The call has raised."""
+        """Ends a call that has raised."""
         self.ends(call, None)
 
     def library_begins(self, *args: Any, **kwargs: Any) -> bool:
-        """A call of `LIBRARY` begins."""
+        """Begins a call of `LIBRARY`."""
         self._library += 1
         return True
 
     def library_ends(self, token: bool, result: Any) -> None:
-        """It has ended."""
+        """Ends a call of `LIBRARY`."""
         self._library -= 1
 
 
 def tap(scope: TapScope) -> None:
-    """Stand-ins for the methods, and for `synchronize` of torch.cuda, its events and its streams."""
+    """Installs stand-ins for the methods, and for `synchronize` of torch.cuda, its events and its streams."""
     if not scope.accelerated:
         return
     recorder, calls, book = scope.recorder, DeviceCalls(scope.recorder), traffic.CopyBook()
     recorder.parts["traffic"] = book
-    recorder.listeners.hear_copies(book.heard)
+    recorder.listeners.on_copies(book.heard)
     recorder.step_clock.sync_measured = True
-    # By torch's own functions: the wait of a trial is none of the loop's.
+    # By torch's own functions: a trial's wait does not belong to the loop.
     recorder.device_waits.wait_by(_waiting(recorder))
     scope.at_end(functools.partial(recorder.device_waits.wait_by, None))
     fenced = functools.partial(recorder.fence.around_in_graphs, training_thread_only=True)
     around = functools.partial(fenced, after=calls.ends, failed=calls.raised)
 
     def to(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Call | None:
-        return calls.copies(tensor, _asked(args, kwargs), not _non_blocking(args, kwargs))
+        return calls.copies(tensor, _requested_device(args, kwargs), not _non_blocking(args, kwargs))
 
     def cuda(tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Call | None:
         return calls.copies(tensor, "cuda", not _non_blocking(args, kwargs))
@@ -158,23 +164,28 @@ def tap(scope: TapScope) -> None:
         put(name, functools.partial(waits, name in WHOLE))
     everything: tuple[Any, ...] = (torch.cuda, torch.cuda.Event, torch.cuda.Stream)
     for owner in everything:
-        scope.patches.wrap(owner, "synchronize", lambda one: around(one, lambda *_, **__: calls.waits(None, False)))
-    for owner, name in (one for one in LIBRARY if hasattr(*one)):
-        scope.patches.wrap(owner, name, lambda one: fenced(one, calls.library_begins, calls.library_ends))
+        scope.patches.wrap(
+            owner, "synchronize", lambda method: around(method, lambda *_, **__: calls.waits(None, False))
+        )
+    for owner, name in (place for place in LIBRARY if hasattr(*place)):
+        scope.patches.wrap(owner, name, lambda method: fenced(method, calls.library_begins, calls.library_ends))
 
 
 def _waiting(recorder: Recorder) -> Callable[[], bool]:
-    """How a trial waits for the devices that its loop trains on; the user's own run is never held up."""
+    """Returns the function with which a trial waits for the devices that its loop uses; the user's own run never waits.
+
+    The function returns False if there is no such device, or if a graph is being captured.
+    """
     cuda, mps = torch.cuda.synchronize, torch.mps.synchronize
 
     def waits() -> bool:
         setup = recorder.setup()
         used = {setup.device, *(setup.model.device_bytes if setup.model is not None else ())}
-        cards = sorted(one for one in used if one.startswith("cuda"))
+        cards = sorted(device for device in used if device.startswith("cuda"))
         if cards and torch.cuda.is_current_stream_capturing():  # a wait would spoil the graph
             return False
-        for one in cards:
-            cuda(torch.device(one))
+        for card in cards:
+            cuda(torch.device(card))
         if setup.device.startswith("mps"):
             mps()
         return bool(cards) or setup.device.startswith("mps")
@@ -182,10 +193,10 @@ def _waiting(recorder: Recorder) -> Callable[[], bool]:
     return waits
 
 
-def _left(source: torch.Tensor, blocking: bool) -> tuple[int, bool, traffic.Left]:
-    """The argument of COPIED. Whether the source was pinned is a pointer look-up in the driver, no wait."""
+def _copied(source: torch.Tensor, blocking: bool) -> tuple[int, bool, traffic.Left]:
+    """Returns the argument of the event COPIED. `is_pinned` looks the pointer up in the driver and does not wait."""
     pinned = False
-    if cuda_available() is not None:  # else to ask would initialise CUDA, as after a copy to `meta`
+    if cuda_available() is not None:  # else `is_pinned` would initialise CUDA, as after a copy to `meta`
         try:
             pinned = bool(source.is_pinned())
         except RuntimeError:
@@ -193,12 +204,12 @@ def _left(source: torch.Tensor, blocking: bool) -> tuple[int, bool, traffic.Left
     return source.numel() * source.element_size(), not pinned, traffic.left(source, pinned, blocking)
 
 
-def _asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Type of the device that `.to` is asked for, with or without a name; empty where it is asked for none."""
+def _requested_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Returns the type of the device in the arguments of `.to`; empty if they name none."""
     given = args[0] if args else kwargs.get("device", kwargs.get("tensor"))
     if isinstance(given, str):
         return given.partition(":")[0]
-    if isinstance(given, int):  # the number of a device is one of an accelerator
+    if isinstance(given, int):  # a bare number means a device of the accelerator
         return "cuda"
     if isinstance(given, torch.Tensor):
         given = given.device
@@ -206,8 +217,8 @@ def _asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 def _non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """As the caller asked; of the positional arguments it is the first bool in every form of these methods."""
+    """Returns the caller's `non_blocking`, which is the first bool among the positional arguments of these methods."""
     given = kwargs.get("non_blocking")
     if given is None:
-        given = next((one for one in args if one is True or one is False), False)
+        given = next((value for value in args if value is True or value is False), False)
     return bool(given)

@@ -1,8 +1,8 @@
 """Finds the outermost modules of a loop, and puts a listener on each.
 
-By names first: where the run begins, when a loader is first iterated, and before an optimizer's first use. What a
-function or a trainer keeps to itself shows when it is called: while an optimizer is known whose parameters no module
-holds that was found, the next module that is called on the training thread is taken (see `next_call.py`).
+Modules with a name are found first: when the run begins, when a loader is first iterated, and before an optimizer's
+first use. A module inside a function or a trainer is found when it is called: as long as some optimizer's parameters
+are in no known module, the next module called on the training thread is added (see `next_call.py`).
 """
 
 from __future__ import annotations
@@ -26,71 +26,83 @@ from gpu_doctor.capture.taps.parameters import Parameters
 from gpu_doctor.capture.taps.tap import TapScope
 
 PATIENCE: Final = 2
-"""Optimizer steps that may pass a module by until those in it are listened to: the first may have called it unheard."""
+"""Optimizer steps without a call of a module after which its children get listeners instead. Not one: the module may
+have been called in the first step before it was known."""
 SOUGHT: Final = 16
-"""Optimizer steps after which a model that nothing has shown is looked for no longer: some do not step each turn."""
+"""Optimizer steps after which the search for a model ends: some optimizers do not step in each turn of the loop."""
 MOST_PARTS: Final = 16
-"""A box of more modules than this stays unheard: an event costs about 2 us, and a step should not pay for hundreds."""
+"""Maximum number of children that get listeners in place of their parent: an event costs about 2 us, and a step should
+not pay for hundreds."""
 
 
 class Sought:
-    """What an optimizer, or the loop itself, trains, and of which the modules are not all found."""
+    """Parameters that an optimizer or the loop itself trains, and whose modules are not all found yet."""
 
     def __init__(self, who: str, parameters: Iterable[torch.Tensor]) -> None:
-        """`who` trains the parameters, for people."""
+        """`who` names the trainer of the parameters in notes."""
         self.who, self.parameters = who, Parameters()
         self.parameters.add(parameters)
         self.steps, self.found = 0, False
-        """Optimizer steps since it is looked for, and whether some of it was found."""
+        """Optimizer steps since the search began, and True once some of the parameters' modules were found."""
 
 
 class Discovery:
-    """Finds the models of one run, listens to them, and knows what is still looked for."""
+    """Search for the models of one run; each one found gets a listener."""
 
     def __init__(self, scope: TapScope) -> None:
-        """Nothing is looked for yet; what is found stands in `scope.models`."""
+        """Begins without a search; the models found are added to `scope.models`."""
         self._scope, self._recorder, self._models = scope, scope.recorder, scope.models
         self._direct: dict[int, Callable[..., Any]] = {}
+        """Calls of the modules whose `forward` is called directly, by id."""
         self.next = NextCall(self._called, scope.recorder.mine, scope.recorder.fence.quietly, scope.patches.notes)
         self._sought: dict[int, Sought] = {}
-        """By the id of who trains it."""
+        """Parameters whose modules are searched for, by the id of their optimizer."""
         self._shown: list[Listener] = []
-        """Listeners on what was called since something is looked for."""
-        self._aside = False
-        """The stand-in is off while something is compiled."""
+        """Listeners on the modules called since the search began."""
+        self._paused = False
+        """True if the search for the next call is off because something is being compiled."""
 
     # ---- found by names ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The run begins: where no name leads to a model, the first one that is called is it."""
+        """Searches the names when the run begins; if none leads to a model, waits for the first call of one."""
         self.named()
         if not self._models.alive():
             self.next.wait()
 
     def named(self) -> None:
-        """Listens to the models that the code names by now; those that are known are not gone through again."""
+        """Listens to the models that have a name by now; the parts of known ones are not searched again."""
         for listener in self._models.listeners():
             listener.listen()
         self._take(models.outermost(self._scope.namespace, known=self._models.ids()))
 
     def optimized(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer is about to be used for the first time."""
+        """Searches for the modules of an optimizer that is about to be used for the first time."""
         self._trains(optimizer, type(optimizer).__name__, parameters_of(optimizer))
         self._scope.stepped.join(self._boxes)
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer was made: so its model's first call is not lost where no gradients are zeroed before."""
+        """Searches for the modules of an optimizer that was just made.
+
+        So the model's first call is recorded even in a loop that does not zero gradients before it.
+        """
         owned = parameters_of(optimizer)
         if not all(p in self._scope.owned for p in owned):
             self._seek(optimizer, type(optimizer).__name__, owned)
 
     def learned(self, leaves: list[torch.Tensor]) -> list[nn.Module]:
-        """The loop updates these itself; returns the modules known that hold some."""
+        """Searches for the modules of parameters that the loop updates itself; returns those already known."""
         self._trains(self, "the loop", leaves)
         return self._models.holding(leaves)
 
     def _trains(self, owner: object, who: str, parameters: list[torch.Tensor]) -> None:
-        """Something trains these parameters."""
+        """Marks the modules of the parameters as trained, and searches for those that are not known.
+
+        Args:
+            owner: The optimizer, or this object if the loop updates the parameters itself.
+            who: Name of the owner in notes.
+            parameters: The parameters that it trains.
+        """
         self._scope.owned.add(parameters)
         for listener in self._models.listeners():
             module = listener.ref()
@@ -103,21 +115,27 @@ class Discovery:
     # ---- found by a call --------------------------------------------------------------------------------------------
 
     def _seek(self, owner: object, who: str, parameters: Iterable[torch.Tensor]) -> None:
-        """Looks for the modules of parameters that none found holds; a plain tensor is in no module."""
+        """Begins the search for the modules of an owner's parameters, or ends it if all of them are found.
+
+        A plain tensor is in no module.
+        """
         self._settle()
-        left = [one for one in self._models.unheld(parameters) if isinstance(one, nn.Parameter)]
-        if left and id(owner) not in self._sought:
-            self._sought[id(owner)] = Sought(who, left)
+        unheld = [tensor for tensor in self._models.unheld(parameters) if isinstance(tensor, nn.Parameter)]
+        if unheld and id(owner) not in self._sought:
+            self._sought[id(owner)] = Sought(who, unheld)
             self._shown = []
             self._scope.stepped.join(self._missing)
             self.next.wait()
-        elif not left:
+        elif not unheld:
             self._sought.pop(id(owner), None)
             if not self._sought:
                 self.next.off()
 
     def _called(self, module: nn.Module) -> bool:
-        """An outermost module is called; returns whether another one is looked for."""
+        """Adds an outermost module that is being called; returns True if the search goes on.
+
+        If more than `MOST_PARTS` modules were called, all of them are forgotten and the search ends.
+        """
         begin = self._recorder.clock()
         if module not in self._models:
             self._take([module])
@@ -125,7 +143,7 @@ class Discovery:
             listener = self._models.get(module)
             if listener is not None:
                 self._shown.append(listener)
-            self._scope.found.tell(self._recorder.note, "The model could not be read", stay=True)
+            self._scope.found.notify(self._recorder.note, "The model could not be read", stay=True)
         self._settle()
         self._recorder.cost.searched(begin)
         if len(self._shown) <= MOST_PARTS:
@@ -133,63 +151,68 @@ class Discovery:
         for listener in self._shown:
             self._forget(listener)
         self._shown = []
-        for one in self._sought.values():
-            one.found = False
+        for sought in self._sought.values():
+            sought.found = False
         return False
 
     def _missing(self) -> None:
-        """An optimizer has stepped while something is looked for."""
-        for one in self._sought.values():
-            one.steps += 1
+        """Counts an optimizer step against the searches that go on, and ends those that took too long."""
+        for sought in self._sought.values():
+            sought.steps += 1
         self._settle(SOUGHT)
         if not self._sought:
             self.next.off()
             self._scope.stepped.leave(self._missing)
 
     def _settle(self, patience: float = math.inf) -> None:
-        """Looks no longer for what was found or is gone, nor after so many steps; says what was not found."""
-        for key, one in list(self._sought.items()):
-            alive = one.parameters.alive()
-            left = self._models.unheld(alive)
-            one.found = one.found or len(left) < len(alive)
-            if left and one.steps < patience:
+        """Ends each search whose parameters are all found or gone, or that took `patience` optimizer steps.
+
+        A note names an owner of whose parameters no module was found.
+        """
+        for key, sought in list(self._sought.items()):
+            alive = sought.parameters.alive()
+            unheld = self._models.unheld(alive)
+            sought.found = sought.found or len(unheld) < len(alive)
+            if unheld and sought.steps < patience:
                 continue
             del self._sought[key]
-            if not one.found and one.steps >= PATIENCE:
+            if not sought.found and sought.steps >= PATIENCE:
                 self._recorder.note(
-                    f"No module was seen whose call uses what {one.who} trains: its forward passes are not timed, and "
-                    "its model is not described."
+                    f"No module call was seen that uses the parameters of {sought.who}: the forward passes are not "
+                    "timed, and the model is not described."
                 )
 
     def rest(self, _: int = 0) -> None:
-        """Steps have ended: where no optimizer steps and no known model was called, the next model is looked for."""
+        """Searches on as steps end in a loop without an optimizer, until a known model was called."""
         if self._recorder.log.trains:
             return
         if self._sought:
             self._missing()
-        elif not self.next.waits and not any(one.calls for one in self._models.listeners()):
+        elif not self.next.waits and not any(listener.calls for listener in self._models.listeners()):
             self.next.wait()
 
     def compiles(self) -> None:
-        """The compiler is there: what it reads is not read with our stand-in in it."""
+        """Arranges that the compiler, now imported, never traces the stand-in that catches the next call."""
         with suppress(Exception):  # a private name: without it a step that is compiled meanwhile is compiled once more
             around_compiling(self._scope, self._compiling, self._compiled)
 
     def _compiling(self, *_: Any) -> None:
+        """Pauses the search when a compilation begins."""
         if self.next.waits and self._recorder.mine():
             self.next.off()
-            self._aside = True
+            self._paused = True
 
     def _compiled(self, *_: Any) -> None:
-        if self._aside and self._recorder.mine():
-            self._aside = False
+        """Resumes the search when a compilation has ended."""
+        if self._paused and self._recorder.mine():
+            self._paused = False
             self.next.wait()
 
     # ---- listening --------------------------------------------------------------------------------------------------
 
-    def _take(self, found: Iterable[nn.Module]) -> None:
-        """Knows these modules and listens to them."""
-        for module in found:
+    def _take(self, modules: Iterable[nn.Module]) -> None:
+        """Adds modules to the known ones and puts a listener on each."""
+        for module in modules:
             if module in self._models:
                 continue
             listener = Listener(self._scope, module, heard_call)
@@ -202,12 +225,14 @@ class Discovery:
                 self._recorder.note(f"The forward of {type(module).__name__} could not be timed: {error}")
 
     def _forget(self, listener: Listener) -> None:
+        """Removes a module from the known ones, and its listener from the module."""
         module = listener.ref()
         if module is not None:
             self._models.remove(module)
         listener.end()
 
     def _mark_trained(self) -> None:
+        """Marks the listeners whose modules hold trained parameters, unless the module only teaches by now."""
         owned = self._scope.owned
         for listener in self._models.listeners():
             module = listener.ref()
@@ -216,9 +241,13 @@ class Discovery:
                 listener.trained = trained and not listener.teaches()
 
     def _boxes(self) -> None:
-        """A trained module that steps do not call is but a box of modules that they do call."""
-        unheard = [one for one in self._models.listeners() if one.trained and not one.heard]
-        for listener in unheard:
+        """Counts an optimizer step against each trained module that was not called; puts listeners on its children.
+
+        A module that steps never call is a mere container of modules that they do call. If it has no children with
+        parameters, or its class has its own `__call__`, its `forward` is wrapped instead.
+        """
+        uncalled = [listener for listener in self._models.listeners() if listener.trained and not listener.heard]
+        for listener in uncalled:
             listener.missed += 1
             module = listener.ref()
             if listener.missed >= PATIENCE and module is not None:
@@ -229,60 +258,60 @@ class Discovery:
                 elif len(parts) <= MOST_PARTS:
                     self._take(models.unboxed(parts))
                     self._mark_trained()
-        if not unheard:
+        if not uncalled:
             self._scope.stepped.leave(self._boxes)
 
     def end(self) -> None:
-        """The run is over."""
+        """Ends the search and removes all listeners when the run is over."""
         self.next.end()
         self._settle(0)
         for listener in self._models.listeners():
             listener.end()
         self._direct.clear()
         self._shown = []
-        self._models.clear()  # what is heard knows us: a circle that would outlive `del model`
+        self._models.clear()  # listeners refer to this object: a reference cycle that would outlive `del model`
 
 
 def hear_directly(scope: TapScope, listener: Listener, heard: dict[int, Callable[..., Any]]) -> None:
-    """Hears a module whose `forward` is called past torch's own call: by its name, or by a `__call__` of its class.
+    """Wraps the `forward` of a module's class, for a module whose `forward` is called without torch's `__call__`.
 
     Args:
-        scope: the tap's; the class gets its `forward` back with it.
-        listener: of the module.
-        heard: the modules of this kind by id, to which it is added.
+        scope: The scope of the tap; the class gets its `forward` back with the scope's patches.
+        listener: The listener of the module.
+        heard: Calls of such modules by id; the module's is added.
     """
     module = listener.ref()
-    if module is None or isinstance(module, torch.jit.ScriptModule):  # whose class has no `forward` of its own
+    if module is None or isinstance(module, torch.jit.ScriptModule):  # its class has no `forward` of its own
         return
     kind = type(module)
     forward = kind.forward
     plain = getattr(forward, models.OURS, forward)
     if plain.__module__.partition(".")[0] == "torch":
-        return  # a layer whose weight is used without it; and torch's own layers stand inside of compiled models
+        return  # a layer whose weight is used without a call; and compiled models contain torch's own layers
     key = id(module)
     listener.ref = weakref.ref(module, lambda _: heard.pop(key, None))
     heard[key] = heard_call(listener, listener.ref, functools.partial(given, listener.ref, plain))
-    if plain is forward:  # else another module of this class is heard already
+    if plain is forward:  # else another module of this class is recorded already
         scope.patches.wrap(kind, "forward", functools.partial(heard_by_name, heard))
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """The parameters of all groups."""
+    """Returns the parameters of all groups of an optimizer."""
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def discover(scope: TapScope) -> Discovery:
-    """Listens to the models of a run, those known now and those that show up."""
+    """Starts the search for the models of a run: those that have a name now, and those that appear later."""
     found, recorder = Discovery(scope), scope.recorder
     recorder.undo_by(found.next.end)
     found.begin()
     scope.pulled.append(found.named)
     scope.made.append(found.made)
     scope.optimized.append(found.optimized)
-    recorder.listeners.hear_steps(found.rest)
+    recorder.listeners.on_steps(found.rest)
 
     def end() -> None:
-        recorder.listeners.hear_no_steps(found.rest)
+        recorder.listeners.off_steps(found.rest)
         found.end()
 
     scope.at_end(end)

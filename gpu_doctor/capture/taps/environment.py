@@ -1,4 +1,4 @@
-"""Reads the environment of the loop: versions, devices, thread settings, torch's switches, and the process group."""
+"""Reads the environment of the loop: versions, devices, thread settings, torch's switches and the process group."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from gpu_doctor.machine import cgroup, cuda_available, cuda_devices, shm_bytes, 
 from gpu_doctor.recording.setup import World
 
 DEBUGGING: Final = ("deterministic", "anomaly_mode", "profiler", "launch_blocking")
-"""Switches that count as on if any reading found them on: what costs time is often turned on for a part of the loop."""
+"""Switches that count as on if any reading found them on: costly ones are often turned on for a part of the loop."""
 AIDS: Final = {"anomaly_mode": "anomaly_share", "profiler": "profiler_share"}
-"""Switch -> the flag that says in which part of the backward passes that were checked it was on, 0..1."""
+"""Debugging aids, each with the flag for the share (0 to 1) of the checked backward passes in which it was on."""
 _NAN: Final = float("nan")
 
 
 def accelerated() -> bool:
-    """Whether torch may reach a device other than the CPU."""
+    """Returns True if torch may have a device other than the CPU."""
     return cuda_available() is not False or torch.backends.mps.is_available()
 
 
 def _matmul_precision() -> str:
-    """`highest`, `high` or `medium`; torch refuses to say it where the newer switches are set, which say it then."""
+    """Returns `highest`, `high` or `medium`; torch's getter raises if the newer switches are set, so those are read."""
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
@@ -36,19 +36,19 @@ def _matmul_precision() -> str:
 
 
 def _cudnn_tf32() -> bool:
-    """Whether cuDNN's convolutions may run in TF32, which torch allows by default: by the newer switch where it is."""
+    """Returns True if cuDNN's convolutions may run in TF32 (torch's default), by the newer switch if there is one."""
     newer = getattr(getattr(torch.backends.cudnn, "conv", None), "fp32_precision", None)  # torch 2.9
     return newer == "tf32" if newer is not None else bool(torch.backends.cudnn.allow_tf32)
 
 
 def _aids() -> dict[str, bool]:
-    """Whether torch's debugging aids are on now: both are switches of the process, on whichever thread they are set."""
+    """Returns which of torch's debugging aids are on now; both are switches of the whole process, not of a thread."""
     profiling = getattr(torch.autograd.profiler, "_is_profiler_enabled", False)
     return {"anomaly_mode": torch.is_anomaly_enabled(), "profiler": bool(profiling)}
 
 
 def switches() -> dict[str, object]:
-    """Torch's process-wide switches that cost or save time, as plain values."""
+    """Returns torch's process-wide switches that cost or save time, as plain values."""
     flags: dict[str, object] = {
         "matmul_precision": _matmul_precision(),
         "cudnn_tf32": _cudnn_tf32(),
@@ -58,54 +58,54 @@ def switches() -> dict[str, object]:
         "interop_threads": torch.get_num_interop_threads(),
         **_aids(),
     }
-    if torch.cuda.is_initialized():  # to ask earlier would initialise it
+    if torch.cuda.is_initialized():  # reading it earlier would initialise CUDA
         flags["sync_debug"] = ("default", "warn", "error")[torch.cuda.get_sync_debug_mode()]
     return flags
 
 
 class AidChecks:
-    """Checks the debugging aids when a backward begins: `with detect_anomaly():` is on within a step, not between two.
+    """Checks of the debugging aids as a backward begins: `with detect_anomaly():` is on within a step, not between two.
 
-    One backward is checked after each fold of the log, so the checks are spread over the run and cost it nothing.
+    One backward is checked each time the event log is evaluated: the checks are spread over the run and cost nothing.
     """
 
     def __init__(self, scope: TapScope) -> None:
-        """Checks the next backward, and one after each fold."""
+        """Checks the next backward, and one after each evaluation of the log."""
         self._scope, self._checks, self._on = scope, 0, Counter[str]()
         self.next()
-        scope.recorder.listeners.hear_steps(self.next)
+        scope.recorder.listeners.on_steps(self.next)
 
     def next(self, _: int = 0) -> None:
-        """The next backward is checked."""
+        """Has the next backward checked."""
         self._scope.differentiated.join(self.check)
 
     def check(self, _: Any) -> None:
-        """A backward begins."""
+        """Checks the aids as a backward begins, and updates their shares."""
         self._scope.differentiated.leave(self.check)
         self._checks += 1
         self._on.update(name for name, on in _aids().items() if on)
         self._scope.flags.update({flag: self._on[name] / self._checks for name, flag in AIDS.items()})
 
     def end(self) -> None:
-        """The run is over."""
-        self._scope.recorder.listeners.hear_no_steps(self.next)
+        """Stops checking when the run is over."""
+        self._scope.recorder.listeners.off_steps(self.next)
 
 
 class Group:
-    """The process among its like: the process group, and what it shares with others on this machine.
+    """Facts about the process group, and about resources shared with other processes on this machine.
 
-    Nothing is asked of the other ranks: each rank that watches itself leaves a recording of its own.
+    No other rank is contacted: each observed rank makes a recording of its own.
     """
 
     def __init__(self, scope: TapScope) -> None:
-        """Reads what is there before the cell runs."""
+        """Reads the free shared memory, and the count of killed processes before the cell runs."""
         self._facts = scope.recorder.facts
         self._killed_before = cgroup.oom_kills()
         self._world = World(shm_free_bytes=float((shm_bytes() or (_NAN,))[0]))
         scope.add_fact("world", self.world, self.end)
 
     def world(self) -> World:
-        """What is known so far."""
+        """Returns the facts known so far."""
         return replace(self._world, visible_gpus=len(self._facts["devices"]))
 
     def look(self, _: Any = None) -> None:
@@ -116,7 +116,7 @@ class Group:
             self._world = replace(self._world, world_size=size, rank=dist.get_rank(), local_size=here)
 
     def end(self) -> None:
-        """Looks once more, and counts the processes that the kernel killed since the run began."""
+        """Reads the group once more, and counts the processes that the kernel killed since the run began."""
         self.look()
         killed = cgroup.oom_kills()
         if killed is not None and self._killed_before is not None:
@@ -124,9 +124,9 @@ class Group:
 
 
 def tap(scope: TapScope) -> None:
-    """Notes the surroundings at once; torch's switches and devices when an optimizer first steps and at the end, too.
+    """Records the environment at once; switches and devices again before an optimizer's first step and at the end.
 
-    Cells turn the switches on before their loop, and may choose the devices until they use CUDA.
+    Cells set the switches before their loop, and may choose the devices until they use CUDA.
     """
     facts, flags = scope.recorder.facts, scope.flags
     flags.update(switches())

@@ -1,4 +1,4 @@
-"""Counts the forwards in evaluation mode that record gradients for which no backward comes."""
+"""Counts forwards in evaluation mode that record a graph for gradients although no backward follows."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ from gpu_doctor.capture.describe.batches import tensors_in
 
 
 class Evaluations:
-    """Forwards of outermost modules that are trained, or of a loop that trains none, on the training thread."""
+    """Counts of the evaluation forwards on the training thread.
+
+    Counted are those of trained outermost modules, or of all outermost modules in a loop that trains none.
+    """
 
     def __init__(self) -> None:
         self.forwards = self.unused = 0
-        """All of them, and those whose gradients were never asked for."""
+        """Number of forwards, and number of those that recorded a graph which no backward used."""
         self.backwards = 0
-        """Backwards and calls of `autograd.grad` so far."""
+        """Number of backwards and of calls of `autograd.grad` so far."""
         self.pending = 0
-        """Forwards with gradients since the last training forward: a backward that comes now may be theirs."""
+        """Number of forwards with a graph since the last training forward: the next backward may be theirs."""
         self._seen = 0
-        """Backwards before the first pending forward."""
+        """Value of `backwards` at the first pending forward."""
 
     def add(self, output: Any, gradients: bool) -> None:
-        """Counts a forward in evaluation mode that has returned; `gradients`: they are switched on."""
+        """Counts a forward in evaluation mode that has returned; `gradients` is True if they are switched on."""
         self.forwards += 1
         if self.backwards != self._seen:
             self.pending, self._seen = 0, self.backwards
-        if gradients and any(one.grad_fn is not None for one in tensors_in(output)):
+        if gradients and any(tensor.grad_fn is not None for tensor in tensors_in(output)):
             self.pending += 1
 
     def settle(self) -> None:
-        """A forward in training mode has come, or the run is over: the next backward is none of the pending ones'."""
+        """Counts the pending forwards as unused if no backward came; called at a training forward and at the end."""
         if self.backwards == self._seen:
             self.unused += self.pending
         self.pending, self._seen = 0, self.backwards

@@ -1,4 +1,4 @@
-"""What the first call of a module tells of it, written down once."""
+"""Records the facts that a module's first call shows, once: its model, its device and autocast."""
 
 from __future__ import annotations
 
@@ -13,32 +13,41 @@ from gpu_doctor.capture.taps.listener import Listener
 
 
 def meet(listener: Listener, module: nn.Module, learns: bool) -> Any:
-    """Writes down what a call tells of its module; returns a hook that looks inside of this one, if one was put."""
+    """Records the facts that a call of a module shows, until all are known.
+
+    Args:
+        listener: The listener of the module.
+        module: The module.
+        learns: True if the module is in training mode or gradients are switched on.
+
+    Returns:
+        The handle of a hook that watches for autocast inside this call; None if there is none.
+    """
     recorder = listener.recorder
-    facts, look = recorder.facts, None
+    facts, hook = recorder.facts, None
     listener.heard = listener.heard or learns
     if not listener.calls:
         begin = recorder.clock()
-        listener.scope.called.tell(recorder.note, "The model could not be read", module, stay=True)
+        listener.scope.called.notify(recorder.note, "The model could not be read", module, stay=True)
         recorder.cost.searched(begin)
     if listener.trained and "autocast" not in facts:
         device = facts.get("device", "cpu")
         facts["autocast"] = _autocast(device)
-        look = None if facts["autocast"] else _look_inside(listener, module, device)
+        hook = None if facts["autocast"] else _hook_inside(listener, module, device)
     listener.known = listener.heard and "autocast" in facts
-    return look
+    return hook
 
 
-def _look_inside(listener: Listener, module: nn.Module, device: str) -> Any:
-    """For one forward: looks from its first layer whether autocast was turned on inside, as Accelerate and HF do it.
+def _hook_inside(listener: Listener, module: nn.Module, device: str) -> Any:
+    """Hooks the first layer, to see in one forward if autocast is turned on inside, as Accelerate and HF do it.
 
     Returns:
-        A handle to be removed; None where a compiled graph would be made anew for it.
+        A handle to be removed; None if a compiled graph would be compiled again because of the hook.
     """
     parts = list(module.modules())
     if any(models.compiles_itself(part) for part in parts):
         return None
-    own = [part for part in parts if not isinstance(part, torch.jit.ScriptModule)]  # which takes no hooks
+    own = [part for part in parts if not isinstance(part, torch.jit.ScriptModule)]  # script modules take no hooks
     layer, facts = (
         next((part for part in own if not any(True for _ in part.children())), module),
         listener.recorder.facts,
@@ -52,6 +61,7 @@ def _look_inside(listener: Listener, module: nn.Module, device: str) -> Any:
 
 
 def _autocast(device: str) -> str:
+    """Returns autocast's data type on a device, such as `bfloat16`; empty if autocast is off."""
     kind = device.partition(":")[0]
     with suppress(RuntimeError):  # a device that has no autocast
         if torch.is_autocast_enabled(kind):

@@ -1,7 +1,7 @@
-"""Hears the steps of optimizers that are not torch's and call none of its hooks, such as fastai's.
+"""Records the steps of optimizers that are not torch's and call none of its hooks, such as fastai's.
 
-Their steps are heard as any; what is known of torch's optimizers (their options, knobs for them) holds for none of
-them, so they are not listed among the setup's optimizers.
+Their steps are recorded like any other. They are not listed among the setup's optimizers, because the options and
+knobs of torch's optimizers do not apply to them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Final
 from gpu_doctor.capture.frameworks import FRAMEWORKS
 from gpu_doctor.capture.taps.tap import TapScope
 
-_KINDS: Final = tuple(kind for one in FRAMEWORKS for kind in one.optimizers)
-"""Module and name of each class."""
+_KINDS: Final = tuple(kind for framework in FRAMEWORKS for kind in framework.optimizers)
+"""Module and name of each optimizer class."""
 
 
 def hear(
@@ -23,15 +23,17 @@ def hear(
     ended: Callable[[Any, Any, Any], None],
     zeroing: Callable[[Callable[..., None]], Callable[..., None]],
 ) -> None:
-    """Has them heard as torch's are, those whose library is imported by now or when a loader is first pulled from.
+    """Wraps `step` and `zero_grad` of these optimizers, now and again when a loader is first iterated.
+
+    Libraries that are not imported by then are left out.
 
     Args:
-        scope: of the run.
-        begun: torch's hook before a step.
-        ended: torch's hook after a step.
-        zeroing: makes the wrapper of a `zero_grad`.
+        scope: The scope of the run.
+        begun: The hook called before a step, in the form of torch's.
+        ended: The hook called after a step, in the form of torch's.
+        zeroing: Returns the wrapper of a `zero_grad`.
     """
-    heard: set[type] = set()
+    wrapped: set[type] = set()
 
     def step_of(original: Callable[..., Any]) -> Callable[..., Any]:
         def begins(optimizer: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -41,16 +43,16 @@ def hear(
         def ends(optimizer: Any, result: Any) -> None:
             ended(optimizer, (optimizer,), {})
 
-        # As with torch's own hooks, the end of a step that raised is not heard.
+        # As with torch's own hooks, the end of a step that raised is not recorded.
         return scope.recorder.fence.around(original, begins, ends, lambda optimizer, error: None)
 
-    def meet() -> None:
+    def wrap_imported() -> None:
         for module, name in _KINDS:
             kind = getattr(sys.modules.get(module), name, None)
-            if isinstance(kind, type) and kind not in heard:
-                heard.add(kind)
+            if isinstance(kind, type) and kind not in wrapped:
+                wrapped.add(kind)
                 scope.patches.wrap(kind, "step", step_of)
                 scope.patches.wrap(kind, "zero_grad", zeroing)
 
-    meet()
-    scope.pulled.append(meet)
+    wrap_imported()
+    scope.pulled.append(wrap_imported)

@@ -1,7 +1,7 @@
-"""The calls of ours that run in the place of a module's: its forwards begin and end.
+"""Wrappers that run in place of a module's call and record the begin and end of its forwards.
 
-A graph that torch compiles goes right through them. So nothing else is in this file, which torch reads with the user's
-code (see `compiler.py`).
+torch.compile traces them into the user's graph. So this file, which torch reads with the user's code, holds nothing
+else (see `compiler.py`).
 """
 
 from __future__ import annotations
@@ -25,20 +25,25 @@ if TYPE_CHECKING:
 SEAM: Final = models.CALL
 _tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
 _dynamo: Callable[[], bool] = torch.compiler.is_dynamo_compiling
-"""Dynamo takes it for true while it reads our code."""
+"""True inside code that Dynamo traces, ours too."""
 _compiler: Final[dict[str, Any]] = vars(torch.compiler)
 _FLAG: Final = "_is_compiling_flag"
-"""What `torch.compiler.is_compiling` returns, two calls further down, while a model is exported."""
+"""Name of the flag that `torch.compiler.is_compiling` reads, two calls further down, while a model is exported."""
 
 
 def given(ref: Callable[[], Any], forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`forward` of the module that `ref` says."""
+    """Calls `forward` on the module that `ref` returns."""
     __tracebackhide__ = True
     return forward(ref(), *args, **kwargs)
 
 
 def heard_by_name(heard: Mapping[int, Callable[..., Any]], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A class' `forward`, which is called past torch's own call: the modules in `heard`, by id, are heard here."""
+    """Wraps the `forward` of a class, for modules whose `forward` is called without torch's `__call__`.
+
+    Args:
+        heard: Recording calls of the modules that are observed here, by id; other modules run unobserved.
+        plain: The `forward` of the class.
+    """
 
     @functools.wraps(plain)
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -51,15 +56,15 @@ def heard_by_name(heard: Mapping[int, Callable[..., Any]], plain: Callable[..., 
 
 
 def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., Any] | None) -> Callable[..., Any]:
-    """A module's call that notes its begin and end, and shows its values to who wants to look.
+    """Returns a module's call that records its begin and end, and passes its arguments and output to the listeners.
 
-    It is a fence of its own, for a graph goes right through it: until it is known that nothing is being compiled, it
-    must call nothing of ours.
+    The code of `fence.py` is written out here, for torch.compile traces it: before it is known that nothing is being
+    compiled, it must call none of our functions.
 
     Args:
-        listener: of the module.
-        ref: says the module, which whoever calls it holds.
-        own: what stood there as its compiled call, if anything did.
+        listener: The listener of the module.
+        ref: Returns the module, which its caller keeps alive.
+        own: The compiled call that the module had; None if it had none.
     """
     recorder, heard, evaluations = listener.recorder, listener.scope.heard, listener.scope.evaluations
     log, broke, grad_enabled = recorder.log, recorder.fence.broke, torch.is_grad_enabled
@@ -70,7 +75,7 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
         module = ref()
         if _dynamo() or get_ident() != log.thread or _compiler.get(_FLAG):
             return (own or module._call_impl)(*args, **kwargs)
-        begun, look, fed = False, None, None
+        begun, hook, fed = False, None, None
         try:
             grad, training, now = grad_enabled(), module.training, clock()
             if not log.pulled:
@@ -79,7 +84,7 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
                 if not _tracing():  # reading a size would warn inside the user's trace
                     fed = sample_count(args or tuple(kwargs.values())), id(module)
             if not listener.known:
-                look = _meet(listener, module, training or grad)
+                hook = _meet(listener, module, training or grad)
                 now = log.ours(now)
             note((CALL + training + 2 * grad + 4 * listener.trained, now, fed))
             if now >= log.due_ns or len(events) >= log.due:
@@ -103,8 +108,8 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
                     if listener.calls:
                         listener.wall_ns += ended - now
                     listener.calls += 1
-                if look is not None:
-                    look.remove()
+                if hook is not None:
+                    hook.remove()
             except BaseException as error:
                 broke(error)
         if begun and (heard or evaluations.pending or not training):
@@ -114,8 +119,8 @@ def heard_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., An
                     evaluations.settle()
                 elif not training and (listener.trained or not log.trains):
                     evaluations.add(output, grad)
-                said = f"The inputs of {type(module).__name__} could not be read"
-                heard.tell(recorder.note, said, module, listener.trained, args, kwargs, output)
+                failed = f"The inputs of {type(module).__name__} could not be read"
+                heard.notify(recorder.note, failed, module, listener.trained, args, kwargs, output)
                 log.ours(begin)
             except BaseException as error:
                 broke(error)

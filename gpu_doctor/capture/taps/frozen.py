@@ -1,9 +1,9 @@
-"""Checks whether a model that nobody trains is handed the same samples again, and gives the same for them.
+"""Detects frozen models that get the same samples again in later epochs and return the same results for them.
 
-A frozen teacher, or a backbone under a trained head: what it computes for a sample that is not augmented is the same
-in every epoch. Its calls are compared from the first step of an optimizer on (of each: a teacher may have been trained
-before). On a CPU that takes some 20 us a call; on a GPU the numbers stay there and are read when the run is over and
-nothing counts as the loop's any more, so that no step waits for them.
+Examples are a frozen teacher, or a backbone under a trained head: its result for a sample that is not augmented is the
+same in every epoch. Calls are compared from an optimizer's first step on, and from each further optimizer's, because a
+teacher may have been trained before. On a CPU a comparison takes some 20 us a call. On a GPU the numbers stay on the
+device and are read after the run, so that no step waits for them.
 """
 
 from __future__ import annotations
@@ -21,43 +21,54 @@ from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import FrozenForward
 
 MOST_MODELS: Final = 4
+"""Maximum number of models that are followed."""
 MOST_INPUTS: Final = 4
+"""Maximum number of input tensors that are compared."""
 LATE: Final = 16
-"""Steps after the first one of an optimizer after which no further model is followed."""
+"""Steps after an optimizer's first step in which a model may still be added."""
 MOST_CALLS: Final = 20_000
-"""Calls of a model that are followed."""
+"""Maximum number of calls of a model that are compared."""
 SURE: Final = 3.0
-"""Passes from which on rows are no longer counted: then it is only checked, at"""
+"""Passes over the samples after which rows are no longer counted, but only checked once in `SELDOM` calls."""
 SELDOM: Final = 8
-"""one of so many calls, that they still come, with the same results."""
+"""Calls from one check to the next, once the samples are known to come again with the same results."""
 ROOM: Final = 16 << 20
-"""Bytes of numbers that may lie on a device: some 100 000 rows."""
+"""Maximum size of the numbers on a device, in bytes: some 100 000 rows."""
 TRY: Final = 8
-"""Calls after which it is asked whether the model takes"""
+"""Calls after which a model is dropped if it takes less than the share `WORTH` of the time. Only on a CPU, where the
+host's clock shows that."""
 WORTH: Final = 0.03
-"""this part of the time: else it is followed no longer. Only on a CPU, where the host's clock tells."""
+"""Smallest share of the time that is worth reporting, 0 to 1."""
 
 
 class Followed:
-    """One frozen model."""
+    """One frozen model whose calls are compared."""
 
     def __init__(self, module: nn.Module, listener: Listener, now: int) -> None:
-        """Followed from `now` on, by the host's clock."""
+        """Begins at `now`, in ns of the host's clock."""
         self.name, self.began, self._listener = type(module).__name__, now, listener
         self._before = listener.calls - 1, listener.wall_ns
-        """Of the listener until then: while it was trained, perhaps."""
+        """Calls and time (ns) of the listener before, when the model may have been trained."""
         self.returning = Returning()
         self.calls, self.output_bytes = 0, 0.0
-        """Calls that were compared, and the bytes of a sample's result."""
+        """Number of calls that were compared, and size of one sample's result in bytes."""
         self.over = self.unseen = False
-        """Nothing more is compared; it cannot be told what comes again."""
-        self.kept: list[tuple[int, Rows, torch.Tensor]] = []
-        """Numbers that lie on a device, and"""
-        self._kept_bytes = 0
+        """True if no more calls are compared, and True if samples and results could not be compared, respectively."""
+        self.stored: list[tuple[int, Rows, torch.Tensor]] = []
+        """Numbers that lie on a device until the run ends: the step, the inputs' rows and the result's."""
+        self._stored_bytes = 0
         self._weights: tuple[list[torch.Tensor], ...] = ()
+        """Numbers of the weights at the first call and at a later one."""
 
     def compare(self, step: int, module: nn.Module, given: Any, output: Any) -> None:
-        """A call has returned; `given` are its arguments."""
+        """Compares a call that has returned with earlier ones, or stores its numbers on the device.
+
+        Args:
+            step: Number of optimizer steps so far.
+            module: The model.
+            given: Its arguments.
+            output: Its output.
+        """
         self.calls += 1
         if self.returning.sure and self.calls % SELDOM:
             self.returning.calls += 1
@@ -65,7 +76,7 @@ class Followed:
         inputs = list(tensors_in(given))
         results = [tensor for tensor in tensors_in(output) if tensor.is_floating_point() and not tensor.is_nested]
         if any(tensor.requires_grad for tensor in (*inputs, *results)):
-            self.over, self.returning = True, Returning()  # gradients go through it: its result is of use this once
+            self.over, self.returning = True, Returning()  # gradients flow through it: a stored result would not do
             return
         result = next((tensor for tensor in results if tensor.dim()), None)
         read = _read(inputs, result) if result is not None else None
@@ -82,39 +93,44 @@ class Followed:
                 self.returning.sure = self.calls
             self.over = self.returning.differs or self.calls >= MOST_CALLS
         else:
-            self.kept.append((step, *read))
-            self._kept_bytes += sum(tensor.nbytes for tensor in (*read[0], read[1]))
-            self.over = self._kept_bytes >= ROOM or self.calls >= MOST_CALLS
+            self.stored.append((step, *read))
+            self._stored_bytes += sum(tensor.nbytes for tensor in (*read[0], read[1]))
+            self.over = self._stored_bytes >= ROOM or self.calls >= MOST_CALLS
 
     def worth(self, now: int) -> bool:
-        """Whether it takes a part of the time that is worth finding."""
+        """Returns True if the model takes a share of the time that is worth reporting."""
         return self._wall_ns >= WORTH * (now - self.began)
 
     def read(self) -> None:
-        """Compares what lies on a device, one copy an input; waits for the device."""
-        kept, self.kept = self.kept, []
-        counts = [len(output) for _, _, output in kept]
+        """Copies the numbers from the device, once for each input, and compares them; waits for the device."""
+        stored, self.stored = self.stored, []
+        counts = [len(output) for _, _, output in stored]
         try:
-            inputs = [torch.cat(one).cpu().split(counts) for one in zip(*(rows for _, rows, _ in kept), strict=True)]
-            outputs = torch.cat([output for _, _, output in kept]).cpu().split(counts)
+            inputs = [
+                torch.cat(column).cpu().split(counts) for column in zip(*(rows for _, rows, _ in stored), strict=True)
+            ]
+            outputs = torch.cat([output for _, _, output in stored]).cpu().split(counts)
         except (RuntimeError, ValueError):  # rows of several widths, or of another number of inputs
             self.unseen = True
             return
-        for at, (step, _, _) in enumerate(kept):
-            self.returning.add(step, [one[at] for one in inputs], outputs[at])
+        for at, (step, _, _) in enumerate(stored):
+            self.returning.add(step, [rows[at] for rows in inputs], outputs[at])
 
     def found(self) -> FrozenForward | None:
-        """What is known of it, None where samples do not come again; only where nothing lies on a device."""
+        """Returns the facts about the model; None if its samples do not come again or its weights change.
+
+        Numbers that lie on a device must have been read before.
+        """
         passes, steady = self.returning.passes, len(self._weights) > 1
         if passes <= 1.0 or not (steady and all(map(torch.equal, *self._weights))):
             return None
         calls = self._listener.calls - self._before[0]
-        passes *= max(calls / self.calls, 1.0)  # of further calls it is taken that they go on alike
+        passes *= max(calls / self.calls, 1.0)  # assumes that calls which were not compared go on alike
         return FrozenForward(self.name, calls, self._wall_ns * 1e-9, passes, self.output_bytes)
 
     @property
     def _wall_ns(self) -> int:
-        """What its forwards took since it is followed."""
+        """Host time of its forwards since it is followed, in ns."""
         return self._listener.wall_ns - self._before[1]
 
 
@@ -122,80 +138,80 @@ class Frozen:
     """The frozen models of a run."""
 
     def __init__(self, scope: TapScope) -> None:
-        """Made on the thread that the run began on; models are followed once an optimizer has stepped."""
+        """Begins without models; must be made on the thread that the run began on."""
         self._scope, self._recorder, self._thread = scope, scope.recorder, get_ident()
         self._models: dict[int, Followed] = {}
         self._steps, self._late = 0, LATE
 
     def optimized(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer is about to step for the first time, on the training thread."""
+        """Allows models to be added again: an optimizer is about to step for the first time."""
         self._late = self._steps + LATE
         self._scope.stepped.join(self.stepped)
 
     def stepped(self) -> None:
-        """An optimizer has stepped, on the training thread."""
+        """Counts an optimizer's step; begins to listen to forwards, and stops when no model is left to compare."""
         self._steps += 1
         self._scope.heard.join(self.called)
-        if self._steps > self._late and all(one.over for one in self._models.values()):
+        if self._steps > self._late and all(model.over for model in self._models.values()):
             self.end()
 
     def called(self, module: nn.Module, trained: bool, args: Any, kwargs: Any, output: Any) -> None:
-        """The forward of an outermost module has returned, on the training thread."""
-        one = self._models.get(id(module))
-        if trained or (one is not None and one.over):
+        """Compares a forward of an outermost module that is not trained; adds the module the first time."""
+        model = self._models.get(id(module))
+        if trained or (model is not None and model.over):
             return
-        if one is None:
+        if model is None:
             listener = self._scope.models.get(module)
             full = len(self._models) >= MOST_MODELS or self._steps > self._late
             if listener is None or full or not listener.parameters:
                 return
-            one = self._models[id(module)] = Followed(module, listener, self._recorder.clock())
+            model = self._models[id(module)] = Followed(module, listener, self._recorder.clock())
         try:
-            one.compare(self._steps, module, (args, kwargs), output)
+            model.compare(self._steps, module, (args, kwargs), output)
         except Exception:
-            one.over = one.unseen = True
+            model.over = model.unseen = True
             raise
-        if one.calls == TRY and not one.kept and not one.worth(self._recorder.clock()):
-            one.over = True
+        if model.calls == TRY and not model.stored and not model.worth(self._recorder.clock()):
+            model.over = True
 
     def facts(self) -> tuple[FrozenForward, ...] | None:
-        """Those whose samples came again, with the same results; None where that of one could not be seen, or not yet.
+        """Returns the models whose samples came again with the same results; None if that is not known of each.
 
-        What lies on a device is read by the thread of the run alone, when no tap counts what that thread does.
+        Numbers on a device are read only by the thread of the run, after the run, when no tap records that thread.
         """
         over = self._recorder.retired and get_ident() == self._thread
         models = list(self._models.values())
-        for one in models:
-            if over and one.kept:
-                one.read()
-        unseen = any(one.unseen or one.kept for one in models)
-        found = None if unseen else tuple(told for one in models if (told := one.found()) is not None)
+        for model in models:
+            if over and model.stored:
+                model.read()
+        unseen = any(model.unseen or model.stored for model in models)
+        found = None if unseen else tuple(fact for model in models if (fact := model.found()) is not None)
         if over:
             self._recorder.facts["frozen"] = found
         return found
 
     def end(self) -> None:
-        """No model is followed any longer."""
+        """Stops listening to forwards and steps."""
         self._scope.heard.leave(self.called)
         self._scope.stepped.leave(self.stepped)
 
 
 def _read(inputs: list[torch.Tensor], result: torch.Tensor) -> tuple[Rows, torch.Tensor] | None:
-    """Some numbers of each row of the inputs, and of their result; None where they cannot be told apart.
+    """Returns some numbers of each row of the inputs and of the result; None if rows cannot be distinguished by them.
 
-    What has no row for each sample (a mask over positions) is left out: if it changes, so do results.
+    Inputs without a row for each sample (a mask over positions) are left out: if they change, so do the results.
     """
     if result.is_cuda and torch.cuda.is_current_stream_capturing():  # our copies would go into the user's graph
         return None
-    count, of = result.shape[0], rows_of(result, OUTPUTS)
-    batched = [one for one in inputs if not one.is_nested and one.dim() and one.shape[0] == count][:MOST_INPUTS]
-    rows = [rows_of(one, NUMBERS) for one in batched]
-    known = [one for one in rows if one is not None]
-    return None if of is None or not known or len(known) < len(batched) else (known, of)
+    count, result_rows = result.shape[0], rows_of(result, OUTPUTS)
+    batched = [x for x in inputs if not x.is_nested and x.dim() and x.shape[0] == count][:MOST_INPUTS]
+    rows = [rows_of(x, NUMBERS) for x in batched]
+    known = [numbers for numbers in rows if numbers is not None]
+    return None if result_rows is None or not known or len(known) < len(batched) else (known, result_rows)
 
 
 def tap(scope: TapScope) -> None:
-    """Fact `frozen` of the setup."""
+    """Adds the fact `frozen` to the setup."""
     frozen = Frozen(scope)
     scope.optimized.append(frozen.optimized)
     scope.recorder.facts["frozen"] = frozen.facts

@@ -1,8 +1,8 @@
-"""Hears CUDA graphs that the loop captured itself: a graph that is launched again calls no module and no optimizer.
+"""Records the launches of CUDA graphs that the loop captured itself, which call no module and no optimizer.
 
-A graph that was captured with an optimizer's step in it is a training step each time it is launched. What a graph of an
-earlier cell holds is not known: it is taken for such a one where gradients are recorded. Graphs that a compiled model
-or `make_graphed_callables` launches are parts of forwards and backwards, which are heard.
+A graph that was captured with an optimizer's step in it is a training step each time it is launched. The content of a
+graph from an earlier cell is unknown: it counts as a training step if gradients are switched on. Graphs that a compiled
+model or `make_graphed_callables` launches are parts of forwards and backwards, which are recorded themselves.
 GPU: not yet run on one; proved on a simulated device in tests.
 """
 
@@ -21,7 +21,7 @@ from gpu_doctor.recording.steps import FORWARD
 
 
 def tap(scope: TapScope) -> None:
-    """Stand-ins for `CUDAGraph.capture_begin`, `capture_end` and `replay`, where there is a device."""
+    """Wraps `CUDAGraph.capture_begin`, `capture_end` and `replay`, if there is a device."""
     if not scope.accelerated:
         return
     graphs, around = Graphs(scope), functools.partial(scope.recorder.fence.around, training_thread_only=True)
@@ -39,25 +39,29 @@ def _graph(graph: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class Graphs:
-    """What is known of the graphs of one run."""
+    """CUDA graphs captured in one run, and the events of their launches."""
 
     def __init__(self, scope: TapScope) -> None:
         self._scope, self._recorder, self._log = scope, scope.recorder, scope.recorder.log
         self._before = 0
-        """Optimizer steps until the open capture began."""
+        """Number of optimizer steps before the capture in progress."""
         self._trains: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-        """Whether an optimizer stepped while a graph was captured."""
+        """For each graph, True if an optimizer stepped while it was captured."""
 
     def begun(self, graph: Any, result: None) -> None:
-        """A capture has begun."""
+        """Stores the number of optimizer steps as a capture begins."""
         self._before = self._log.stepped
 
     def captured(self, graph: Any, result: None) -> None:
-        """A capture has ended."""
+        """Records if an optimizer stepped within the capture that has ended."""
         self._trains[graph] = self._log.stepped > self._before
 
     def begins(self, graph: Any) -> tuple[int, int] | None:
-        """A graph is about to be launched; None where a forward or a backward does it."""
+        """Records the begin of a launch, as a training step or as a forward.
+
+        Returns:
+            The graph's id and True if it is a training step; None if a forward or a backward launches it.
+        """
         log = self._log
         if log.calling or log.backing:
             return None
@@ -70,12 +74,12 @@ class Graphs:
         self._recorder.facts.setdefault("device", f"cuda:{torch.cuda.current_device()}")
         self._recorder.event(PHASE if steps else call_code(grad, grad, grad), FORWARD if steps else None)
         if self._scope.replayed:
-            self._scope.replayed.tell(self._recorder.note, "The device of a CUDA graph could not be read")
+            self._scope.replayed.notify(self._recorder.note, "The device of a CUDA graph could not be read")
         log.mark(REPLAY, follow=True)
         return id(graph), steps
 
     def ends(self, begun: tuple[int, int], result: None) -> None:
-        """It was launched."""
+        """Records the end of a launch."""
         (key, steps), log = begun, self._log
         log.mark(REPLAYED)
         now = log.clock()

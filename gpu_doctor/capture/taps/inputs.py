@@ -1,7 +1,7 @@
-"""Looks now and then at what the outermost modules are handed, and marks the graphs of their forwards.
+"""Samples the inputs of the outermost modules, and marks the graphs of their forwards.
 
-Looking costs some microseconds a forward, so it is done in windows: the first steps, then a step of every 128. Outside
-of one nothing of it runs: it hears what `taps.backward` listens to.
+A sample costs some microseconds a forward, so forwards are sampled in windows: the first steps, then a step in every
+128. Outside a window, no code of this file runs during a forward.
 """
 
 from __future__ import annotations
@@ -21,57 +21,60 @@ from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import InputFacts, KeptGraphs
 
 FIRST_STEPS: Final = 20
-"""So many steps are looked at from the begin on."""
+"""Length of the first window, in steps."""
 VARIED_STEPS: Final = 512
-"""As many where shapes change."""
+"""Length of the first window if shapes vary, in steps."""
 VARIED: Final = 3
-"""Shapes among the first steps from which on they change: the full and the last batch are two."""
+"""Distinct shapes from which on shapes count as varying: the full and the last batch make two."""
 EVERY: Final = 128
-"""Later a window every so many steps: some 10 us each."""
+"""Steps between later windows, of some 10 us each."""
 ROOM: Final = 40
-"""Forwards of a window in which no step ends: a loop without an optimizer."""
+"""Maximum number of forwards sampled until an optimizer steps; a loop without an optimizer never starts over."""
 MOST_TENSORS: Final = 64
-"""Of one forward's arguments: models of tables have some dozens of columns."""
+"""Maximum number of tensors read from one forward's arguments: models of tables have some dozens of columns."""
 INDICES: Final = (torch.int32, torch.int64)
-"""What an embedding can be asked with."""
+"""Types of the indices that an embedding accepts."""
 
 _tracing: Callable[[], bool] = vars(torch.jit)["is_tracing"]
 
 
 class Looker:
-    """Opens and closes windows and keeps what was seen in them."""
+    """Samples of the inputs and graphs of forwards, and the windows in which they are taken."""
 
     def __init__(self, scope: TapScope) -> None:
-        """Nothing is looked at yet."""
+        """Begins without an open window."""
         self.recorder, self.stepped, self._hearing = scope.recorder, scope.stepped, scope.heard
         self.on = False
         self.next_step = 0
-        """The step at whose end, or soon after, the next window opens."""
+        """Number of the step at whose end, or soon after, the next window opens."""
         self.trained: set[int] = set()
         """Ids of the modules that an optimizer steps."""
         self.learning_inputs: dict[int, Shapes] = {}
-        """By module: what its training forwards were handed."""
+        """Shapes of the inputs of training forwards, by the module's id."""
         self.idle_inputs: dict[int, Shapes] = {}
-        """The same of all other forwards."""
+        """Shapes of the inputs of all other forwards, by the module's id."""
         self.learning, self.idling = GraphMarks(), GraphMarks()
-        """On the graphs of forwards that are learned from, and of all others."""
+        """Marks on the graphs of training forwards, and on those of all others."""
         self.steps = self.forwards = 0
+        """Steps and forwards sampled so far."""
         self.room = ROOM
+        """Forwards that may still be sampled in this step."""
         self.began = 0
+        """Start of the step, in ns."""
         self.clean = False
-        """The step is looked at from its begin, and nothing was evaluated in it."""
+        """True if the step was sampled from its start, and no evaluation ran in it."""
 
     # ---- windows ------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """The run is over."""
+        """Closes the window when the run is over, and counts the marked graphs if that was not done yet."""
         self.close()
         for marks in (self.learning, self.idling):
             if marks.found is None:
                 marks.look()
 
     def open(self) -> None:
-        """Forwards are looked at from now on."""
+        """Opens a window: forwards are sampled from now on."""
         self.room = ROOM
         if not self.on:
             self.on, self.clean = True, False
@@ -79,12 +82,12 @@ class Looker:
             self.stepped.join(self.step_ended)
 
     def begin(self) -> None:
-        """Opens the first window, where no step was looked at yet."""
+        """Opens the first window, unless a step was sampled already."""
         if not self.steps:
             self.open()
 
     def close(self) -> None:
-        """Forwards are looked at no longer, until so many more steps."""
+        """Closes the window; the next one opens after `EVERY` more steps."""
         self.next_step = self.recorder.step_count + EVERY
         if self.on:
             self.on = False
@@ -92,14 +95,14 @@ class Looker:
             self.stepped.leave(self.step_ended)
 
     def turn(self, now: int) -> None:
-        """Opens the next window when it is due; called at steps' ends (of steps that repeat, once a block)."""
+        """Opens the next window when it is due; called as steps end (for repeating steps, once a block)."""
         if not self.on and self.recorder.step_count >= self.next_step:
             self.learning.look()
             self.idling.look()
             self.open()
 
     def step_ended(self) -> None:
-        """An optimizer has stepped, on the training thread, while a window is open."""
+        """Ends a step in the open window, and closes the window after its last step."""
         now = self.recorder.clock()
         for shapes in self.learning_inputs.values():
             shapes.step((now - self.began) * 1e-9 if self.clean else None)
@@ -113,13 +116,13 @@ class Looker:
     # ---- forwards -----------------------------------------------------------------------------------------------
 
     def heard(self, module: nn.Module, trained: bool, args: Any, kwargs: Any, output: Any) -> None:
-        """The forward of an outermost module has returned, on the training thread."""
+        """Samples the inputs and marks the graph of a forward that has returned; closes a window with no room left."""
         if _tracing():
             return
         if trained:
             self.trained.add(id(module))
-        learns = module.training and torch.is_grad_enabled()
-        if learns and not self.recorder.log.trains:
+        trains = module.training and torch.is_grad_enabled()
+        if trains and not self.recorder.log.trains:
             self.recorder.forward_number = newest(tensors_in(output))
         if self.room <= 0:
             self.close()
@@ -128,29 +131,30 @@ class Looker:
             return
         self.room -= 1
         self.forwards += 1
-        self.clean = self.clean and (learns or module.training)
+        self.clean = self.clean and (trains or module.training)
         if torch.is_grad_enabled():
-            self.learning.put(output, self.steps) if learns else self.idling.put(output, self.forwards)
-        handed = list(itertools.islice(tensors_in((args, kwargs)), MOST_TENSORS))
-        if handed and not handed[0].is_nested:  # a nested tensor has no shape
-            inputs = self.learning_inputs if learns else self.idle_inputs
-            indices = sum(one.numel() for one in handed if one.dtype in INDICES)
-            inputs.setdefault(id(module), Shapes()).add(handed[0], indices)
+            self.learning.put(output, self.steps) if trains else self.idling.put(output, self.forwards)
+        given = list(itertools.islice(tensors_in((args, kwargs)), MOST_TENSORS))
+        if given and not given[0].is_nested:  # a nested tensor has no shape
+            inputs = self.learning_inputs if trains else self.idle_inputs
+            indices = sum(tensor.numel() for tensor in given if tensor.dtype in INDICES)
+            inputs.setdefault(id(module), Shapes()).add(given[0], indices)
 
     # ---- facts --------------------------------------------------------------------------------------------------
 
     def inputs(self) -> InputFacts | None:
-        """Inputs of the module that was looked at most, a trained one where there is one; None if none was."""
+        """Returns the inputs of the module sampled most often, a trained one if there is any; None if none was."""
         return self._most(self.learning_inputs) or self._most(self.idle_inputs)
 
     def idle(self) -> InputFacts | None:
-        """The same of the forwards that nothing is learned from."""
+        """Returns the inputs of the module sampled most often in forwards that are not trained on; None if none was."""
         return self._most(self.idle_inputs)
 
     def _most(self, inputs: dict[int, Shapes]) -> InputFacts | None:
-        found = [one for key, one in inputs.copy().items() if key in self.trained or not self.trained]
-        return max(found, key=lambda one: one.looked_at).facts(ROOM) if found else None
+        """Returns the facts of the module with the most samples, among the trained ones if any is trained."""
+        found = [shapes for key, shapes in inputs.copy().items() if key in self.trained or not self.trained]
+        return max(found, key=lambda shapes: shapes.looked_at).facts(ROOM) if found else None
 
     def kept_graphs(self) -> KeptGraphs | None:
-        """Graphs of the forwards that are learned from, where there are any, as of the last look."""
+        """Returns how many marked graphs stay alive: of training forwards if there are any, else of the others."""
         return self.learning.found or self.idling.found

@@ -1,7 +1,7 @@
-"""A listener on one outermost module: its forwards begin and end.
+"""A listener on one outermost module that records the begin and end of its forwards.
 
-It stands where `module.compile()` puts its compiled call: torch asks that place first (a hook would send every call the
-slow way round, 7 us against 2), and leaves it out of every copy and pickle of the module.
+It stands in the attribute where `module.compile()` stores its compiled call. torch looks there first (a hook would send
+every call through torch's slow path: 7 us instead of 2) and leaves this attribute out of copies and pickles.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ModuleCall: TypeAlias = Callable[..., Any]
 
 
 class Listener:
-    """One outermost module that is listened to: a call of ours stands on it as its compiled call, around what runs.
+    """Listener on one outermost module: a recording call stands in place of the module's compiled call, around it.
 
-    The module lives no longer for it, and is in no circle that only the garbage collector would find: of a loop over
-    folds every model would be there with its gradients until then. So the module holds our call, and that one the
-    compiled call which stood there before; we hold ours while it is off the module.
+    The listener does not keep the module alive, not even in a reference cycle until the next garbage collection: a loop
+    over folds would keep every model with its gradients so long. So the module holds our call, and our call holds the
+    compiled call that the module had before. The listener itself holds our call only while it is off the module.
     """
 
     def __init__(
@@ -34,93 +34,96 @@ class Listener:
         module: nn.Module,
         heard_call: Callable[[Listener, Callable[[], Any], ModuleCall | None], ModuleCall],
     ) -> None:
-        """Stands nowhere yet.
+        """Begins off the module.
 
         Args:
-            scope: who is told of the calls.
-            module: the module.
-            heard_call: makes the call that notes begin and end, from this, what says the module, and its own call.
+            scope: The moments of the run, whose listeners the calls notify.
+            module: The module.
+            heard_call: Returns the recording call for this listener, a function that returns the module, and the
+                module's own compiled call.
         """
         self._heard_call = heard_call
         self.scope, self.recorder, self.ref = scope, scope.recorder, weakref.ref(module)
         self.parameters = self.inside = frozenset[int]()
-        """Ids of its parameters, and of the modules inside of it."""
+        """Ids of the module's parameters, and of the modules inside it."""
         self.look_inside(module)
         self.trained = False
+        """True if an optimizer, or the loop itself, trains the module."""
         self.heard = False
-        """It was called in training mode or with gradients: it is no box of modules that are called one by one."""
+        """True once it was called in training mode or with gradients, so that it is no mere container of modules that
+        are called one by one."""
         self.known = False
-        """What a call tells of it, once, has been written down."""
+        """True once all facts that a call shows are recorded."""
         self.calls = self.wall_ns = 0
-        """Its forwards, and the host's time in all but the first, which may compile."""
+        """Number of its forwards, and the host's time in all but the first, which may compile, in ns."""
         self.missed = 0
-        """Optimizer steps since it is listened to without being heard."""
+        """Number of optimizer steps before it was called for training."""
         self.inner: Any = None
-        """The handle of a hook inside of it, which its first forward takes off; an interrupt may come before that."""
+        """Handle of a hook inside the module. Its first forward removes the hook, unless it is interrupted."""
         self._call: weakref.ref[Call] | None = None
-        self._kept: Call | None = None
-        """Our call, while it does not stand on the module."""
+        self._stored: Call | None = None
+        """Our call, while it is off the module."""
 
     def look_inside(self, module: nn.Module) -> None:
-        """Reads what it is made of, which may have changed while nothing of it is trained."""
+        """Reads the ids of the module's parts again, which may have changed as long as it is not trained."""
         self.parameters = frozenset(id(p) for p in module.parameters())
         self.inside = frozenset(id(part) for part in module.modules()) - {id(module)}
 
     def listen(self) -> None:
-        """Stands on its module, if it does not already: `module.compile()` in the loop's code takes its place.
+        """Puts our call on the module if it is not there: `module.compile()` in the loop's code replaces it.
 
-        A scripted module can be known, but not listened to.
+        A scripted module gets none.
         """
         module = self.ref()
         if module is not None and not self.on() and not isinstance(module, torch.jit.ScriptModule):
             self._listen(module, vars(module).get(models.CALL))
 
     def _listen(self, module: nn.Module, own: Callable[..., Any] | None) -> None:
-        """Stands around what the module has of its own; `module.compile()` leaves its compiled call there."""
+        """Puts a new call of ours on the module, around the module's own compiled call if there is any."""
         call = Call(self._heard_call(self, self.ref, own))
         setattr(call, models.OURS, own)
-        self._call, self._kept = weakref.ref(call), None
+        self._call, self._stored = weakref.ref(call), None
         setattr(module, models.CALL, call)
 
     @property
     def _own(self) -> Callable[..., Any] | None:
-        """What stood on the module itself."""
+        """The module's own compiled call, None if it had none."""
         return getattr(self._call and self._call(), models.OURS, None)
 
     def back(self) -> None:
-        """Stands on its module again, around a compiled call that `module.compile()` has put there meanwhile."""
-        module, kept = self.ref(), self._kept
-        if module is None or kept is None:
+        """Puts our call back on the module, around a compiled call that `module.compile()` has stored meanwhile."""
+        module, stored = self.ref(), self._stored
+        if module is None or stored is None:
             return
-        stands = vars(module).get(models.CALL)
-        if stands is not self._own:
-            self._listen(module, stands)
+        current = vars(module).get(models.CALL)
+        if current is not self._own:
+            self._listen(module, current)
         else:
-            vars(module)[models.CALL], self._kept = kept, None
+            vars(module)[models.CALL], self._stored = stored, None
 
     def on(self) -> bool:
-        """Whether our call stands on its module."""
+        """Returns True if our call is on the module."""
         module, call = self.ref(), self._call and self._call()
         return module is not None and call is not None and vars(module).get(models.CALL) is call
 
     def remove(self) -> None:
-        """Puts back what stood there; what somebody else has put in its place stays."""
+        """Takes our call off the module and puts back the module's own; a call that replaced ours stays."""
         module = self.ref()
         if module is not None and self.on():
-            self._kept, own = vars(module)[models.CALL], self._own
+            self._stored, own = vars(module)[models.CALL], self._own
             if own is None:
                 delattr(module, models.CALL)
             else:
                 setattr(module, models.CALL, own)
 
     def teaches(self) -> bool:
-        """It is in evaluation mode and no weight of it asks for gradients: if it was trained, that is over."""
+        """Returns True if the module is in evaluation mode and no weight requires gradients: its training is over."""
         module = self.ref()
-        return module is not None and not module.training and not any(one.requires_grad for one in module.parameters())
+        return module is not None and not module.training and not any(p.requires_grad for p in module.parameters())
 
     def end(self) -> None:
-        """Off for good; nothing of ours goes on holding the module."""
+        """Takes the listener off the module for good, and drops all references to the module."""
         self.remove()
         if self.inner is not None:
             self.inner.remove()
-        self._call = self._kept = self.inner = None
+        self._call = self._stored = self.inner = None

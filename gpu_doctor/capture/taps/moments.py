@@ -1,4 +1,4 @@
-"""The moments of a training loop, and who is told of each."""
+"""The moments of a training loop that taps can listen to, such as a forward's end, and the listeners of each."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from gpu_doctor.capture.taps.evaluations import Evaluations
 
 
 class Listeners(list[Callable[..., Any]]):
-    """Who is told of one kind of moment of the loop."""
+    """Functions to call at one kind of moment of the loop."""
 
-    def join(self, hear: Callable[..., Any]) -> None:
-        """It is told from now on, once a moment."""
-        if hear not in self:
-            self.append(hear)
+    def join(self, listener: Callable[..., Any]) -> None:
+        """Adds a listener, unless it is there already."""
+        if listener not in self:
+            self.append(listener)
 
-    def leave(self, hear: Callable[..., Any]) -> None:
-        """It is told no more, if it was."""
-        if hear in self:
-            self.remove(hear)
+    def leave(self, listener: Callable[..., Any]) -> None:
+        """Removes a listener, if it is there."""
+        if listener in self:
+            self.remove(listener)
 
-    def tell(self, note: Callable[[str], None], failed: str, *given: Any, stay: bool = False) -> None:
-        """The moment is there: what a listener raises is noted, and the others are told all the same.
+    def notify(self, note: Callable[[str], None], failed: str, *given: Any, stay: bool = False) -> None:
+        """Calls all listeners. An error in one leaves a note, and the others are called all the same.
 
-        What is given is the user's own, and so may be what reads its attributes.
+        Listeners may fail because the arguments are the user's objects, whose attributes may raise.
 
         Args:
-            note: takes a sentence.
-            failed: how it begins.
-            *given: to the listeners.
-            stay: who has failed is told of the next moment too.
+            note: Takes a sentence.
+            failed: Begin of the sentence; the error follows.
+            *given: Arguments for the listeners.
+            stay: True if a listener that fails is called again next time; else it is removed.
         """
-        for hear in tuple(self):  # some take themselves out
+        for listener in tuple(self):  # some remove themselves
             try:
-                hear(*given)
+                listener(*given)
             except Exception as error:
                 if not stay:
-                    self.leave(hear)
+                    self.leave(listener)
                 note(f"{failed}: {error}")
 
 
@@ -57,25 +57,23 @@ class Moments:
     """Called with an outermost module before its first call."""
     evaluations: Evaluations = field(default_factory=Evaluations)
     found: Listeners = field(default_factory=Listeners)
-    """Called when a call has shown further modules, after optimizers were met: the facts of the model are to be read
-    anew."""
+    """Called when a call has shown a further module after optimizers were seen: the model's facts are read again."""
     made: Listeners = field(default_factory=Listeners)
     """Called with an optimizer that the training thread has just made."""
     heard: Listeners = field(default_factory=Listeners)
-    """Called after every forward of an outermost module, while somebody looks: module, whether it is trained, its
-    arguments, named arguments and output. Empty most of the time."""
+    """Called after every forward of an outermost module, with the module, True if it is trained, its positional and
+    named arguments, and its output. Empty most of the time."""
     stepped: Listeners = field(default_factory=Listeners)
-    """Called after every optimizer step while something is still looked for; empty most of the time."""
+    """Called after every optimizer step, as long as something is searched for; empty most of the time."""
     differentiated: Listeners = field(default_factory=Listeners)
-    """Called with the loss before a backward pass of the training thread, while somebody looks: empty most of the
-    time."""
+    """Called with the loss before a backward pass on the training thread; empty most of the time."""
     replayed: Listeners = field(default_factory=Listeners)
-    """Called before a CUDA graph of the loop's own is launched, while somebody looks."""
+    """Called before the loop launches a CUDA graph of its own; empty most of the time."""
     backed: Listeners = field(default_factory=Listeners)
-    """Called when a backward pass of the training thread has ended, still within its phase."""
+    """Called when a backward pass on the training thread has ended, still within its phase."""
 
     def forget(self) -> None:
-        """Nobody listens any more: what listens holds the model and, through the scope, itself."""
+        """Removes all listeners when the run is over: they hold the model and, through the scope, themselves."""
         seldom = (self.pulled, self.optimized, self.called, self.found, self.made)
         for listeners in (*seldom, self.heard, self.stepped, self.differentiated, self.replayed, self.backed):
             listeners.clear()

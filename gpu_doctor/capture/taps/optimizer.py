@@ -1,8 +1,8 @@
-"""Hears every optimizer step, through torch's own global step hooks; `zero_grad` is billed to the optimizer too.
+"""Records every optimizer step through torch's global step hooks; the time of `zero_grad` is the optimizer's, too.
 
-"Optimizer in backward" steps in a hook of every parameter, as soon as its gradient is there. On a CPU the thread that
-called `backward` runs the hooks, so that these steps are heard as any. A GPU has a thread of autograd's for them while
-the training thread waits: such steps are noted as one when the backward ends, and their time is the backward's.
+"Optimizer in backward" steps in a hook of every parameter, as soon as its gradient is ready. On a CPU the thread that
+called `backward` runs these hooks, and the steps are recorded like any other. On a GPU a thread of autograd's runs them
+while the training thread waits: they are recorded as one step when the backward ends, and their time is the backward's.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.steps import OTHER
 
 MOST_MET: Final = 8
-"""Optimizers after which one whose parameters are all known tells nothing new: inner loops make one a task."""
+"""Optimizers after which one with known parameters is no longer described: inner loops make one for each task."""
 _SCALER_FILE: Final = torch.amp.GradScaler.step.__code__.co_filename
 _OPTIMIZER_FILE: Final = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 _backward_pass: Callable[[], int] = torch._C._current_graph_task_id
-"""Number of the backward pass that the calling thread works for, -1 for none."""
+"""Returns the number of the backward pass that the calling thread works for, -1 for none."""
 
 
 def _within_a_step() -> bool:
-    """Whether the step that begins is called by another optimizer's step (a wrapper, or a closure)."""
+    """Returns True if the step that begins is called by another optimizer's step (a wrapper, or a closure)."""
     codes = (frame.f_code for frame in outwards(sys._getframe(1), DEEPEST))
-    return sum(one.co_filename == _OPTIMIZER_FILE and one.co_name == "wrapper" for one in codes) > 1
+    return sum(code.co_filename == _OPTIMIZER_FILE and code.co_name == "wrapper" for code in codes) > 1
 
 
 def _within_a_scaler() -> bool:
-    """Whether the step that begins is taken by a GradScaler that scales."""
+    """Returns True if an enabled GradScaler takes the step that begins."""
     for frame in outwards(sys._getframe(1), DEEPEST):
         if frame.f_code.co_filename == _SCALER_FILE and frame.f_code.co_name == "step":
             return bool(getattr(frame.f_locals.get("self"), "_enabled", False))
@@ -47,9 +47,12 @@ def _within_a_scaler() -> bool:
 
 
 def _with_closure(recorder: Recorder, args: Any, kwargs: Any) -> Any:
-    """The step's arguments with a closure that is none of the optimizer's time: it is the loop's own code.
+    """Returns the step's arguments with its closure wrapped, so that the closure's time is not the optimizer's.
 
-    Lightning runs forward, loss, logging and backward of every step in one.
+    A closure is code of the loop: Lightning runs forward, loss, logging and backward of every step in one.
+
+    Returns:
+        The positional and the named arguments; None if there is no closure.
     """
     closure = kwargs.get("closure") if "closure" in kwargs else args[1] if len(args) > 1 else None
     if not callable(closure):
@@ -70,40 +73,47 @@ def _with_closure(recorder: Recorder, args: Any, kwargs: Any) -> Any:
 
 
 class Steps:
-    """What the tap knows of the optimizers of one run, and the hooks that torch calls around their steps.
+    """The optimizers of one run, and the hooks that torch calls before and after their steps.
 
-    The hooks are fences as in `fence.py`, written out: every step goes through them.
+    The code of `fence.py` is written out in the hooks: every step passes through them.
     """
 
     def __init__(self, scope: TapScope) -> None:
         self._scope, self._recorder, self._log = scope, scope.recorder, scope.recorder.log
         self._broke = scope.recorder.fence.broke
         self._known: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
-        """By id, which another optimizer may have once this one is gone."""
+        """Optimizers seen so far by id, which another one may have once this one is gone."""
         self._open = 0
-        """Steps that have begun and not ended: a step may call its base class' own, which is hooked as well."""
+        """Number of steps in progress: a step may call the step of its base class, which is hooked as well."""
         self._within: list[Any] = []
-        """Optimizers that have stepped on autograd's threads in the backward that runs now."""
+        """Optimizers that have stepped on autograd's threads in the backward in progress."""
 
     def _elsewhere(self) -> bool:
-        """Of a thread that is not the training thread: whether it is not to become it either."""
+        """Returns True if the calling thread, which is not the training thread, does not become it either."""
         return _backward_pass() != -1 or not self._recorder.adopt(trains=True)
 
     def _meet(self, optimizer: torch.optim.Optimizer) -> None:
-        """Before an optimizer's first use. What that takes is in `other`: it is not what the optimizer costs."""
+        """Stores an optimizer and notifies the listeners before its first use.
+
+        The time that takes counts as `other`, for it is not the optimizer's.
+        """
         recorder, key, begin = self._recorder, id(optimizer), self._recorder.clock()
         self._known[key] = weakref.ref(optimizer, lambda _: self._known.pop(key, None))
         self._scope.know(optimizer)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         if recorder.cost.searches >= MOST_MET and all(p in self._scope.owned for p in parameters):
-            recorder.meet(optimizer)
+            recorder.remember(optimizer)
             return
-        self._scope.optimized.tell(recorder.note, "The optimizer's model could not be read", optimizer, stay=True)
+        self._scope.optimized.notify(recorder.note, "The optimizer's model could not be read", optimizer, stay=True)
         recorder.cost.searched(begin)
         recorder.cost.searches += 1
 
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        """A step begins; returns its arguments where they are changed."""
+        """Records the begin of a step; torch's hook before it.
+
+        Returns:
+            The step's arguments if a closure among them was wrapped, else None.
+        """
         try:
             log, key = self._log, id(optimizer)
             if get_ident() != log.thread and self._elsewhere():
@@ -111,7 +121,7 @@ class Steps:
             if log.ending and not log.pulled:
                 self._recorder.check_end()
             if self._open and not _within_a_step():
-                # A step before raised, and the loop went on: its phase ends here.
+                # An earlier step raised and the loop went on: that step's phase ends here.
                 log.note((ABANDONED, log.clock(), None))
                 self._open = 0
             if not log.trains:
@@ -132,12 +142,13 @@ class Steps:
             return None
 
     def _fold(self, now: int) -> None:
+        """Has the event log evaluated, and ends the run if that is due between two steps."""
         self._recorder.fold(now)
         if self._log.ending and not self._log.pulled and not self._open:
             self._recorder.check_end()
 
     def ended(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """A step has ended."""
+        """Records the end of a step; torch's hook after it."""
         try:
             log = self._log
             if get_ident() != log.thread:
@@ -151,7 +162,7 @@ class Steps:
                     log.mark(STEPPED)
                 now = log.clock()
                 log.note((STEPPED, now, id(optimizer)))
-                if log.pulled:  # where batches are pulled, the CPU clock is read as they are asked for
+                if log.pulled:  # in a loop with a loader, the CPU clock is read when a batch is requested
                     log.pulled = False
                 elif now >= log.cpu_due_ns:
                     log.cpu_due_ns = now + CPU_EVERY_NS
@@ -159,22 +170,23 @@ class Steps:
                 if self._scope.stepped:
                     self._scope.steps[id(optimizer)] += 1
                     if not self._open:
-                        self._shown()
+                        self._notify()
         except BaseException as error:
             self._broke(error)
 
-    def _shown(self) -> None:
+    def _notify(self) -> None:
+        """Notifies the listeners of a step's end."""
         begin = self._log.clock()
-        self._scope.stepped.tell(self._recorder.note, "An optimizer step could not be read")
+        self._scope.stepped.notify(self._recorder.note, "An optimizer step could not be read")
         self._log.ours(begin)
 
     def stepped_within(self) -> None:
-        """A backward ends in which optimizers have stepped on autograd's threads: one event stands for them all.
+        """Records one step for all optimizers that stepped on autograd's threads in the backward that ends.
 
-        It is that of the one among them that was met first: it must be the same step after step.
+        The event carries the optimizer that was seen first, so that it is the same one in every step.
         """
         self._scope.backed.leave(self.stepped_within)
-        stepped, self._within = {id(one): one for one in self._within}, []
+        stepped, self._within = {id(optimizer): optimizer for optimizer in self._within}, []
         log = self._log
         key = next((key for key in self._known if key in stepped), next(iter(stepped)))
         now = log.clock()
@@ -182,13 +194,13 @@ class Steps:
         log.note((STEPPED, now, key))
         log.pulled, log.trains = False, True
         self._scope.steps.update(stepped.keys())
-        for key, one in stepped.items():
+        for key, optimizer in stepped.items():
             if key not in self._known:
-                self._meet(one)
-        self._shown()
+                self._meet(optimizer)
+        self._notify()
 
     def zeroing(self, original: Callable[..., None]) -> Callable[..., None]:
-        """`zero_grad` of an optimizer; a fence as in `fence.py`, written out: every step goes through here."""
+        """Wraps an optimizer's `zero_grad`, and records it. The code of `fence.py` is written out, as in the hooks."""
         log, known, broke, note, clock = (
             self._log,
             self._known,
@@ -208,7 +220,7 @@ class Steps:
                     note((ZERO, clock(), None))
                     begun = True
                     if id(optimizer) not in known:
-                        # Most loops zero the gradients before the first forward: met here, that forward is heard.
+                        # Most loops zero the gradients before the first forward, so that forward is recorded.
                         self._meet(optimizer)
             except BaseException as error:
                 broke(error)
@@ -224,7 +236,7 @@ class Steps:
         return zero_grad
 
     def making(self, original: Callable[..., None]) -> Callable[..., None]:
-        """The making of an optimizer: its model is found at the first call, and its parameters are somebody's."""
+        """Wraps the constructor of optimizers: stores the new one, so that its model is found at its first call."""
 
         def begins(optimizer: torch.optim.Optimizer, /, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
             return optimizer
@@ -232,14 +244,14 @@ class Steps:
         def ends(optimizer: torch.optim.Optimizer, _: Any) -> None:
             begin = self._log.clock()
             self._scope.know(optimizer)
-            self._scope.made.tell(self._recorder.note, "A new optimizer could not be read", optimizer, stay=True)
+            self._scope.made.notify(self._recorder.note, "A new optimizer could not be read", optimizer, stay=True)
             self._log.ours(begin)
 
         around = self._recorder.fence.around_in_graphs
         return around(original, begins, ends, lambda optimizer, error: None, training_thread_only=True)
 
     def clearing(self, original: Callable[..., None]) -> Callable[..., None]:
-        """`zero_grad` of a module: where no optimizer steps, it is the begin of a step."""
+        """Wraps a module's `zero_grad`, and records it: in a loop without an optimizer, it begins a step."""
 
         def begins(module: Any, /, *args: Any, **kwargs: Any) -> bool:
             self._log.mark(ZERO)
@@ -253,7 +265,7 @@ class Steps:
 
 
 def tap(scope: TapScope) -> None:
-    """A step begins and ends; before an optimizer's first use the scope's `optimized` listeners hear of it."""
+    """Installs torch's global step hooks, and wraps `zero_grad` and the constructor of optimizers."""
     steps = Steps(scope)
     for register, hook, kind in (
         (register_optimizer_step_pre_hook, steps.begins, "pre"),
@@ -269,7 +281,7 @@ def tap(scope: TapScope) -> None:
 
 
 def _silence(handle: Any) -> None:
-    """Puts a hook that does nothing in the place of ours: while ours runs, torch is going through its hooks."""
+    """Replaces our hook by one that does nothing; removing it would disturb torch if it is iterating over its hooks."""
     hooks = handle.hooks_dict_ref()
     if hooks is not None and handle.id in hooks:
         hooks[handle.id] = _nothing

@@ -1,4 +1,4 @@
-"""The padding in some of a loader's batches, as the loader hands them over: what is on a device is not read."""
+"""Sums of the padding in some of a loader's batches, as the loader returns them; tensors on a device are not read."""
 
 from __future__ import annotations
 
@@ -9,40 +9,44 @@ from gpu_doctor.recording.setup import Padding
 
 
 class PaddingSums:
-    """What was seen of the padding in the batches of one loader."""
+    """Sums of the padding in the sampled batches of one loader, for each padded tensor."""
 
     def __init__(self) -> None:
-        self._looked = 0
+        self._batches = 0
+        """Number of sampled batches with tensors on the CPU."""
         self._seen: dict[str, Padding] = {}
+        """Sums by the tensor's name."""
 
     def add(self, batch: Any) -> None:
-        """One of the batches that are looked at."""
+        """Adds a sampled batch."""
         tensors = cpu_tensors(batch)
-        self._looked += bool(tensors)
-        for one in padded_in(tensors):
-            self._seen[one.name] = _added(self._seen.get(one.name), one)
+        self._batches += bool(tensors)
+        for padded in padded_in(tensors):
+            self._seen[padded.name] = _added(self._seen.get(padded.name), padded)
 
     def facts(self) -> tuple[Padding, ...] | None:
-        """Of each padded tensor, those in most batches first; None where no batch was looked at."""
-        if not self._looked:
+        """Returns the sums of each padded tensor, those in most batches first; None if no batch was sampled."""
+        if not self._batches:
             return None
-        ordered = sorted(self._seen.copy().values(), key=lambda one: -one.batches)
-        return tuple(Padding(**{**vars(one), "looked_at": self._looked}) for one in ordered)
+        ordered = sorted(self._seen.copy().values(), key=lambda sums: -sums.batches)
+        return tuple(Padding(**{**vars(sums), "looked_at": self._batches}) for sums in ordered)
 
 
-def _added(before: Padding | None, one: Padded) -> Padding:
-    rows, least, most = len(one.lengths), int(one.lengths.min()), int(one.lengths.max())
-    had = before or Padding(one.name, shortest=least, longest=most, least_length=one.length, most_length=one.length)
+def _added(before: Padding | None, padded: Padded) -> Padding:
+    """Returns the sums with one more padded tensor; `before` is None for the first."""
+    rows, least, most = len(padded.lengths), int(padded.lengths.min()), int(padded.lengths.max())
+    length = padded.length
+    sums = before or Padding(padded.name, shortest=least, longest=most, least_length=length, most_length=length)
     return Padding(
-        name=one.name,
-        told_by=one.told_by,
-        batches=had.batches + 1,
-        rows=had.rows + rows,
-        positions=had.positions + rows * one.length,
-        needed=had.needed + rows * most,
-        real=had.real + int(one.lengths.sum()),
-        shortest=min(had.shortest, least),
-        longest=max(had.longest, most),
-        least_length=min(had.least_length, one.length),
-        most_length=max(had.most_length, one.length),
+        name=padded.name,
+        told_by=padded.told_by,
+        batches=sums.batches + 1,
+        rows=sums.rows + rows,
+        positions=sums.positions + rows * length,
+        needed=sums.needed + rows * most,
+        real=sums.real + int(padded.lengths.sum()),
+        shortest=min(sums.shortest, least),
+        longest=max(sums.longest, most),
+        least_length=min(sums.least_length, length),
+        most_length=max(sums.most_length, length),
     )

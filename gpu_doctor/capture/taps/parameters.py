@@ -1,4 +1,4 @@
-"""Remembers the parameters that were seen, by identity; none is kept alive, and a dead one's id is forgotten."""
+"""A set of the parameters seen so far, by identity. It keeps none alive and drops those that are garbage-collected."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Final
 import torch
 
 FEWEST: Final = 256
-"""Parameters up to which the dead among them are not looked for."""
+"""Number of parameters up to which those garbage-collected are not searched for."""
 
 
 class Parameters:
-    """A set of tensors that forgets the dead: loops over folds, or over learning rates, make their model anew."""
+    """Ordered set of weakly referenced tensors: loops over folds or learning rates make a new model in each turn."""
 
     def __init__(self) -> None:
         self._refs: dict[int, weakref.ref[torch.Tensor]] = {}
         self._most = FEWEST
-        """When there are more, the dead are taken out: of a sweep's models each is then gone through a few times."""
+        """Number of references above which dead ones are dropped. It doubles, so each is visited only a few times."""
 
-    def add(self, given: Iterable[torch.Tensor]) -> None:
-        """Adds those not known yet, at the end."""
-        for one in given:
-            if one not in self:
-                self._refs[id(one)] = weakref.ref(one)
+    def add(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Adds the tensors that are not in the set yet, at the end."""
+        for tensor in tensors:
+            if tensor not in self:
+                self._refs[id(tensor)] = weakref.ref(tensor)
         if len(self._refs) > self._most:
             self._refs = {key: ref for key, ref in self._refs.items() if ref() is not None}
             self._most = max(2 * len(self._refs), FEWEST)
 
-    def __contains__(self, one: torch.Tensor) -> bool:
-        ref = self._refs.get(id(one))
-        return ref is not None and ref() is one
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        ref = self._refs.get(id(tensor))
+        return ref is not None and ref() is tensor
 
     def alive(self) -> list[torch.Tensor]:
-        """Returns those alive, in the order in which they came."""
-        return [one for ref in list(self._refs.values()) if (one := ref()) is not None]
+        """Returns the tensors that are alive, in the order in which they were added."""
+        return [tensor for ref in list(self._refs.values()) if (tensor := ref()) is not None]

@@ -1,4 +1,4 @@
-"""The form of a tap: a listener on one seam of the training loop, on for one run."""
+"""The interface of a tap, a listener on one part of the training loop during one run, and the state that taps share."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from gpu_doctor.capture.taps.parameters import Parameters
 
 @dataclass
 class TapScope(Moments):
-    """What the taps of one run share."""
+    """State that the taps of one run share."""
 
     patches: Patches
     namespace: MutableMapping[str, Any] | None = None
-    """Where the code runs, None for a `watch()` block."""
+    """Names that the observed code runs with, None for a `watch()` block."""
     accelerated: bool = False
-    """A device other than the CPU is there to copy to and to wait for."""
+    """True if there is a device other than the CPU to copy to and to wait for."""
     flags: dict[str, Any] = field(default_factory=dict)
     """Fact `flags` of the setup."""
     models: FoundModels = field(default_factory=FoundModels)
-    """The outermost modules that are known, by names or because they were called, with their listeners."""
+    """The outermost modules found by name or by a call, with their listeners."""
     optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
-    """Those alive that were made or met in this run."""
+    """Optimizers that were made or used in this run."""
     owned: Parameters = field(default_factory=Parameters)
-    """Parameters of every optimizer met so far, or of a loop that updates them by hand."""
+    """Parameters of every optimizer used so far, or of a loop that updates them by hand."""
     steps: Counter[int] = field(default_factory=Counter)
-    """How often each optimizer, by its id, has stepped while somebody of `stepped` looked."""
+    """Number of steps of each optimizer, by its id, counted while `stepped` has listeners."""
     ends: ExitStack = field(default_factory=ExitStack)
-    """What is done when the run is over, the last first."""
+    """Functions to call when the run is over, the last one first."""
 
     def owners(self) -> set[int]:
-        """Ids of the parameters of every optimizer that was made or met in this run, or that a name leads to."""
-        known = [one for ref in self.optimizers if (one := ref()) is not None]
+        """Returns the ids of all optimizers' parameters: of those made or used in this run, or found by a name."""
+        known = [optimizer for ref in self.optimizers if (optimizer := ref()) is not None]
         everyone = (*known, *named(self.namespace, torch.optim.Optimizer))
-        groups = (group for one in everyone for group in vars(one).get("param_groups", ()))
+        groups = (group for optimizer in everyone for group in vars(optimizer).get("param_groups", ()))
         return {id(p) for group in groups for p in group["params"]}
 
     def know(self, optimizer: torch.optim.Optimizer) -> None:
-        """Remembers an optimizer for as long as it lives."""
-        known = [ref for ref in self.optimizers if (one := ref()) is not None and one is not optimizer]
+        """Stores a weak reference to an optimizer."""
+        known = [ref for ref in self.optimizers if (other := ref()) is not None and other is not optimizer]
         self.optimizers[:] = [*known, weakref.ref(optimizer)]
 
-    def at_end(self, end: Callable[[], None], failed: str = "What a tap has heard could not be read") -> None:
-        """Is called when the run is over. What it raises is noted, with `failed` as the sentence's begin."""
+    def at_end(self, end: Callable[[], None], failed: str = "The data of a tap could not be read") -> None:
+        """Has `end` called when the run is over. An error in it leaves a note that begins with `failed`."""
 
         def ended() -> None:
             try:
@@ -66,13 +66,13 @@ class TapScope(Moments):
     def add_fact(
         self, name: str, read: Callable[[], Any], finish: Callable[[], None] = lambda: None, error_message: str = ""
     ) -> None:
-        """Adds a fact of the setup.
+        """Adds a fact to the setup.
 
         Args:
-            name: its field of `Setup`.
-            read: returns it, while the run goes on and once more when the run is over.
-            finish: is called before it is read for the last time.
-            error_message: begins the note that is left where either of them raises at the end.
+            name: Name of its field in `Setup`.
+            read: Returns the fact; called during the run and once more when the run is over.
+            finish: Called before the fact is read for the last time.
+            error_message: Begin of the note that is left if either of them raises at the end.
         """
         facts = self.recorder.facts
         facts[name] = read
@@ -86,4 +86,4 @@ class TapScope(Moments):
 
 
 Tap: TypeAlias = Callable[[TapScope], None]
-"""Puts its listeners up; what takes them off is `TapScope.patches` or was handed to `TapScope.at_end`."""
+"""Function that installs a tap's listeners; the scope's patches or a function passed to `at_end` remove them."""

@@ -1,8 +1,8 @@
-"""The count of copies between host and devices, written by the tap `device_calls`.
+"""Counts copies between host and devices for the tap `device_calls`.
 
-A round trip is a copy to a device of what came from a device since the loop's last batch: the same memory, or, since
-most such tensors are computed on before they go back, a tensor of the same shape that is no part of the batch.
-Nothing here holds a tensor.
+A round trip is a copy to a device of a tensor that came from a device since the loop's last batch: one with the same
+memory, or, since most such tensors are changed before they go back, one of the same shape that is no part of the batch.
+Nothing here keeps a tensor alive.
 """
 
 from __future__ import annotations
@@ -16,36 +16,39 @@ from gpu_doctor.capture.found import Place
 from gpu_doctor.recording.setup import Traffic
 
 SMALL_BYTES: Final = 64 * 1024
-"""CUDA stages a pageable copy below this through the command buffer: what it costs is the call, not the bytes."""
+"""Size below which CUDA stages a pageable copy through the command buffer, in bytes: only the call costs time."""
 WIDE_BYTES: Final = 1_000_000
-"""A float tensor of at least this is taken for data that could travel narrower (images, one-hot vectors)."""
+"""Size from which a float tensor counts as data that a narrower type could hold (images, one-hot vectors), in bytes."""
 MOST_KEPT: Final = 64
-"""Tensors remembered between two batches, in each direction."""
+"""Maximum number of tensors remembered between two batches."""
 _WIDE: Final = (torch.float32, torch.float64)
 
 
 class Left(NamedTuple):
-    """A copy to a device."""
+    """A copy from the host to a device."""
 
     nbytes: int
     blocking_pinned: bool
+    """True if the source was pinned and the host waited all the same."""
     wide: bool
+    """True if it is a large tensor of a wide float type."""
     shape: torch.Size | None
-    """None where the tensor is one number, whose shape says nothing."""
+    """Shape of the tensor, None if it is a single number, whose shape says nothing."""
     address: int
+    """Address of the source."""
 
 
 class Came(NamedTuple):
-    """A copy to the host."""
+    """A copy from a device to the host."""
 
     nbytes: int
     shape: torch.Size | None
     address: int | None
-    """Where it lies there, None where it is no tensor any more."""
+    """Address of the result on the host, None if it is not a tensor."""
 
 
 def left(source: torch.Tensor, pinned: bool, blocking: bool) -> Left:
-    """What is to be known of a copy of `source` to a device."""
+    """Describes a copy of `source` to a device; `blocking` is True if the host waits for it."""
     nbytes = source.numel() * source.element_size()
     wide = nbytes >= WIDE_BYTES and source.dtype in _WIDE
     shape = _shape(source) if source.numel() > 1 else None
@@ -53,18 +56,18 @@ def left(source: torch.Tensor, pinned: bool, blocking: bool) -> Left:
 
 
 def came(source: torch.Tensor, result: Any) -> Came:
-    """What is to be known of a copy of `source` to the host."""
+    """Describes a copy of `source` to the host, which returned `result`."""
     address = _address(result) if isinstance(result, torch.Tensor) else None
     return Came(source.numel() * source.element_size(), _shape(source), address)
 
 
 def addresses(batch: Any) -> frozenset[int]:
-    """Where the tensors of a batch lie."""
+    """Returns the addresses of the tensors in a batch."""
     return frozenset(_addresses(batch, 2))
 
 
 class CopyBook:
-    """Counts copies; called, it says what it has counted so far."""
+    """Counters of copies and round trips; a call returns them."""
 
     def __init__(self) -> None:
         self.to_device = self.to_host = self.small = self.blocking_pinned = self.round_trips = 0
@@ -72,15 +75,18 @@ class CopyBook:
         self.round_trip_bytes = 0.0
         self.round_trip_ns = self.round_trip_copy_ns = 0
         self._began = 0
-        """When the last copy to a device did (ns)."""
+        """Start of the last copy to a device, in ns."""
         self._place: Place | None = None
+        """Place of the last copy in the loop."""
         self._batch: frozenset[int] = frozenset()
-        # what came to the host since the last batch: shape and address -> when it was there (ns)
+        """Addresses of the tensors in the last batch."""
         self._shapes: dict[torch.Size | None, int] = {}
+        """Shapes of the tensors copied to the host since the last batch, with the end of the copy in ns."""
         self._addresses: dict[int, int] = {}
+        """Addresses of the same tensors, with the end of the copy in ns."""
 
     def __call__(self) -> Traffic:
-        """The counts as they are."""
+        """Returns the counts so far."""
         return Traffic(
             to_device=self.to_device,
             to_device_bytes=self.to_device_bytes,
@@ -96,17 +102,25 @@ class CopyBook:
         )
 
     def heard(self, code: int, now: int, arg: Any, place: Place) -> None:
-        """A copy, or a batch, of the loop's training; see `StepClock.copies`."""
+        """Counts an event of the training: a copy, or a batch; see `StepClock.copies`.
+
+        Args:
+            code: Code of the event.
+            now: Time of the event, in ns.
+            arg: Argument of the event.
+            place: Place of the event in the loop.
+        """
         if code == COPYING:
             self._began = now
         elif code == COPIED:
             self._left(arg[2], now, place)
         elif code == CAME:
             self._came(arg, now, place)
-        else:  # its tensors are no round trips whatever came back before they are copied
+        else:  # a batch: its tensors are never round trips
             self._batch = arg
 
     def _left(self, copy: Left, now: int, place: Place) -> None:
+        """Counts a copy to a device, and a round trip if the tensor came from a device."""
         self.to_device += 1
         self.to_device_bytes += copy.nbytes
         self.small += copy.nbytes < SMALL_BYTES
@@ -127,6 +141,7 @@ class CopyBook:
             self.round_trip_copy_ns += now - max(at, self._began)
 
     def _came(self, copy: Came, now: int, place: Place) -> None:
+        """Counts a copy to the host, and remembers the tensor."""
         self.to_host += 1
         self.to_host_bytes += copy.nbytes
         self._forget_after(place)
@@ -138,7 +153,7 @@ class CopyBook:
             self._addresses[copy.address] = now
 
     def _forget_after(self, place: Place) -> None:
-        """Forgets what came before the loop took another batch or ended a step: its memory may be used anew."""
+        """Forgets the remembered tensors if the loop got a batch or ended a step: their memory may be reused."""
         if place != self._place:
             self._forget()
         self._place = place
@@ -149,7 +164,7 @@ class CopyBook:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Where a tensor begins; 0 for one that has no memory of its own to point to (sparse, fake, on `meta`)."""
+    """Returns a tensor's address; 0 if it has no memory of its own (sparse, fake, on `meta`)."""
     try:
         return int(tensor.data_ptr())
     except Exception:
@@ -157,7 +172,7 @@ def _address(tensor: torch.Tensor) -> int:
 
 
 def _shape(tensor: torch.Tensor) -> torch.Size | None:
-    """What a round trip is known by; None for a nested tensor, which has none."""
+    """Returns a tensor's shape; None for a nested tensor, which has none."""
     try:
         shape = tensor.shape
         hash(shape)
@@ -167,7 +182,7 @@ def _shape(tensor: torch.Tensor) -> torch.Size | None:
 
 
 def _addresses(value: Any, depth: int) -> list[int]:
-    """Where the tensors of a batch lie: those in plain containers, to a small depth."""
+    """Returns the addresses of the tensors in a batch, in plain containers `depth` levels deep."""
     if isinstance(value, torch.Tensor):
         return [_address(value)]
     if depth <= 0:
@@ -175,5 +190,5 @@ def _addresses(value: Any, depth: int) -> list[int]:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
-        return [address for one in value[:16] for address in _addresses(one, depth - 1)]
+        return [address for member in value[:16] for address in _addresses(member, depth - 1)]
     return []

@@ -1,4 +1,4 @@
-"""Describes model and optimizers at the first optimizer step, and inspects outermost modules now and then."""
+"""Describes the model and the optimizers at the first optimizer step, and samples the inputs of outermost modules."""
 
 from __future__ import annotations
 
@@ -17,37 +17,38 @@ from gpu_doctor.capture.taps.unused_gradients import Unstepped
 from gpu_doctor.recording.setup import EvaluationFacts, OptimizerFacts
 
 MOST_DESCRIBED: Final = 8
-"""Optimizers, and models of a loop without one, that are described: a sweep makes one after the other."""
+"""Maximum number of optimizers, or of models in a loop without one, that are described: a sweep makes many."""
 
 
 def tap(scope: TapScope) -> None:
-    """Facts of model, optimizers, `inputs`, `evaluation` and `kept_graphs` of the setup."""
+    """Adds facts to the setup: of the model, the optimizers, the inputs, the evaluation and the kept graphs."""
     recorder = scope.recorder
     facts, looker = recorder.facts, Looker(scope)
-    met: list[OptimizerFacts] = []
+    described: list[OptimizerFacts] = []
     unstepped = Unstepped(scope)
     called: list[weakref.ref[nn.Module]] = []
 
     def describe() -> list[nn.Module]:
+        """Describes the model that holds the optimizers' parameters; returns its outermost modules."""
         owned = scope.owned.alive()
         found = scope.models.holding(owned)
-        recorder.meet(*found)
+        recorder.remember(*found)
         facts.update(models.described(found, owned))
-        facts["model"] = functools.partial(unstepped.told, model_facts(found, scope.namespace))
+        facts["model"] = functools.partial(unstepped.added_to, model_facts(found, scope.namespace))
         return found
 
     def first_step(optimizer: torch.optim.Optimizer) -> None:
-        recorder.meet(optimizer)
+        recorder.remember(optimizer)
         looker.begin()
         if recorder.cost.searches >= MOST_DESCRIBED:
             parameters = (p for group in optimizer.param_groups for p in group["params"])
-            recorder.meet(*scope.models.holding(parameters))
+            recorder.remember(*scope.models.holding(parameters))
             return
         found = describe()
-        if isinstance(optimizer, torch.optim.Optimizer):  # of a library's own none of our knobs knows
-            met.append(optimizer_facts(optimizer))
-            facts["optimizer_facts"] = tuple(met)
-        facts["optimizers"] = tuple(one.name for one in met)
+        if isinstance(optimizer, torch.optim.Optimizer):  # none of our knobs applies to a library's own optimizer
+            described.append(optimizer_facts(optimizer))
+            facts["optimizer_facts"] = tuple(described)
+        facts["optimizers"] = tuple(fact.name for fact in described)
         unstepped.met(found, optimizer)
 
     def shown() -> None:
@@ -55,14 +56,15 @@ def tap(scope: TapScope) -> None:
             unstepped.shown(describe())
 
     def first_call(module: nn.Module) -> None:
-        """Of a loop that trains nothing, or nothing yet, the modules that it calls are the model."""
+        """Describes the modules that are called as the model, as long as no parameters are trained."""
         if not scope.owned.alive() and len(called) < MOST_DESCRIBED:
             called.append(weakref.ref(module))
-            found = [one for ref in called if (one := ref()) is not None]
+            found = [alive for ref in called if (alive := ref()) is not None]
             facts.update(models.described(found))
             facts["model"] = model_facts(found, scope.namespace)
 
     def evaluation() -> EvaluationFacts | None:
+        """Returns the counts of evaluation forwards; None if no forward was sampled."""
         counted = scope.evaluations
         if not looker.forwards:
             return None
@@ -76,9 +78,9 @@ def tap(scope: TapScope) -> None:
     scope.called.append(first_call)
 
     def end() -> None:
-        recorder.listeners.hear_no_steps(looker.turn)
+        recorder.listeners.off_steps(looker.turn)
         scope.evaluations.settle()
-        if callable(facts.get("model")):  # who keeps the recorder must not keep what the code names
+        if callable(facts.get("model")):  # a recorder that is kept must not keep the user's objects
             facts["model"] = facts["model"]()
         looker.end()
         unstepped.end()
@@ -87,5 +89,5 @@ def tap(scope: TapScope) -> None:
     scope.add_fact("idle_inputs", looker.idle)
     scope.add_fact("evaluation", evaluation)
     scope.add_fact("kept_graphs", looker.kept_graphs)
-    recorder.listeners.hear_steps(looker.turn)
+    recorder.listeners.on_steps(looker.turn)
     scope.at_end(end)

@@ -1,8 +1,8 @@
-"""Finds gradients that no optimizer steps by: of parameters that none owns, and such as are cleared before a step.
+"""Finds gradients that no optimizer uses: those of parameters without an optimizer, and those cleared before a step.
 
-In one turn of the loop, after every optimizer has stepped once, the graph of each backward is walked before it runs:
-which optimizers' parameters it gives gradients to. Then the gradients are followed: a step uses them, or other ones
-stand in their place.
+In one turn of the loop, after every optimizer has stepped once, the graph of each backward is traversed before it runs,
+to see which optimizers' parameters it gives gradients to. Then the gradients are followed until a step uses them or
+other gradients replace them.
 """
 
 from __future__ import annotations
@@ -25,30 +25,34 @@ from gpu_doctor.capture.taps.tap import TapScope
 from gpu_doctor.recording.setup import ModelFacts
 
 MOST_STEPS: Final = 40
-"""It is given up after so many: a critic of a GAN steps up to 10 times as often as the generator."""
+"""Maximum number of steps to follow: a critic of a GAN steps up to 10 times as often as the generator."""
 MOST_OPTIMIZERS: Final = 16
+"""Maximum number of optimizers to follow."""
 NOBODY, OTHER, UNMET = 0, -1, -2
-"""In the place of an optimizer's id: nobody owns the parameter, it is no parameter, an optimizer owns it that has not
-been met."""
+"""Values in place of an optimizer's id: the parameter has no optimizer, the tensor is no parameter, or the parameter's
+optimizer was not used yet."""
 
 
 @dataclass
 class Backward:
-    """One backward: whom the gradients serve that it computes, and what has become of those of parameters."""
+    """One backward: the optimizers that its gradients serve, and which of these have used their gradients."""
 
     serving: dict[frozenset[int], float] = field(default_factory=lambda: defaultdict(float))
-    """Numbers in all gradients, those between two operations too, by the optimizers that they serve. Those that one
-    operation makes count alike for each of its inputs: the gradient of a weight takes as long as that of what the
-    weight is multiplied with, whichever is larger."""
+    """Numbers in all gradients, those between two operations too, by the optimizers that they serve. The gradients
+    that one operation makes are split evenly among its inputs: the gradient of a weight takes as long as that of the
+    weight's factor, whichever is larger."""
     leaves: dict[int, list[weakref.ref[torch.Tensor]]] = field(default_factory=lambda: defaultdict(list))
-    """By optimizer."""
+    """Parameters and other leaves that get gradients, by optimizer."""
     waiting: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor | None, int]] = field(default_factory=dict)
-    """By optimizer, its smallest parameter, the gradient (which is held) and the steps after the backward."""
+    """Gradients still to be used or replaced, by optimizer: its smallest parameter, that parameter's gradient (kept
+    alive meanwhile), and the optimizer's steps when the backward ended."""
     used: set[int] = field(default_factory=lambda: {OTHER, UNMET})
+    """Optimizers that have used their gradients."""
     lost: set[int] = field(default_factory=lambda: {NOBODY})
+    """Optimizers whose gradients were cleared or replaced before a step."""
 
     def look(self, steps: Mapping[int, int]) -> None:
-        """Tells gradients that an optimizer has used, and such as are no longer there; `steps` by optimizer."""
+        """Checks which waiting gradients were used or lost by now; `steps` counts each optimizer's steps."""
         for owner, (ref, gradient, before) in list(self.waiting.items()):
             parameter = ref()
             if parameter is None or parameter.grad is not gradient:
@@ -60,10 +64,10 @@ class Backward:
             del self.waiting[owner]
 
     def ended(self, steps: Mapping[int, int]) -> None:
-        """A backward has ended: what it put in place of a gradient was added to it."""
+        """Stores the gradients when a backward has ended: a gradient it replaced was added to, so it is not lost."""
         for owner, (ref, _, _) in list(self.waiting.items()):
             parameter = ref()
-            if parameter is None or parameter.grad is None:  # stepped within the backward, or kept elsewhere
+            if parameter is None or parameter.grad is None:  # used within the backward, or stored elsewhere
                 self.used.add(owner)
                 del self.waiting[owner]
             else:
@@ -71,11 +75,14 @@ class Backward:
 
 
 def walked(results: Any, owner_of: Callable[[torch.Tensor], int]) -> Backward:
-    """The backward that begins; some 4 us an operation. Nothing of a graph of more than MOST_OPERATIONS.
+    """Traverses the graph of a backward that begins, which takes some 4 us an operation.
 
     Args:
-        results: the loss, or several.
-        owner_of: the optimizer of a leaf, by its id.
+        results: The loss, or several.
+        owner_of: Returns the id of a leaf's optimizer.
+
+    Returns:
+        The backward, which is empty if the graph has more than MOST_OPERATIONS.
     """
     nodes, whole = behind(results, MOST_OPERATIONS)
     found, served = Backward(), dict[Any, frozenset[int]]()
@@ -85,112 +92,116 @@ def walked(results: Any, owner_of: Callable[[torch.Tensor], int]) -> Backward:
             served[node] = frozenset((owner,))
             found.leaves[owner].append(weakref.ref(node.variable))
             continue
-        edges = [(one, number) for one, number in node.next_functions if one is not None]
-        served[node] = frozenset[int]().union(*(served[one] for one, _ in edges))
+        edges = [(source, number) for source, number in node.next_functions if source is not None]
+        served[node] = frozenset[int]().union(*(served[source] for source, _ in edges))
         if len(edges) == 1 and name_of(edges[0][0]) == LEAF:  # a parameter's transpose or cast
             continue
-        numbers = sum(_numbers(one, number) for one, number in edges)
-        for one, _ in edges:
-            found.serving[served[one]] += numbers / len(edges)
+        numbers = sum(_numbers(source, number) for source, number in edges)
+        for source, _ in edges:
+            found.serving[served[source]] += numbers / len(edges)
     for owner in found.leaves.keys() - {NOBODY, OTHER, UNMET}:
-        alive = [one for ref in found.leaves[owner] if (one := ref()) is not None]
-        found.waiting[owner] = weakref.ref(min(alive, key=lambda one: size_of(one)[0])), None, 0
+        alive = [leaf for ref in found.leaves[owner] if (leaf := ref()) is not None]
+        found.waiting[owner] = weakref.ref(min(alive, key=lambda leaf: size_of(leaf)[0])), None, 0
     return found
 
 
 def _numbers(node: Any, number: int) -> int:
-    """Numbers in the gradient that an operation, or a leaf, is handed."""
+    """Returns how many numbers there are in the gradient that arrives at an operation's output, or at a leaf."""
     return size_of(node.variable)[0] if name_of(node) == LEAF else math.prod(shape_of(node, number))
 
 
 class Unstepped:
-    """Follows the gradients of one turn of the loop, after every optimizer has stepped once."""
+    """Follows the gradients in one turn of the loop, after every optimizer has stepped once."""
 
     def __init__(self, scope: TapScope) -> None:
-        """Looks at the models that the scope's code names, besides those it is told of."""
+        """Begins without an optimizer."""
         self._scope, self._steps, self._over = scope, 0, False
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
         self._met: dict[int, int] = {}
-        """By id, the steps of an optimizer when it was met. They are counted: a fused one leaves its parameters'
-        versions as they are."""
+        """Steps of each optimizer before its first use here, by its id. Steps are counted, for the version counters of
+        the parameters do not show them: a fused optimizer leaves these as they are."""
         self._owners: dict[int, int] = {}
-        """By id of a parameter, its optimizer's."""
+        """Id of each parameter's optimizer, by the parameter's id."""
         self._everyones: set[int] | None = None
-        """Parameters of all optimizers that were made in this run or have a name; None = not needed so far."""
+        """Ids of the parameters of all optimizers that were made in this run or have a name; None before they are
+        needed."""
         self._seen: list[Backward] = []
+        """Backwards that are followed."""
         self._found: dict[str, Any] = {}
 
     def met(self, modules: Iterable[nn.Module], optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer of these outermost modules was met."""
+        """Adds an optimizer before its first step, with the outermost modules that hold its parameters."""
         if self._over:
             return
         if not self._met:
-            for hears, hear in self._hearers():
-                hears.join(hear)
-            self.shown(self._scope.models.alive())  # besides those that hold what is stepped: a backbone of its own
+            for listeners, listener in self._hearers():
+                listeners.join(listener)
+            self.shown(self._scope.models.alive())  # also modules that no optimizer steps, such as a backbone
         self.shown(modules)
         owned = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         if owned:
             self._met[id(optimizer)] = self._scope.steps[id(optimizer)]
             self._owners.update({id(p): id(optimizer) for p in owned})
-            self._seen = []  # of those it was not known whose their gradients are
+            self._seen = []  # the owners of their gradients were not all known
         if len(self._met) > MOST_OPTIMIZERS:
             self.end()
 
     def shown(self, modules: Iterable[nn.Module]) -> None:
-        """These modules were found since their optimizer was met."""
+        """Adds outermost modules, whose parameters get names."""
         if not self._over:
-            self._modules.update({id(one): weakref.ref(one) for one in modules})
+            self._modules.update({id(module): weakref.ref(module) for module in modules})
 
     def end(self) -> None:
-        """The run is over, or it is known: nothing of the model is held any longer."""
+        """Stops listening and drops all references to the model: the run is over, or the answer is known."""
         self._over = True
         self._modules, self._everyones, self._met, self._owners, self._seen = {}, None, {}, {}, []
-        for hears, hear in self._hearers():
-            hears.leave(hear)
+        for listeners, listener in self._hearers():
+            listeners.leave(listener)
 
-    def told(self, facts: ModelFacts) -> ModelFacts:
-        """The make of the model, with what was found by now."""
+    def added_to(self, facts: ModelFacts) -> ModelFacts:
+        """Returns the model's facts with the unused gradients found so far."""
         self._judge()
         return replace(facts, **self._found)
 
     def stepped(self) -> None:
-        """An optimizer has stepped, on the training thread."""
+        """Checks the gradients after an optimizer's step; ends when one turn of the loop is known."""
         self._steps += 1
         turned = self._look() > 1
-        waits = any(one.waiting or UNMET in one.leaves for one in self._seen)
+        waits = any(backward.waiting or UNMET in backward.leaves for backward in self._seen)
         if (turned and self._seen and not waits) or self._steps >= MOST_STEPS:
             self._judge()
             self.end()
 
     def begins(self, results: Any) -> None:
-        """A backward begins, on the training thread."""
+        """Adds a backward that begins, if every optimizer has stepped once and one of them not again."""
         if self._look() != 1:
             return
         self._seen.append(walked(results, self._owner_of))
 
     def ended(self) -> None:
-        """A backward has ended."""
+        """Stores the gradients after a backward."""
         steps = self._taken()
-        for one in self._seen:
-            one.ended(steps)
+        for backward in self._seen:
+            backward.ended(steps)
 
     def _taken(self) -> dict[int, int]:
-        """How often each optimizer has stepped since it was met."""
+        """Returns the steps that each optimizer has taken since it was added."""
         return {owner: self._scope.steps[owner] - before for owner, before in self._met.items()}
 
     def _look(self) -> int:
-        """Follows the gradients; returns how often the optimizer has stepped that steps least."""
+        """Checks the gradients of all backwards; returns the steps of the optimizer that has stepped least."""
         steps = self._taken()
-        for one in self._seen:
-            one.look(steps)
+        for backward in self._seen:
+            backward.look(steps)
         return min(steps.values(), default=0)
 
     def _hearers(self) -> tuple[tuple[Listeners, Any], ...]:
+        """Returns the kinds of moments that this object listens to, each with its listener."""
         scope = self._scope
         return (scope.stepped, self.stepped), (scope.differentiated, self.begins), (scope.backed, self.ended)
 
     def _owner_of(self, leaf: torch.Tensor) -> int:
+        """Returns the id of a leaf's optimizer, or OTHER, UNMET or NOBODY."""
         if not isinstance(leaf, nn.Parameter):
             return OTHER
         if id(leaf) in self._owners:
@@ -200,20 +211,24 @@ class Unstepped:
         return UNMET if id(leaf) in self._everyones else NOBODY
 
     def _judge(self) -> None:
-        """Judges the backwards that an optimizer stepped by and whose gradients have all come to an end, if any."""
-        known = [one for one in self._seen if not one.waiting and one.used & self._met.keys()]
+        """Sums up the backwards whose gradients are all used or lost, and of which an optimizer used some."""
+        known = [backward for backward in self._seen if not backward.waiting and backward.used & self._met.keys()]
         if not known:
             return
-        whole = sum(sum(one.serving.values()) for one in known)
-        spared = sum(numbers for one in known for whom, numbers in one.serving.items() if not whom & one.used)
-        refs = [ref for one in known for owner in one.lost for ref in one.leaves.get(owner, ())]
+        whole = sum(sum(backward.serving.values()) for backward in known)
+        spared = sum(
+            numbers for backward in known for whom, numbers in backward.serving.items() if not whom & backward.used
+        )
+        refs = [ref for backward in known for owner in backward.lost for ref in backward.leaves.get(owner, ())]
         wasted = {id(p): p for ref in refs if (p := ref()) is not None}
         modules = [module for ref in self._modules.values() if (module := ref()) is not None]
         named = [(name, p) for module in modules for name, p in module.named_parameters()]
-        largest = max((one for one in named if id(one[1]) in wasted), key=lambda one: size_of(one[1])[0], default=("",))
+        largest = max(
+            (item for item in named if id(item[1]) in wasted), key=lambda item: size_of(item[1])[0], default=("",)
+        )
         self._found = {
             "unstepped": sum(size_of(p)[0] for p in wasted.values()),
             "unstepped_place": largest[0],
             "spared_share": spared / whole if whole else 0.0,
-            "gradients_cleared": any(one.lost - {NOBODY} for one in known),
+            "gradients_cleared": any(backward.lost - {NOBODY} for backward in known),
         }

@@ -1,1 +1,1 @@
-"""What a change would give, worked out before it is tried."""
+"""Forecasts of the effect of a change, computed from a recording before the change is tried."""

@@ -24,8 +24,8 @@ def batch_forecast(vitals: Vitals, size: int, others: Sequence[Vitals]) -> Forec
     if not b0 or not s0 or not written or size < 1:
         return None
     target = b0 * size / written
-    known = [one for one in others if _differs_in_batch(vitals, one)]
-    other = min(known, key=lambda one: abs(math.log(target / (one.samples_per_step or 1.0))), default=None)
+    known = [run for run in others if _differs_in_batch(vitals, run)]
+    other = min(known, key=lambda run: abs(math.log(target / (run.samples_per_step or 1.0))), default=None)
     if other is None or not other.samples_per_step or not other.step_wall_s:
         return None
     b1, s1 = other.samples_per_step, other.step_wall_s
@@ -44,6 +44,6 @@ def batch_forecast(vitals: Vitals, size: int, others: Sequence[Vitals]) -> Forec
 
 def _differs_in_batch(v: Vitals, other: Vitals) -> bool:
     """True if another run differs in its batch size only and has enough measured steps."""
-    mine, theirs = ({**one.settings, "batch_size": None} for one in (v, other))
+    mine, theirs = ({**run.settings, "batch_size": None} for run in (v, other))
     measured = other.measured_steps >= FEWEST_STEPS and bool(other.step_wall_s and other.samples_per_step)
     return measured and mine == theirs and other.samples_per_step != v.samples_per_step

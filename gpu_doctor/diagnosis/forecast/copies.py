@@ -20,4 +20,4 @@ def without_copies(v: Vitals, pins: bool) -> Forecast | None:
     step, exposed = v.step_wall_s, v.exposed_transfer_share
     if not v.on_gpu or step is None or not exposed or (pins and not (v.workers and v.pageable_share)):
         return None
-    return between(v, step * (1.0 - min(exposed, 0.99)), step, "everything but the copies, if all of them go")
+    return between(v, step * (1.0 - min(exposed, 0.99)), step, "the rest of the step, if no wait for copies remains")

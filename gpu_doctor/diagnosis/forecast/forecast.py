@@ -16,13 +16,13 @@ from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import stages as stages_of
 from gpu_doctor.diagnosis.forecast.workers import with_workers
 from gpu_doctor.diagnosis.vitals.distributed import workers_in_shm
-from gpu_doctor.diagnosis.vitals.fetching import beside
+from gpu_doctor.diagnosis.vitals.fetching import with_other_runs
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import FEWEST_STEPS
 from gpu_doctor.recording import Settings
 
 GOOD_ENOUGH: Final = 1.05
-"""The smallest number of workers within 5 % of the best is advised."""
+"""Factor by which the best number of workers may be faster than the advised one, which is the smallest within it."""
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 WORKERS_PER_CORE: Final = 4
 FEW_CORES_MOST: Final = 16
@@ -49,7 +49,7 @@ def forecast(vitals: Vitals, settings: Settings, others: Sequence[Vitals] = ()) 
     now = {**written, "num_workers": vitals.workers, **vitals.settings}
     changed = {name: value for name, value in settings.items() if now.get(name) != value}
     if changed and set(changed) <= PIPELINE:
-        return _pipeline(beside(vitals, others) if others else vitals, changed)
+        return _pipeline(with_other_runs(vitals, others) if others else vitals, changed)
     if changed == {"pin_memory": True}:
         return without_copies(vitals, pins=True)
     if set(changed) == {"batch_size"}:
@@ -80,10 +80,10 @@ def best_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     Only numbers whose forecast pays are compared, if any does: when starting workers is slow, only a few may pay.
 
     Returns:
-        None if the fetch was not metered.
+        The number and its forecast; None if the fetch was not timed.
     """
-    known = {n: one for n in worker_counts(vitals) if (one := _pipeline(vitals, {"num_workers": n})) is not None}
-    return enough({n: one for n, one in known.items() if one.pays} or known)
+    known = {n: found for n in worker_counts(vitals) if (found := _pipeline(vitals, {"num_workers": n})) is not None}
+    return enough({n: found for n, found in known.items() if found.pays} or known)
 
 
 def enough(known: Mapping[int, Forecast], margin: float = GOOD_ENOUGH) -> tuple[int, Forecast] | None:
@@ -93,12 +93,12 @@ def enough(known: Mapping[int, Forecast], margin: float = GOOD_ENOUGH) -> tuple[
         known: number of workers, rising, -> forecast.
         margin: factor by which the best may be faster.
     """
-    best = max((one.speedup for one in known.values()), default=0.0)
-    return next(((n, one) for n, one in known.items() if one.speedup * margin >= best), None)
+    best = max((found.speedup for found in known.values()), default=0.0)
+    return next(((n, found) for n, found in known.items() if found.speedup * margin >= best), None)
 
 
 def worker_counts(vitals: Vitals) -> list[int]:
-    """Lists the numbers of workers to consider (at least 1), rising; empty if the fetch was not metered.
+    """Lists the numbers of workers to consider (at least 1), rising; empty if the fetch was not timed.
 
     They go up to twice what the loop needs if fetches only waited; the forecast accounts for the cores.
     """

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_doctor.diagnosis.vitals.fetching import held_up, served_s
+from gpu_doctor.diagnosis.vitals.fetching import contending_runs, served_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 OTHERS: Final = 0.25
 """Cores that other programs must use to be counted: an idle desktop and our own poller use less."""
 HANDOVER_MOST_S: Final = 3e-3
-"""Most seconds in which the loop takes over a batch, if no run with workers measured it,"""
+"""Most seconds that the loop takes to receive a batch from a worker, if no run with workers measured it; it only widens
+a band."""
 HANDOVER_MOST_S_PER_BYTE: Final = 1e-9
-"""plus these for each byte of the batch. Both only widen a band."""
+"""Seconds for each byte of the batch that are added to HANDOVER_MOST_S."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Stages:
     workers: int
     """Worker processes of each loader, in this run."""
     loaders: float
-    """Number of loaders that fetch side by side, each with its own workers."""
+    """Number of loaders that fetch in parallel, each with its own workers."""
     batches: float
     """Batches of a step."""
     host: tuple[float, float]
@@ -55,7 +56,7 @@ def stages(v: Vitals) -> Stages | None:
     batches, host_step = v.batches_per_step or 1.0, v.host_step_s or v.step_wall_s
     wait, fetch, host = v.data_wait_share * host_step, v.fetch_wall_s * batches, v.consumer_s
     queued, fetch_cpu, edge = (v.fetch_queued_s or 0.0) * batches, v.fetch_cpu_s * batches, edge_s(v)
-    if not v.workers:  # the meter has seen warm-up too: no fetch takes more than the wait, whose rest is the loop's own
+    if not v.workers:  # fetches were timed in the warm-up too: they take at most the wait, whose rest is the loop's
         part = min(wait / fetch, 1.0) if fetch > 0 else 1.0
         fetch, queued, fetch_cpu, edge = fetch * part, queued * part, fetch_cpu * part, 0.0
         host += wait - fetch
@@ -66,7 +67,7 @@ def stages(v: Vitals) -> Stages | None:
     threads = 1 if v.on_gpu else v.setup.torch_threads or v.usable_cores
     host_cpu = max(min(used, host * threads) - blocked, 0.0)
     fetch = max(fetch - queued, fetch_cpu)  # what several threads of the loop compute, a worker computes with one
-    alone = fetch if held_up(v) is not None else 0.0
+    alone = fetch if contending_runs(v) is not None else 0.0
     return Stages(
         step=v.step_wall_s,
         workers=v.workers,

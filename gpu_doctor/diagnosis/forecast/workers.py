@@ -44,12 +44,12 @@ def _step_s(s: Stages, v: Vitals, workers: int, stay: bool, end: int) -> tuple[f
     steady, why = _steady_s(s, workers, end)
     measured = max(s.step - s.edge, 1e-9)
     if workers and workers == s.workers:
-        steady, why = measured, "the loop within its epochs"
+        steady, why = measured, "the loop as it runs within an epoch"
     elif workers and s.workers:  # the arithmetic is as far off as it is for the loop that was measured
-        told = max(_steady_s(s, s.workers, end)[0], 1e-9)
-        steady *= min(measured / told, 1.0)
-        if end == WORST or workers > s.workers:  # what it does not explain may be workers that are too many
-            steady += max(measured - told, 0.0)
+        computed = max(_steady_s(s, s.workers, end)[0], 1e-9)
+        steady *= min(measured / computed, 1.0)
+        if end == WORST or workers > s.workers:  # the time that the arithmetic misses may come from too many workers
+            steady += max(measured - computed, 0.0)
     edge = _edge_s(s, v, workers, stay, end) if workers else 0.0
     return max(steady + edge, 1e-9), why
 
@@ -72,12 +72,12 @@ def _steady_s(s: Stages, workers: int, end: int) -> tuple[float, str]:
         took["the loop's threads, which share their cores with workers"] = slowed + s.handover[end]
     readers = max(s.workers, 1) * s.loaders
     if fetchers > readers:
-        took["what workers wait for, which serves no more of them at once"] = s.alone[end] / readers
+        took["storage or a lock that more workers do not speed up"] = s.alone[end] / readers
     return max((seconds, why) for why, seconds in took.items())
 
 
 def _host_alone_s(s: Stages, end: int) -> float:
-    """Seconds of the loop's own work if its workers go: they slow it down, as they take its caches and wake it up.
+    """Seconds of the loop's own work if its workers go; they slow it down, as they use its caches and wake it up.
 
     At best half of it goes, but no more than the bound for handing over a batch; at worst it takes as long as now.
     """
@@ -88,13 +88,15 @@ def _host_alone_s(s: Stages, end: int) -> float:
 
 def _edge_s(s: Stages, v: Vitals, workers: int, stay: bool, end: int) -> float:
     """Seconds per step that epoch starts cost with this number of workers."""
-    often = v.edges / max(v.measured_steps, 1)
-    first = (s.fetch / s.batches + s.handover[end] / s.batches) * often
+    per_step = v.edges / max(v.measured_steps, 1)
+    first = (s.fetch / s.batches + s.handover[end] / s.batches) * per_step
     if not s.workers:
-        kept = stay or (v.loader is not None and v.loader.persistent_workers)
+        persistent = stay or (v.loader is not None and v.loader.persistent_workers)
         method = v.loader.start_method if v.loader is not None else ""
-        started = 0.0 if kept or end == BEST else START_MOST_S.get(method, START_MOST_S["fork"]) * workers * often
-        return first + started
+        start = (
+            0.0 if persistent or end == BEST else START_MOST_S.get(method, START_MOST_S["fork"]) * workers * per_step
+        )
+        return first + start
     if stay:
         return min(first, s.edge)
     return (min, max)[end](s.edge, s.edge * workers / s.workers)

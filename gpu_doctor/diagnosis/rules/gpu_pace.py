@@ -1,4 +1,4 @@
-"""What else sets the pace of a GPU's loop: where something does, kernels and copies that take less gain nothing."""
+"""Decides if a loop on a GPU is limited by something else than its kernels, so that faster ones would gain nothing."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.vitals.fields import SYNC_SHARE, Vitals
 
 IDLE_SHARE: Final = 0.05
-"""A GPU that idles less between its steps is not kept from working (the bar of findings)."""
+"""Part of a GPU's time that it must idle between steps to count as held up (the bar of findings)."""
 BUSY_SHARE: Final = 0.5
-"""Workers set the pace only if they fetch most of the time (as for too-few-workers),"""
+"""Part of a step for which workers must fetch to limit the loop (as for too-few-workers)."""
 NONE_READY: Final = 0.5
-"""and if mostly no batch lies ready: elsewhere a few slow ones are waited for."""
+"""Part of the requests at which no batch must be ready for workers to limit the loop; with fewer, the loop waits for
+a few slow batches."""
 
 
 def kernels_set_it(vitals: Vitals) -> bool:
-    """Whether a loop on a GPU would take less time if its kernels did; true on a CPU device, where all is one queue.
+    """True if faster kernels would make the loop faster; always true on a CPU device, which runs one thing at a time.
 
-    A GPU that nobody waits for and that idles between phases all the same is through before its host comes with
-    more: with a batch that it fetches itself, with Python, with launches.
+    If nothing waits for the GPU and it still idles between phases, it finishes before its host brings more work: the
+    host is busy with fetching a batch, with Python or with launches.
     """
     if not vitals.on_gpu:
         return True
@@ -30,12 +31,16 @@ def kernels_set_it(vitals: Vitals) -> bool:
 
 
 def at_most(vitals: Vitals, share: float) -> float:
-    """Of what a cure on a GPU saves, 0..1, the part that the loop gains: it waits for its workers' batches instead.
+    """Returns how much of a saving on a GPU the loop would gain, as a share of the wall-clock, 0..1.
 
-    Launches, too, may set the pace once kernels are quicker, but how long they take cannot be told where the GPU is
-    behind: a full queue holds the host back within its calls, also in steps of thousands of launches that end with a
-    wait. So a step that is launched in hardly less than it is computed is priced too high: up to 3.7 times in simulated
-    streams.
+    The rest is lost again to waiting for the workers' batches. Launches, too, may limit the loop once kernels are
+    faster, but their time cannot be measured while the GPU is behind: a full queue holds the host back within its
+    calls, also in steps of thousands of launches that end with a wait. So a step that takes hardly longer to compute
+    than to launch is priced too high: up to 3.7 times in simulated streams.
+
+    Args:
+        vitals: vitals of the run.
+        share: share of the wall-clock that the cure saves on the GPU, 0..1.
     """
     step_s = vitals.step_wall_s
     if not vitals.on_gpu or not vitals.workers or not step_s:

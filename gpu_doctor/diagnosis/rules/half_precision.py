@@ -1,4 +1,4 @@
-"""Number formats, as several rules speak of them: the code of half precision, and the time that it can shorten."""
+"""Half precision, for several rules: the code to paste, and the share of the time that it can shorten."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SCALED: Final = (
     "scaler.step(optimizer)\n"
     "scaler.update()"
 )
-"""Training in float16: without a scaler small gradients become zero."""
+"""Code to train in float16; without a scaler small gradients become zero."""
 
 
 def code(vitals: Vitals, dtype: str) -> str:
-    """The lines to paste for autocast in a dtype of torch, such as `float16`, in a loop that trains or predicts."""
+    """Returns the lines to paste for autocast in a dtype of torch, such as `float16`, for training or prediction."""
     if vitals.predicts:
         return f'with torch.autocast("cuda", dtype=torch.{dtype}):\n    outputs = model(inputs)'
     if dtype == "float16":
@@ -28,18 +28,18 @@ def code(vitals: Vitals, dtype: str) -> str:
 
 
 def compared(vitals: Vitals) -> str:
-    """What to compare after a change of the number format."""
+    """Names what the user should compare after a change of the number format."""
     return "results" if vitals.predicts else "losses of the trial"
 
 
 def products_share(vitals: Vitals) -> float | None:
-    """Share of the wall-clock, 0..1, in which the GPU has forward and backward to do, where the products are.
+    """Share of the wall-clock, 0..1, in which the GPU runs forward and backward, where the matrix products are.
 
-    The optimizer steps in the parameters' own dtype. Where the device's clock did not tell the phases apart, all that
-    the GPU is busy; None where that was not read either.
+    The optimizer is left out: it computes in the parameters' own dtype. If the device's clock did not time the phases,
+    this is the share in which the GPU is busy at all; None if that was not measured either.
     """
     forward, backward, busy = vitals.gpu_forward_share, vitals.gpu_backward_share, vitals.gpu_busy_share
     if forward is None or (backward is None and not vitals.predicts):
         return busy
-    told = forward + (backward or 0.0)
-    return told if busy is None else min(told, busy)
+    products = forward + (backward or 0.0)
+    return products if busy is None else min(products, busy)

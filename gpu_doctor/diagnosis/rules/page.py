@@ -1,4 +1,4 @@
-"""The page of a cause: as text, as parts for the panel (flowing paragraphs and code), as HTML for a notebook."""
+"""The page of a cause: as text, as HTML for a notebook, and as parts (flowing paragraphs and code) for the panel."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gpu_doctor.diagnosis.rules import every_cause
 from gpu_doctor.diagnosis.rules.rule import Cause
 
 IN_CODE: Final = "In code"
-"""Heading of the section whose lines are code: the sick ones and the cured ones."""
+"""Heading of the section that holds code: the lines that show the problem, and the same lines cured."""
 _CODE: Final = re.compile("`([^`]+)`")
 
 
 class Part(NamedTuple):
-    """A paragraph of a page, or its code."""
+    """One paragraph of a page, or its code."""
 
     title: str
-    """Its heading; empty if it has none."""
+    """Heading of the part; empty if it has none."""
     text: str
     code: bool = False
-    """`text` is code: its lines are broken where they are."""
+    """True if `text` is code, whose line breaks count."""
 
 
 class Page:
@@ -45,7 +45,7 @@ class Page:
 
 
 def _block(part: Part) -> str:
-    """A part under its heading; text between backticks is code."""
+    """Renders one part with its heading as HTML; text between backticks becomes `<code>`."""
     title, text = part.title, escape(part.text, quote=False)
     head = f'<div style="margin-top:10px;font-weight:600">{escape(title)}</div>' if title else ""
     if part.code:
@@ -56,7 +56,7 @@ def _block(part: Part) -> str:
 
 @lru_cache(maxsize=256)
 def paragraphs(page: str) -> tuple[Part, ...]:
-    """Splits a page into its parts. Text flows: the docstring's lines are broken for the source's width."""
+    """Splits a page into its parts. Joins the lines of a paragraph, which the docstring breaks to fit the source."""
     found = []
     for block in page.strip().split("\n\n"):
         first, *rest = block.splitlines() or [""]
@@ -70,7 +70,7 @@ def paragraphs(page: str) -> tuple[Part, ...]:
 
 
 def explain(rule: str) -> Page:
-    """The page of a cause: What it means / Why it costs you / What to try / In code / When to leave it.
+    """Returns the page of a cause: What it means / Why it costs you / What to try / In code / When to leave it.
 
     Raises:
         ValueError: if there is no such cause; the message names the nearest ones.
@@ -84,7 +84,7 @@ def explain(rule: str) -> Page:
     """
     if not isinstance(rule, str):
         raise TypeError(f"explain() takes the name of a rule, such as 'slow-getitem', not {rule!r:.60}.")
-    names = {one.name: one for one in every_cause()}
+    names = {cause.name: cause for cause in every_cause()}
     wanted = rule.strip().lower().replace("_", "-")
     if wanted in names:
         return Page(names[wanted])

@@ -1,8 +1,8 @@
-"""Rules of other packages: found by the entry-point group `gpu_doctor.rules`, loaded when a diagnosis first asks.
+"""Rules of other packages: found by the entry-point group `gpu_doctor.rules`, loaded at the first diagnosis.
 
-An entry point names a module of the form of our own rule files: its docstring is its page, `VERSION` says for which
-list of vitals it was written, `NEEDS` which of them it cannot do without, `check(vitals)` returns a `Finding` or None.
-What such a package does wrong is a note of the diagnosis, and its other rules still count.
+An entry point names a module of the same form as our own rule files: its docstring is its page, `VERSION` says for
+which list of vitals it was written, `NEEDS` names the vitals it cannot do without, and `check(vitals)` returns a
+`Finding` or None. If such a rule is at fault, the diagnosis gets a note, and the package's other rules still count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpu_doctor.recording import form
 
 GROUP: Final = "gpu_doctor.rules"
 VERSION: Final = 1
-"""Of the list below; it rises when a field goes or means something else."""
+"""Version of `OPEN_VITALS`; it rises when a field goes or means something else."""
 OPEN_VITALS: Final = (
     *("steps", "measured_steps", "warmup_steps", "samples", "samples_per_s", "steps_per_s", "step_wall_s", "epochs"),
     *("data_wait_share", "exposed_wait_share", "transfer_share", "forward_share", "backward_share"),
@@ -31,12 +31,12 @@ OPEN_VITALS: Final = (
     *("fetch_wall_s", "fetch_cpu_s", "collate_s", "batch_bytes", "batch_tensors", "workers"),
     *("consumer_s", "consumer_cpu_s", "syncs_per_step", "usable_cores", "setup", "on_gpu", "source", "lines"),
 )
-"""The fields of `Vitals` that other packages may read. They give a `Finding`, with all of its fields."""
+"""Fields of `Vitals` that rules of other packages may need."""
 
 
 @dataclass(frozen=True)
 class Plugins:
-    """The rules of other packages, and a sentence for each that could not be taken."""
+    """The rules of other packages, and a note on each rule that was left out."""
 
     rules: tuple[Rule, ...] = ()
     notes: tuple[str, ...] = ()
@@ -44,10 +44,10 @@ class Plugins:
 
 @lru_cache(maxsize=1)
 def plugins() -> Plugins:
-    """What the packages on the path offer, read once in a process."""
+    """Loads the rules of all installed packages, once in a process."""
     rules: list[Rule] = []
     notes: list[str] = []
-    for entry in sorted(entry_points(group=GROUP), key=lambda one: (_package(one), one.name)):
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: (_package(entry), entry.name)):
         try:
             rules.append(_rule(entry))
         except Exception as error:
@@ -57,14 +57,15 @@ def plugins() -> Plugins:
 
 
 def _package(entry: EntryPoint) -> str:
+    """Returns the name of the package that an entry point comes from."""
     return clean(entry.dist.name if entry.dist is not None else entry.value.partition(":")[0], 80)
 
 
 def _rule(entry: EntryPoint) -> Rule:
-    """The rule of an entry point, under its package's name.
+    """Loads the rule of an entry point; its name begins with its package's name.
 
     Raises:
-        ValueError: if it is of another version, or needs what is not open.
+        ValueError: if it was written for another version, or needs a vital that is not in `OPEN_VITALS`.
         Exception: whatever loading it raises.
     """
     module = entry.load()
@@ -84,7 +85,7 @@ def _rule(entry: EntryPoint) -> Rule:
 
 
 def _checked(check: Callable[[Vitals], Found], name: str) -> Callable[[Vitals], Finding | None]:
-    """The check, whose finding has the rule's name and a price that can be compared."""
+    """Wraps a plugin's check: rejects a finding without a valid price and gives the finding the rule's name."""
 
     @wraps(check)
     def checked(vitals: Vitals) -> Finding | None:

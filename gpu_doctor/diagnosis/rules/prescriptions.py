@@ -1,6 +1,6 @@
 """Prescriptions that several rules share: more workers, a larger batch, whole batches, cheaper samples.
 
-What a loader refuses is left to the hand; what is to be pasted is made of what was found of it.
+A setting that the loader refuses becomes a prescription by hand. The code to paste names the loader's own arguments.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from gpu_doctor.diagnosis.forecast.forecast import best_workers, enough, forecas
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.rules.rule import Prescription, Safety
-from gpu_doctor.diagnosis.vitals.fetching import held_up, slow_part_s
+from gpu_doctor.diagnosis.vitals.fetching import contending_runs, slow_part_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup, SettingValue
 
 TIMES = 4
-"""A batch so many times as large is advised where launches bind."""
+"""Factor on the batch size that is advised if launches limit the loop."""
 FEWEST_BATCHES = 10
-"""A batch that leaves fewer steps an epoch is not advised: there would be hardly any training in one."""
+"""Fewest steps an epoch that a larger batch must leave: with fewer, an epoch would hardly train."""
 SHARD_FIRST = "Shard it by worker first"
-"""How `loader_limits` ends where a stream's code does not share its items out among workers."""
+"""End of a refusal by `loader_limits`: the stream's code does not divide its items among workers."""
 CANNOT: Final = "Workers start by "
-"""How `loader_limits` begins the refusal of workers that cannot be started."""
+"""Start of a refusal by `loader_limits`: workers cannot be started."""
 REPEATS: Final = "every worker would deliver all items again"
-"""How it says that the dataset's code does not share items out."""
+"""Part of a refusal by `loader_limits`: the dataset's code does not divide its items among workers."""
 BUSY_SHARE: Final = 0.5
-"""Workers that fetch for less than this part of the time are not what the loop waits for."""
+"""Part of the time for which workers must fetch; below it, the loop does not wait for the fetching."""
 QUEUED: Final = 1 / 3
-"""Workers are too many for their cores if a fetch queues for a core for this part of its time,"""
+"""Part of a fetch that it must queue for a core for workers to be too many for the cores (see `COMPUTES`)."""
 COMPUTES: Final = 0.5
-"""and computes for this part of the rest."""
+"""Part of the rest of that fetch that must be CPU time for workers to be too many for the cores."""
 SHARDED = """\
 def __iter__(self):
     info = torch.utils.data.get_worker_info()
     first, step = (info.id, info.num_workers) if info else (0, 1)
     yield from itertools.islice(self.items(), first, None, step)"""
-"""Of an iterable-style dataset: each worker takes its share."""
+"""Code of an iterable-style dataset by which each worker takes its own share of the items."""
 INDEXED: Final = {"TensorDataset"}
-"""Datasets that answer a list of indices with a whole batch, as they are."""
+"""Datasets that return a whole batch for a list of indices without a change."""
 CHUNKED = """\
 def __iter__(self):  # of the dataset
     for rows in self.chunks():  # many rows, read and converted in one call
@@ -65,53 +65,56 @@ def on_loader(
     knob: str,
     value: SettingValue,
     text: str,
-    seen: Forecast | None = None,
+    prediction: Forecast | None = None,
     safety: Safety = Safety.SAFE,
 ) -> Prescription:
-    """A setting of the loader, by a trial; by hand, and why, where the loader refuses one.
+    """Prescribes a setting of the loader: by a trial, or by hand with the reason if the loader refuses it.
 
     Args:
-        loader: that gets it.
-        knob: its name, which is that of DataLoader's argument.
-        value: what it is set to.
+        loader: the loader to change, or None if it is not known.
+        knob: name of the knob, which is also DataLoader's argument.
+        value: the new value.
         text: what to do, without a full stop.
-        seen: what is expected of it; None = not known.
-        safety: of the trial.
+        prediction: the forecast of the change, or None if there is none.
+        safety: what a trial of it does to the training.
     """
     refusal = loader.refusals.get(knob, "") if loader is not None else ""
     if SHARD_FIRST in refusal and value == 1 and loader is not None and not loader.num_workers:
-        refusal = ""  # a single worker delivers every item once; the knob refuses it where there are several now
+        refusal = ""  # a single worker delivers every item once; the knob refuses it only if the loader has workers now
     return Prescription(
         text=f"{text} (not by a trial: {refusal})" if refusal else text,
         safety=Safety.BY_HAND if refusal else safety,
         settings={} if refusal else {knob: value},
         code=f"DataLoader(..., {knob}={value})",
-    ).expecting(seen)
+    ).expecting(prediction)
 
 
 def more_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
-    """The best number of workers and its forecast, where it is more than there are now and pays.
+    """Returns the best number of workers and its forecast; None if no larger number than now pays.
 
-    None too where two runs show that workers wait for each other.
+    Also None if two runs show that workers wait for each other.
     """
-    best = best_workers(vitals) if held_up(vitals) is None else None
+    best = best_workers(vitals) if contending_runs(vitals) is None else None
     return best if best is not None and best[1].pays and best[0] > (vitals.workers or 0) else None
 
 
-def with_workers(loader: LoaderSetup, count: int, seen: Forecast) -> Prescription:
-    """So many workers; a stream that all of them would repeat is sharded first."""
+def with_workers(loader: LoaderSetup, count: int, prediction: Forecast) -> Prescription:
+    """Prescribes `count` workers; if every worker would repeat the whole stream, the code to divide it comes first."""
     workers = formatting.count(count, "worker")
     if count == 1 or SHARD_FIRST not in loader.refusals.get("num_workers", ""):
-        return on_loader(loader, "num_workers", count, f"Load with {workers}", seen)
-    cure = on_loader(loader, "num_workers", count, f"Give each worker its own items, then load with {workers}", seen)
+        return on_loader(loader, "num_workers", count, f"Load with {workers}", prediction)
+    cure = on_loader(
+        loader, "num_workers", count, f"Give each worker its own items, then load with {workers}", prediction
+    )
     return replace(cure, code=f"{SHARDED}\n{cure.code}")
 
 
 def surplus_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
-    """A smaller number of workers that would do better, and its forecast.
+    """Returns a smaller number of workers that would be faster, with its forecast, or None.
 
-    None at all where they have little to do and yet the loop waits: handing a batch over then takes longer than
-    fetching it. As many as there are cores where more of them compute, and queue for a core.
+    The number is 0 if the workers have little to do and yet the loop waits: sending a batch between processes then
+    takes longer than fetching it. It is at most the number of cores if more workers than cores compute and queue for
+    a core.
     """
     loader, workers, step_s = vitals.loader, vitals.workers, vitals.step_wall_s
     if not workers or loader is None or not step_s or REPEATS in loader.refusals.get("num_workers", ""):
@@ -123,26 +126,29 @@ def surplus_workers(vitals: Vitals) -> tuple[int, Forecast] | None:
     if workers <= vitals.usable_cores or queued < QUEUED * wall or cpu < COMPUTES * (wall - queued):
         return None
     counts = [n for n in worker_counts(vitals) if n <= max(vitals.usable_cores, 1)]
-    known = {n: one for n in counts if (one := forecast(vitals, {"num_workers": n})) is not None and one.pays}
+    known = {n: found for n in counts if (found := forecast(vitals, {"num_workers": n})) is not None and found.pays}
     return enough(known)
 
 
 def fewer_workers(loader: LoaderSetup | None, count: int) -> Prescription:
-    """So many workers, to spare memory."""
+    """Prescribes `count` workers, fewer than now, to save memory."""
     return on_loader(loader, "num_workers", count, f"Use {formatting.count(count, 'loader worker')}")
 
 
 def without_graph(vitals: Vitals) -> tuple[Prescription, ...]:
-    """For a loop that predicts: no gradients, where its text or what was looked at does not say that there are none."""
+    """Prescribes to predict without recording gradients, unless they are known to be off.
+
+    They are known to be off if the cell's text says so, or if forwards were inspected and none recorded gradients.
+    """
     facts = vitals.evaluation_facts
-    kept = facts is not None and facts.with_gradients > 0
+    recorded = facts is not None and facts.with_gradients > 0
     known = bool(GRAPHLESS.search(vitals.source)) or (facts is not None and facts.forwards > 0)
     text = "Run it without recording gradients: they keep each layer's outputs in memory"
-    return (Prescription(text, Safety.BY_HAND, code=INFERENCE),) if kept or not known else ()
+    return (Prescription(text, Safety.BY_HAND, code=INFERENCE),) if recorded or not known else ()
 
 
 def whole_batches(loader: LoaderSetup) -> Prescription:
-    """Batches in one piece for data in memory, drawn in the order in which the loader draws its samples."""
+    """Prescribes to index data in memory one whole batch at a time, in the order in which the loader draws samples."""
     if loader.dataset_kind == "iterable":
         text = "Let the stream yield whole batches, many rows at a time, instead of single rows"
         return Prescription(text, Safety.BY_HAND, code=CHUNKED)
@@ -160,7 +166,7 @@ def whole_batches(loader: LoaderSetup) -> Prescription:
 
 
 def cheaper_samples(loader: LoaderSetup) -> Prescription:
-    """Less to compute for each sample, where its dataset lets one."""
+    """Prescribes to compute less for each sample."""
     stream = loader.dataset_kind == "iterable"
     return Prescription(
         text="Make a sample cheaper: preprocess offline, cache, vectorise, or transform on the device",
@@ -172,10 +178,10 @@ def cheaper_samples(loader: LoaderSetup) -> Prescription:
 def larger_batch(
     vitals: Vitals, times: int = TIMES, text: str = "Use a larger batch: it gives each launch more to do"
 ) -> Prescription | None:
-    """A batch so many times as large, by a trial where the loader allows one.
+    """Prescribes a batch `times` as large, by a trial if the loader allows one.
 
     Returns:
-        None where no loader has a batch size, or too few steps an epoch would be left.
+        The prescription; None if no loader has a batch size, or if too few steps an epoch would remain.
     """
     loader = vitals.loader
     if loader is None or not loader.batch_size:

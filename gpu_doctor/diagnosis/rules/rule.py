@@ -22,7 +22,7 @@ RESIDUAL_SHARE = 0.10
 
 
 class Safety(enum.Enum):
-    """What a prescription does to the training."""
+    """Effect of a prescription on the training."""
 
     SAFE = "safe"
     """The training stays the same, only faster; the knob says if last digits or random numbers differ."""
@@ -37,7 +37,7 @@ class Prescription:
     """One thing to try."""
 
     text: str
-    """What to do, one imperative sentence."""
+    """The advice, one imperative sentence."""
     safety: Safety
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     """Knob values for a trial of it; empty if it is done by hand."""
@@ -50,11 +50,13 @@ class Prescription:
     changes: str = ""
     """One sentence on what changes in the training; empty for SAFE, where the knob says it."""
 
-    def expecting(self, seen: Forecast | None) -> Prescription:
+    def expecting(self, forecast: Forecast | None) -> Prescription:
         """Returns a copy that carries the forecast; the prescription itself if there is no forecast."""
-        if seen is None:
+        if forecast is None:
             return self
-        return replace(self, predicted_speedup=seen.speedup, predicted_low=seen.low, predicted_high=seen.high)
+        return replace(
+            self, predicted_speedup=forecast.speedup, predicted_low=forecast.low, predicted_high=forecast.high
+        )
 
 
 Kind = Literal["lost", "at-most", "hint"]
@@ -67,7 +69,7 @@ could shorten, a bound. hint: nothing that was measured prices it; it is worth a
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found in one recording."""
+    """A problem that a rule found in one recording, with its price and its prescriptions."""
 
     rule: str
     """Name of the cause, such as 'slow-getitem': `gpu_doctor.explain` has its page."""
@@ -136,16 +138,16 @@ class Rule:
     check: Callable[[Vitals], Found]
     """Returns findings at any cost; it must not report a cause whose vitals were not measured."""
 
-    def asked(self, vitals: Vitals) -> tuple[Finding, ...]:
+    def all_findings(self, vitals: Vitals) -> tuple[Finding, ...]:
         """Runs `check` and returns its findings at any cost, for causes whose vitals were measured."""
         able = {cause.name for cause in self.causes if not cause.lacks(vitals)}
         found = self.check(vitals) if able else None
         findings = () if found is None else (found,) if isinstance(found, Finding) else tuple(found)
-        return tuple(one for one in findings if one.rule in able)
+        return tuple(finding for finding in findings if finding.rule in able)
 
     def finds(self, vitals: Vitals) -> tuple[Finding, ...]:
         """Runs `check` and returns the findings to show (see `Finding.named`)."""
-        return tuple(one for one in self.asked(vitals) if one.named)
+        return tuple(finding for finding in self.all_findings(vitals) if finding.named)
 
 
 def rule_of(module: ModuleType) -> Rule:
@@ -167,6 +169,6 @@ def rule_of(module: ModuleType) -> Rule:
     return Rule(
         name=name,
         family=family,
-        causes=tuple(replace(one, family=family, page=inspect.cleandoc(one.page)) for one in causes),
+        causes=tuple(replace(cause, family=family, page=inspect.cleandoc(cause.page)) for cause in causes),
         check=module.check,
     )

@@ -1,1 +1,1 @@
-"""What is read off a recording, one part a file; `measure` puts them together."""
+"""The vitals: figures computed from a recording, one group a file; `measure` puts them together."""

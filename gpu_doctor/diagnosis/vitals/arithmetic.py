@@ -1,7 +1,7 @@
-"""Vitals of arithmetic: what the loop computes in a second, beside what the card could.
+"""Vitals of arithmetic: how many FLOP/s the loop computes, and how many the card could.
 
-Floating-point operations are counted once, on a trial (see `Case.flops`), and never while the user's loop runs; without
-a count all of this is None. GPU: not yet run on one.
+Floating-point operations are counted once, in a trial (see `Case.flops`), and never while the user's loop runs. Without
+a count all of these vitals but the card's peak are None. GPU: not yet run on one.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ CONVOLUTIONS: Final = ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTra
 
 @dataclass(frozen=True)
 class ArithmeticVitals:
-    """A part of Vitals."""
+    """Fields of Vitals on arithmetic."""
 
     flops_per_step: float | None = None
     """Floating-point operations of a step of this run (a multiplication and an addition are two): matrix products,
     convolutions and attention, forward and backward, as they are executed (recomputed ones count again)."""
     flops_per_s: float | None = None
-    """The same a second of wall-clock, after warm-up."""
+    """Floating-point operations per second of wall-clock, after warm-up."""
     peak_flops_per_s: float | None = None
     """Dense peak of the card that the loop trains on, for the number format in use; None for a card that is not
     listed, and on a CPU."""
     hfu_share: float | None = None
-    """flops_per_s over the peak, 0..1: hardware FLOPs utilisation, what is recomputed included."""
+    """flops_per_s over the peak, 0..1: hardware FLOPs utilisation, which includes recomputed operations."""
 
 
 def arithmetic(recording: Recording, steps: Steps, begin_s: float) -> dict[str, Any]:
-    """What is read off a recording for the fields above; a name that is left out is None = not measured.
+    """Computes the fields of ArithmeticVitals; a field missing from the result was not measured.
 
     Args:
-        recording: of a run or a trial.
+        recording: recording of a run or a trial.
         steps: the rows judged, warm-up included.
-        begin_s: end of the warm-up.
+        begin_s: end of the warm-up, in seconds of the run.
     """
     counted, peak = recording.flops, _peak(recording.setup)
     found: dict[str, Any] = {"peak_flops_per_s": peak}
     rest = steps.where(steps.start_s >= begin_s)
-    count, wall_s, samples = (float(one.sum()) for one in (rest.count, rest.wall_s, rest.samples))
+    count, wall_s, samples = (float(column.sum()) for column in (rest.count, rest.wall_s, rest.samples))
     if counted is None or not count or not wall_s > 0:
         return found
     per_step: float | None = counted.per_step
@@ -57,20 +57,23 @@ def arithmetic(recording: Recording, steps: Steps, begin_s: float) -> dict[str, 
 
 
 def paced_arithmetic(found: dict[str, Any]) -> dict[str, Any]:
-    """The same where the host ran ahead: the device computed for as long as a step took it.
+    """Corrects the rates of a run whose host ran ahead of its device: a step lasts as long as the device takes for it.
 
     Args:
-        found: the vitals so far, `host_ahead` among them.
+        found: the vitals computed so far, with `host_ahead`.
+
+    Returns:
+        The corrected `flops_per_s` and `hfu_share`, as far as they were measured.
     """
     names = ("flops_per_s", "hfu_share")
     return {name: found[name] / found["host_ahead"] for name in names if found.get(name) is not None}
 
 
 def arithmetic_kind(setup: Setup) -> str:
-    """The number format that the products are computed in: `float32`, `tf32`, `float16`, `bfloat16`, ...
+    """Returns the number format of the matrix products: `float32`, `tf32`, `float16`, `bfloat16`, ...
 
-    Where only some of the products may run in TF32 (cuDNN's convolutions do unless told otherwise), it is TF32: the
-    share of the peak is then rather too low than too high.
+    If only some of the products may run in TF32 (cuDNN's convolutions do by default), it is `tf32`: the share of the
+    peak is then too low rather than too high.
     """
     kind = setup.autocast or setup.dtype
     if kind != "float32":
@@ -82,22 +85,23 @@ def arithmetic_kind(setup: Setup) -> str:
 
 
 def has_tf32(card: DeviceSetup | None) -> bool:
-    """Whether a card is known to multiply in TF32; AMD's report capabilities of another kind."""
+    """True if a card is known to multiply in TF32. AMD's cards are not judged: their capabilities mean other things."""
     return card is not None and card.at_least(AMPERE) and "AMD" not in card.name
 
 
 def matrices_in_tf32(setup: Setup) -> bool:
-    """Whether float32 matrix products may run in TF32, as far as torch's switch says; not by torch's default."""
+    """True if torch's switch allows float32 matrix products to run in TF32; by default it does not."""
     return bool(setup.flags.get("matmul_precision", "highest") != "highest")
 
 
 def convolutions_in_tf32(setup: Setup) -> bool:
-    """Whether cuDNN's convolutions and recurrent layers may.
+    """True if cuDNN's convolutions and recurrent layers may run in TF32.
 
-    By torch's default they do, which stands where nobody asked (torch's notes on numerical accuracy).
+    If the switch was not read, torch's default counts: they may (torch's notes on numerical accuracy).
     """
     return bool(setup.flags.get("cudnn_tf32", True))
 
 
 def _peak(setup: Setup) -> float | None:
+    """Returns the peak FLOP/s of the card that the loop trains on; None on a CPU or for a card that is not listed."""
     return None if setup.card is None else peak_flops_per_s(setup.card.name, arithmetic_kind(setup))

@@ -1,4 +1,4 @@
-"""Vitals of torch.compile: which functions it compiled again and again, and what that took after the warm-up."""
+"""Vitals of torch.compile: the functions it compiled more than once, and the time that took after the warm-up."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ class Recompiled:
     """A function that was compiled more than once."""
 
     versions: tuple[Compilation, ...]
-    """All but the first, oldest first."""
+    """Its compilations but the first, oldest first."""
     share: float
-    """Their seconds after the warm-up over the wall-clock after it, 0..1."""
+    """Share of the wall-clock after the warm-up that they took, 0..1."""
 
     @property
     def given_up(self) -> bool:
-        """Torch has stopped compiling it: it runs as it is written."""
-        return any(one.given_up for one in self.versions)
+        """True if torch has stopped compiling the function, which then runs as plain Python."""
+        return any(version.given_up for version in self.versions)
 
 
 def compiling(setup: Setup, rest: Steps) -> dict[str, tuple[Recompiled, ...] | None]:
-    """What is read off a recording for the field `recompiled` of Vitals, dearest first; None = nobody listened.
+    """Computes the field `recompiled` of Vitals, costliest first; it is None if compilations were not recorded.
 
     Args:
-        setup: of a run or a trial.
+        setup: setup of a run or a trial.
         rest: its training steps after the warm-up, at least one.
     """
     if setup.compilations is None:
         return {"recompiled": None}
     begin_s, end_s = float(rest.start_s[0]), rest.end_s
     functions: dict[tuple[str, str, int], list[Compilation]] = {}
-    for one in setup.compilations:
-        if one.reason:
-            functions.setdefault((one.file, one.function, one.line), []).append(one)
+    for compilation in setup.compilations:
+        if compilation.reason:
+            functions.setdefault((compilation.file, compilation.function, compilation.line), []).append(compilation)
     wall_s = float(rest.wall_s.sum())
     found = [
         Recompiled(
             tuple(versions),
-            min(sum(one.wall_s for one in versions if begin_s <= one.at_s < end_s) / wall_s, 1.0),
+            min(sum(version.wall_s for version in versions if begin_s <= version.at_s < end_s) / wall_s, 1.0),
         )
         for versions in functions.values()
     ]
-    return {"recompiled": tuple(sorted(found, key=lambda one: -one.share))}
+    return {"recompiled": tuple(sorted(found, key=lambda function: -function.share))}
 
 
-def often(recompiled: Iterable[Recompiled] | None) -> list[Recompiled]:
-    """Functions that were compiled more often than a sound loop needs, dearest first."""
-    return [one for one in recompiled or () if len(one.versions) > FEW]
+def recompiled_often(recompiled: Iterable[Recompiled] | None) -> list[Recompiled]:
+    """Selects the functions that were compiled more often than a sound loop needs, costliest first."""
+    return [function for function in recompiled or () if len(function.versions) > FEW]
 
 
-def again_share(recompiled: Iterable[Recompiled] | None) -> float:
-    """Their share of the wall-clock after the warm-up, 0..1."""
-    return min(sum(one.share for one in often(recompiled)), 1.0)
+def recompiled_share(recompiled: Iterable[Recompiled] | None) -> float:
+    """Share of the wall-clock after the warm-up, 0..1, that recompiling the functions of `recompiled_often` took."""
+    return min(sum(function.share for function in recompiled_often(recompiled)), 1.0)

@@ -1,4 +1,4 @@
-"""What an idle GPU waits for: syncs, copies, the compiler, launches. Shares of the wall-clock, 0..1, each on its own.
+"""Shares of the wall-clock, 0..1, in which a GPU idles: one for syncs, for copies, for the compiler and for launches.
 
 Rules and the verdict read the same figures here, so that no second is explained twice. GPU: not yet run on one.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_doctor.diagnosis.vitals.compiling import again_share
+from gpu_doctor.diagnosis.vitals.compiling import recompiled_share
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 IDLE_SHARE: Final = 0.05
-"""A sync is reported from this share of idle time on."""
+"""Smallest share of idle time that a sync must cause to be reported."""
 MOSTLY: Final = 0.5
-"""At least half of the copies start from pinned memory and are waited for."""
+"""Part of the copies that must start from pinned memory and be waited for to count as most of them."""
 OPTIMIZER_SHARE: Final = 0.10
-"""An optimizer that is not fused is a state of its own from this share on."""
+"""Share of the wall-clock from which on an optimizer that is not fused is a state of its own."""
 
 
 def round_trip_share(vitals: Vitals) -> float:
@@ -35,8 +35,8 @@ def blocks_on_pinned(vitals: Vitals) -> bool:
 def behind_copies_share(vitals: Vitals) -> float:
     """Share in which the GPU idles after copies that the loop waited for, the copying itself left out.
 
-    The host waits in such a copy until the queue is empty. What it does before it launches again would be hidden by the
-    queue, for no longer than it has waited.
+    The host waits in such a copy until the queue is empty. Without that wait, the queue would hide what the host does
+    before it launches again, for as long as the host waited at most.
     """
     if not vitals.on_gpu or not blocks_on_pinned(vitals):
         return 0.0
@@ -46,15 +46,15 @@ def behind_copies_share(vitals: Vitals) -> float:
 
 
 def recompiling_share(vitals: Vitals) -> float:
-    """Share in which torch.compile compiles functions that it has compiled often enough."""
-    return again_share(vitals.recompiled)
+    """Share in which torch.compile compiles functions more often than a sound loop needs."""
+    return recompiled_share(vitals.recompiled)
 
 
 def announced_sync_share(vitals: Vitals) -> float:
     """Share in which the GPU idles because the host waited for a value (`.item()`); 0 below 5 %.
 
-    No more than the wait itself: other work of the host stays when the wait goes. Measured by the gap; a bound where
-    the GPU outruns its host, whose clock does not show when it idles within phases.
+    It is never more than the wait itself, as the host's other work remains when the wait goes. It is measured by the
+    gap. If the GPU outruns its host it is an upper bound, because the device's clock does not see idling within phases.
     """
     sync, gap = vitals.sync_share, vitals.gpu_gap_share
     if sync is None or gap is None or sync < IDLE_SHARE:
@@ -67,7 +67,7 @@ def announced_sync_share(vitals: Vitals) -> float:
 
 
 def launching(vitals: Vitals) -> float | None:
-    """Share that launching the model's kernels takes at most; None where it was not measured.
+    """Share that launching the model's kernels takes at most; None if it was not measured.
 
     These are the host's seconds in phases at whose end the GPU had done all that was launched. Seconds that another
     state explains are left out: trips to the host, the compiler, an optimizer that is not fused.
@@ -94,7 +94,7 @@ def _without_trips(vitals: Vitals) -> float:
 
 
 def _loose_optimizer_share(vitals: Vitals) -> float:
-    """Share of an optimizer that could be fused and is not, where it is large enough to be a state of its own."""
+    """Share of an optimizer that could be fused and is not; 0 if it is too small to be a state of its own."""
     share, facts = vitals.optimizer_share or 0.0, vitals.optimizer_facts or ()
-    loose = any(one.can_fuse and not one.fused for one in facts)
+    loose = any(optimizer.can_fuse and not optimizer.fused for optimizer in facts)
     return share if loose and share >= OPTIMIZER_SHARE else 0.0

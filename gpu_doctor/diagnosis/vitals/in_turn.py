@@ -28,10 +28,10 @@ def model_in_turn(vitals: Vitals) -> bool:
     inputs, samples = vitals.inputs, vitals.samples_per_step
     if inputs is None or samples is None or vitals.loader is None or not vitals.backward_share or not inputs.shape:
         return False
-    often = inputs.per_step
-    if often is None or samples < FEWEST or often < max(FEWEST, ALL_OF_THEM * min(samples, inputs.most_per_step)):
+    per_step = inputs.per_step
+    if per_step is None or samples < FEWEST or per_step < max(FEWEST, ALL_OF_THEM * min(samples, inputs.most_per_step)):
         return False
-    if often < inputs.most_per_step and often * ALL_OF_THEM > samples:
+    if per_step < inputs.most_per_step and per_step * ALL_OF_THEM > samples:
         return False  # more forwards than samples: a cell that is called for every time step
     batch = round(samples / max(vitals.batches_per_step or 1.0, 1.0))
     return inputs.shapes > FEW_SHAPES or batch not in inputs.shape[:2]  # whole batches: one for each time step

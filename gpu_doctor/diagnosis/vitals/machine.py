@@ -1,4 +1,4 @@
-"""Vitals of the machine while the loop ran: how busy its cores and the GPU that trains were, and the peak of memory."""
+"""Vitals of the machine while the loop ran: mean use of its cores and of the training GPU, and peak memory."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import numpy as np
 from gpu_doctor.recording import Column, Recording, Series, Steps
 
 OF_A_GPU = ("gpu_util_pct", "tensor_active_pct")
+"""Metrics that are read for each GPU; the others are of the whole machine."""
 
 
 def machine(recording: Recording, rest: Steps) -> dict[str, float | None]:
-    """Means of the readings of the steps judged; the peak over the whole run.
+    """Computes mean utilisation over the measured steps, and peak memory over the whole run.
 
     Args:
-        recording: of a run or a trial.
+        recording: recording of a run or a trial.
         rest: its training steps after the warm-up.
 
     Returns:
-        Values of fields of `Vitals`; None where nothing was read.
+        Fields of `Vitals` with their values; None for a value that was not read.
     """
     device, setup = recording.setup.gpu_index, recording.setup
 
@@ -37,9 +38,10 @@ def machine(recording: Recording, rest: Steps) -> dict[str, float | None]:
 
 
 def _mean(series: Series | None, rest: Steps) -> float | None:
-    """Mean over the readings that tell of the steps: what a cell does afterwards (plots, waits) is not theirs.
+    """Returns the mean of the readings taken during the steps, not of what the cell does afterwards (plots, waits).
 
-    A reading tells of the time since the one before it: it counts if most of that lies before the last step's end.
+    A reading covers the time since the reading before it. It counts if most of that time lies before the last step's
+    end.
     """
     if series is None or not len(series.values):
         return None

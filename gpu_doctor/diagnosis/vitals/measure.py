@@ -1,8 +1,9 @@
-"""The numbers read off a recording: some dozens, each maybe None. None means not measured and is never zero.
+"""Computes the vitals of a recording. A vital that was not measured is None, never zero.
 
-Shares are of the wall-clock after warm-up, made of sums (n workers deliver in bursts: the median wait is 0 while the
-mean is large), and each of one clock only: those of the phases are of the host's, also where the host ran ahead of its
-device and a step lasted as long as the device took for it (`pace`). Their seconds are then shares of `host_step_s`.
+Shares are parts of the wall-clock after warm-up. They are ratios of sums, not medians: n workers deliver in bursts, so
+the median wait is 0 while the mean is large. Each share uses one clock only. The phases use the host's, also if the
+host ran ahead of its device and a step lasted as long as the device took for it (see `pace`): they are then shares of
+`host_step_s`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import numpy as np
 
 from gpu_doctor.diagnosis.vitals.arithmetic import arithmetic, paced_arithmetic
 from gpu_doctor.diagnosis.vitals.compiling import compiling
-from gpu_doctor.diagnosis.vitals.device import device, tripped
+from gpu_doctor.diagnosis.vitals.device import device, without_round_trips
 from gpu_doctor.diagnosis.vitals.distributed import world
 from gpu_doctor.diagnosis.vitals.evaluation import evaluation
-from gpu_doctor.diagnosis.vitals.fetching import fetching, pulled, side_by_side
+from gpu_doctor.diagnosis.vitals.fetching import fetching, merged_fetch, step_fetches
 from gpu_doctor.diagnosis.vitals.fields import Vitals as Vitals
 from gpu_doctor.diagnosis.vitals.hardware import hardware
 from gpu_doctor.diagnosis.vitals.lines import fitted
@@ -27,21 +28,23 @@ from gpu_doctor.recording import PHASES, Column, Recording, Setup, Steps
 from gpu_doctor.recording.steps import TRAINING, ratio
 
 WARMUP_FACTOR = 2.0
-"""A leading step is warm-up while it takes more than so many times the median of the rest (worker start, autotune)."""
+"""Factor on the median of the later steps above which a leading step is warm-up (worker start, autotune)."""
 WARMUP_SHARE = 0.2
+"""Largest part of the rows that may be warm-up."""
 WARMUP_MOST = 50
+"""Most rows that may be warm-up."""
 LONELY = 2.0
-"""What one step took outside of all phases was a single event where no other step had half as much beyond the usual."""
+"""Time outside all phases was a single event if one step's excess is more than this many times the next largest."""
 FEWEST_STEPS = 5
-"""Below so many steps there is no warm-up to tell apart, and below so many passes no verdict."""
+"""Fewest steps from which warm-up can be recognised, and fewest passes for a verdict."""
 
 
 def warmup_rows(steps: Steps, workers: int = 0) -> int:
     """Counts the leading rows that are warm-up.
 
-    At least the first step (iterator creation, first launches), with workers also as many as there are workers (their
-    first batches arrive together), then on while a step takes more than twice the median of the second half; at most
-    a fifth of the rows and at most 50.
+    Warm-up is the first step (iterator creation, first launches) and one more step for each worker (their first batches
+    arrive together). It goes on while a step takes more than twice the median of the second half. It is at most a fifth
+    of the rows and at most 50.
 
     Args:
         steps: the rows judged, all of one kind.
@@ -59,24 +62,28 @@ def warmup_rows(steps: Steps, workers: int = 0) -> int:
 
 
 def _first_of_few(steps: Steps) -> int:
-    """1 if the first of a few long steps that call closures was warm-up; of other few steps there is no verdict."""
+    """Counts the warm-up rows of a run with fewer than 5 steps: 0 or 1.
+
+    It is 1 only if the steps call closures several times, as with LBFGS, and the first took more than twice the median.
+    Other runs with so few steps get no verdict.
+    """
     own_s = _trained_s(steps)
     calls = ratio(steps.closures, steps.count) or 0.0
     return int(len(own_s) > 1 and calls > 1.0 and own_s[0] > WARMUP_FACTOR * float(np.median(own_s[1:])))
 
 
 def warmup_so_far(steps: Steps, workers: int = 0, planned: int | None = None) -> tuple[int, bool]:
-    """How many leading rows are warm-up as far as can be told while a run goes on; `warmup_rows` tells it afterwards.
+    """Counts the leading rows that are warm-up while a run goes on; `warmup_rows` does so after its end.
 
-    As there, but what a step takes later is not known yet: the fastest so far stands for it.
+    The time of later steps is not known yet; the fastest step so far stands for it.
 
     Args:
         steps: the rows so far, all of one kind, at least one.
         workers: num_workers of the training loader.
-        planned: rows that there will be at most; None = any number.
+        planned: most rows that the run will have; None = unknown.
 
     Returns:
-        The number, and whether it is final, whatever comes.
+        The number of rows, and True if later steps cannot change it.
     """
     most, own_s = WARMUP_MOST if planned is None else _most(planned), _trained_s(steps)
     slow = np.flatnonzero(own_s[:most] > WARMUP_FACTOR * own_s.min())
@@ -85,26 +92,26 @@ def warmup_so_far(steps: Steps, workers: int = 0, planned: int | None = None) ->
 
 
 def _most(rows: int) -> int:
-    """Returns the most rows of a run that may be warm-up."""
+    """Returns how many rows may be warm-up at most, of a run with `rows` rows."""
     return max(1, min(int(rows * WARMUP_SHARE), WARMUP_MOST))
 
 
 def _trained_s(steps: Steps) -> Column:
-    """Seconds of a step without evaluation passes, for each row."""
+    """Returns the mean seconds of a step in each row, without evaluation passes."""
     return (steps.wall_s - np.nan_to_num(steps.evaluation_s)) / steps.count
 
 
 def measure(recording: Recording) -> Vitals:
-    """Reads the vitals off a recording.
+    """Computes the vitals of a recording.
 
     Args:
-        recording: of a run or a trial, complete or so far.
+        recording: recording of a run or a trial, which may still be going on.
 
     Returns:
-        Vitals whose shares are of the wall-clock after warm-up; whatever was not measured is None.
+        The vitals; a field that was not measured is None.
 
     Raises:
-        TypeError: if it is anything else, such as the path of a recording.
+        TypeError: if `recording` is anything else, such as the path of one.
 
     Example:
         >>> import gpu_doctor
@@ -117,7 +124,7 @@ def measure(recording: Recording) -> Vitals:
         raise TypeError(f"measure() takes a recording, such as gpu_doctor.load(path) gives, not {recording!r:.60}.")
     steps = _judged(recording.steps)
     loader = recording.setup.training_loader
-    fetch = next((one for one in recording.fetches if loader is not None and one.loader == loader.key), None)
+    fetch = next((each for each in recording.fetches if loader is not None and each.loader == loader.key), None)
     warm = warmup_rows(steps, loader.num_workers if loader is not None else 0)
     rest = steps.rows(warm)
     found: dict[str, Any] = machine(recording, rest) | {
@@ -151,18 +158,18 @@ def measure(recording: Recording) -> Vitals:
     if len(rest) and rest.wall_s.sum() > 0:
         found |= _shares(rest) | _per_step(rest, steps.rows(0, warm)) | _speed(recording, rest)
         found |= device(rest, recording.setup.on_gpu)
-        found |= tripped(found, recording.traffic)
+        found |= without_round_trips(found, recording.traffic)
         found |= compiling(recording.setup, rest) | paced_arithmetic(found)
         found["lines"] = fitted(recording.lines, recording.looks, found)
         batches = found["batches_per_step"]
-        found["loaders_pulled"] = float(len(pulled(recording, fetch, batches))) if fetch is not None else None
-        fetch, found["loaders_at_once"] = side_by_side(recording, fetch, batches)
+        found["loaders_pulled"] = float(len(step_fetches(recording, fetch, batches))) if fetch is not None else None
+        fetch, found["loaders_at_once"] = merged_fetch(recording, fetch, batches)
         found |= fetching(rest, fetch, batches, recording.setup)
     return Vitals(**found)
 
 
 def _around(recording: Recording) -> dict[str, float]:
-    """Shares of the run's duration before its first step and after its last one."""
+    """Returns the shares of the run's duration before its first step and after its last one."""
     steps, whole_s = recording.steps, recording.duration_s
     if not len(steps) or whole_s <= 0:
         return {}
@@ -172,7 +179,7 @@ def _around(recording: Recording) -> dict[str, float]:
 
 
 def _judged(steps: Steps) -> Steps:
-    """The training steps; the batches of a loop without optimizer only where there is no training step at all."""
+    """Selects the timed rows to judge: training steps, or, without any, the batches of a loop without optimizer."""
     timed = np.isfinite(steps.wall_s)
     training = steps.kind == TRAINING
     wanted = timed & training if training.any() else timed
@@ -180,35 +187,35 @@ def _judged(steps: Steps) -> Steps:
 
 
 def _own_cores(setup: Setup) -> float:
-    """Usable cores that fall to this process: where ranks that do the same share the machine, its part of them."""
+    """Returns the cores that this process can use; ranks on one machine share its cores equally."""
     ranks = setup.world.local_size if setup.world is not None else 1
-    if ranks < 2 or (setup.os_cores and setup.usable_cores <= setup.os_cores / ranks):  # bound to its part already
+    if ranks < 2 or (setup.os_cores and setup.usable_cores <= setup.os_cores / ranks):  # the rank is bound to its part
         return setup.usable_cores
     return max(setup.usable_cores / ranks, 1.0)
 
 
 def _number(value: Any) -> float | None:
-    """A float, or None for NaN."""
+    """Returns a float, or None for NaN."""
     return None if np.isnan(value) else float(value)
 
 
 def _total(column: Column) -> float | None:
-    """Sum of the rows that were measured; None where none was."""
+    """Sums the rows that were measured; None if none was."""
     total = column.sum()
     if np.isnan(total):
-        seen = ~np.isnan(column)
-        return float(column[seen].sum()) if seen.any() else None
+        known = ~np.isnan(column)
+        return float(column[known].sum()) if known.any() else None
     return float(total) if len(column) else None
 
 
 def _shares(rest: Steps) -> dict[str, float | None]:
-    """Each phase over the wall-clock of the rows in which it was measured; `other` is what is left of 1."""
+    """Computes the share of each phase in the wall-clock of the rows in which it was measured; `other` is the rest."""
     shares = {phase: ratio(getattr(rest, f"{phase}_s"), rest.wall_s) for phase in PHASES}
     ours = ratio(rest.ours_s, rest.wall_s)
     total = sum(share or 0.0 for share in (*shares.values(), ours))
     whole = max(total, 1.0)  # a damaged recording must not show 2586 %
     found = {f"{phase}_share": None if share is None else share / whole for phase, share in shares.items()}
-    # The loop waits for the old workers' end in the step that starts the new ones: all that this step waits is edge.
+    # The step that starts new workers also waits for the old ones to end: its whole wait belongs to the epoch's start.
     at_edge = (rest.edge_s > 0) & (rest.count == 1) & (rest.batches <= 1)
     return found | {
         "ours_share": None if ours is None else ours / whole,
@@ -221,9 +228,10 @@ def _shares(rest: Steps) -> dict[str, float | None]:
 
 
 def _once_s(rest: Steps) -> float:
-    """Seconds outside of all phases that one step had beyond the usual one, where no other had half as much; else 0.
+    """Returns the seconds of a single event outside all phases: the excess of one step over the median; else 0.
 
-    What a step takes in which an epoch begins, the loop does between its epochs, however few there are.
+    It is 0 if another step had half as much excess, or if an epoch begins in that step: what the loop does between
+    epochs comes again.
     """
     single = rest.where((rest.count == 1) & np.isfinite(rest.other_s))
     if len(single) < FEWEST_STEPS:
@@ -236,7 +244,7 @@ def _once_s(rest: Steps) -> float:
 
 
 def _speed(recording: Recording, rest: Steps) -> dict[str, float | None]:
-    """How fast the steps after warm-up were: by the host's clock, or as `pace` says where it ran ahead of a device."""
+    """Computes the speed after warm-up: by the host's clock, or, if it ran ahead, by the clock that `pace` picks."""
     rows = paced_steps(recording, rest)
     took_s = paced_s(recording, rows)
     wall_s, count = float(took_s.sum()), float(rows.count.sum())
@@ -250,7 +258,11 @@ def _speed(recording: Recording, rest: Steps) -> dict[str, float | None]:
 
 
 def _epochs(rest: Steps, before: Steps) -> int | None:
-    """Epochs that the rows touch; a step of many (a closure that goes over the data) has the number of its last one."""
+    """Counts the epochs that the rows touch; None if the epochs of steps were not recorded.
+
+    A row carries the number of its last epoch. A step that ran through several (a closure that goes over all data) also
+    touches those since the row before it.
+    """
     epochs = rest.epoch[np.isfinite(rest.epoch)]
     if not len(epochs):
         return None
@@ -261,6 +273,7 @@ def _epochs(rest: Steps, before: Steps) -> int | None:
 
 
 def _per_step(rest: Steps, before: Steps) -> dict[str, float | None]:
+    """Computes epochs and the figures per step after warm-up; `before` holds the rows of the warm-up."""
     return {
         "epochs": _epochs(rest, before),
         "samples_per_step": ratio(rest.samples, rest.count),

@@ -1,4 +1,4 @@
-"""Peak memory over the batch size: a fixed part (weights, gradients, optimizer, caches) and a slope per sample."""
+"""Peak memory as a line over the batch size: a fixed part (weights, gradients, optimizer, caches) plus a slope."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ class MemoryFit:
     """peak(samples) = fixed_bytes + per_sample_bytes * samples."""
 
     fixed_bytes: float
-    """What a step takes whatever its batch; never below 0 (the line through two sizes may say so)."""
+    """Bytes that a step takes whatever its batch size, at least 0 (the line itself may cut below 0)."""
     per_sample_bytes: float
 
     def peak_bytes(self, samples: float) -> float:
-        """Expected peak of a batch."""
+        """Returns the expected peak, in bytes, with a batch of so many samples."""
         return self.fixed_bytes + self.per_sample_bytes * samples
 
     def most_samples(self, limit_bytes: float) -> int:
-        """The largest batch whose expected peak is within a limit; 0 where even the fixed part is not."""
+        """Returns the largest batch, in samples, whose expected peak is within a limit; 0 if no batch fits."""
         return max(int((limit_bytes - self.fixed_bytes) / self.per_sample_bytes + 1e-9), 0)
 
 
 def memory_fit(points: Iterable[tuple[float, float]]) -> MemoryFit | None:
-    """The line through the two largest sizes seen: small ones say more of rounding than of the batch.
+    """Fits a line through the two largest batch sizes; the peaks of small ones depend more on rounding.
 
     Args:
         points: samples of a batch, and the peak in bytes with it.
 
     Returns:
-        None where fewer than two sizes were seen, or the peak did not rise with the size: that is not measured then.
+        The fit; None if there are fewer than two sizes, or if the peak did not rise with the size.
     """
     highest: dict[float, float] = {}
     for samples, peak in points:
@@ -48,12 +48,12 @@ def memory_fit(points: Iterable[tuple[float, float]]) -> MemoryFit | None:
 
 
 def fit_of_runs(runs: Iterable[Vitals]) -> MemoryFit | None:
-    """The fit from runs of one loop with different batch sizes; None where a GPU's peak was read of fewer than two.
+    """Fits runs of one loop on a GPU with different batch sizes; None if fewer than two sizes have a peak.
 
-    Peaks are the allocator's on a GPU. On a CPU device the process' memory holds too much else for a fit.
+    Peaks are those of the GPU's allocator. On a CPU device the process' memory holds too much else for a fit.
     """
     return memory_fit(
-        (one.samples_per_step, one.peak_bytes)
-        for one in runs
-        if one.on_gpu and one.samples_per_step is not None and one.peak_bytes is not None
+        (run.samples_per_step, run.peak_bytes)
+        for run in runs
+        if run.on_gpu and run.samples_per_step is not None and run.peak_bytes is not None
     )

@@ -1,4 +1,4 @@
-"""How long steps take when the host runs ahead of its device, so that the host's clock only times the launching.
+"""Time of steps if the host runs ahead of its device, so that the host's clock only times the launching.
 
 There are three clocks, the surest first. A trial waits for the device before its first and after its last measured
 step: the time between is the wall-clock of these steps. In any other run the device's clock times each step, from the

@@ -1,4 +1,4 @@
-"""Vitals of the setup: what was found around the loop, each under a name of its own, so that a rule can need it."""
+"""Vitals of the setup: facts on model, inputs and device, each under a name of its own so that a rule can need it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 from gpu_doctor.recording import DeviceSetup, Setup
 from gpu_doctor.recording.setup import EvaluationFacts, FrozenForward, InputFacts, ModelFacts, OptimizerFacts, Padding
 
-LOOKED_AT: Final = 5
-"""Forwards after which it is known whether shapes change."""
+FEWEST_FORWARDS: Final = 5
+"""Fewest inspected forwards that show whether shapes change."""
 FEW_SHAPES: Final = 2
-"""A full and a last batch."""
+"""Number of shapes of a loop with constant ones: a full batch and the last one."""
 
 
 @dataclass(frozen=True)
 class SetupVitals:
-    """A part of Vitals. None = nobody looked, or it could not be read."""
+    """Fields of Vitals on the setup. None = not inspected, or not readable."""
 
     setup: Setup = field(default_factory=Setup)
     on_gpu: bool = False
@@ -28,69 +28,69 @@ class SetupVitals:
 
     @property
     def card(self) -> DeviceSetup | None:
-        """What was found of that device."""
+        """Facts on the GPU that the loop trains on; None on a CPU."""
         return self.setup.card if self.on_gpu else None
 
     @property
     def capability(self) -> tuple[int, int] | None:
-        """Its compute capability."""
+        """Compute capability of that GPU; None on a CPU."""
         return None if self.card is None else self.card.capability
 
     def at_least(self, capability: tuple[int, int]) -> bool:
-        """Whether it is known to be a GPU of this compute capability or more."""
+        """True if the loop trains on a GPU of this compute capability or more."""
         return self.card is not None and self.card.at_least(capability)
 
     def layers(self, *kinds: str) -> int:
-        """How many layers of some kinds the trained modules have."""
+        """Counts the layers of some kinds in the trained modules."""
         return sum(self.setup.layers.get(kind, 0) for kind in kinds)
 
     @property
     def model(self) -> ModelFacts | None:
-        """The make of the trained modules."""
+        """Facts on the trained modules."""
         return self.setup.model
 
     @property
     def parameters(self) -> int | None:
-        """How many numbers the trained modules have."""
+        """Number of parameters of the trained modules."""
         return self.setup.parameters
 
     @property
     def dtype(self) -> str:
-        """The number format of its products, such as `bfloat16`: of the autocast that was on, else of its weights."""
+        """Number format of the matrix products, such as `bfloat16`: autocast's if it was on, else the weights'."""
         return self.setup.autocast or self.setup.dtype
 
     @property
     def optimizer_facts(self) -> tuple[OptimizerFacts, ...] | None:
-        """The make of the optimizers."""
+        """Facts on the optimizers."""
         return self.setup.optimizer_facts
 
     @property
     def inputs(self) -> InputFacts | None:
-        """What the model was handed."""
+        """Facts on the model's inputs."""
         return self.setup.inputs
 
     @property
     def static_shapes(self) -> bool:
-        """The model is known to get inputs of one shape, a last batch aside: torch.compile compiles them once."""
+        """True if all inputs but a last batch are known to have one shape, so that torch.compile compiles only once."""
         inputs = self.inputs
-        return inputs is not None and inputs.looked_at >= LOOKED_AT and inputs.shapes <= FEW_SHAPES
+        return inputs is not None and inputs.looked_at >= FEWEST_FORWARDS and inputs.shapes <= FEW_SHAPES
 
     @property
     def padding(self) -> tuple[Padding, ...] | None:
-        """What is padded in the batches."""
+        """Facts on the padding of batches."""
         return self.setup.padding
 
     @property
     def frozen(self) -> tuple[FrozenForward, ...] | None:
-        """Models that compute the same results anew."""
+        """Frozen models that compute the same results again and again."""
         return self.setup.frozen
 
     @property
     def evaluation_facts(self) -> EvaluationFacts | None:
-        """Forwards in evaluation mode."""
+        """Facts on forwards in evaluation mode."""
         return self.setup.evaluation
 
     @property
     def torch_threads(self) -> int | None:
-        """Threads that torch computes with."""
+        """Number of threads that torch computes with."""
         return self.setup.torch_threads

@@ -112,13 +112,13 @@ def _named(recorder: Recorder, called: Callers, namespace: Mapping[str, Any]) ->
         if recorder.step_count >= CALLED:  # restoring the state calls operators, too
             called.over = True
             return
-        seen = (module for ref in recorder.met if isinstance(module := ref(), torch.nn.Module))
+        seen = (module for ref in recorder.remembered if isinstance(module := ref(), torch.nn.Module))
         for model in (*named(namespace, torch.nn.Module), *seen):
             names = {id(module): name for name, module in model.named_modules() if name}
             called.names = {**names, **called.names}
         called.found.clear()
 
-    recorder.listeners.hear_steps(ended)
+    recorder.listeners.on_steps(ended)
     recorder.plan.fold_each_step()
 
 
@@ -157,7 +157,7 @@ class _Profiled:
                 self._mark()
                 self._stop()
 
-        recorder.listeners.hear_steps(ended)
+        recorder.listeners.on_steps(ended)
         recorder.plan.fold_each_step()
         self._end_ranges = follow(recorder.log, _Ranges())
 

@@ -14,14 +14,16 @@ import torch
 
 import gpu_doctor
 from gpu_doctor.recording import Settings
+from tests.support.cells import CELLS, ended, notebook
 from tests.support.everything import Everything
-from tests.support.restore_kinds import KINDS, PICTURES
-from tests.support.restoring import ENDINGS, OUTCOMES, as_before, ended, notebook, tried
+from tests.support.restoring import ENDINGS, OUTCOMES, as_before, tried
 
 pytestmark = [  # the cells leave files open, as people do, and the collector closes them in whichever test comes later
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+RESTORED = [name for name, cell in CELLS.items() if cell.restored]
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +37,9 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", RESTORED)
 def test_everything_is_as_it_was(name: str, ending: str, tmp_path: Path) -> None:
-    kind = KINDS[name]
+    kind = CELLS[name]
     space = notebook(kind, tmp_path)
     try:
         before, after, outcome = tried(kind, ending, space)
@@ -58,7 +60,7 @@ TURNED: list[tuple[Settings, str]] = [
     ({"amp": "bf16"}, "GAN with two optimizers"),
     ({"fused_optimizer": True}, "AdamW, cosine restarts, a scaler that is on"),
     ({"fused_optimizer": True}, "EMA by deepcopy and AveragedModel"),
-    ({"channels_last": True}, "pictures"),
+    ({"channels_last": True}, "convolutions"),
 ]
 """What the knobs that touch loaders, forwards, optimizers and the places of weights are turned to."""
 
@@ -66,7 +68,7 @@ TURNED: list[tuple[Settings, str]] = [
 @pytest.mark.parametrize("ending", ["normal", "out of memory", "interrupted"])
 @pytest.mark.parametrize(("settings", "name"), TURNED)
 def test_everything_is_as_it_was_whatever_is_turned(settings: Settings, name: str, ending: str, tmp_path: Path) -> None:
-    kind = PICTURES if name == "pictures" else KINDS[name]
+    kind = CELLS[name]
     space = notebook(kind, tmp_path)
     try:
         before, after, outcome = tried(kind, ending, space, settings)
@@ -78,30 +80,30 @@ def test_everything_is_as_it_was_whatever_is_turned(settings: Settings, name: st
         ended(space)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", RESTORED)
 def test_the_digest_would_notice(name: str, tmp_path: Path) -> None:
     """The cell changes what the digest is of: else the proof above would prove nothing."""
-    space = notebook(KINDS[name], tmp_path)
+    space = notebook(CELLS[name], tmp_path)
     try:
         before = Everything(space)
         assert before.differences(Everything(space)) == []
-        exec(compile(KINDS[name].cell, "<cell>", "exec"), space)
+        exec(compile(CELLS[name].code, "<cell>", "exec"), space)
         assert Everything(space).digest != before.digest
     finally:
         ended(space)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", RESTORED)
 def test_what_follows_is_as_if_there_had_been_no_trial(name: str, tmp_path: Path) -> None:
     """The cell, run after a trial, trains to the same numbers as in a notebook without a trial."""
-    kind, digests = KINDS[name], []
+    kind, digests = CELLS[name], []
     folder, places, variables = Path.cwd(), list(sys.path), dict(os.environ)
     for trials in (0, 1):
         space = notebook(kind, tmp_path)
         try:
             for _ in range(trials):
                 tried(kind, "normal", space)
-            exec(compile(kind.cell, "<cell>", "exec"), space)
+            exec(compile(kind.code, "<cell>", "exec"), space)
             digests.append(Everything(space, identities=False))
         finally:
             ended(space)
@@ -109,11 +111,11 @@ def test_what_follows_is_as_if_there_had_been_no_trial(name: str, tmp_path: Path
     assert digests[0].differences(digests[1]) == []
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", RESTORED)
 def test_nothing_is_said_to_be_lost_and_asking_changes_nothing(name: str, tmp_path: Path) -> None:
-    space = notebook(KINDS[name], tmp_path)
+    space = notebook(CELLS[name], tmp_path)
     try:
-        case = gpu_doctor.case(KINDS[name].cell, space)
+        case = gpu_doctor.case(CELLS[name].code, space)
         before = Everything(space)
         assert case.beforehand().lost == ()
         assert before.differences(Everything(space)) == []
@@ -123,7 +125,7 @@ def test_nothing_is_said_to_be_lost_and_asking_changes_nothing(name: str, tmp_pa
 
 def test_workers_from_an_earlier_run_are_left_alone(tmp_path: Path) -> None:
     """Their random numbers go on where they were: the trial's sides have workers of their own, the same ones each."""
-    kind = KINDS["a generator, and persistent workers alive from an earlier run"]
+    kind = CELLS["a generator, and persistent workers alive from an earlier run"]
     served: list[list[torch.Tensor]] = []
     for trials in (0, 1):
         space = notebook(kind, tmp_path)
@@ -131,7 +133,7 @@ def test_workers_from_an_earlier_run_are_left_alone(tmp_path: Path) -> None:
         staying = loader._iterator
         try:
             for _ in range(trials):
-                case = gpu_doctor.case(kind.cell, space)
+                case = gpu_doctor.case(kind.code, space)
                 effect = case.trial({"threads": 1}, steps=6, seconds=3.0, pairs=1)
                 assert effect.loss_verdict == "same" and not effect.loss_drift, effect
                 assert all("worker" not in note for note in case.trials[-1][1].notes)

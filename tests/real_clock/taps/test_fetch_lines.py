@@ -154,7 +154,7 @@ class Mine:
         assert self.there.wait(10)
         for _ in range(2):
             self.now_s += 0.1
-            assert made[0].look() is fetched
+            assert made[0].sample() is fetched
         self.go.set()
         thread.join()
         return made[0]
@@ -206,7 +206,7 @@ def test_a_page_that_serves_another_run_is_not_written() -> None:
     lines = FetchLines(mine.page, sys._getframe().f_code, lambda: goes_on[0], clock=lambda: mine.now_s)
     for passes_s, goes_on[0] in ((0.0, True), (1.0, True), (1.0, False)):
         mine.now_s += passes_s
-        assert lines.look()
+        assert lines.sample()
     assert read_page(mine.page)[0] == 1.0
 
 

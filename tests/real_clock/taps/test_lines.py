@@ -52,10 +52,10 @@ class Stage:
         thread.start()
         assert self.there.wait(10)
         self.recorder.log.thread = thread.ident or 0
-        self.sampler.look()
+        self.sampler.sample()
         for passed in seconds:
             self.now += passed
-            self.sampler.look()
+            self.sampler.sample()
         self.go.set()
         thread.join()
         self.note(CPU, 0)
@@ -143,7 +143,7 @@ def test_library_frames_fold_into_the_line_that_called_them() -> None:
     stage.recorder.log.thread = thread.ident or 0
     for _ in range(50):
         stage.now += 0.1
-        stage.sampler.look()
+        stage.sampler.sample()
     done.set()
     thread.join()
     stage.note(CPU, 0)
@@ -158,13 +158,13 @@ def test_before_the_loop_and_after_the_thread_there_is_nothing() -> None:
     sampler = LineSampler(recorder)
     for _ in range(3):
         now[0] += 10**9
-        sampler.look()
+        sampler.sample()
     assert sampler.costs() == ()
     begun(recorder)
     recorder.log.thread = -1
     for _ in range(3):
         now[0] += 10**9
-        sampler.look()
+        sampler.sample()
     recorder.fold()
     assert sampler.costs() == ()
 

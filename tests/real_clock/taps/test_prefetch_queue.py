@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from gpu_doctor.capture.fetch.prefetch_queue import FEWEST_LOOKS, KEPT_LOOKS, Stock
+from gpu_doctor.capture.fetch.prefetch_queue import FEWEST_REQUESTS, MOST_COUNTS, ReadyBatches
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.taps.dataloader import tap
 from gpu_doctor.diagnosis.vitals.measure import measure
@@ -111,36 +111,36 @@ def inside(queued: int, early: int, outstanding: int) -> Any:
 
 
 def test_too_few_looks_say_nothing_and_neither_edge_of_an_epoch_counts() -> None:
-    stock = Stock()
-    for _ in range(FEWEST_LOOKS // 2):
-        stock.look(inside(queued=1, early=2, outstanding=2), first=False)
+    stock = ReadyBatches()
+    for _ in range(FEWEST_REQUESTS // 2):
+        stock.count(inside(queued=1, early=2, outstanding=2), first=False)
     assert (stock.ready_batches, stock.empty_share) == (None, None)
-    for _ in range(FEWEST_LOOKS // 2):
-        stock.look(inside(0, 0, 4), first=False)
+    for _ in range(FEWEST_REQUESTS // 2):
+        stock.count(inside(0, 0, 4), first=False)
     assert (stock.ready_batches, stock.empty_share) == (1.5, 0.5)
-    stock.look(inside(0, 0, 4), first=True)
-    stock.look(inside(0, 0, 0), first=False)  # the one that ends the epoch
+    stock.count(inside(0, 0, 4), first=True)
+    stock.count(inside(0, 0, 0), first=False)  # the one that ends the epoch
     assert (stock.ready_batches, stock.empty_share) == (1.5, 0.5)
 
 
 def test_the_first_looks_are_kept_with_their_place() -> None:
-    stock = Stock()
+    stock = ReadyBatches()
     for queued, first in ((9, True), (3, False), (2, False), (9, True), (0, False)):
-        stock.look(inside(queued, 0, 4), first)
-    ready, after = stock.looks
+        stock.count(inside(queued, 0, 4), first)
+    ready, after = stock.counts
     assert (ready.tolist(), after.tolist()) == ([3, 2, 0], [1, 2, 3])
-    for _ in range(KEPT_LOOKS):
-        stock.look(inside(1, 0, 4), first=False)
-    assert len(stock.looks[0]) == len(stock.looks[1]) == KEPT_LOOKS
+    for _ in range(MOST_COUNTS):
+        stock.count(inside(1, 0, 4), first=False)
+    assert len(stock.counts[0]) == len(stock.counts[1]) == MOST_COUNTS
 
 
 def test_what_lies_ready_once_nothing_is_left_to_fetch_is_not_kept() -> None:
     """At an epoch's end the stock runs out, whoever binds."""
-    stock = Stock()
-    stock.look(inside(queued=1, early=1, outstanding=3), first=False)
+    stock = ReadyBatches()
+    stock.count(inside(queued=1, early=1, outstanding=3), first=False)
     for left in (3, 2, 1):
-        stock.look(inside(queued=left, early=0, outstanding=left), first=False)
-    assert [one.tolist() for one in stock.looks] == [[2], [1]]
+        stock.count(inside(queued=left, early=0, outstanding=left), first=False)
+    assert [one.tolist() for one in stock.counts] == [[2], [1]]
 
 
 def refuses() -> int:
@@ -150,10 +150,10 @@ def refuses() -> int:
 
 @pytest.mark.parametrize("odd", [Unknown(), Unknown(_task_info={0: (0,)}, _data_queue=SimpleNamespace(qsize=refuses))])
 def test_an_iterator_that_does_not_tell_is_not_measured(odd: Any) -> None:
-    stock = Stock()
-    for _ in range(2 * FEWEST_LOOKS):
-        stock.look(inside(1, 0, 3), first=False)
-    stock.look(odd, first=False)
+    stock = ReadyBatches()
+    for _ in range(2 * FEWEST_REQUESTS):
+        stock.count(inside(1, 0, 3), first=False)
+    stock.count(odd, first=False)
     assert (stock.ready_batches, stock.empty_share) == (None, None)
 
 

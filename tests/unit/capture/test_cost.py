@@ -73,7 +73,7 @@ def test_a_beat_on_the_training_thread_slows_down_too() -> None:
         beats.append(now[0])
         now[0] += 20_000_000
 
-    recorder.listeners.hear_beats(beat)
+    recorder.listeners.on_beat(beat)
     for _ in range(600):
         now[0] += 100_000_000
         recorder._steps_ended(now[0])

@@ -16,8 +16,8 @@ def counted(walls_s: list[float], cost_s: float = COST_S) -> tuple[Tally, int]:
     """The tally of so long fetches, and how many of them were metered."""
     tally, metered = Tally(bytearray(SLOT_BYTES)), 0
     for wall_s in walls_s:
-        if tally.left:
-            tally.left -= 1
+        if tally.to_skip:
+            tally.to_skip -= 1
         else:
             tally.add(wall_s, (0.5 * wall_s, 0.0, 0.0), NOTHING, cost_s)
             metered += 1

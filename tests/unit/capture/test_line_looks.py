@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gpu_doctor.capture import events as ev
-from gpu_doctor.capture.found import Look, Seen
+from gpu_doctor.capture.found import PlacedSample, StackSample
 from gpu_doctor.capture.lines.kernel import Kernel
 from gpu_doctor.capture.lines.places import Place
-from gpu_doctor.capture.lines.sampler import LineSampler, _Look
+from gpu_doctor.capture.lines.sampler import LineSampler, _Sampled
 from gpu_doctor.capture.recorder import Recorder
 from gpu_doctor.capture.step_clock import StepClock
 from gpu_doctor.recording.steps import BACKWARD, FORWARD, LOSS, OTHER
@@ -25,7 +25,7 @@ MAKER, TRAINER = Place("<cell>", 1, "batches", False), Place("<cell>", 5, "train
 def folded(*events: tuple[int, Any], looks: tuple[int, ...]) -> list[tuple[int, bool]]:
     """Phases of looks right before some of the events, and whether a batch was waiting for its forward."""
     clock = StepClock(0)
-    seen = [Look(10 * at + 5, 10 * at + 6, at) for at in looks]
+    seen = [StackSample(10 * at + 5, 10 * at + 6, at) for at in looks]
     clock.fold([(code, 10 * (at + 1), arg) for at, (code, arg) in enumerate(events)], seen)
     clock.finish()
     told = {one.seen: (one.phase, one.feeding) for one in clock.found()[3]}
@@ -64,8 +64,8 @@ def test_no_operator_of_torch_ran(
     sampler = LineSampler(recorder)
     for late in (1e-9, late_s * sys.getswitchinterval()):
         now[0] += 10**9
-        sampler.look(late)
-    (look,) = recorder.log.looks
+        sampler.sample(late)
+    (look,) = recorder.log.stack_samples
     assert look.seen[0].outside_torch is aside
     kept = late_s - queued_s > 1.0
     assert (look.begin_ns < now[0]) is kept, "where the thread had to stand still, only what was due counts"
@@ -81,18 +81,18 @@ def test_the_time_in_which_a_machine_wakes_a_thread_is_no_wait_for_pythons_lock(
     sampler = LineSampler(recorder)
     for intervals in (1.0, 1.2, 2.2):
         now[0] += 10**9
-        sampler.look(intervals * sys.getswitchinterval())
-    assert [one.seen[0].outside_torch for one in recorder.log.looks] == [False, True]
+        sampler.sample(intervals * sys.getswitchinterval())
+    assert [one.seen[0].outside_torch for one in recorder.log.stack_samples] == [False, True]
 
 
 def test_a_generator_in_which_the_loop_itself_stands_is_not_pulled_from() -> None:
     sampler = LineSampler(Recorder())
     made, step = Place("<cell>", 3, "batches", False), Place("<cell>", 7, "train", False)
-    sampler.placed(Seen(OTHER, False, False, (_Look(made, True, (MAKER, TRAINER)), 1.0)))
-    sampler.placed(Seen(OTHER, False, False, (_Look(step, True, (TRAINER,)), 1.0)))
+    sampler.placed(PlacedSample(OTHER, False, False, (_Sampled(made, True, (MAKER, TRAINER)), 1.0)))
+    sampler.placed(PlacedSample(OTHER, False, False, (_Sampled(step, True, (TRAINER,)), 1.0)))
     assert [one.pulled for one in sampler.costs()] == [True, True], "nothing has trained yet"
     for phase in (FORWARD, BACKWARD):
-        sampler.placed(Seen(phase, False, False, (_Look(step, False, (TRAINER,)), 1.0)))
+        sampler.placed(PlacedSample(phase, False, False, (_Sampled(step, False, (TRAINER,)), 1.0)))
     assert {(one.line, one.phase): one.pulled for one in sampler.costs()} == {
         (3, "other"): True,
         (7, "other"): False,
@@ -104,7 +104,7 @@ def test_a_generator_in_which_the_loop_itself_stands_is_not_pulled_from() -> Non
 def test_the_first_step_is_warm_up_and_its_looks_are_forgotten_once_there_are_others() -> None:
     sampler = LineSampler(Recorder())
     warm, later = Place("<cell>", 3, "forward", False), Place("<cell>", 4, "forward", False)
-    sampler.placed(Seen(FORWARD, False, True, (_Look(warm, True, ()), 5.0)))
+    sampler.placed(PlacedSample(FORWARD, False, True, (_Sampled(warm, True, ()), 5.0)))
     assert [(one.line, one.share) for one in sampler.costs()] == [(3, 1.0)]
-    sampler.placed(Seen(FORWARD, False, False, (_Look(later, True, ()), 1.0)))
-    assert [(one.line, one.share) for one in sampler.costs()] == [(4, 1.0)] and sampler.looks == 1
+    sampler.placed(PlacedSample(FORWARD, False, False, (_Sampled(later, True, ()), 1.0)))
+    assert [(one.line, one.share) for one in sampler.costs()] == [(4, 1.0)] and sampler.samples == 1

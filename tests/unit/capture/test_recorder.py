@@ -190,7 +190,7 @@ def test_a_thinned_run_is_told_anew() -> None:
 def test_the_beat_comes_twice_a_second() -> None:
     recorder, clock = opened()
     beats: list[int] = []
-    recorder.listeners.hear_beats(lambda: beats.append(clock.ns))
+    recorder.listeners.on_beat(lambda: beats.append(clock.ns))
     train(recorder, clock, 20, ms=100)
     assert 3 <= len(beats) <= 5
 

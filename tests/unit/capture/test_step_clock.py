@@ -22,7 +22,7 @@ from gpu_doctor.capture.events import (
     STEP,
     STEPPED,
 )
-from gpu_doctor.capture.found import Look
+from gpu_doctor.capture.found import StackSample
 from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.open_step import MOST_SPANS
 from gpu_doctor.capture.sources import MOST_SOURCES
@@ -700,9 +700,12 @@ def test_a_look_at_our_own_code_is_no_look_at_the_loop() -> None:
     bench, loader = Bench(), iterator()
     bench.pull(loader)
     bench.spend(5)
-    looks = [Look(bench.now - 4 * MS, bench.now - 4 * MS, "loop"), Look(bench.now - MS, bench.now - MS, "ours")]
-    bench.clock.fold([(OURS, bench.now, bench.now - 2 * MS)], looks)
-    assert [(one.seen, one.phase) for one in bench.clock.found().looks] == [("loop", OTHER), ("ours", -1)]
+    stack_samples = [
+        StackSample(bench.now - 4 * MS, bench.now - 4 * MS, "loop"),
+        StackSample(bench.now - MS, bench.now - MS, "ours"),
+    ]
+    bench.clock.fold([(OURS, bench.now, bench.now - 2 * MS)], stack_samples)
+    assert [(one.seen, one.phase) for one in bench.clock.found().stack_samples] == [("loop", OTHER), ("ours", -1)]
 
 
 def test_our_own_time_in_an_evaluation_is_no_evaluation() -> None:

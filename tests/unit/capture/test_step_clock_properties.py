@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpu_doctor.capture import events as ev
 from gpu_doctor.capture import spans, step_clock
 from gpu_doctor.capture.events import CODES, STARTS, Event, call_code
-from gpu_doctor.capture.found import Look, Seen, Step
+from gpu_doctor.capture.found import PlacedSample, StackSample, Step
 from gpu_doctor.capture.gpu.clock import Put
 from gpu_doctor.capture.sources import Pulled
 from gpu_doctor.capture.spans import Span
@@ -392,13 +392,13 @@ plain_loops = st.builds(
 )
 
 
-def _looks(begins: list[tuple[int, int]], scale: int) -> list[Look]:
-    now, looks = 40, list[Look]()
+def _looks(begins: list[tuple[int, int]], scale: int) -> list[StackSample]:
+    now, stack_samples = 40, list[StackSample]()
     for number, (gap, length) in enumerate(begins):
         begin = now + gap * scale
         now = begin + length * scale
-        looks.append(Look(begin, now, number))
-    return looks
+        stack_samples.append(StackSample(begin, now, number))
+    return stack_samples
 
 
 some_looks = st.builds(
@@ -438,7 +438,7 @@ class Told:
     losses: list[tuple[int, int]]
     copies: list[Any]
     roles: list[tuple[str, str]]
-    looks: list[Seen]
+    stack_samples: list[PlacedSample]
     tail: Bill | None
     bills: list[Bill]
     passes: list[int]
@@ -449,9 +449,11 @@ class Told:
         return repr((self.steps, self.copies, self.tail and self.tail.values, self.roles, self.passes, self.edge_ns))
 
 
-def told_of(loop: Loop, cuts: Sequence[int] = (), looks: Sequence[Look] = (), sync_measured: bool = True) -> Told:
+def told_of(
+    loop: Loop, cuts: Sequence[int] = (), stack_samples: Sequence[StackSample] = (), sync_measured: bool = True
+) -> Told:
     """Runs the loop through a step clock, folded where it is cut, as the recorder does."""
-    heard, clock, waiting, bills = loop.events, StepClock(BEGAN, sync_measured), list(looks), list[Bill]()
+    heard, clock, waiting, bills = loop.events, StepClock(BEGAN, sync_measured), list(stack_samples), list[Bill]()
     told = Told([], [], [], [], [], None, bills, [], 0)
 
     def billed(of: Sequence[Span], begin: int, end: int, *others: Any) -> list[float]:
@@ -464,14 +466,14 @@ def told_of(loop: Loop, cuts: Sequence[int] = (), looks: Sequence[Look] = (), sy
         told.steps += found.steps
         told.losses += found.losses
         told.copies += found.copies
-        told.looks += found.looks
+        told.stack_samples += found.stack_samples
         told.roles += found.roles
 
     with mock.patch.object(step_clock, "row", billed):
         for begin, end in zip((0, *cuts), (*cuts, len(heard)), strict=True):
             clock.fold(heard[begin:end], waiting)
             hear()
-        clock.asked_no_more()
+        clock.no_more_requests()
         left = clock.finish()
         hear()
         if left:
@@ -566,20 +568,24 @@ def check_bills(loop: Loop, told: Told) -> None:
 
 @CHECK
 @given(loops, some_cuts, some_looks)
-def test_any_cut_of_a_loop_into_blocks_tells_the_same(loop: Loop, cuts: list[int], looks: list[Look]) -> None:
-    whole = told_of(loop, (), looks)
+def test_any_cut_of_a_loop_into_blocks_tells_the_same(
+    loop: Loop, cuts: list[int], stack_samples: list[StackSample]
+) -> None:
+    whole = told_of(loop, (), stack_samples)
     for blocks in (cuts, range(1, len(loop.events))):
-        cut = told_of(loop, blocks, looks)
+        cut = told_of(loop, blocks, stack_samples)
         assert cut.same() == whole.same()
-        assert cut.looks == whole.looks
+        assert cut.stack_samples == whole.stack_samples
 
 
 @CHECK
 @given(soups, some_cuts, some_looks)
-def test_any_cut_of_what_is_left_of_a_loop_tells_the_same(loop: Loop, cuts: list[int], looks: list[Look]) -> None:
-    whole, cut = told_of(loop, (), looks), told_of(loop, cuts, looks)
+def test_any_cut_of_what_is_left_of_a_loop_tells_the_same(
+    loop: Loop, cuts: list[int], stack_samples: list[StackSample]
+) -> None:
+    whole, cut = told_of(loop, (), stack_samples), told_of(loop, cuts, stack_samples)
     assert cut.same() == whole.same()
-    assert cut.looks == whole.looks
+    assert cut.stack_samples == whole.stack_samples
 
 
 @CHECK
@@ -601,13 +607,13 @@ def test_of_a_loop_without_a_loader_every_step_has_its_own_loss(steps: list[Move
 
 @CHECK
 @given(soups, some_looks)
-def test_of_any_events_at_all_time_and_batches_are_told_once(loop: Loop, looks: list[Look]) -> None:
-    told = told_of(loop, (), looks)
+def test_of_any_events_at_all_time_and_batches_are_told_once(loop: Loop, stack_samples: list[StackSample]) -> None:
+    told = told_of(loop, (), stack_samples)
     check_bills(loop, told)
     assert sum(bill.values[_BATCHES] for bill in told.bills) <= loop.count(ev.BATCH)
     began = loop.began
-    assert began is None or sorted(one.seen for one in told.looks) == sorted(
-        look.seen for look in looks if began <= look.begin_ns < loop.events[-1][1]
+    assert began is None or sorted(one.seen for one in told.stack_samples) == sorted(
+        look.seen for look in stack_samples if began <= look.begin_ns < loop.events[-1][1]
     )
 
 
@@ -696,30 +702,35 @@ def test_of_a_loop_that_only_trains_all_is_known(plain: Plain, sync_measured: bo
 
 
 @CHECK
+@example(written(("pull", 0), ("zero", ("leaf", ev.OURS)), gaps=[0, 0, 0, 1]), [StackSample(50, 51, 0)])
 @given(loops, some_looks)
-def test_looks_change_no_row_and_fall_into_the_phase_that_ran(loop: Loop, looks: list[Look]) -> None:
-    blind, told = told_of(loop), told_of(loop, (), looks)
+def test_looks_change_no_row_and_fall_into_the_phase_that_ran(loop: Loop, stack_samples: list[StackSample]) -> None:
+    blind, told = told_of(loop), told_of(loop, (), stack_samples)
     assert told.same() == blind.same()
-    check_looks(loop, looks, told, EVALUATION)
+    check_looks(loop, stack_samples, told, EVALUATION)
 
 
 @CHECK
 @given(plain_loops, some_looks)
-def test_looks_at_a_loop_that_only_trains_fall_into_the_phase_that_ran(plain: Plain, looks: list[Look]) -> None:
-    check_looks(plain.loop, looks, told_of(plain.loop, (), looks), -1)
+def test_looks_at_a_loop_that_only_trains_fall_into_the_phase_that_ran(
+    plain: Plain, stack_samples: list[StackSample]
+) -> None:
+    check_looks(plain.loop, stack_samples, told_of(plain.loop, (), stack_samples), -1)
 
 
-def check_looks(loop: Loop, looks: list[Look], told: Told, or_else: int) -> None:
-    """Each look since the loop began is placed once; where it lies wholly between two events, in the phase between."""
-    where, seen = list(stays(loop, ours=False)), dict[int, int]()
-    for phase, feeding, _, number in told.looks:
+def check_looks(loop: Loop, stack_samples: list[StackSample], told: Told, or_else: int) -> None:
+    """Each sample since the loop began is placed once: in the phase between two events, unless our work is in it."""
+    where, seen, loops_until = list(stays(loop, ours=False)), dict[int, int](), dict[int, int]()
+    for code, now, arg in loop.events:
+        loops_until.setdefault(now, arg if code == ev.OURS else now)
+    for phase, feeding, _, number in told.stack_samples:
         assert number not in seen and (not feeding or phase == OTHER)
         seen[number] = phase
-    for look in looks:
+    for look in stack_samples:
         around = next((one for one in where if one.begin <= look.begin_ns < one.end), None)
         if around is None:
             assert look.seen not in seen
-        elif look.end_ns <= around.end:
+        elif look.end_ns <= loops_until[around.end]:
             undone = OTHER if around.phase == LOSS and or_else != -1 else around.phase  # no backward followed
             assert seen[look.seen] in (around.phase, or_else, undone)
         else:
@@ -727,20 +738,22 @@ def check_looks(loop: Loop, looks: list[Look], told: Told, or_else: int) -> None
 
 
 @CHECK
-@example(Plain(written(("pull", 0), _TRAINS), 1, 8.0), [Look(51, 51, 0)], [2])
-@example(Plain(written(("pull", 0), _TRAINS), 1, 8.0), [Look(51, 53, 0)], [2])
+@example(Plain(written(("pull", 0), _TRAINS), 1, 8.0), [StackSample(51, 51, 0)], [2])
+@example(Plain(written(("pull", 0), _TRAINS), 1, 8.0), [StackSample(51, 53, 0)], [2])
 @given(plain_loops, some_looks, some_cuts)
-def test_a_look_that_comes_late_falls_into_no_wrong_phase(plain: Plain, looks: list[Look], cuts: list[int]) -> None:
+def test_a_look_that_comes_late_falls_into_no_wrong_phase(
+    plain: Plain, stack_samples: list[StackSample], cuts: list[int]
+) -> None:
     """The sampler hands a look in when it has ended: the loop may have gone on, and been folded, since it began."""
-    loop, heard, clock, waiting = plain.loop, plain.loop.events, StepClock(BEGAN, True), list[Look]()
-    looks = [look for look in looks if look.begin_ns >= loop.events[0][1]]
-    coming = list(looks)
+    loop, heard, clock, waiting = plain.loop, plain.loop.events, StepClock(BEGAN, True), list[StackSample]()
+    stack_samples = [look for look in stack_samples if look.begin_ns >= loop.events[0][1]]
+    coming = list(stack_samples)
     for begin, end in zip((0, *cuts), (*cuts, len(heard)), strict=True):
         clock.fold(heard[begin:end], waiting)
         while coming and clock.now > coming[0].begin_ns:
             waiting.append(coming.pop(0))
     where = list(stays(loop, ours=False))
-    for phase, _, _, number in clock.looks:
-        look = next(one for one in looks if one.seen == number)
+    for phase, _, _, number in clock.stack_samples:
+        look = next(one for one in stack_samples if one.seen == number)
         around = next((one for one in where if one.begin <= look.begin_ns and look.end_ns <= one.end), None)
         assert phase == -1 or (around is not None and phase == around.phase)

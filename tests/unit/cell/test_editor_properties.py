@@ -90,7 +90,7 @@ def cells(draw: st.DrawFn) -> str:
 
 def asked(text: str) -> None:
     """Every question that there is about a text."""
-    room.kept_graphs(text), room.hushed(text, {"slow-python"})
+    room.kept_graphs(text), room.ignored_rules(text, {"slow-python"})
     source = CellSource(text)
     room.reaches(source, {}), room.called_names(source)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.diagnosis.verdict import classified, verdict
+from gpu_doctor.diagnosis.verdict import classified
 from gpu_doctor.recording.setup import Traffic
 from tests.support.recordings import Loop, line, on_gpu
 
@@ -62,12 +62,6 @@ def test_trips_to_the_host_that_the_gpus_clock_saw_are_billed_once(trips: float,
         gpu_busy_share=1.0 - seen,
     )
     assert classified(vitals) == bottleneck
-
-
-def test_input_is_waiting_for_a_loader_and_batches_that_the_loop_makes_are_the_hosts_work() -> None:
-    assert "waiting for data" in verdict("input", [], [], Loop(wait=10.0).vitals())
-    made = replace(line("x, y = make(rows)", 0.5), pulled=True)
-    assert diagnose(Loop(has_loader=False, other=10.0, lines=(made,)).recording()).bottleneck == "host"
 
 
 def test_a_loop_that_changes_its_parameters_itself_computes_where_it_runs_no_plain_python() -> None:

@@ -1,4 +1,4 @@
-"""The shelf of rules is complete: one file is one rule, a cause has a page and a test, and no rule asks another."""
+"""The shelf of rules is complete: one file is one rule, a cause has a page, and no rule asks another."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def test_every_file_is_an_entry_and_every_entry_a_file() -> None:
     assert len(CAUSES) == len(NAMES) and len(RULES) == len(FILES)
 
 
-def test_every_cause_has_its_test_and_none_is_left_of_a_cause_that_is_gone() -> None:
+def test_tests_by_hand_are_of_a_rule() -> None:
+    """Every cause's loops stand in `tests/support/rule_loops/`; what no table can say, in the file of its rule."""
     tests = {path.stem.removeprefix("test_").replace("_", "-") for path in TESTS.glob("test_*.py")}
-    assert tests == NAMES
+    assert tests <= set(FILES)
 
 
 @each_cause

@@ -16,7 +16,7 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.measure import measure
 from gpu_doctor.recording import DeviceSetup, Recording, Setup, Steps
 from gpu_doctor.recording.setup import EvaluationFacts, InputFacts, ModelFacts, OptimizerFacts, World
-from tests.support.found import rule
+from tests.support.found import BY_CAUSE
 from tests.support.recordings import Loop, on_gpu
 
 
@@ -104,7 +104,7 @@ def _raises(vitals: Vitals) -> Finding | None:
 
 
 def _with_a_rule_that_raises(patch: pytest.MonkeyPatch, cause: str) -> None:
-    failing = rule(cause)
+    failing = BY_CAUSE[cause]
     rules = tuple(dataclasses.replace(one, check=_raises) if one is failing else one for one in RULES)
     patch.setattr(module, "RULES", rules)
 

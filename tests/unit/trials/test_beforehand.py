@@ -12,21 +12,6 @@ import gpu_doctor
 from gpu_doctor.trials.beforehand import CHECKS
 from gpu_doctor.trials.said_before import Beforehand
 from gpu_doctor.trials.snapshot.walk import Walk
-from tests.support.unusual_cells import CELLS, notebook_of
-
-WORDS = {
-    "an open run of wandb (a stand-in of its shape)": "reports nothing to wandb.run (Run)",
-    "a SummaryWriter of an earlier cell": "reports nothing to writer (SummaryWriter)",
-    "a request in the loop, by a function of the user's": "network (requests.post in line 2 of send())",
-    "a process in the cell": "processes (subprocess.run in line 1)",
-    "a shell line": "processes (!cp in line 1)",
-    "a generator of an earlier cell": "`batches` is an iterator (generator) of an earlier cell",
-    "a pool of processes of an earlier cell": "processes (pool.submit",
-    "an open database of an earlier cell": "`db` is open",
-    "an open log file of an earlier cell": "`log` is open",
-    "a memory map of an earlier cell": "`seen` is mapped",
-    "a queue of an earlier cell": "waiting (Queue)",
-}
 
 
 def said_of(source: str, space: dict[str, object]) -> Beforehand:
@@ -36,12 +21,34 @@ def said_of(source: str, space: dict[str, object]) -> Beforehand:
     return case.beforehand()
 
 
-@pytest.mark.parametrize("cell", [one for one in CELLS if one.name in WORDS], ids=lambda one: one.name)
-def test_an_unusual_cell_is_told_of(cell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("earlier", "cell", "says"),
+    [
+        ("", "!cp a.txt b.txt", "processes (!cp in line 1)"),
+        ("import queue\nwaiting = queue.Queue()", "waiting.put(1)", "waiting (Queue)"),
+        (
+            "from tensorboardX import SummaryWriter\nwriter = SummaryWriter('runs')",
+            "writer.add_scalar('loss', 1.0)",
+            "reports nothing to writer (SummaryWriter)",
+        ),
+        (
+            "from concurrent.futures import ProcessPoolExecutor\npool = ProcessPoolExecutor(1)",
+            "pool.submit(abs, 1)",
+            "processes (pool.submit",
+        ),
+    ],
+)
+def test_what_an_earlier_cell_made_is_told_of(
+    earlier: str, cell: str, says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
-    with notebook_of(cell) as space:
-        said = said_of(cell.cell, space)
-    assert WORDS[cell.name] in " ".join((*said.refusals, *said.notes, *said.lost))
+    space: dict[str, object] = {"__name__": "__main__"}
+    exec(earlier, space)
+    said = said_of(cell, space)
+    for close in ("writer.close()", "pool.shutdown()"):
+        if close.partition(".")[0] in space:
+            exec(close, space)
+    assert says in " ".join((*said.refusals, *said.notes, *said.lost))
 
 
 def test_a_plain_cell_gets_one_note() -> None:

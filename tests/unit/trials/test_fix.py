@@ -9,34 +9,17 @@ from tests.support.patched_cells import LOOP, WANTED, fixed, ran
 
 WAYS: dict[str, list[str]] = {
     "plain": ["loader = DataLoader(ds, batch_size=16)\n" + LOOP],
-    "positional batch size": ["loader = DataLoader(ds, 16)\n" + LOOP],
-    "positional num_workers": ["loader = DataLoader(ds, 16, True, None, None, 0)\n" + LOOP],
-    "trailing comma": ["loader = DataLoader(ds, batch_size=16,)\n" + LOOP],
-    "a line each, comments": [
-        "loader = DataLoader(\n    ds,  # rows, all\n    batch_size=16,  # (very)\n    shuffle=True,  # yes\n)\n" + LOOP
-    ],
-    "a line each, no trailing comma": [
-        "loader = DataLoader(\n    ds,\n    batch_size=16,\n    shuffle=True  # no comma here, (yet)\n)\n" + LOOP
-    ],
     "aligned under the bracket": [
         "loader = DataLoader(ds,\n                    batch_size=16,\n                    shuffle=True)\n" + LOOP
     ],
     "closing bracket hangs": ["loader = DataLoader(ds, batch_size=16\n                    )\n" + LOOP],
-    "comment before the bracket": ["loader = DataLoader(ds, batch_size=16  # ) not here\n)\n" + LOOP],
     "bracketed arguments": ["loader = DataLoader((ds), batch_size=(16), num_workers=(0))\n" + LOOP],
     "alias of the module": ["loader = data.DataLoader(ds, batch_size=16)\n" + LOOP],
     "full name": ["loader = torch.utils.data.DataLoader(dataset=ds, batch_size=16)\n" + LOOP],
     "renamed import": ["from torch.utils.data import DataLoader as DL\nloader = DL(ds, batch_size=16)\n" + LOOP],
     "another name for it": ["Make = DataLoader\nloader = Make(ds, 16)\n" + LOOP],
-    "constant workers": ["loader = DataLoader(ds, num_workers=0, batch_size=16, persistent_workers=False)\n" + LOOP],
     "variable": ["BATCH, workers = 16, 0\nloader = DataLoader(ds, batch_size=BATCH, num_workers=workers)\n" + LOOP],
     "expression": ["n = '16'\nloader = DataLoader(ds, batch_size=int(f'{n}'), num_workers=0 * 3)\n" + LOOP],
-    "non-ASCII before it": ["größe = 'ä€😀'; loader = DataLoader(ds, batch_size=16)  # grüße 😀\n" + LOOP],
-    "Windows line ends": [
-        ("größe = 'ä€'\nloader = DataLoader(\n    ds,\n    batch_size=16,\n    shuffle=True,\n)\n" + LOOP).replace(
-            "\n", "\r\n"
-        )
-    ],
     "earlier cell": ["loader = DataLoader(ds, batch_size=16)\nprint('x')", LOOP],
     "earlier cell, defined twice": [
         "loader = DataLoader(ds, batch_size=4)",
@@ -71,11 +54,6 @@ WAYS: dict[str, list[str]] = {
         "def inner(rows, b, w):\n    return DataLoader(rows, b, num_workers=w)\n"
         "def outer(b):\n    return inner(ds, b, w=0)\nloader = outer(16)\n" + LOOP
     ],
-    "function with everything": [
-        "def train():\n    loader = DataLoader(ds, batch_size=16)\n"
-        + "".join(f"    {line}\n" for line in LOOP.splitlines())
-        + "train()\n"
-    ],
     "method": [
         "class Data:\n    def __init__(self, size):\n        self.size = size\n    def loader(self):\n"
         "        return DataLoader(ds, batch_size=self.size)\n    def val(self):\n"
@@ -87,6 +65,10 @@ WAYS: dict[str, list[str]] = {
     ],
     "subclass": ["class Mine(DataLoader):\n    pass\nloader = Mine(ds, 16)\n" + LOOP],
     "batch sampler": ["loader = DataLoader(ds, batch_sampler=BatchSampler(RandomSampler(ds), 16, False))\n" + LOOP],
+    "batch sampler, a loader of that name before": [
+        "loader = DataLoader(ds, 16, shuffle=True)\n"
+        "loader = DataLoader(ds, batch_sampler=BatchSampler(RandomSampler(ds), 16, False))\n" + LOOP
+    ],
     "batch sampler by name": [
         "batches = BatchSampler(RandomSampler(ds), batch_size=16, drop_last=True)\n"
         "loader = DataLoader(ds, batch_sampler=batches)\n" + LOOP

@@ -10,7 +10,7 @@ from torch import nn
 
 import gpu_doctor
 from gpu_doctor.capture import patching
-from gpu_doctor.recording import DeviceSetup, Setup
+from gpu_doctor.recording import Setup
 from gpu_doctor.trials.knobs.amp.knob import KNOB, lstm_in_bf16
 from gpu_doctor.trials.knobs.knob import Refused
 
@@ -69,6 +69,8 @@ def test_a_trial_runs_the_recipe_also_in_a_function_of_an_earlier_cell(cell: str
     assert candidate.source == (pasted.after if cell == LOOP else function.rstrip() + "\n" + cell)
     assert all(torch.equal(one, before[name]) for name, one in case.namespace["net"].state_dict().items())
     assert case.namespace["train"] is train
+    autocast = [case.run(settings).setup.autocast for settings in ({"amp": "bf16"}, {})]
+    assert autocast == ["bfloat16", ""] and case.namespace["train"] is train, "the next run is as written again"
 
 
 def test_a_loop_that_the_recipe_does_not_fit_is_refused_with_the_reason_and_the_cure() -> None:
@@ -100,51 +102,6 @@ def trained() -> None:
         loss = net(x).mean()
         loss.backward()
         opt.step()
-
-
-def test_a_run_under_it_runs_the_recipe() -> None:
-    case = case_of(LOOP)
-    assert case.run({"amp": "bf16"}).setup.autocast == "bfloat16"
-    assert case.run().setup.autocast == ""
-
-
-def test_refusals() -> None:
-    assert "slow on a CPU" in KNOB.reason("fp16", SEEN)
-    assert KNOB.reason("bf16", SEEN) == ""
-    t4 = Setup(**{**vars(SEEN), "device": "cuda:0", "devices": (DeviceSetup(0, "Tesla T4", capability=(7, 5)),)})
-    assert "Tesla T4" in KNOB.reason("bf16", t4)
-    assert KNOB.reason("fp16", t4) == ""
-    two = Setup(**{**vars(t4), "optimizers": ("Adam", "Adam")})
-    assert "more than one optimizer" in KNOB.reason("fp16", two)
-    assert "LBFGS" in KNOB.reason("fp16", Setup(**{**vars(t4), "optimizers": ("LBFGS",)}))
-    assert "bfloat16" in KNOB.reason("bf16", Setup(**{**vars(SEEN), "dtype": "bfloat16"}))
-    assert "No torch optimizer" in KNOB.reason("bf16", Setup(torch_version="2"))
-    assert "mps" in KNOB.reason("bf16", Setup(**{**vars(SEEN), "device": "mps"}))
-
-
-def test_the_users_own_amp_is_shown_as_yours() -> None:
-    own = Setup(**{**vars(SEEN), "autocast": "bfloat16"})
-    assert KNOB.found(own) == "bf16"
-    assert [choice.label for choice in KNOB.choices(own)] == ["off", "bf16 (yours)", "fp16"]
-    assert KNOB.reason("off", own) == ""
-    assert "itself" in KNOB.reason("fp16", own)
-    compile(KNOB.code("off", own), "<code>", "exec")
-    assert KNOB.found(SEEN) == "off"
-
-
-def test_with_no_run_yet_fp16_is_refused_on_a_machine_without_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_doctor.trials.knobs.amp.knob.cuda_available", lambda: False)
-    assert "slow on a CPU" in KNOB.reason("fp16", Setup()) and KNOB.reason("bf16", Setup()) == ""
-
-
-def test_parsed_and_code() -> None:
-    assert [KNOB.parsed(text) for text in ("off", "BF16", "float16")] == ["off", "bf16", "fp16"]
-    with pytest.raises(ValueError, match="off, bf16 or fp16"):
-        KNOB.parsed("int8")
-    assert "bfloat16" in KNOB.code("bf16", SEEN)
-    assert "GradScaler" in KNOB.code("fp16", SEEN)
-    for value in ("bf16", "fp16"):
-        compile(KNOB.code(value, SEEN), "<code>", "exec")
 
 
 def test_an_lstm_is_refused_exactly_where_torch_cannot_run_it() -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-import gpu_doctor
 from gpu_doctor.recording import Setup
 from gpu_doctor.recording.setup import OptimizerFacts
 from gpu_doctor.trials import knobs
-from gpu_doctor.trials.knobs.fused_optimizer import KNOB
 from gpu_doctor.trials.knobs.knob import TrialScope
 
 
@@ -70,21 +67,6 @@ def test_turned_put_back_and_going_on(name: str, where: str) -> None:
                 assert torch.allclose(opt.state[mine][key], value, atol=1e-6), key
 
 
-def test_put_back_when_the_loop_raised() -> None:
-    net = nn.Linear(6, 2)
-    opt = torch.optim.Adam(net.parameters())
-    train(net, opt, 1)
-
-    def failing() -> None:
-        with knobs.turned({"fused_optimizer": True}, TrialScope({"opt": opt}, SEEN)):
-            train(net, opt, 1)
-            raise RuntimeError("of the loop")
-
-    with pytest.raises(RuntimeError, match="of the loop"):
-        failing()
-    assert options(opt) == [(None, None, False)] and float(opt.state[net.weight]["step"]) == 2.0
-
-
 def test_a_group_added_and_a_state_loaded_meanwhile_are_fused_too() -> None:
     net, more = nn.Linear(6, 6), nn.Linear(6, 2)
     opt = torch.optim.Adam(net.parameters())
@@ -112,18 +94,6 @@ def test_what_cannot_be_fused_is_left_and_said() -> None:
     assert options(sparse) == [(None, None, False)]
 
 
-def test_refused_with_the_optimizers_name() -> None:
-    rms = Setup(optimizers=("RMSprop",), optimizer_facts=(OptimizerFacts("RMSprop", 4, 100),))
-    assert "no fused update for RMSprop on cpu" in KNOB.reason(True, rms)
-    assert "RMSprop" in KNOB.reason(True, dataclasses.replace(rms, optimizer_facts=None))
-    assert "No torch optimizer" in KNOB.reason(True, Setup(torch_version="2"))
-    assert KNOB.reason(True, SEEN) == ""
-    assert KNOB.found(SEEN) is False and KNOB.found(Setup()) is None
-    fused = dataclasses.replace(SEEN, optimizer_facts=(OptimizerFacts("Adam", 4, 100, fused=True, can_fuse=True),))
-    assert KNOB.found(fused) is True
-    assert KNOB.code(True, SEEN) == "optimizer = torch.optim.Adam(model.parameters(), ..., fused=True)"
-
-
 def test_the_users_own_is_switched_off_and_on_again() -> None:
     net = nn.Linear(6, 2)
     opt = torch.optim.Adam(net.parameters(), fused=True)
@@ -132,27 +102,3 @@ def test_the_users_own_is_switched_off_and_on_again() -> None:
         assert options(opt) == [(False, None, False)]
     assert options(opt) == [(True, None, True)]
     train(net, opt, 1)
-
-
-LOOP = """
-for x in data:
-    opt.zero_grad()
-    net(x).pow(2).mean().backward()
-    opt.step()
-"""
-
-
-@pytest.mark.parametrize("steps_before", [0, 2])
-def test_a_trial_leaves_everything_bit_for_bit(steps_before: int) -> None:
-    net = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 2))
-    opt = torch.optim.Adam(net.parameters())
-    train(net, opt, steps_before)
-    weights, state = copy.deepcopy(net.state_dict()), copy.deepcopy(opt.state_dict())
-    case = gpu_doctor.case(LOOP, {"net": net, "opt": opt, "data": list(torch.randn(40, 8, 6))})
-    effect = case.trial({"fused_optimizer": True}, steps=10, seconds=3, pairs=1)
-    assert effect.outcome in ("completed", "budget-reached"), effect.reason
-    assert all(torch.equal(value, weights[name]) for name, value in net.state_dict().items())
-    now = opt.state_dict()
-    assert now["param_groups"] == state["param_groups"] and now["state"].keys() == state["state"].keys()
-    for key, entry in now["state"].items():
-        assert all(torch.equal(value, state["state"][key][name]) for name, value in entry.items())

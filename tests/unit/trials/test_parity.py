@@ -23,7 +23,7 @@ def curve(batch: float = 32.0, n: int = N) -> Losses:
 
 
 def recording(losses: Losses | None = None) -> Recording:
-    return Loop(steps=N, told={"losses": losses or curve()}).recording()
+    return Loop(steps=N, facts={"losses": losses or curve()}).recording()
 
 
 def turned(losses: Losses, change: Any) -> Losses:

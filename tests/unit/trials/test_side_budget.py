@@ -47,85 +47,38 @@ class Side:
         return self.recorder.step_count
 
 
-def test_setting_up_takes_nothing_from_the_seconds() -> None:
-    side = Side(seconds=5.0)
-    side.passes(120.0)
-    side.trains(*[0.5] * 30)
-    assert side.recorder.ending == ""  # 15 s of steps, where the set-up took longer
-
-
-def test_a_side_without_a_set_up_has_the_same_seconds() -> None:
-    side = Side(seconds=5.0)
-    side.trains(*[0.5] * 30)
-    assert ENOUGH_STEPS <= side.steps <= ENOUGH_STEPS + 2
+@pytest.mark.parametrize(
+    ("seconds", "most", "setup_s", "steps_s", "fewest", "most_steps"),
+    [
+        pytest.param(5.0, 50, 0.0, [0.5] * 30, ENOUGH_STEPS, ENOUGH_STEPS + 2, id="no set-up"),
+        pytest.param(5.0, 50, 120.0, [0.5] * 30, 30, 30, id="a set-up longer than the seconds, which stay whole"),
+        pytest.param(5.0, 50, SETUP_S - 1.0, [0.5] * 30, 30, 30, id="a set-up of nearly all that it may take"),
+        pytest.param(5.0, 50, 0.0, [20.0] * 30, 5, 5, id="all slow: over as soon as they can be judged"),
+        pytest.param(2.5, 50, 0.0, [0.5] * 50, ENOUGH_STEPS + 1, ENOUGH_STEPS + 3, id="slow: over with enough of them"),
+        pytest.param(2.5, 5000, 0.0, [0.01] * 5000, 225, 275, id="fast: over after the seconds"),
+        pytest.param(2.5, 5000, 6.0, [0.05] * 500, 108, 132, id="measured as long as it was set up"),
+        pytest.param(2.5, 5000, 100.0, [0.1] * 5000, 22.5 * LONGEST, 27.5 * LONGEST, id="a long set-up: not so long"),
+        pytest.param(5.0, 50, SETUP_S - 1.0, [SETUP_S / 2.5] * 30, 3, 3, id="no longer warm-up than a set-up"),
+        pytest.param(5.0, 50, 0.0, [0.1] * 5 + [0.9 * SETUP_S] * 30, 7, 7, id="ever slower: the deadline stays"),
+        pytest.param(5.0, 50, 0.0, [0.1] * 20 + [60.0, 0.1, 0.1], 21, 21, id="slow late: measured"),
+        pytest.param(5.0, 10, 100.0, [0.01] * 30, 10, 10, id="all steps of the budget"),
+    ],
+)
+def test_a_side_lasts_for_as_many_steps(
+    seconds: float, most: int, setup_s: float, steps_s: list[float], fewest: float, most_steps: float
+) -> None:
+    side = Side(seconds=seconds, steps=most)
+    side.passes(setup_s)
+    side.trains(*steps_s)
+    assert fewest <= side.steps <= most_steps
 
 
 @pytest.mark.parametrize("slow", [(60.0,), (60.0, 40.0), (60.0, 0.5, 40.0), (20.0, 20.0, 20.0, 20.0)])
 def test_steps_that_compile_take_nothing_from_the_seconds(slow: tuple[float, ...]) -> None:
     """A compiler's first step, a second one for other shapes, and those where it comes back soon."""
     side = Side(seconds=5.0, steps=None)
-    side.trains(*slow, *[0.5] * 200)
-    assert side.recorder.ending == "budget-reached"
+    assert side.trains(*slow, *[0.5] * 200) == "budget-reached"
     assert 0.5 * (side.steps - len(slow)) == pytest.approx(LONGEST * 5.0, abs=1.0)
-
-
-def test_a_step_that_is_slow_late_is_measured() -> None:
-    side = Side(seconds=5.0)
-    side.trains(*[0.1] * 20, 60.0, 0.1)
-    assert side.recorder.ending == "budget-reached"
-
-
-def test_steps_that_are_all_slow_end_as_soon_as_they_can_be_judged() -> None:
-    side = Side(seconds=5.0)
-    side.trains(*[20.0] * 30)
-    assert side.steps == 5
-
-
-def test_slow_steps_end_with_enough_of_them() -> None:
-    side = Side(seconds=2.5)
-    side.trains(*[0.5] * 50)
-    assert ENOUGH_STEPS < side.steps <= ENOUGH_STEPS + 3
-
-
-def test_fast_steps_end_after_the_seconds() -> None:
-    side = Side(seconds=2.5, steps=5000)
-    side.trains(*[0.01] * 5000)
-    assert 0.01 * side.steps == pytest.approx(2.5, rel=0.1)
-
-
-def test_a_side_ends_no_sooner_than_its_set_up_is_worth() -> None:
-    side = Side(seconds=2.5, steps=5000)
-    side.passes(6.0)
-    side.trains(*[0.05] * 500)
-    assert 0.05 * side.steps == pytest.approx(6.0, rel=0.1)
-
-
-def test_a_long_set_up_is_not_measured_for_as_long() -> None:
-    side = Side(seconds=2.5, steps=5000)
-    side.passes(100.0)
-    side.trains(*[0.1] * 5000)
-    assert 0.1 * side.steps == pytest.approx(LONGEST * 2.5, rel=0.1)
-
-
-def test_a_side_is_not_warmed_up_for_longer_than_its_set_up_may_take() -> None:
-    side = Side(seconds=5.0)
-    side.passes(SETUP_S - 1.0)
-    side.trains(*[SETUP_S / 2.5] * 30)
-    assert side.steps == 3
-    assert side.recorder.ending == "budget-reached"
-
-
-def test_steps_that_get_ever_slower_do_not_move_the_deadline_for_ever() -> None:
-    side = Side(seconds=5.0)
-    side.trains(*[0.1] * 5, *[0.9 * SETUP_S] * 30)
-    assert side.steps == 7
-
-
-def test_a_set_up_that_takes_nearly_all_of_its_own_leaves_the_seconds_whole() -> None:
-    side = Side(seconds=5.0)
-    side.passes(SETUP_S - 1.0)
-    side.trains(*[0.5] * 30)
-    assert side.steps == 30
 
 
 def test_a_side_lasts_for_rounds_of_all_its_workers_after_their_warm_up() -> None:
@@ -136,13 +89,6 @@ def test_a_side_lasts_for_rounds_of_all_its_workers_after_their_warm_up() -> Non
     many.trains(*[0.5] * 100)
     assert few.steps == 1 + ENOUGH_STEPS
     assert many.steps == 1 + 8 + WAVES * 8
-
-
-def test_the_steps_of_the_budget_are_all_steps() -> None:
-    side = Side(seconds=5.0, steps=10)
-    side.passes(100.0)
-    side.trains(*[0.01] * 30)
-    assert side.steps == 10
 
 
 def test_what_a_side_is_at_is_told_while_it_lasts() -> None:

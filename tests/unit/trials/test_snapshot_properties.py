@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
+from tests.support.everything import Everything
 from tests.support.properties import examples
 from tests.support.properties import hypothesis_is_set_up as hypothesis_is_set_up
 
@@ -233,54 +234,6 @@ def happens(space: dict[str, Any], objects: list[Any], changes: Changes) -> None
     _ = random.random(), np.random.rand(), torch.rand(1)
 
 
-# ---- what is there, read by other means than the snapshot's own ------------------------------------------------------
-
-
-def _inside(one: Any) -> tuple[Any, list[Any]]:
-    """What an object is by itself, and the objects that it holds."""
-    if isinstance(one, torch.Tensor):
-        own = one.dtype, tuple(one.shape), one.stride(), one.requires_grad, one.data_ptr(), one._version
-        return (*own, one.detach().numpy().tobytes()), [one.grad] if one.is_leaf else []
-    if isinstance(one, np.ndarray):
-        return (one.shape, one.strides, one.tobytes()), []
-    if isinstance(one, np.random.Generator):
-        return repr(one.bit_generator.state), []
-    if isinstance(one, random.Random):
-        return one.getstate(), []
-    if isinstance(one, torch.Generator):
-        return bytes(one.get_state().numpy()), []
-    if isinstance(one, dict):
-        return (), [part for pair in one.items() for part in pair]
-    if isinstance(one, (list, tuple, collections.deque)):
-        return (), list(one)
-    if isinstance(one, set):
-        return sorted(map(repr, one)), []
-    if isinstance(one, (Box, torch.nn.Module, torch.optim.Optimizer)):
-        return (), [part for pair in vars(one).items() if pair[0] != "_zero_grad_profile_name" for part in pair]
-    return (bytes(one) if isinstance(one, bytearray) else repr(one)), []
-
-
-PLAIN: Final = (int, float, str, bool, type(None))
-
-
-def seen(space: dict[str, Any]) -> dict[int, Any]:
-    """id of everything below some names -> its kind, its own contents, and what it holds, by identity."""
-    found: dict[int, Any] = {}
-    waiting: list[Any] = [space]
-    while waiting:
-        one = waiting.pop()
-        if id(one) in found or isinstance(one, PLAIN) or (type(one).__module__ == "builtins" and callable(one)):
-            continue
-        own, parts = _inside(one)
-        shown: list[Any] = [repr(part) if isinstance(part, PLAIN) else id(part) for part in parts]
-        if one is space:  # a name that was deleted comes back behind the others
-            shown = sorted(zip(shown[::2], shown[1::2], strict=True))
-        found[id(one)] = type(one), own, shown
-        waiting += parts
-    process = random.getstate(), repr(np.random.get_state()), bytes(torch.get_rng_state().numpy())
-    return {**found, 0: process}
-
-
 # ---- the properties --------------------------------------------------------------------------------------------------
 
 
@@ -291,18 +244,18 @@ def test_whatever_happened_everything_is_back_in_the_same_objects(
 ) -> None:
     """Twice, as both sides of a trial begin from one snapshot."""
     space, objects = state
-    before = seen(space)
+    before = Everything(space)
     snapshot = Snapshot.take(space)
-    assert seen(space) == before, "taking it changes nothing"
+    assert before.differences(Everything(space)) == [], "taking it changes nothing"
     for changes in (first, second):
         happens(space, objects, changes)
         assert snapshot.restore() == ()
-        assert seen(space) == before
+        assert before.differences(Everything(space)) == []
 
 
 @CHECK
 @given(states())
 def test_where_nothing_happened_nothing_is_written(state: tuple[dict[str, Any], list[Any]]) -> None:
     space, _ = state
-    before = seen(space)
-    assert Snapshot.take(space).restore() == () and seen(space) == before
+    before = Everything(space)
+    assert Snapshot.take(space).restore() == () and before.differences(Everything(space)) == []

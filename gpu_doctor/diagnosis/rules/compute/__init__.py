@@ -1,4 +1,4 @@
-"""Rules of the family compute: the work itself could be done sooner."""
+"""Rules of the family compute: the computing itself could be faster, or is not needed."""
 
 from types import ModuleType
 

@@ -1,11 +1,11 @@
-"""The model runs in passes that teach it nothing, or teach nothing by themselves."""
+"""Rule for forwards that do not train the model: evaluation, recording in evaluation, and a second forward."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, hot_lines
+from gpu_doctor.diagnosis.rules.evidence import costliest_lines, hot_lines
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
@@ -18,7 +18,7 @@ Evaluation takes a large part of the run.
 What it means
     Between training steps the loop runs the model over validation data. This cause counts these passes and the loading
     of their batches. If no loader feeds the passes, they may also be rollouts (reinforcement learning) or generation,
-    which make the data for training: the model is called in the same way.
+    which make the data for training and call the model in the same way.
 
 Why it costs you
     The model learns nothing meanwhile. The cost is a bound: all the time of the evaluation.
@@ -48,14 +48,14 @@ RECORDED: Final = Cause(
 Evaluation records gradients that nothing uses.
 
 What it means
-    The model is called in evaluation mode while gradients are enabled. `model.eval()` changes dropout and batch norm;
-    it does not turn the recording off.
+    The model is called in evaluation mode while gradients are enabled. `model.eval()` changes dropout and batch norm,
+    but it does not turn off the recording of gradients.
 
 Why it costs you
-    Every operation records how to go backwards and keeps its inputs until the output is dropped, so the allocator
-    touches new memory instead of reusing old. Peak memory is as high as in training, and transformer encoder layers do
-    not take their fast path. The cost is a bound: all the time of these passes. A run without the recording shows how
-    much of it is saved.
+    Every operation records its backward and keeps its inputs until the output is freed, so the allocator takes new
+    memory instead of reusing old. Peak memory is as high as in training, and transformer encoder layers do not take
+    their fast path. The cost is a bound: all the time of these passes. A run without the recording shows how much of it
+    is saved.
 
 What to try
     Evaluate under `torch.inference_mode()`, or under `torch.no_grad()` if you train on the outputs later.
@@ -80,7 +80,7 @@ AGAIN: Final = Cause(
 The trained model runs a second time in each step, without gradients.
 
 What it means
-    Beside the forward of the loss, the step calls the model again under `torch.no_grad()`, still in training mode: for
+    Besides the forward of the loss, the step calls the model again under `torch.no_grad()`, still in training mode: for
     the accuracy of the batch, for a plot, for a target. gpu_doctor measures how long that takes, but does not know what
     the outputs are for. In evaluation mode, the cause is `heavy-evaluation`.
 
@@ -106,13 +106,13 @@ When to leave it
 CAUSES: Final = (HEAVY, RECORDED, AGAIN)
 
 EVALUATION_SHARE: Final = 0.20
-"""Evaluation that takes less is usual."""
+"""Share of the wall-clock from which on evaluation is reported; less is usual."""
 EACH_STEP: Final = 0.5
-"""Of the steps: so often no validation data is gone through, but the batch at hand."""
+"""Part of the steps from which on a loop that evaluates in them uses the training batch, not validation data."""
 FEWEST: Final = 3
-"""Forwards that must have been seen to record in vain: the first batch of a run may be a try."""
+"""Fewest forwards that must record unused gradients: the first batch of a run may be a test."""
 MOSTLY: Final = 0.5
-"""Of the forwards that were looked at: from here on the recording is the cause."""
+"""Part of the inspected forwards that must record unused gradients for the recording to be the cause."""
 FROM_TRAINING: Final = Prescription(
     text="For the accuracy on the training batch, use the outputs that training has computed already",
     safety=Safety.BY_HAND,
@@ -138,13 +138,13 @@ SEVERAL: Final = Prescription(
 
 
 def check(vitals: Vitals) -> tuple[Finding, ...]:
-    """Evaluation with the one cause of its seconds, and forwards without gradients within the steps."""
+    """Reports evaluation, with one cause for its time, and forwards without gradients within the steps."""
     found = (_recorded(vitals) or _heavy(vitals), _again(vitals))
-    return tuple(one for one in found if one is not None)
+    return tuple(finding for finding in found if finding is not None)
 
 
 def _heavy(vitals: Vitals) -> Finding | None:
-    """Evaluation takes at least a fifth of the wall-clock."""
+    """Reports evaluation that takes at least a fifth of the wall-clock."""
     share = vitals.evaluation_share
     if share is None or share < EVALUATION_SHARE:
         return None
@@ -161,7 +161,12 @@ def _heavy(vitals: Vitals) -> Finding | None:
 
 
 def _passes(vitals: Vitals, share: float) -> Finding:
-    """No evaluation loader delivered the batches: an evaluation, a rollout and a generation look alike."""
+    """Builds the finding on passes that no evaluation loader feeds: evaluation, rollouts and generation look the same.
+
+    Args:
+        vitals: vitals of the run.
+        share: share of the wall-clock that the passes take, 0..1.
+    """
     each_step = (vitals.evaluated_steps_share or 0.0) >= EACH_STEP
     return Finding(
         rule=HEAVY.name,
@@ -179,24 +184,24 @@ def _passes(vitals: Vitals, share: float) -> Finding:
 
 
 def _recorded(vitals: Vitals) -> Finding | None:
-    """Evaluation forwards recorded gradients that no backward used, and the recording can take time.
+    """Reports evaluation forwards that recorded gradients which no backward used.
 
-    A GPU with a full queue does not wait for the host's recording.
+    Not on a GPU that limits its loop: its full queue hides the host's recording.
     """
     facts = vitals.evaluation_facts
     if facts is None or facts.with_gradients < max(FEWEST, MOSTLY * facts.forwards) or vitals.device_limits:
         return None
     trains = bool(vitals.setup.optimizers)
-    # A pass that nothing else tells from training makes the forward of its step long.
+    # Evaluation that was not recognised counts as forward and makes the forward of its step long.
     spent = (vitals.evaluation_share or vitals.uneven_forward_share) if trains else vitals.forward_share
     if not spent:
         return None
     share = spent * facts.with_gradients / facts.forwards
-    what, phase = ("Evaluation", "evaluation") if trains else ("The model", "forward")
-    often = _less_often(vitals, "Evaluate half as often, or on a part of the data", "model, val_loader")
+    subject, phase = ("Evaluation", "evaluation") if trains else ("The model", "forward")
+    less_often = _less_often(vitals, "Evaluate half as often, or on a part of the data", "model, val_loader")
     return Finding(
         rule=RECORDED.name,
-        headline=f"{what} records gradients that nothing uses (at most {formatting.share(share)} to gain).",
+        headline=f"{subject} records gradients that nothing uses (at most {formatting.share(share)} to gain).",
         cost_share=share,
         kind="at-most",
         evidence=(
@@ -204,27 +209,27 @@ def _recorded(vitals: Vitals) -> Finding | None:
             "gradients that no backward pass used",
             *hot_lines(vitals, (phase,) if vitals.evaluation_share else ("forward",)),
         ),
-        prescriptions=(UNRECORDED, *((often,) if trains and share >= EVALUATION_SHARE else ())),
+        prescriptions=(UNRECORDED, *((less_often,) if trains and share >= EVALUATION_SHARE else ())),
     )
 
 
 def _again(vitals: Vitals) -> Finding | None:
-    """Forwards of the trained model in training mode that recorded no gradients take a tenth of the wall-clock.
+    """Reports forwards of the trained model without gradients, in training mode, that take a tenth of the wall-clock.
 
-    Loops with several optimizers (the generator's samples in a critic's step) and loops without a loader (rollouts)
-    call their models so on purpose.
+    Loops with several optimizers (the generator's samples in a critic's step) and loops without a loader (rollouts) are
+    left out: they do so on purpose.
     """
     share, step_s, forward = vitals.no_grad_share, vitals.host_step_s, vitals.forward_share
     own = vitals.setup.idle_inputs is not None and vitals.loader is not None and len(vitals.setup.optimizers) == 1
     if not share or not forward or step_s is None or not vitals.backward_share or not own:
         return None
-    if vitals.on_gpu:  # the host is soon done with it, the GPU is not
+    if vitals.on_gpu:  # the host only launches these forwards; the GPU takes longer
         if vitals.gpu_forward_share is None:
             return None
         share = vitals.gpu_forward_share * min(share / forward, 1.0)
     if share < RESIDUAL_SHARE:
         return None
-    lines = [one for one in vitals.lines_in("forward") if one.no_grad]
+    lines = [line for line in vitals.lines_in("forward") if line.no_grad]
     return Finding(
         rule=AGAIN.name,
         headline=f"The model runs a second time in each step, without gradients (at most {formatting.share(share)} to "
@@ -233,19 +238,25 @@ def _again(vitals: Vitals) -> Finding | None:
         kind="at-most",
         evidence=(
             f"{formatting.seconds(share * step_s)} of each step of {formatting.seconds(step_s)}",
-            *dearest_lines(lines, vitals.source),
+            *costliest_lines(lines, vitals.source),
         ),
         prescriptions=(FROM_TRAINING, SELDOM),
     )
 
 
 def _fed(vitals: Vitals) -> bool:
-    """Whether a loader of its own delivers what is evaluated."""
-    return any(one.role == "evaluation" for one in vitals.setup.loaders)
+    """True if the evaluation has a loader of its own."""
+    return any(loader.role == "evaluation" for loader in vitals.setup.loaders)
 
 
-def _less_often(vitals: Vitals, text: str, what: str) -> Prescription:
-    """A condition in the loop's own terms: a loop that runs over its data once has no second epoch to wait for."""
+def _less_often(vitals: Vitals, text: str, arguments: str) -> Prescription:
+    """Prescribes to evaluate less often, every n epochs, or every n steps in a loop with one epoch.
+
+    Args:
+        vitals: vitals of the run.
+        text: what to do, without a full stop.
+        arguments: arguments of `evaluate` in the code to paste.
+    """
     each_step = (vitals.evaluated_steps_share or 0.0) >= EACH_STEP
     when = "epoch % 2 == 0" if not each_step and (vitals.epochs or 1) > 1 else "step % 500 == 0"
-    return Prescription(text, Safety.BY_HAND, code=f"if {when}:\n    evaluate({what})")
+    return Prescription(text, Safety.BY_HAND, code=f"if {when}:\n    evaluate({arguments})")

@@ -1,11 +1,11 @@
-"""The model, or the loss, is computed for one item of a batch after the other: told by what was counted in a step."""
+"""Rule for a model or a loss that is computed one item of a batch at a time; counts of calls in a step show it."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import dearest_lines, hot_lines
+from gpu_doctor.diagnosis.rules.evidence import costliest_lines, hot_lines
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.in_turn import FEW_SHAPES, loss_in_pieces, model_in_turn
@@ -21,13 +21,13 @@ What it means
 
 Why it costs you
     A layer takes hardly longer for 64 rows than for one, because it reads its weights once and is called once. On a GPU
-    each call launches every kernel of the model. The backward is a chain of the same small pieces. The cost is a bound:
+    each call launches every kernel of the model. The backward consists of the same small pieces. The cost is a bound:
     the part of forward and backward beyond one item.
 
 What to try
     Pass the whole batch to the model. Pad samples of different length and mask the padding, or put samples of the same
     length into one batch. For bags of instances, put the instances of all bags into one tensor, call the model once,
-    and split its output by the bags' sizes. What has to be done item by item, do on the outputs.
+    and split its output by the bags' sizes. If something has to be done item by item, do it on the outputs.
 
 In code
     # sick
@@ -44,7 +44,7 @@ The loss is computed piece by piece in a Python loop: over samples, pairs or box
 
 What it means
     Between forward and backward the step runs hundreds of operations on tensors, more than its batch has samples. They
-    were counted in the graph of the first backward. Each handles a few numbers.
+    were counted in the graph of the first backward. Each computes only a few numbers.
 
 Why it costs you
     An operation takes some microseconds of Python and of torch's bookkeeping, and as much again in the backward,
@@ -75,25 +75,26 @@ CAUSES: Final = (
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where a step has about as many forwards as samples, or more operations of its loss than samples."""
+    """Reports a model that is called once per sample, or a loss with more operations than samples."""
     return _model(vitals) or _loss(vitals)
 
 
 def _model(vitals: Vitals) -> Finding | None:
+    """Reports a model that is called once for each sample of a batch."""
     inputs, samples = vitals.inputs, vitals.samples_per_step
     if inputs is None or samples is None or not model_in_turn(vitals):
         return None
-    # One call for the batch also spares the loop over the items, whose Python lies outside of the phases.
+    # One call for the batch also saves the loop over the items, whose Python lies outside the phases.
     spent = min(vitals.passes_share + max(vitals.outside_share, 0.0), 1.0)
-    if vitals.on_gpu:  # it waits for launches, or its kernels of one row take about as long as those of all rows
+    if vitals.on_gpu:  # it waits for launches, or kernels for one row take about as long as kernels for all rows
         launching = vitals.launching_share if vitals.gpu_outruns_host else None
         spent = launching or vitals.together("gpu_forward", "gpu_backward")
     share = spent * (1.0 - 1.0 / samples)
     if share < RESIDUAL_SHARE:
         return None
-    often = inputs.per_step or 0.0
-    shape = ", ".join(str(one) for one in inputs.shape)
-    more = "or more " if often >= inputs.most_per_step else ""
+    forwards = inputs.per_step or 0.0
+    shape = ", ".join(str(size) for size in inputs.shape)
+    more = "or more " if forwards >= inputs.most_per_step else ""
     return Finding(
         rule="per-sample-forward",
         headline="The model is called once per item instead of once per batch (at most "
@@ -101,7 +102,7 @@ def _model(vitals: Vitals) -> Finding | None:
         cost_share=share,
         kind="at-most",
         evidence=(
-            f"{formatting.grouped(often)} {more}forward passes in a step of {formatting.count(samples, 'sample')}, "
+            f"{formatting.grouped(forwards)} {more}forward passes in a step of {formatting.count(samples, 'sample')}, "
             f"{'each' if inputs.shapes < FEW_SHAPES else 'mostly'} with a tensor of shape ({shape})",
             *hot_lines(vitals, ("forward",)),
         ),
@@ -110,7 +111,7 @@ def _model(vitals: Vitals) -> Finding | None:
 
 
 def _together(inputs: InputFacts) -> Prescription:
-    """What one call for the batch needs."""
+    """Prescribes one call for the batch: of concatenated items, or of one tensor with all samples."""
     if len(inputs.shape) > 1 and inputs.shape[0] > 1:
         return Prescription(
             text="Call the model once for all items of the batch: concatenate them, and split the output by size",
@@ -127,6 +128,7 @@ def _together(inputs: InputFacts) -> Prescription:
 
 
 def _loss(vitals: Vitals) -> Finding | None:
+    """Reports a loss that is computed piece by piece; not on a GPU that limits its loop."""
     loss, backward, step_s = vitals.loss_share, vitals.backward_share, vitals.host_step_s
     pieces, operations = vitals.setup.loss_operations, vitals.setup.graph_operations
     if loss is None or not backward or step_s is None or not pieces or not operations or vitals.device_limits:
@@ -143,7 +145,7 @@ def _loss(vitals: Vitals) -> Finding | None:
             f"each step of {formatting.seconds(step_s)} spends {formatting.seconds(loss * step_s)} between forward and "
             f"backward, and {formatting.seconds(backward * step_s)} in the backward",
             f"{pieces} of the {operations} operations in the backward come from code after the forward",
-            *dearest_lines((one for one in vitals.lines if one.before_backward), vitals.source),
+            *costliest_lines((line for line in vitals.lines if line.before_backward), vitals.source),
         ),
         prescriptions=(
             Prescription(

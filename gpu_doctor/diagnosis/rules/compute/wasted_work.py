@@ -1,4 +1,4 @@
-"""A measured part of the work gives results that nobody uses."""
+"""Rule for work whose results nobody uses: padding, unused gradients, whole tables, frozen models, float64."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PADDING: Final = Cause(
     name="wasted-padding",
     needs=("forward_share", "backward_share", "inputs", "padding"),
     page="""\
-Much of every batch is padding, and the model computes it like anything else.
+Much of every batch is padding, and the model computes it like real data.
 
 What it means
     Samples of different lengths are padded to one length: to a constant (`max_length`), or to the longest sample of the
@@ -55,7 +55,8 @@ The backward computes gradients that no optimizer uses.
 
 What it means
     Only a part of the model is trained, often a new head on a pretrained backbone, but the rest still has
-    `requires_grad=True`. Leaving it out of the optimizer does not freeze it: the backward still goes through all of it.
+    `requires_grad=True`. Leaving the rest out of the optimizer does not freeze it: the backward still computes all of
+    its gradients.
     Or two models are trained in turns and the loss of one goes through the other, as in a GAN's critic step, whose
     gradients for the generator are cleared before the generator's own step.
 
@@ -65,9 +66,9 @@ Why it costs you
     backward that only these gradients need, by the sizes of all gradients.
 
 What to try
-    Call `requires_grad_(False)` on what is not trained, or run it under `torch.no_grad()`. The trained part gets the
-    same gradients as before. In a critic's step, run the generator under `torch.no_grad()`. In the generator's step,
-    call `critic.requires_grad_(False)` before and `True` after. If a frozen backbone sees the same inputs in each
+    Call `requires_grad_(False)` on the part that is not trained, or run it under `torch.no_grad()`. The trained part
+    gets the same gradients as before. In a critic's step, run the generator under `torch.no_grad()`. In the generator's
+    step, call `critic.requires_grad_(False)` before and `True` after. If a frozen backbone gets the same inputs in each
     epoch, compute its features once.
 
 In code
@@ -87,15 +88,16 @@ TABLES: Final = Cause(
     name="dense-embedding-gradients",
     needs=("model", "inputs", "optimizer_share", "backward_share", "optimizer_facts", "step_wall_s"),
     page="""\
-A large embedding gets a gradient as large as itself in every step, though a batch uses few of its rows.
+A large embedding gets a gradient as large as itself in every step, although a batch uses few of its rows.
 
 What it means
-    `nn.Embedding` makes a dense gradient unless told otherwise: a tensor of zeros as large as the table, with numbers
-    only in the rows that the batch looked up. The optimizer then reads and writes the whole table.
+    By default `nn.Embedding` makes a dense gradient: a tensor as large as the table, with zeros everywhere but in the
+    rows that the batch looked up. The optimizer then reads and writes the whole table.
 
 Why it costs you
-    Both take time in proportion to the table, whatever the batch is. The cost is a bound: the optimizer's time by the
-    table's part of all weights, and at most as much again for writing the gradient in the backward.
+    Writing the gradient and updating the table take time in proportion to the table, however small the batch is. The
+    cost is a bound: the table's part of the optimizer's time, by the number of weights, and at most as much again for
+    writing the gradient in the backward.
 
 What to try
     Pass `sparse=True` to the embedding. SGD without momentum and weight decay, and Adagrad, make the same updates from
@@ -120,7 +122,7 @@ FROZEN: Final = Cause(
     name="frozen-recomputed",
     needs=("forward_share", "backward_share", "frozen"),
     page="""\
-A frozen model computes in every epoch what it computed in the first one.
+A frozen model computes the same outputs again in every epoch.
 
 What it means
     No optimizer steps this model (a teacher, a backbone under a trained head), its weights do not change, and it gets
@@ -129,11 +131,11 @@ What it means
     inside a trained model are not judged.
 
 Why it costs you
-    Every epoch after the first pays for a forward whose outputs are known. The cost is a bound: the time of these
-    forwards.
+    In every epoch after the first, these forwards compute outputs that are known. The cost is a bound: the time of
+    these forwards.
 
 What to try
-    Compute the outputs once, keep them beside the samples, and index them. If the model is a frozen backbone, keep its
+    Compute the outputs once, store them with the samples, and index them. If the model is a frozen backbone, store its
     features and train the head on them.
 
 In code
@@ -156,8 +158,8 @@ DOUBLES: Final = Cause(
 The model computes in float64, which takes twice the memory of float32 and at least twice the time.
 
 What it means
-    Most parameters are float64. That is seldom intended: NumPy's arrays are float64, `torch.from_numpy` keeps that, and
-    `model.double()` or `torch.set_default_dtype` then silences the error about two dtypes.
+    Most parameters are float64. That is seldom intended: NumPy's arrays are float64, `torch.from_numpy` keeps the
+    dtype, and `model.double()` or `torch.set_default_dtype` then silences the error about two dtypes.
 
 Why it costs you
     A number takes 8 bytes instead of 4, so memory and vector units handle half as many at a time. Many GPUs compute
@@ -183,15 +185,15 @@ CAUSES: Final = (PADDING, GRADIENTS, TABLES, FROZEN, DOUBLES)
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 LOOKED_AT: Final = 3
-"""Batches that must have been seen: one may happen to be short."""
+"""Fewest inspected batches: a single one may happen to be short."""
 PADDED_SHARE: Final = 0.2
-"""Of the positions: sorting by length leaves some padding, and a text now and then is long."""
+"""Part of the positions that must be padding: sorting by length leaves some, and a text now and then is long."""
 OFTEN: Final = 0.5
 """Part of the batches that must be padded."""
 SHIFTED: Final = 1
 """Positions that a language model's input is shorter than its batch: the last token is only a target."""
 UNPADS: Final = re.compile(r"pack_padded_sequence|pack_sequence|(?<!enable_)nested_tensor|cu_seqlens|varlen")
-"""In the text of a cell that computes without padding."""
+"""Pattern in the text of a cell that computes without padding."""
 ATTENTION: Final = ("MultiheadAttention", "NonDynamicallyQuantizableLinear")
 """`nn.MultiheadAttention` and its output layer, as layers are counted."""
 BY_LENGTH: Final = Prescription(
@@ -210,24 +212,24 @@ TO_LONGEST: Final = Prescription(
     "    return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True, padding_value=PAD)",
 )
 READS: Final = re.compile(r"\.grad\b(?!_)")
-"""Text that reads gradients itself."""
+"""Pattern in the text of a cell that reads gradients itself."""
 BY_TURNS: Final = """\
 with torch.no_grad():
     fake = generator(z)  # the critic's step: its loss needs no gradients of the generator
 critic.requires_grad_(False)  # the generator's step; True again after it"""
 FREEZING: Final = """\
 model.requires_grad_(False)
-model.head.requires_grad_(True)  # what your optimizer steps
-# or, where the frozen part is called by itself:
+model.head.requires_grad_(True)  # the part that your optimizer updates
+# or, if you call the frozen part by itself:
 with torch.no_grad():
     features = backbone(inputs)"""
 TOUCHED: Final = 0.1
-"""A batch that looks up a larger part of the rows has a gradient that is hardly sparse."""
+"""Largest part of a table's rows that a batch may look up; with more, its gradient is hardly sparse."""
 SAME: Final = ("SGD", "Adagrad")
 """Optimizers that make the same update from sparse gradients, without momentum and weight decay."""
 ADAMS: Final = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
 LOADED: Final = """\
-with torch.no_grad():  # once, in the order of the data set
+with torch.no_grad():  # once, in the order of the dataset
     known = torch.cat([frozen(inputs) for inputs, _ in DataLoader(dataset, batch_size=256)])
 dataset = torch.utils.data.StackDataset(dataset, known)  # items are ((inputs, target), output)"""
 INDEXED: Final = """\
@@ -236,27 +238,27 @@ with torch.no_grad():  # once, before the first epoch
 ...
 outputs = known[indices]  # instead of frozen(inputs[indices])"""
 HALF: Final = 0.5
-"""Of a float64's bytes, that float32 does without."""
+"""Part of a float64's bytes that float32 saves."""
 
 Part = tuple[Finding, frozenset[str]]
-"""A finding, and the phases whose seconds it prices."""
+"""A finding, and the phases that its price is part of."""
 
 
 def check(vitals: Vitals) -> tuple[Finding, ...]:
-    """The dearest kind of wasted work first; another one only if it lies in other phases."""
+    """Reports the costliest kind of wasted work, and others only if they lie in other phases."""
     parts: Iterable[Callable[[Vitals], Part | None]] = (_padding, _gradients, _tables, _frozen, _doubles)
-    found = [one for part in parts if (one := part(vitals)) is not None]
-    told: list[Finding] = []
+    found = [waste for part in parts if (waste := part(vitals)) is not None]
+    reported: list[Finding] = []
     taken: frozenset[str] = frozenset()
-    for finding, phases in sorted(found, key=lambda one: -(one[0].cost_share or 0.0)):
+    for finding, phases in sorted(found, key=lambda waste: -(waste[0].cost_share or 0.0)):
         if taken.isdisjoint(phases):
-            told.append(finding)
+            reported.append(finding)
             taken |= phases
-    return tuple(told)
+    return tuple(reported)
 
 
 def _computing(vitals: Vitals) -> float | None:
-    """Share of the wall-clock in forward and backward; None where they do not set the loop's pace."""
+    """Share of the wall-clock in forward and backward; None if they do not limit the loop, or were not measured."""
     if not gpu_pace.kernels_set_it(vitals):
         return None
     if vitals.on_gpu:
@@ -266,6 +268,7 @@ def _computing(vitals: Vitals) -> float | None:
 
 
 def _finding(cause: Cause, headline: str, cost: float, evidence: tuple[str, ...], *cures: Prescription) -> Finding:
+    """Builds a finding whose price is a bound."""
     return Finding(cause.name, headline, cost, evidence, cures, kind="at-most")
 
 
@@ -273,12 +276,12 @@ def _finding(cause: Cause, headline: str, cost: float, evidence: tuple[str, ...]
 
 
 def _padding(vitals: Vitals) -> Part | None:
-    """Rows that are padded reach the model, and much of them is padding."""
-    one, spent = _handed_on(vitals), _computing(vitals)
-    if one is None or spent is None or vitals.setup.graph_packed or UNPADS.search(vitals.source):
+    """Reports padded rows that reach the model, if at least a fifth of the positions is padding."""
+    rows, spent = _padded_input(vitals), _computing(vitals)
+    if rows is None or spent is None or vitals.setup.graph_packed or UNPADS.search(vitals.source):
         return None
-    part = one.batches / one.looked_at
-    beyond, padded = (part * (1.0 - real / one.positions) for real in (one.needed, one.real))
+    part = rows.batches / rows.looked_at
+    beyond, padded = (part * (1.0 - real / rows.positions) for real in (rows.needed, rows.real))
     if padded < PADDED_SHARE:
         return None
     pairs = bool(vitals.setup.attention_calls) or bool(vitals.layers(*ATTENTION))
@@ -287,16 +290,16 @@ def _padding(vitals: Vitals) -> Part | None:
     )
     to_longest = constant >= NAMING_BAR
     cost = constant if to_longest else whole
-    what = "positions beyond each batch's longest sample take" if to_longest else "that takes"
+    subject = "positions beyond each batch's longest sample take" if to_longest else "that takes"
     finding = _finding(
         PADDING,
-        f"{formatting.share(padded)} of the model's input is padding: {what} at most {formatting.share(cost)} "
+        f"{formatting.share(padded)} of the model's input is padding: {subject} at most {formatting.share(cost)} "
         "of the time.",
         cost,
         (
-            f"{one.name}: rows of {_range(one.least_length, one.most_length)} positions, of which "
-            f"{_range(one.shortest, one.longest)} are real, {formatting.average(one.real / one.rows)} on average",
-            f"known from {_told(one)} in {one.batches} of {one.looked_at} inspected batches",
+            f"{rows.name}: rows of {_range(rows.least_length, rows.most_length)} positions, of which "
+            f"{_range(rows.shortest, rows.longest)} are real, {formatting.average(rows.real / rows.rows)} on average",
+            f"known from {_sign(rows)} in {rows.batches} of {rows.looked_at} inspected batches",
             f"{formatting.share(beyond)} of the positions lie beyond the longest sample of their batch; forward and "
             f"backward take {formatting.share(spent)} of the time",
         ),
@@ -305,29 +308,30 @@ def _padding(vitals: Vitals) -> Part | None:
     return finding, frozenset((FORWARD, BACKWARD))
 
 
-def _handed_on(vitals: Vitals) -> Padding | None:
-    """The padded tensor, in most batches, that reaches the model at its full length: the loop has not cut it down."""
+def _padded_input(vitals: Vitals) -> Padding | None:
+    """Returns the tensor that is padded in most batches and reaches the model uncut, at its full length, or None."""
     inputs = vitals.inputs
     if inputs is None or not inputs.shape:
         return None
-    for one in vitals.padding or ():
-        usual = one.looked_at >= LOOKED_AT and one.batches >= OFTEN * one.looked_at and one.positions and one.rows
-        full = any(one.least_length - SHIFTED <= size <= one.most_length for size in inputs.shape[1:] or inputs.shape)
-        if usual and full and one.shortest < one.longest:
-            return one
+    for rows in vitals.padding or ():
+        usual = rows.looked_at >= LOOKED_AT and rows.batches >= OFTEN * rows.looked_at and rows.positions and rows.rows
+        full = any(rows.least_length - SHIFTED <= size <= rows.most_length for size in inputs.shape[1:] or inputs.shape)
+        if usual and full and rows.shortest < rows.longest:
+            return rows
     return None
 
 
-def _told(one: Padding) -> str:
-    """What says where the padding is: a mask by its name, or the value that rows end in."""
+def _sign(rows: Padding) -> str:
+    """Names the sign by which padding is known: the mask's name, or the value that rows end or begin with."""
     try:
-        float(one.told_by)
+        float(rows.told_by)
     except ValueError:
-        return f"`{one.told_by}`"
-    return f"the run of {one.told_by} that rows end or begin with"
+        return f"`{rows.told_by}`"
+    return f"the run of {rows.told_by} that rows end or begin with"
 
 
 def _range(least: int, most: int) -> str:
+    """Formats a range: `12 to 512`, or `512` if both ends are the same."""
     return str(most) if least == most else f"{least} to {most}"
 
 
@@ -335,7 +339,7 @@ def _range(least: int, most: int) -> str:
 
 
 def _gradients(vitals: Vitals) -> Part | None:
-    """Freezing what no optimizer steps would spare a part of the backward."""
+    """Reports a part of the backward that only computes gradients for parameters which no optimizer updates."""
     model, backward = vitals.model, vitals.gpu_backward_share if vitals.device_limits else vitals.backward_share
     if model is None or not model.unstepped or backward is None or READS.search(vitals.source):
         return None
@@ -345,7 +349,7 @@ def _gradients(vitals: Vitals) -> Part | None:
     cure = Prescription(
         text="Keep the model that this step does not train out of the backward"
         if cleared
-        else "Freeze what is not trained, before the optimizer is created",
+        else "Freeze the part that is not trained, before the optimizer is created",
         safety=Safety.BY_HAND,
         code=BY_TURNS if cleared else FREEZING,
         changes="The same updates. If you clip gradients over all of model.parameters(), the norm then covers only the "
@@ -358,7 +362,7 @@ def _gradients(vitals: Vitals) -> Part | None:
         (
             _which(model),
             f"the backward takes {formatting.share(backward)} of the time; {formatting.share(part)} of it serves only "
-            "them, by the sizes of all gradients",
+            "these gradients, by the sizes of all gradients",
         ),
         cure,
     )
@@ -366,9 +370,10 @@ def _gradients(vitals: Vitals) -> Part | None:
 
 
 def _which(model: ModelFacts) -> str:
+    """Says how many weights get unused gradients, and names the largest, as evidence."""
     weights, largest = formatting.grouped(model.unstepped or 0), f"the largest is {model.unstepped_place}"
     if model.gradients_cleared:
-        return f"{weights} weights get gradients that are cleared before an optimizer steps by them; {largest}"
+        return f"{weights} weights get gradients that are cleared before an optimizer uses them; {largest}"
     return f"{weights} weights get a gradient in every backward pass that no optimizer uses; {largest}"
 
 
@@ -376,20 +381,20 @@ def _which(model: ModelFacts) -> str:
 
 
 def _tables(vitals: Vitals) -> Part | None:
-    """On a CPU the work on rows that nobody looked up takes its share of the time."""
+    """Reports the time for embedding rows that no batch looks up, in a loop on a CPU."""
     model, inputs, facts = vitals.model, vitals.inputs, vitals.optimizer_facts
     share, backward, step_s = vitals.optimizer_share, vitals.backward_share, vitals.host_step_s
     if model is None or inputs is None or not facts or share is None or backward is None or not step_s:
         return None
-    stepped, indices = sum(one.elements for one in facts), _indices(inputs)
+    stepped, indices = sum(optimizer.elements for optimizer in facts), _indices(inputs)
     if vitals.on_gpu or not model.tables or not indices or not stepped:
         return None
     looked_up = indices * max(vitals.batches_per_step or 1.0, 1.0)
-    touched = looked_up / next(iter(widths(model.tables[0])), 1)  # its rows, of `users: Embedding 500000 x 64`
+    touched = looked_up / next(iter(widths(model.tables[0])), 1)  # over the rows of `users: Embedding 500000 x 64`
     if touched > TOUCHED:
         return None
     stepping = share * min(model.table_elements / stepped, 1.0)
-    # To write a gradient once costs no more than to read it and to write its weights, which the optimizer does.
+    # Writing the gradient costs no more than the optimizer, which reads it and writes the weights.
     writing = min(stepping, backward)
     cost = (1.0 - touched) * (stepping + writing)
     finding = _finding(
@@ -409,6 +414,7 @@ def _tables(vitals: Vitals) -> Part | None:
 
 
 def _sparse(optimizer: str, table: str) -> Prescription:
+    """Prescribes sparse gradients, with an optimizer of its own if the present one cannot use them."""
     sparse = f"nn.{'EmbeddingBag' if 'EmbeddingBag' in table else 'Embedding'}(rows, width, sparse=True)"
     if optimizer in SAME:
         return Prescription(
@@ -422,13 +428,13 @@ def _sparse(optimizer: str, table: str) -> Prescription:
         text="Use sparse gradients for the embedding, with an optimizer of its own",
         safety=Safety.BY_HAND,
         code=f"{sparse}\n"
-        f"table_optimizer = {own}(embedding.parameters(), lr=...)  # beside {optimizer} for all other parameters",
+        f"table_optimizer = {own}(embedding.parameters(), lr=...)  # and {optimizer} for all other parameters",
         changes="Rows that were not looked up stay as they are: compare the losses.",
     )
 
 
 def _indices(inputs: InputFacts) -> int:
-    """So many rows are looked up in one forward, at most; old recordings know the first tensor alone."""
+    """Returns how many rows a forward looks up at most; old recordings only know the first input tensor."""
     if inputs.indices is not None:
         return inputs.indices
     return math.prod(inputs.shape) if "int" in inputs.dtype else 0
@@ -438,27 +444,27 @@ def _indices(inputs: InputFacts) -> int:
 
 
 def _frozen(vitals: Vitals) -> Part | None:
-    """The epochs after the first spend their time on results that are known."""
+    """Reports the forwards of a frozen model in the epochs after the first, whose results are known."""
     forward, frozen = vitals.forward_share, vitals.frozen
     if not forward or not vitals.run_s or not frozen or not vitals.backward_share:
         return None
-    one = max(frozen, key=lambda found: found.wall_s)
-    share = min(one.wall_s / vitals.run_s, forward)
-    if vitals.device_limits:  # the host is soon done with it, the GPU is not
+    costliest = max(frozen, key=lambda found: found.wall_s)
+    share = min(costliest.wall_s / vitals.run_s, forward)
+    if vitals.device_limits:  # the host only launches these forwards; the GPU takes longer
         if vitals.gpu_forward_share is None or not gpu_pace.kernels_set_it(vitals):
             return None
         share = gpu_pace.at_most(vitals, vitals.gpu_forward_share * share / forward)
-    cost = share * (1.0 - 1.0 / max(one.passes, 1.0))
+    cost = share * (1.0 - 1.0 / max(costliest.passes, 1.0))
     finding = _finding(
         FROZEN,
-        f"{one.model} is frozen and gets the same samples in every epoch: computing its outputs again takes at most "
-        f"{formatting.share(cost)} of the time.",
+        f"{costliest.model} is frozen and gets the same samples in every epoch: computing its outputs again takes at "
+        f"most {formatting.share(cost)} of the time.",
         cost,
         (
-            f"no optimizer steps {one.model}; the samples that were followed came again, with the same outputs",
+            f"no optimizer updates {costliest.model}; the samples that were followed came again, with the same outputs",
             f"its forward takes {formatting.share(share)} of the time, and it saw each sample "
-            f"{formatting.average(one.passes)} times",
-            f"outputs to keep: {formatting.size(one.output_bytes)} a sample",
+            f"{formatting.average(costliest.passes)} times",
+            f"outputs to store: {formatting.size(costliest.output_bytes)} a sample",
         ),
         Prescription(
             text="Compute its outputs once, before the first epoch, and look them up",
@@ -474,14 +480,14 @@ def _frozen(vitals: Vitals) -> Part | None:
 
 
 def _doubles(vitals: Vitals) -> Part | None:
-    """Most parameters are float64."""
+    """Reports a model whose parameters are mostly float64."""
     model, spent = vitals.model, _computing(vitals)
     if model is None or vitals.setup.dtype != "float64" or spent is None:
         return None
     if vitals.on_gpu:
-        spent = vitals.gpu_busy_share or spent  # its optimizer computes in float64 as well
+        spent = vitals.gpu_busy_share or spent  # the optimizer computes in float64 as well
     cost = gpu_pace.at_most(vitals, spent if vitals.on_gpu else HALF * spent)
-    kinds = "the GPU computes" if vitals.on_gpu else "the forward takes" if vitals.predicts else _BOTH
+    subject = "the GPU computes" if vitals.on_gpu else "the forward takes" if vitals.predicts else _BOTH
     doubles = model.dtype_bytes.get("float64", 0)
     finding = _finding(
         DOUBLES,
@@ -490,13 +496,13 @@ def _doubles(vitals: Vitals) -> Part | None:
         (
             f"{formatting.size(doubles)} of {formatting.size(sum(model.dtype_bytes.values()))} of parameters are "
             "float64",
-            f"{kinds} {formatting.share(spent)} of the time" + ("" if vitals.on_gpu else "; half of it is counted"),
+            f"{subject} {formatting.share(spent)} of the time" + ("" if vitals.on_gpu else "; half of it is counted"),
         ),
         Prescription(
             text="Compute in float32: convert model and data once, before the loop",
             safety=Safety.BY_HAND,
             code="model = model.float()  # and no torch.set_default_dtype(torch.float64)\n"
-            "inputs = torch.from_numpy(array.astype(numpy.float32))  # or dtype=torch.float32 where it is made",
+            "inputs = torch.from_numpy(array.astype(numpy.float32))  # or create it with dtype=torch.float32",
             changes=f"Numbers keep 24 bits instead of 53: compare the {half_precision.compared(vitals)}.",
         ),
     )

@@ -1,7 +1,7 @@
-"""Settings that may make the work itself faster. Nothing in a recording prices them: a trial does.
+"""Rule for settings that may make the computing itself faster. A recording cannot price them; a trial can.
 
-Each is named only for a loop that computing sets the pace of, and only if the setting is possible here. Precision,
-convolutions, attention and compiling are told apart; within each, one cause.
+Each is reported only in a loop that computing limits, and only if the setting is possible here. There are four groups,
+precision, convolutions, attention and compiling, with at most one cause from each.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ CAUSES: Final = (
         Convolutions of one fixed shape use the algorithm that cuDNN guesses, not the fastest one.
 
         What it means
-            `torch.backends.cudnn.benchmark` is off, so cuDNN chooses its algorithms by a heuristic. With it on, cuDNN
+            `torch.backends.cudnn.benchmark` is off, so cuDNN chooses its algorithms by a heuristic. If it is on, cuDNN
             times all of them once for each new shape.
 
         Why it costs you
@@ -177,7 +177,7 @@ CAUSES: Final = (
     Cause(
         "attention",
         """
-        Attention runs as separate operations, though a fused kernel computes it in one.
+        Attention runs as separate operations, although one fused kernel could compute it.
 
         What it means
             The model multiplies queries with keys, takes the softmax and multiplies with the values itself, as
@@ -215,9 +215,9 @@ CAUSES: Final = (
             result back. `torch.compile` fuses neighbouring operations into one kernel.
 
         Why it costs you
-            Memory bounds the activations, normalisations and additions between the matrix products. Nothing in this run
-            says how much fusing them saves, so this is a hint without a price: a trial measures it. This rule has not
-            run on a real GPU yet.
+            The activations, normalisations and additions between the matrix products wait for memory. Nothing in this
+            run says how much fusing them saves, so this is a hint without a price: a trial measures it. This rule has
+            not run on a real GPU yet.
 
         What to try
             Compile the model. The first steps compile for seconds to minutes; a trial leaves them out.
@@ -237,33 +237,34 @@ CAUSES: Final = (
 )
 
 WAIT_SHARE: Final = 0.20
-"""From here on a loop is starved: faster kernels would wait longer."""
+"""Share of the wall-clock from which on waiting for data limits the loop: faster kernels would only wait longer."""
 COMPUTES: Final = 0.5
-"""A CPU's loop is compute-bound if forward, loss and backward take half of its time."""
+"""Share of forward, loss and backward from which on a loop on a CPU is compute-bound."""
 TENSOR_ACTIVE_PCT: Final = 1.0
-"""Tensor cores that are active less than this are not used (torch-tb-profiler: 0)."""
+"""Activity of the tensor cores, in per cent, below which they are not used (torch-tb-profiler: 0)."""
 CUBLAS: Final = ("Linear", "MultiheadAttention", "Bilinear", "NonDynamicallyQuantizableLinear")
-"""Layers of matrix products, which `set_float32_matmul_precision` is about."""
+"""Layers of matrix products, which `set_float32_matmul_precision` affects."""
 CUDNN: Final = (*CONVOLUTIONS, "LSTM", "GRU")
-"""Layers that cuDNN computes, which `cudnn.allow_tf32` is about."""
+"""Layers that cuDNN computes, which `cudnn.allow_tf32` affects."""
 PRODUCTS: Final = ("Linear", "MultiheadAttention", "Bilinear", *CUDNN)
-"""Layers that multiply; an Embedding is only looked up in."""
+"""Layers that multiply; an Embedding only looks up rows."""
 ONE_LAYOUT: Final = (*CUBLAS, "Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose3d", "LSTM", "GRU")
 """Layers whose kernels are the same in either memory layout."""
 STORED: Final = 0.5
-"""From this share of convolutions on the model has been converted: those with one input channel cannot be told."""
+"""Part of the convolutions with weights stored channels last from which on the model has been converted; a convolution
+with one input channel does not show it."""
 LOOKED_AT: Final = 5
-"""Forwards after which shapes are known not to change."""
+"""Fewest inspected forwards that show that shapes do not change."""
 SHORT_SHARE: Final = 0.05
-"""Sequences are short where tokens with tokens make less than this of a layer's products: see `_long`."""
+"""Part of a layer's products that attention between tokens must make up for sequences to be long (see `_long`)."""
 BY_HAND: Final = "by hand"
-"""How a recording calls attention in other code than torch's `scaled_dot_product_attention`."""
+"""Kernel name in recordings for attention in other code than torch's `scaled_dot_product_attention`."""
 SEPARATE: Final = ("math", BY_HAND)
-"""Kernels of attention that are no kernel of its own."""
+"""Kernel names of attention that is computed by separate operations."""
 LOSS_SCALED: Final = re.compile(r"GradScaler|\.scale\(|\bscale_loss\b|loss_scale")
 """Text of a loop that scales its loss itself, with `scaler.scale(loss)`, apex's `scale_loss` or `loss * loss_scale`."""
 BACKWARD: Final = re.compile(r"(?<!accelerator)(?<!fabric)(?<!engine)\.backward\(")
-"""The loop itself calls backward on a loss, so that a scaler would stand in its text too."""
+"""Pattern of a loop that itself calls backward on a loss, so that its text would also show a scaler."""
 TIMED: Final = Prescription(
     "Let cuDNN time its algorithms once",
     Safety.SAFE,
@@ -283,28 +284,28 @@ FUSED: Final = Prescription(
     changes="The same result but for rounding, and other random numbers where attention has dropout.",
 )
 WEIGHTLESS: Final = Prescription(
-    "Do not ask for the attention weights", Safety.BY_HAND, code="y, _ = self.attention(x, x, x, need_weights=False)"
+    "Do not return the attention weights", Safety.BY_HAND, code="y, _ = self.attention(x, x, x, need_weights=False)"
 )
 TAKEN: Final = Prescription(
     "Meet the flash kernel's conditions: half precision, head sizes up to 256, no mask but `is_causal=True`",
     Safety.BY_HAND,
     code="from torch.nn.attention import SDPBackend, sdpa_kernel\n"
-    "with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # raises, and warns of each reason, where it is not taken\n"
+    "with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # if it cannot be used, this raises and warns of each reason\n"
     "    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
 )
 
 
 def check(vitals: Vitals) -> list[Finding]:
-    """Reports what is worth a trial in a compute-bound loop, and float16 that nothing scales as a risk."""
+    """Reports settings worth a trial in a compute-bound loop, and, as a risk, float16 without a gradient scaler."""
     found = [_unscaled(vitals)]
     if compute_bound(vitals):
         kernels = (_precision(vitals), _convolutions(vitals)) if vitals.on_gpu else ()
         found += [*kernels, _attention(vitals), _compile(vitals)]
-    return [one for one in found if one is not None]
+    return [finding for finding in found if finding is not None]
 
 
 def compute_bound(vitals: Vitals) -> bool:
-    """True if faster kernels would be noticed: nothing else sets the loop's pace."""
+    """True if faster kernels would make the loop faster: nothing else limits it."""
     wait = vitals.exposed_wait_share
     if wait is None or wait >= WAIT_SHARE:
         return False
@@ -315,11 +316,12 @@ def compute_bound(vitals: Vitals) -> bool:
 
 
 def _hint(rule: str, headline: str, evidence: tuple[str, ...], *cures: Prescription) -> Finding:
+    """Builds a finding without a price."""
     return Finding(rule=rule, kind="hint", headline=headline, cost_share=None, evidence=evidence, prescriptions=cures)
 
 
 def _bounded(vitals: Vitals) -> str:
-    """What faster products could shorten at most, as evidence."""
+    """Says what share of the GPU's time faster products could save at most, as evidence."""
     taken = "the forward takes" if vitals.predicts else "forward and backward take"
     return f"{taken} {formatting.share(products_share(vitals))} of the GPU's time: no more can be saved"
 
@@ -328,10 +330,12 @@ def _bounded(vitals: Vitals) -> str:
 
 
 def _precision(vitals: Vitals) -> Finding | None:
+    """Reports the first cause in precision that applies."""
     return _emulated(vitals) or _full_precision(vitals) or _tf32_off(vitals)
 
 
 def _emulated(vitals: Vitals) -> Finding | None:
+    """Reports bfloat16 on a card that emulates it; not in a trial of autocast."""
     if vitals.dtype != "bfloat16" or vitals.card is None or vitals.capability is None or vitals.at_least(AMPERE):
         return None
     if "amp" in vitals.settings:
@@ -352,6 +356,7 @@ def _emulated(vitals: Vitals) -> Finding | None:
 
 
 def _unscaled(vitals: Vitals) -> Finding | None:
+    """Reports, as a risk, training in float16 in a cell that scales no loss."""
     setup = vitals.setup
     if not vitals.on_gpu or vitals.dtype != "float16" or vitals.step_wall_s is None or "amp" in vitals.settings:
         return None
@@ -374,6 +379,7 @@ def _unscaled(vitals: Vitals) -> Finding | None:
 
 
 def _full_precision(vitals: Vitals) -> Finding | None:
+    """Reports float32 products without autocast on a card whose tensor cores could compute half precision."""
     setup, card, products = vitals.setup, vitals.card, vitals.layers(*PRODUCTS)
     if card is None or not vitals.at_least(TENSOR_CORES) or setup.dtype != "float32" or setup.autocast or not products:
         return None
@@ -389,7 +395,7 @@ def _full_precision(vitals: Vitals) -> Finding | None:
         code=half_precision.code(vitals, name),
         changes=f"Forward products are rounded to {name}; compare the {half_precision.compared(vitals)}.",
     )
-    milder = (_tf32(vitals, "Or stay in float32 and let its products run in TF32"),) if _tf32_held(vitals) else ()
+    milder = (_tf32(vitals, "Or stay in float32 and let its products run in TF32"),) if _tf32_possible(vitals) else ()
     return _hint(
         "full-precision",
         f"{'TF32' if tf32 else 'Full precision'} on {formatting.article(card.name)}: half precision is worth a trial.",
@@ -400,8 +406,9 @@ def _full_precision(vitals: Vitals) -> Finding | None:
 
 
 def _tf32_off(vitals: Vitals) -> Finding | None:
+    """Reports float32 products that could run in TF32."""
     card = vitals.card
-    if card is None or not _tf32_held(vitals):
+    if card is None or not _tf32_possible(vitals):
         return None
     by_cudnn, by_cublas = _layers(vitals)
     switch = 'matmul precision "highest"' if by_cublas > by_cudnn else "cudnn.allow_tf32 is False"
@@ -414,6 +421,7 @@ def _tf32_off(vitals: Vitals) -> Finding | None:
 
 
 def _layers(vitals: Vitals) -> tuple[int, int]:
+    """Returns the number of layers that cuDNN computes, and of those with matrix products by cuBLAS."""
     return vitals.layers(*CUDNN), vitals.layers(*CUBLAS)
 
 
@@ -424,16 +432,21 @@ def _in_tf32(vitals: Vitals) -> bool:
     return has_tf32(vitals.card) and allowed(vitals.setup)
 
 
-def _tf32_held(vitals: Vitals) -> bool:
-    """True if most float32 products could run in TF32 and torch's switch keeps them from it."""
+def _tf32_possible(vitals: Vitals) -> bool:
+    """True if most float32 products could run in TF32 and torch's switch prevents it."""
     setup, (by_cudnn, by_cublas) = vitals.setup, _layers(vitals)
     matrices = setup.flags.get("matmul_precision") == "highest" and by_cublas > by_cudnn
-    held = matrices or (setup.flags.get("cudnn_tf32") is False and by_cudnn > by_cublas)
-    return has_tf32(vitals.card) and held and setup.dtype == "float32" and not setup.autocast
+    prevented = matrices or (setup.flags.get("cudnn_tf32") is False and by_cudnn > by_cublas)
+    return has_tf32(vitals.card) and prevented and setup.dtype == "float32" and not setup.autocast
 
 
 def _tf32(vitals: Vitals, text: str) -> Prescription:
-    """TF32 for the products that are kept from it; by hand where the knob finds its own switch on already."""
+    """Prescribes TF32: by a trial, or by hand if the switch that the knob `tf32` turns is on already.
+
+    Args:
+        vitals: vitals of the run.
+        text: what to do, without a full stop.
+    """
     by_cudnn, by_cublas = _layers(vitals)
     turns = vitals.setup.flags.get("matmul_precision") == "highest"
     cublas, cudnn = 'torch.set_float32_matmul_precision("high")', "torch.backends.cudnn.allow_tf32 = True"
@@ -451,7 +464,7 @@ def _tf32(vitals: Vitals, text: str) -> Prescription:
 
 
 def _convolutions(vitals: Vitals) -> Finding | None:
-    """Their memory layout comes first: it decides which algorithms there are to choose from."""
+    """Reports channels-first convolutions, or else untuned ones: the layout decides which algorithms are possible."""
     untuned = _untuned(vitals)
     model, inputs = vitals.model, vitals.inputs
     emulated = vitals.dtype == "bfloat16" and not vitals.at_least(AMPERE)
@@ -472,6 +485,7 @@ def _convolutions(vitals: Vitals) -> Finding | None:
 
 
 def _untuned(vitals: Vitals) -> Finding | None:
+    """Reports convolutions of one fixed shape if cudnn.benchmark is off."""
     flags, inputs, convolutions = vitals.setup.flags, vitals.inputs, vitals.layers(*CONVOLUTIONS)
     if inputs is None or inputs.shapes != 1 or inputs.looked_at < LOOKED_AT or convolutions <= vitals.layers(*CUBLAS):
         return None
@@ -486,6 +500,7 @@ def _untuned(vitals: Vitals) -> Finding | None:
 
 
 def _compile(vitals: Vitals) -> Finding | None:
+    """Reports a model on a GPU that is not compiled although torch.compile is possible."""
     inputs = vitals.inputs
     if not vitals.on_gpu or vitals.model is None or inputs is None or not vitals.could_compile:
         return None
@@ -501,32 +516,34 @@ def _compile(vitals: Vitals) -> Finding | None:
 
 
 def _attention(vitals: Vitals) -> Finding | None:
-    """Attention over long sequences by separate operations, as the graph of the first backward shows."""
+    """Reports attention over long sequences by separate operations, as the graph of the first backward shows."""
     calls = () if vitals.compiled else vitals.setup.attention_calls or ()
-    slow = [one for one in calls if one.kernel in SEPARATE and _long(one)]
+    slow = [each for each in calls if each.kernel in SEPARATE and _long(each)]
     if not slow:
         return None
-    one = max(slow, key=lambda one: one.calls * one.samples * one.heads * one.queries * one.keys)
-    times = f"{one.calls} times" if one.calls > 1 else "once"
-    size = "" if one.head_size is None else f" of size {one.head_size}"
+    largest = max(slow, key=lambda each: each.calls * each.samples * each.heads * each.queries * each.keys)
+    times = f"{largest.calls} times" if largest.calls > 1 else "once"
+    size = "" if largest.head_size is None else f" of size {largest.head_size}"
     cures: tuple[Prescription, ...] = (TAKEN,)
-    if one.kernel == BY_HAND:
+    if largest.kernel == BY_HAND:
         cures = (WEIGHTLESS, FUSED) if vitals.layers("MultiheadAttention") else (FUSED,)
     return _hint(
         "attention",
         "Attention runs as separate operations: a fused kernel is worth a trial.",
         (
             f"attention is computed {times} a forward, by separate operations",
-            f"{one.samples * one.heads} heads{size} over {one.queries} tokens each, all samples together, {one.dtype}",
+            f"{largest.samples * largest.heads} heads{size} over {largest.queries} tokens each, all samples together, "
+            f"{largest.dtype}",
         ),
         *cures,
     )
 
 
-def _long(one: AttentionCalls) -> bool:
-    """True if attention over so many tokens is a noticeable part of a transformer layer of its width.
+def _long(attention: AttentionCalls) -> bool:
+    """True if the products between tokens are a noticeable part of a transformer layer with this width.
 
-    Of a token, a layer multiplies 12 width^2 weights (attention and a fourfold perceptron) and 2 tokens * width pairs.
+    For each token, a layer multiplies with 12 width^2 weights (attention and a fourfold perceptron), and 2 tokens *
+    width times in the attention itself.
     """
-    width = one.heads * (one.head_size or 0)
-    return one.keys >= SHORT_SHARE * (6 * width + one.keys)
+    width = attention.heads * (attention.head_size or 0)
+    return attention.keys >= SHORT_SHARE * (6 * width + attention.keys)

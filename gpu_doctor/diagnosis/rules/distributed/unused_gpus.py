@@ -1,6 +1,6 @@
-"""The state of a process that leaves GPUs of its machine idle, or drives several with one Python process.
+"""Rule for a process that leaves GPUs of its machine idle, or that drives several GPUs with one Python process.
 
-What more GPUs would gain was not measured: nothing in this run tells what the exchange between them takes.
+The gain of more GPUs is not known: a run on one does not show what the exchange of gradients between them would cost.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ CAUSES: Final = (
 )
 
 BUSY_SHARE: Final = 0.5
-"""Below, the GPU that is used waits for something else most of the time: that comes first."""
+"""Busy share below which the GPU in use mostly waits for something else, which should be cured first."""
 FULL_PCT: Final = 50.0
-"""The same by NVML's utilisation, which also sees the gaps inside of a step."""
+"""NVML utilisation, in per cent, below which the same holds; it also shows gaps inside a step."""
 TRAINED_BY_ALL: Final = """\
 # torchrun --nproc_per_node=gpu train.py
 dist.init_process_group('nccl')
@@ -96,11 +96,12 @@ model = model.to(rank)  # no gradients, so nothing to reduce: each process write
 
 
 def check(vitals: Vitals) -> list[Finding]:
-    """Reports idle GPUs beside a busy one, and DataParallel's copying: one holds where the other does not."""
-    return [one for one in (_idle(vitals), _data_parallel(vitals)) if one is not None]
+    """Reports GPUs that idle while one is busy, or the copying of DataParallel."""
+    return [finding for finding in (_idle(vitals), _data_parallel(vitals)) if finding is not None]
 
 
 def _idle(vitals: Vitals) -> Finding | None:
+    """Reports idle GPUs of a process that keeps its own GPU busy (idle-gpus)."""
     busy, idle, used, size = vitals.gpu_busy_share, vitals.idle_gpus, vitals.used_gpus, vitals.world_size
     if busy is None or not idle or not used or size is None or size > 1:
         return None
@@ -122,6 +123,7 @@ def _idle(vitals: Vitals) -> Finding | None:
 
 
 def _data_parallel(vitals: Vitals) -> Finding | None:
+    """Reports a model wrapped in DataParallel (data-parallel)."""
     model, busy, used = vitals.model, vitals.gpu_busy_share, vitals.used_gpus
     if not vitals.on_gpu or busy is None or model is None or model.wrapper != "DataParallel":
         return None
@@ -137,7 +139,7 @@ def _data_parallel(vitals: Vitals) -> Finding | None:
 
 
 def _by_all(vitals: Vitals) -> Prescription:
-    """All GPUs, one process each."""
+    """Prescribes to use all GPUs with one process each."""
     if vitals.predicts:
         text = "Let every GPU predict its part of the data, one process each"
         return Prescription(text, Safety.BY_HAND, code=SHARED_OUT)

@@ -1,4 +1,4 @@
-"""Rules of the family hardware: the card and the machine hold the loop back."""
+"""Rules of the family hardware: the card or the machine limits the loop."""
 
 from types import ModuleType
 

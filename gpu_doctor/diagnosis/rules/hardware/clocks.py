@@ -1,7 +1,7 @@
-"""The state of a GPU whose clocks stay below its maximum while it is busy: by heat or power, or by a setting.
+"""Rule for a GPU whose clocks stay below its maximum while it is busy: because of heat or power, or by a setting.
 
-The price is a bound: as if every kernel took longer by as much as the clock is lower. Kernels that wait for memory
-suffer less.
+The price is a bound: it assumes that every kernel takes longer by as much as the clock is lower. Kernels that wait for
+memory suffer less.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ CAUSES: Final = (
         The GPU runs at a lower clock because of heat, its power supply, or its group.
 
         What it means
-            For each reading under load, NVML gives the reasons for a lower clock. Here they name heat, the power supply
-            or sync boost. Idling, and the power limit that every busy card reaches, do not count.
+            For each reading under load, NVML gives the reasons for a lower clock. Here they are heat, the power supply
+            or sync boost. Idling and the power limit, which every busy card reaches, do not count.
 
         Why it costs you
             Kernels that compute take longer by as much as the clock is lower. The cost is a bound: kernels that wait
@@ -45,7 +45,7 @@ CAUSES: Final = (
 
         What it means
             Under load the clocks stay below the card's maximum, and neither heat nor the power supply is the reason.
-            Application clocks or locked clocks are set, or somebody lowered the power limit.
+            Application clocks or locked clocks are set, or the power limit was lowered.
 
         Why it costs you
             Kernels that compute take longer by as much as the clock is lower. The cost is a bound: kernels that wait
@@ -66,25 +66,29 @@ CAUSES: Final = (
 )
 
 BELOW_SHARE: Final = 0.9
-"""Of the maximum: cards listed with a boost that they seldom reach stay above it."""
+"""Part of the maximum clock below which a setting is looked for: cards that seldom reach their listed boost stay above
+it."""
 HELD_SHARE: Final = 0.5
-"""Of the readings under load."""
+"""Part of the readings under load in which a reason must hold the clocks to be the cause."""
 LOW_SHARE: Final = 0.7
-"""Of the maximum, without any reason given: drivers do not name locked clocks always."""
+"""Part of the maximum clock below which locked clocks are assumed without a given reason: drivers do not always name
+them."""
 FULL_PCT: Final = 90.0
-"""Of NVML's utilization, without any reason given: in pauses the driver may lower the clocks to save power."""
+"""NVML utilisation, in per cent, that the same assumption needs: in pauses the driver may lower the clocks to save
+power."""
 POWER_CAP_SHARE: Final = 0.95
-"""Of the limit that the card was delivered with, as in the check-up."""
+"""Part of the factory limit below which the power limit counts as lowered, as in the check-up."""
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Reports heat and power first: a setting is to blame only where they are not."""
+    """Reports throttling by heat or power; only without it, a setting that holds the clocks."""
     if vitals.gpu_busy_share is None or not vitals.sm_clock_max_mhz or vitals.throttled_share is None:
         return None
     return _throttled(vitals) if vitals.throttled_share >= NAMING_BAR else _capped(vitals)
 
 
 def _throttled(vitals: Vitals) -> Finding | None:
+    """Reports a GPU that is throttled; None if its clock while throttled was not read."""
     share, shares, busy = vitals.throttled_share or 0.0, vitals.throttle_shares, vitals.gpu_busy_share or 0.0
     low, best = vitals.sm_clock_throttled_mhz, vitals.sm_clock_max_mhz or 0.0
     if not shares or low is None:
@@ -92,7 +96,7 @@ def _throttled(vitals: Vitals) -> Finding | None:
     free = vitals.sm_clock_free_mhz or 0.0
     usual = free if free > low else best
     cost = min(share * max(1.0 - low / usual, 0.0), 1.0) * busy
-    reasons = [f"{words} in {formatting.share(held)} of the readings under load" for words, held in shares.items()]
+    reasons = [f"{words} in {formatting.share(part)} of the readings under load" for words, part in shares.items()]
     heat = f"; up to {_whole(vitals.temperature_c, '°C')}" if vitals.temperature_c is not None else ""
     clocks = f"SM clock {_whole(low, 'MHz')} while throttled, {_whole(usual, 'MHz')} otherwise{heat}"
     return Finding(
@@ -113,18 +117,19 @@ def _throttled(vitals: Vitals) -> Finding | None:
 
 
 def _capped(vitals: Vitals) -> Finding | None:
+    """Reports a setting that holds the GPU's clocks below 90 % of their maximum."""
     clock, best, capped = vitals.sm_clock_mhz, vitals.sm_clock_max_mhz or 0.0, vitals.power_capped_share
     if clock is None or capped is None or clock >= BELOW_SHARE * best:
         return None
     found = _setting(vitals, clock < LOW_SHARE * best)
     if found is None:
         return None
-    what, cure = found
+    setting, cure = found
     cost = (1.0 - clock / best) * (vitals.gpu_busy_share or 0.0)
     return Finding(
         rule="capped-clocks",
         kind="at-most",
-        headline=f"A setting holds the GPU's clocks below its maximum: {what} (at most {formatting.share(cost)} to "
+        headline=f"A setting holds the GPU's clocks below its maximum: {setting} (at most {formatting.share(cost)} to "
         "gain).",
         cost_share=cost,
         evidence=(f"SM clock {_whole(clock, 'MHz')} under load, {_whole(best, 'MHz')} at most",),
@@ -133,18 +138,18 @@ def _capped(vitals: Vitals) -> Finding | None:
 
 
 def _setting(vitals: Vitals, low: bool) -> tuple[str, str] | None:
-    """The setting that holds the clocks and the command that removes it; None where no setting does.
+    """Returns the setting that holds the clocks and the command that removes it; None if no setting does.
 
     Args:
-        vitals: of the loop.
-        low: the clocks are so low that locked ones explain them without a reason given.
+        vitals: vitals of the run.
+        low: True if the clocks are low enough to assume locked clocks without a given reason.
     """
     limit, default, capped = vitals.power_limit_w, vitals.power_default_w, vitals.power_capped_share or 0.0
     if capped >= HELD_SHARE:
         if limit is None or default is None or limit >= POWER_CAP_SHARE * default:
-            return None  # at its own power limit, as a busy card is
-        said = f"the power limit is {_whole(limit, 'W')} of the card's {_whole(default, 'W')}"
-        return said, f"nvidia-smi -pl {round(default)}"
+            return None  # a busy card reaches its own power limit
+        setting = f"the power limit is {_whole(limit, 'W')} instead of the card's {_whole(default, 'W')}"
+        return setting, f"nvidia-smi -pl {round(default)}"
     unnamed = low and capped == 0.0 and (vitals.gpu_util_pct or 0.0) >= FULL_PCT
     if (vitals.held_share or 0.0) >= HELD_SHARE or unnamed:
         return "application or locked clocks are set", "nvidia-smi -rgc && nvidia-smi -rac"
@@ -152,5 +157,5 @@ def _setting(vitals: Vitals, low: bool) -> tuple[str, str] | None:
 
 
 def _whole(value: float, unit: str) -> str:
-    """A reading that needs no decimals: `1 410 MHz`, `70 W`, `91 °C`."""
+    """Formats a reading without decimals: `1 410 MHz`, `70 W`, `91 °C`."""
     return f"{formatting.grouped(value)} {unit}"

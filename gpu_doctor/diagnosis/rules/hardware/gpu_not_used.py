@@ -1,6 +1,6 @@
-"""The state of a loop that computes on the CPU beside a GPU, or of a GPU that this torch cannot compute on.
+"""Rule for a loop that computes on the CPU although there is a GPU, or for a GPU that this torch cannot compute on.
 
-It is said first: no other cure is worth its time before. What the GPU would gain was not measured, so the price is a
+Its finding comes first: no other cure is worth its time before. The gain of the GPU was not measured, so the price is a
 bound: the time in which the CPU computes.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import taking
+from gpu_doctor.diagnosis.rules.evidence import phases_take
 from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.machine.cards import ABSENT, too_old, version
@@ -21,7 +21,7 @@ CAUSES: Final = (
         The model trains on the CPU although torch can use a GPU.
 
         What it means
-            torch sees a CUDA device, but the model's parameters, and with them all computing, are on the CPU.
+            torch sees a CUDA device, but the model's parameters are on the CPU, and so is all computing.
 
         Why it costs you
             The GPU stands idle while the CPU computes. The cost is a bound, all the time in which the CPU computes: how
@@ -29,7 +29,7 @@ CAUSES: Final = (
 
         What to try
             Move the model to the GPU before you create the optimizer, and move every batch. A run on the CPU cannot
-            tell how much that gains: try it. This rule has not run on a real GPU yet.
+            show how much that gains: try it. This rule has not run on a real GPU yet.
 
         In code
             # sick
@@ -67,8 +67,8 @@ CAUSES: Final = (
             $ pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126
 
         When to leave it
-            Leave it if the model is so small that launching it on a GPU would take as long, or if the GPU is kept for
-            others.
+            Leave it if the model is so small that launching it on a GPU would take as long, or if the GPU is reserved
+            for others.
         """,
         ("cards_seen", "step_wall_s"),
     ),
@@ -89,8 +89,8 @@ CAUSES: Final = (
             Update the driver, or install a torch that was built for a CUDA version that the driver supports.
 
         In code
-            $ nvidia-smi | grep "CUDA Version"  # the newest that the driver supports
-            $ python -c "import torch; print(torch.version.cuda)"  # what torch was built for
+            $ nvidia-smi | grep "CUDA Version"  # the newest version that the driver supports
+            $ python -c "import torch; print(torch.version.cuda)"  # the version torch was built for
 
         When to leave it
             Leave it if the model is so small that launching it on a GPU would take as long.
@@ -103,8 +103,8 @@ CAUSES: Final = (
         This torch has no machine code for the GPU's architecture, so kernels cannot run on it.
 
         What it means
-            Each build of torch contains machine code for some architectures. Code for another major version does not
-            run, and without PTX, the portable form, the driver cannot translate it either. The error is "no kernel
+            Each build of torch contains machine code for some GPU architectures. Code for another major version does
+            not run, and without PTX, the portable form, the driver cannot translate it either. The error is "no kernel
             image is available for execution on the device".
 
         Why it costs you
@@ -126,12 +126,13 @@ CAUSES: Final = (
 )
 
 SMALL_STEP_S: Final = 5e-3
-"""Computing of a step below which a GPU may be no faster: some hundred launches of 5 to 10 us each (forward, backward
-and optimizer of a dozen layers) are 1 to 5 ms."""
+"""Seconds of computing in a step below which a GPU may be no faster: some hundred launches of 5 to 10 us each (forward,
+backward and optimizer of a dozen layers) are 1 to 5 ms."""
 WHEELS: Final = {11: "cu118", 12: "cu126", 13: "cu130"}
-"""Major version of CUDA that a driver serves -> torch's wheels that run on it (minor version compatibility)."""
-SAYS: Final = ("no kernel image is available", "not compatible with the current pytorch installation")
-"""What CUDA and torch say of an unsupported card (cudaErrorNoKernelImageForDevice, torch.cuda's warning)."""
+"""Major version of CUDA that a driver supports -> torch's wheels that run on it (minor version compatibility)."""
+ERRORS: Final = ("no kernel image is available", "not compatible with the current pytorch installation")
+"""Parts of CUDA's and torch's messages on an unsupported card (cudaErrorNoKernelImageForDevice, torch.cuda's
+warning)."""
 
 
 def check(vitals: Vitals) -> Finding | None:
@@ -140,7 +141,7 @@ def check(vitals: Vitals) -> Finding | None:
 
 
 def _computing_share(vitals: Vitals) -> float | None:
-    """Part of the time in which the CPU computes; None where a GPU would hardly be faster, or the loop is on one."""
+    """Share of the time in which the CPU computes; None if the loop uses a GPU, or if a GPU would hardly be faster."""
     share, step_s = vitals.together("forward", "loss", "backward", "optimizer", "evaluation"), vitals.step_wall_s
     if vitals.on_gpu or vitals.setup.device != "cpu" or step_s is None or share * step_s < SMALL_STEP_S:
         return None
@@ -150,7 +151,8 @@ def _computing_share(vitals: Vitals) -> float | None:
 def _finding(
     vitals: Vitals, rule: str, share: float, headline: str, evidence: tuple[str, ...], *cures: Prescription
 ) -> Finding:
-    spent = f"{taking(vitals)} {formatting.seconds(share * (vitals.step_wall_s or 0.0))} a step on the CPU"
+    """Builds the finding of a cause, whose bound `share` is the time in which the CPU computes."""
+    spent = f"{phases_take(vitals)} {formatting.seconds(share * (vitals.step_wall_s or 0.0))} a step on the CPU"
     return Finding(
         rule=rule,
         kind="at-most",
@@ -163,6 +165,7 @@ def _finding(
 
 
 def _on_cpu(vitals: Vitals) -> Finding | None:
+    """Reports a model on the CPU although torch sees a GPU (model-on-cpu)."""
     setup, model, share = vitals.setup, vitals.model, _computing_share(vitals)
     if not setup.devices or share is None or model is None or set(model.device_bytes) != {"cpu"}:
         return None
@@ -183,6 +186,7 @@ def _on_cpu(vitals: Vitals) -> Finding | None:
 
 
 def _cpu_only(vitals: Vitals) -> Finding | None:
+    """Reports a torch without CUDA on a machine with an NVIDIA GPU (cpu-only-torch)."""
     setup, share, serves = vitals.setup, _computing_share(vitals), vitals.driver_cuda
     if not vitals.cards_seen or share is None or not setup.torch_version or setup.cuda_version:
         return None
@@ -194,18 +198,19 @@ def _cpu_only(vitals: Vitals) -> Finding | None:
         vitals,
         "cpu-only-torch",
         share,
-        f"torch {setup.torch_version} has no CUDA: the model computes on the CPU beside an NVIDIA GPU",
+        f"torch {setup.torch_version} has no CUDA: the model computes on the CPU although there is an NVIDIA GPU",
         (f"GPUs that this process could use: {vitals.cards_seen}",),
         Prescription(
             f"Install a torch {build}, then restart the kernel",
             Safety.BY_HAND,
-            code="# pytorch.org/get-started/locally has the line of today\n"
+            code="# pytorch.org/get-started/locally has the current command\n"
             f"%pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/{wheels}",
         ),
     )
 
 
 def _old_driver(vitals: Vitals) -> Finding | None:
+    """Reports a driver that is too old for torch's CUDA version (driver-too-old)."""
     setup, share, serves = vitals.setup, _computing_share(vitals), vitals.driver_cuda
     if not vitals.cards_seen or serves is None or setup.devices or share is None:
         return None
@@ -226,8 +231,9 @@ def _old_driver(vitals: Vitals) -> Finding | None:
 
 
 def _unsupported(vitals: Vitals) -> Finding | None:
-    said = any(words in vitals.reason.lower() for words in SAYS)
-    if vitals.architecture_support != ABSENT and not said:
+    """Reports a torch without machine code for the GPU, by its architectures or by the error that ended the run."""
+    failed = any(words in vitals.reason.lower() for words in ERRORS)
+    if vitals.architecture_support != ABSENT and not failed:
         return None
     setup = vitals.setup
     card = setup.card or next(iter(setup.devices), None)
@@ -239,12 +245,12 @@ def _unsupported(vitals: Vitals) -> Finding | None:
         first=True,
         headline=f"torch {setup.torch_version} has no code for {name}{arch}.".replace("  ", " "),
         cost_share=None,
-        evidence=(f"the run ended with: {vitals.reason}",) if said else (),
+        evidence=(f"the run ended with: {vitals.reason}",) if failed else (),
         prescriptions=(
             Prescription(
                 f"Install a torch build that has the card's architecture{arch} (pytorch.org/get-started/locally)",
                 Safety.BY_HAND,
-                code="torch.cuda.get_arch_list()  # what this build has",
+                code="torch.cuda.get_arch_list()  # the architectures of this build",
             ),
         ),
         risk="Kernels cannot run on this GPU.",

@@ -1,4 +1,4 @@
-"""Rules of the family host: the Python between the launches."""
+"""Rules of the family host: the host's Python and its launches limit the loop."""
 
 from types import ModuleType
 

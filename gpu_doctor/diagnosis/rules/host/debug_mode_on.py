@@ -6,8 +6,9 @@ What it means
     errors, and are easily left on.
 
 Why it costs you
-    Forward and backward take longer while it is on. No recording tells by how much. The cost is a bound, all the time
-    of forward and backward; the smaller the operations are, the nearer the gain comes to it.
+    Forward and backward take longer while it is on. A recording cannot show by how much. The cost is a bound: all the
+    time of forward and backward in which it was on, or, for `CUDA_LAUNCH_BLOCKING`, the time of the phases that launch.
+    The smaller the operations are, the closer the gain comes to it.
 
 What to try
     Turn it off, run again and compare. Turn anomaly detection on again when a NaN appears, for the steps around it.
@@ -28,7 +29,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals import idle
-from gpu_doctor.diagnosis.vitals.debugging import aids_on
+from gpu_doctor.diagnosis.vitals.debugging import debugging_aids_on
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 
 NEEDS = ("step_wall_s", "backward_share")
@@ -50,22 +51,22 @@ WARNS: Final = ("warn", "error")
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where an aid was on, with what forward and backward took meanwhile as the most that it costs."""
+    """Reports a debugging aid that was on; the bound is the time of forward and backward meanwhile."""
     flags, taken = vitals.setup.flags, vitals.passes_share
-    costs = {name: on * taken for name, on in aids_on(vitals).items()}
+    costs = {name: on * taken for name, on in debugging_aids_on(vitals).items()}
     if vitals.on_gpu and flags.get("launch_blocking") and (launching := idle.launching(vitals)) is not None:
         costs["blocking"] = launching
     if not costs:
         return None
-    dearest = max(costs, key=lambda name: costs[name])
-    cost = min(costs[dearest], 1.0)
+    costliest = max(costs, key=lambda name: costs[name])
+    cost = min(costs[costliest], 1.0)
     return Finding(
         rule="debug-mode-on",
-        headline=f"{NAMES[dearest]} (at most {formatting.share(cost)} to gain).",
+        headline=f"{NAMES[costliest]} (at most {formatting.share(cost)} to gain).",
         cost_share=cost,
         kind="at-most",
         evidence=(
-            *(NAMES[name] for name in costs if name != dearest),
+            *(NAMES[name] for name in costs if name != costliest),
             f"forward and backward take {formatting.share(taken)} of the time",
             *(("torch.use_deterministic_algorithms(True) is set as well",) if flags.get("deterministic") else ()),
             *(("torch.cuda.set_sync_debug_mode is set as well",) if flags.get("sync_debug") in WARNS else ()),

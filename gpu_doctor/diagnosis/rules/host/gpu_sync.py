@@ -1,7 +1,7 @@
-"""The state of a GPU that idles because the host waited for it: for values, for tensors on the host.
+"""Rule for a GPU that idles because the host waited for it: for a value, or for a tensor on the host.
 
-While the host waits, the GPU works; afterwards its queue is empty, and it idles until the next launches arrive. Only
-this idle time counts. Waits inside of torch's own GradScaler and gradient clipping are not recorded as the user's.
+While the host waits, the GPU works. Afterwards its queue is empty, and it idles until the next launches arrive. Only
+this idle time counts. Waits inside torch's own GradScaler and gradient clipping are not recorded as the user's.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ CAUSES: Final = (
 )
 
 OFTEN: Final = 0.05
-"""At least one round trip in twenty steps: a rarer one belongs to logging or evaluation."""
+"""Fewest round trips per step, one in twenty steps: rarer ones belong to logging or evaluation."""
 LOSS: Final = Prescription(
     "Read the value every n steps and keep sums on the device",
     Safety.BY_HAND,
@@ -87,7 +87,7 @@ OUTPUTS: Final = Prescription(
     "Keep the outputs on the device and fetch them once, after the loop",
     Safety.BY_HAND,
     code="kept.append(outputs)  # in the loop, without .cpu(), .item() or .tolist()\n"
-    "outputs = torch.cat(kept).cpu()  # after it, or every 100 batches where they would not fit",
+    "outputs = torch.cat(kept).cpu()  # after the loop, or every 100 batches if they would not fit",
 )
 STAYING: Final = Prescription(
     "Keep the computation on the device",
@@ -97,18 +97,19 @@ STAYING: Final = Prescription(
 
 
 def check(vitals: Vitals) -> list[Finding]:
-    """Reports each kind of sync with the idle time that follows it; no second is in two of them."""
+    """Reports waits for values and round trips with the idle time that follows them; no second counts twice."""
     if not vitals.on_gpu:
         return []
     found = (_announced(vitals), _round_trips(vitals))
-    return [one for one in found if one is not None]
+    return [finding for finding in found if finding is not None]
 
 
 def _announced(vitals: Vitals) -> Finding | None:
+    """Reports the idle time after waits for values (host-sync)."""
     cost = announced_sync_share(vitals)
     if not cost:
         return None
-    line = next((one.text for one in vitals.lines_in("sync")), "")
+    line = next((cost.text for cost in vitals.lines_in("sync")), "")
     waits = f"`{formatting.clean(line, 60)}` waits" if line else "The loop waits every step"
     bound = "at most " if vitals.gpu_outruns_host else ""  # its clock does not show when it idles within phases
     times = "" if vitals.syncs_per_step is None else f" in {formatting.average(vitals.syncs_per_step)} syncs a step"
@@ -127,11 +128,12 @@ def _announced(vitals: Vitals) -> Finding | None:
 
 
 def _round_trips(vitals: Vitals) -> Finding | None:
+    """Reports tensors that go to the host and back within a step (device-round-trips)."""
     traffic, cost = vitals.traffic, round_trip_share(vitals)
     if traffic is None or not vitals.steps or vitals.gpu_gap_share is None:
         return None
-    often = traffic.round_trips / vitals.steps
-    if often < OFTEN:
+    per_step = traffic.round_trips / vitals.steps
+    if per_step < OFTEN:
         return None
     return Finding(
         rule="device-round-trips",
@@ -140,7 +142,7 @@ def _round_trips(vitals: Vitals) -> Finding | None:
         f"{formatting.share(cost)} of the time.",
         cost_share=cost,
         evidence=(
-            f"{formatting.average(often)} round trip{'s' * (round(often, 1) != 1)} a step, "
+            f"{formatting.average(per_step)} round trip{'s' * (round(per_step, 1) != 1)} a step, "
             f"{formatting.seconds(traffic.round_trip_s / traffic.round_trips)} each from the end of the copy to the "
             "host to the end of the copy back",
             f"{traffic.to_host} copies to the host in all, {formatting.size(traffic.to_host_bytes)}",

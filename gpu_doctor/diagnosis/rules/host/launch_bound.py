@@ -1,8 +1,8 @@
-"""The state of a loop that goes from one small operation to the next, and what makes them small.
+"""Rule for a loop that spends its time on getting from one small operation to the next.
 
-On a GPU the kernels finish before Python launches the next: by the device's clock, in at least 80 % of its time. On a
-CPU an operation takes hardly longer than PyTorch needs to reach it. All causes have one price, a bound: the time of the
-phases that launch.
+On a GPU, kernels finish before Python launches the next, in at least 80 % of the device's time by its own clock. On a
+CPU, an operation takes hardly longer than PyTorch needs to reach it. All causes have one price, a bound: the time of
+the phases that launch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpu_doctor.diagnosis.forecast.stages import fetched_s
 from gpu_doctor.diagnosis.rules.evidence import uncompiled
 from gpu_doctor.diagnosis.rules.prescriptions import COMPILED, TIMES, larger_batch
 from gpu_doctor.diagnosis.rules.rule import Cause, Finding, Prescription, Safety
-from gpu_doctor.diagnosis.vitals.debugging import aids_on
+from gpu_doctor.diagnosis.vitals.debugging import debugging_aids_on
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.idle import launching
 from gpu_doctor.diagnosis.vitals.in_turn import item_by_item
@@ -27,8 +27,8 @@ CAUSES: Final = (
         Gradients are accumulated over micro-batches that do not keep the GPU busy, although a larger batch fits.
 
         What it means
-            The loop pulls several batches for one optimizer step while at least half of the GPU's memory is free, and
-            the GPU finishes a step's work as soon as it is launched. Batches from several loaders (`zip(labelled,
+            The loop pulls several batches for one optimizer step although at least half of the GPU's memory is free,
+            and the GPU finishes a step's work as soon as it is launched. Batches from several loaders (`zip(labelled,
             unlabelled)`) count as one.
 
         Why it costs you
@@ -67,7 +67,7 @@ CAUSES: Final = (
 
         What to try
             Leave it, or try the CPU, which may be as fast. Fewer launches still shorten the step: `torch.compile`, CUDA
-            graphs, or several models trained side by side.
+            graphs, or several models trained at once.
 
         In code
             # sick
@@ -117,16 +117,16 @@ CAUSES: Final = (
         The batch is so small that the GPU finishes before the next work is launched, and memory is free for more.
 
         What it means
-            The peak of memory is below 60 % of the card, the loop does not wait for data, and the GPU keeps up with the
-            host's launches.
+            Peak memory is below 60 % of the card, the loop does not wait for data, and the GPU keeps up with the host's
+            launches.
 
         Why it costs you
             Every step has a fixed cost (launches, the optimizer, Python), and a larger batch spreads it over more
             samples. The cost is a bound: the host's time in the phases that launch.
 
         What to try
-            Use a larger batch. When training, scale the learning rate with it (linear scaling, Goyal et al. 2017). A
-            trial compares the losses per sample seen.
+            Use a larger batch. In training, scale the learning rate with it (linear scaling, Goyal et al. 2017). A
+            trial compares the losses after the same number of samples.
 
         In code
             # sick
@@ -175,19 +175,22 @@ CAUSES: Final = (
 )
 
 WAIT_SHARE: Final = 0.20
-"""From here on a loop is bound by its input: a larger batch waits longer, and a wait empties the queue by itself."""
+"""Share of the wall-clock from which on waiting for data limits the loop: a larger batch would wait longer, and a wait
+empties the queue by itself."""
 OPERATION_S: Final = 30e-6
-"""Up to so many seconds an operation of a CPU's backward is small: PyTorch takes some 7 to 10 us to reach one."""
+"""Seconds up to which an operation of a CPU's backward is small: PyTorch takes some 7 to 10 us to reach one."""
 FORWARD_TIMES: Final = 1.5
-"""A forward and a loss that a backward belongs to take no longer than this times the backward."""
+"""Longest time of forward and loss over that of the backward; if they take longer, part of them has no backward."""
 MEMORY_SHARE: Final = 0.6
-"""Below 60 % of the card's memory there is room for a larger batch."""
+"""Part of the card's memory; a peak below it leaves room for a larger batch."""
 ACCUMULATED: Final = 1.9
-"""Micro-batches in a step, on average: a last, incomplete one counts less."""
+"""Smallest mean number of micro-batches in a step that counts as accumulation; an incomplete last step lowers the
+mean."""
 FREE_SHARE: Final = 0.5
-"""Of the card, not needed at the peak: twice the batch fits then, whatever part of the peak grows with it."""
+"""Part of the card's memory that must be free at the peak: twice the batch then fits, whatever part of the peak grows
+with it."""
 LARGE_BATCH: Final = 1024
-"""From here on a batch counts as large."""
+"""Samples from which on a batch is large."""
 GRAPHS: Final = Prescription(
     "Launch the compiled model as CUDA graphs",
     Safety.BY_HAND,
@@ -196,16 +199,16 @@ GRAPHS: Final = Prescription(
 LEFT: Final = Prescription(
     "Leave it, low utilisation is fine here; or try the CPU, which may be as fast",
     Safety.BY_HAND,
-    code='device = "cpu"  # model.to(device) and batches as they come',
+    code='device = "cpu"  # model.to(device); batches stay where the loader puts them',
 )
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Reports the cause where a GPU outruns its host, or a CPU's operations hardly compute.
+    """Reports the cause if a GPU outruns its host, or if a CPU's operations hardly compute.
 
-    Where items are computed one by one, or a debugging aid slows each operation, that comes first.
+    Other rules come first if items are computed one by one, or if a debugging aid slows each operation.
     """
-    if item_by_item(vitals) or aids_on(vitals):
+    if item_by_item(vitals) or debugging_aids_on(vitals):
         return None
     if not vitals.on_gpu:
         return _on_cpu(vitals)
@@ -213,17 +216,18 @@ def check(vitals: Vitals) -> Finding | None:
     if cost is None or wait is None or wait >= WAIT_SHARE or not vitals.gpu_outruns_host:
         return None
     causes = (_accumulates(vitals, cost), _tiny(vitals, cost), _uncompiled(vitals, cost), _small(vitals, cost))
-    return next((one for one in causes if one is not None), None) or _plain(vitals, cost)
+    return next((finding for finding in causes if finding is not None), None) or _plain(vitals, cost)
 
 
 def _accumulates(vitals: Vitals, cost: float) -> Finding | None:
+    """Reports needless accumulation: several micro-batches in a step although a larger batch would fit."""
     peak, loader, batches, total = vitals.peak_share, vitals.loader, vitals.micro_batches, vitals.memory_total_bytes
     if peak is None or loader is None or not loader.batch_size or not batches or batches < ACCUMULATED or not total:
         return None
-    used, count = peak + vitals.beside_bytes / total, round(batches)
+    used, count = peak + vitals.outside_torch_bytes / total, round(batches)
     if used > 1.0 - FREE_SHARE:
         return None
-    # All that is used now might grow with the batch: what is certain to fit.
+    # Assume that all memory in use grows with the batch, so that the larger one is certain to fit.
     factor = max(f for f in range(1, count + 1) if count % f == 0 and f * used <= 0.9)
     if factor < 2:
         return None
@@ -241,6 +245,7 @@ def _accumulates(vitals: Vitals, cost: float) -> Finding | None:
 
 
 def _tiny(vitals: Vitals, cost: float) -> Finding | None:
+    """Reports a model that is too small for the GPU: its batch is large, or is the whole dataset."""
     inputs, loader = vitals.inputs, vitals.loader
     if inputs is None or not inputs.shape or not vitals.parameters:
         return None
@@ -248,14 +253,15 @@ def _tiny(vitals: Vitals, cost: float) -> Finding | None:
     whole = loader is not None and loader.dataset_len is not None and batch >= loader.dataset_len > 1
     if batch < LARGE_BATCH and not whole:
         return None
-    held = "the whole dataset" if whole else formatting.count(batch, "sample")
+    content = "the whole dataset" if whole else formatting.count(batch, "sample")
     headline = "Launch-bound even with a large batch: the model is too small to fill this GPU"
-    work = f"{held} in a batch and {formatting.grouped(vitals.parameters)} weights"
+    work = f"{content} in a batch and {formatting.grouped(vitals.parameters)} weights"
     fewer = () if vitals.model is None else (GRAPHS if vitals.compiled else COMPILED,)
     return _finding(vitals, "model-too-small", cost, headline, (work,), LEFT, *fewer)
 
 
 def _uncompiled(vitals: Vitals, cost: float) -> Finding | None:
+    """Reports a model that is not compiled although torch.compile is possible."""
     model, inputs = vitals.model, vitals.inputs
     if model is None or inputs is None or not vitals.could_compile:
         return None
@@ -271,13 +277,15 @@ def _uncompiled(vitals: Vitals, cost: float) -> Finding | None:
 
 
 def _larger(vitals: Vitals) -> Prescription | None:
-    """A larger batch; never after a run that memory did not suffice for."""
-    return None if vitals.outcome == "out-of-memory" else larger_batch(vitals)
+    """Prescribes a larger batch; None if the run was out of memory, or its peak leaves no room for one."""
+    full = vitals.peak_share is not None and vitals.peak_share >= MEMORY_SHARE
+    return None if full or vitals.outcome == "out-of-memory" else larger_batch(vitals)
 
 
 def _small(vitals: Vitals, cost: float) -> Finding | None:
+    """Reports a small batch if the card's memory has room for a larger one."""
     peak, larger = vitals.peak_share, _larger(vitals)
-    if peak is None or peak >= MEMORY_SHARE or larger is None or vitals.loader is None:
+    if peak is None or larger is None or vitals.loader is None:
         return None
     size = vitals.loader.batch_size
     return _finding(
@@ -291,6 +299,7 @@ def _small(vitals: Vitals, cost: float) -> Finding | None:
 
 
 def _plain(vitals: Vitals, cost: float) -> Finding:
+    """Builds the finding of a launch-bound loop without a more specific cause."""
     cure = _larger(vitals) or (GRAPHS if vitals.compiled else COMPILED)
     headline = "Launch-bound: kernels finish before Python launches the next"
     return _finding(vitals, "launch-bound", cost, headline, (), cure)
@@ -299,31 +308,33 @@ def _plain(vitals: Vitals, cost: float) -> Finding:
 def _finding(
     vitals: Vitals, rule: str, cost: float, headline: str, evidence: tuple[str, ...], *cures: Prescription
 ) -> Finding:
+    """Builds the finding of a cause on a GPU, with the bound and the evidence that all of them share."""
     util = vitals.gpu_util_pct
-    seen = "" if util is None else f"; NVML utilisation {formatting.percent(util)}"
+    utilisation = "" if util is None else f"; NVML utilisation {formatting.percent(util)}"
     caught_up = f"the GPU keeps up with the host's launches in {formatting.share(vitals.caught_up_share)} of its time"
     return Finding(
         rule=rule,
         kind="at-most",
         headline=f"{headline} (at most {formatting.share(cost)} to gain).",
         cost_share=cost,
-        evidence=(*evidence, caught_up + seen),
+        evidence=(*evidence, caught_up + utilisation),
         prescriptions=cures,
     )
 
 
 def _on_cpu(vitals: Vitals) -> Finding | None:
+    """Reports a loop on a CPU whose backward consists of small operations, if a larger batch is possible."""
     each_s, wait, step_s = vitals.operation_s, vitals.data_wait_share, vitals.step_wall_s
     backward = vitals.backward_share
     if each_s is None or wait is None or not step_s or not backward or each_s > OPERATION_S or wait >= WAIT_SHARE:
         return None
     ahead = (vitals.forward_share or 0.0) - (vitals.no_grad_share or 0.0) + (vitals.loss_share or 0.0)
     if (vitals.optimizer_share or 0.0) > vitals.passes_share:
-        return None  # the optimizer is a state of its own
+        return None  # a slow optimizer has a rule of its own
     larger = larger_batch(vitals, text="Use a larger batch: it gives each operation more to do")
     if ahead > FORWARD_TIMES * backward or larger is None:
-        return None  # part of the forward has no backward; or all data may lie in one batch: there is no larger one
-    # Operations take as long for a larger batch at best. Workers that fetch hardly faster than the loop runs stay.
+        return None  # part of the forward has no backward, or no larger batch is possible
+    # At best, operations take no longer for a larger batch. The time that workers need to fetch remains.
     cost = min(vitals.computing_share * (1.0 - 1.0 / TIMES), max(1.0 - fetched_s(vitals) / step_s, 0.0))
     samples = vitals.samples_per_step
     return Finding(

@@ -1,4 +1,4 @@
-"""The loop's own code takes time in which nothing trains: where it lies names the cause, and its lines are named."""
+"""Rule for time in which the loop runs its own code and nothing trains; the place of the code decides the cause."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import chore_line, dearest_lines, joined, phases
+from gpu_doctor.diagnosis.rules.evidence import chore_line, costliest_lines, joined, phases
 from gpu_doctor.diagnosis.rules.rule import RESIDUAL_SHARE, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals import own_code
-from gpu_doctor.diagnosis.vitals.debugging import aids_on
+from gpu_doctor.diagnosis.vitals.debugging import debugging_aids_on
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.diagnosis.vitals.lines import part, total
 from gpu_doctor.recording import LineCost
@@ -19,18 +19,18 @@ SLOW_PYTHON: Final = """
 The loop's own code (logging, metrics, copies, batches made by hand) takes time in which nothing trains.
 
 What it means
-    Beside loading, forward, backward and optimizer the loop runs code of its own: in each step, between epochs, or
-    between forward and backward. The step clock measures how long it takes, and samples of the running loop name its
-    lines. Copies and conversions of tensors on these lines count too, and on a GPU a line that waits for it, such as
-    `x[mask]` or `torch.nonzero(x)`: the size of its result depends on values that the GPU has yet to compute.
+    Besides loading, forward, backward and optimizer, the loop runs code of its own: in each step, between epochs, or
+    between forward and backward. Its time is measured, and samples of the running loop name its lines. Copies and
+    conversions of tensors on these lines count too. On a GPU so does a line that waits for it, such as `x[mask]` or
+    `torch.nonzero(x)`: the size of its result depends on values that the GPU has yet to compute.
 
 Why it costs you
     The device has nothing to do meanwhile, unless a GPU still has work queued. The cost is this time.
 
 What to try
     Run it every n steps, move it out of the loop, or handle the whole batch in one call instead of one call per sample.
-    If something is the same in every epoch (a conversion, a sort), do it once before the loop. Where a mask cuts
-    something out, keep the size: `torch.where(mask, x, 0)`.
+    If something is the same in every epoch (a conversion, a sort), do it once before the loop. Instead of selecting
+    with a mask, keep the size: `torch.where(mask, x, 0)`.
 
 In code
     # sick
@@ -41,7 +41,7 @@ In code
 
 When to leave it
     Leave it if the line is part of the training. In a loop that computes without modules, or that updates its
-    parameters itself, only plain Python counts, because the rest cannot be told from the training.
+    parameters itself, only plain Python counts here, because the rest looks the same as training.
 """
 SLOW_GENERATOR: Final = """
 The loop pulls its batches from your generator, and trains nothing while it makes them.
@@ -55,9 +55,9 @@ Why it costs you
     that making the batches takes.
 
 What to try
-    Put the generator into a `DataLoader` as it is: with one worker it runs ahead of the training. If batch `i` can be
-    made on its own, write a Dataset, and several workers share the work. Or make a batch cheaper: vectorise, or
-    preprocess once.
+    Put the generator into a `DataLoader` as it is: with one worker it runs ahead of the training. If any batch can be
+    made without the ones before it, write a Dataset, and several workers share the work. Or make a batch cheaper:
+    vectorise, or preprocess once.
 
 In code
     # sick
@@ -70,7 +70,7 @@ In code
 
 When to leave it
     Leave it if the next batch depends on what the model just did (reinforcement learning, active learning), or if
-    making a batch takes no longer than handing it over from a worker.
+    making a batch takes no longer than receiving it from a worker.
 """
 AUGMENTATION: Final = """
 The training thread works on each batch between the loader and the forward (augments, decodes, encodes).
@@ -79,11 +79,11 @@ What it means
     These lines run after the loader has delivered the batch and before the model is called.
 
 Why it costs you
-    The training waits for them in every step. The loader's workers could do the same work beside the training, on other
+    The training waits for them in every step. The loader's workers could do the same work during the training, on other
     cores. The cost is the time of these lines.
 
 What to try
-    If the code handles sample after sample in Python, handle the whole batch in one call. Then move it into the
+    If the code handles one sample at a time in Python, handle the whole batch in one call. Then move it into the
     dataset's `__getitem__` or into `collate_fn`, where workers run it. With a GPU, run tensor operations after
     `.to(device)`.
 
@@ -98,7 +98,7 @@ In code
     loader = DataLoader(dataset, batch_size=64, num_workers=2, collate_fn=collate)
 
 When to leave it
-    Leave it if the training itself keeps all cores busy: workers would take them away.
+    Leave it if the training itself keeps all cores busy: workers would take cores away from it.
 """
 IN_FORWARD: Final = """
 Plain Python runs inside the model's forward or backward: statistics, checks, loops over values.
@@ -109,7 +109,7 @@ What it means
 
 Why it costs you
     The lines run in every step. They often fetch values from the device, or turn tensors into Python numbers one by
-    one. In the anatomy of a step they look like computing. The cost is their time.
+    one. In the anatomy of a step their time counts as forward or backward. The cost is their time.
 
 What to try
     Take statistics out, or compute them every n steps, on the device and for the whole tensor at once. To find a NaN,
@@ -221,13 +221,13 @@ CAUSES: Final = (
 )
 
 FEWEST_CALLS: Final = 2
-"""From one call (`if step % 1000 == 0` in a run of 50 steps) nobody can tell how often they come."""
+"""Fewest calls that show how often they come; a single one (`if step % 1000 == 0` in a run of 50 steps) does not."""
 MOST_STEPS: Final = 0.5
-"""A cache that is emptied in fewer than half of the steps may be emptied between two phases on purpose."""
+"""Part of the steps in which the cache must be emptied; in fewer, it may be emptied between two phases on purpose."""
 LONGEST: Final = 70
-"""Characters of a line in a headline."""
+"""Most characters of a line of code in a headline."""
 MOSTLY: Final = 0.8
-"""Of the seconds of a finding: a line that has so much is all of it, to say it shortly."""
+"""Part of a finding's time from which on one line stands for all of it in the headline."""
 
 STREAM: Final = """\
 class Stream(torch.utils.data.IterableDataset):
@@ -255,38 +255,38 @@ threading.Thread(target=torch.save, args=(snapshot(model.state_dict()), path)).s
 
 
 def check(vitals: Vitals) -> Sequence[Finding]:
-    """The loop's own code outside of the phases, Python inside of them, and costly calls: each second once."""
+    """Reports the loop's own code outside the phases, Python inside them, and costly calls; no second counts twice."""
     return (*_outside(vitals), *_in_passes(vitals), *_calls(vitals))
 
 
 def _outside(vitals: Vitals) -> Iterator[Finding]:
-    """What lies outside of the phases, shared out by its lines: each cause that has a tenth of the time for itself."""
+    """Divides the time outside the phases among causes by their lines; yields each that takes a tenth of the time."""
     lines = own_code.outside_lines(vitals)
     share = own_code.outside_share(vitals)
     if own_code.disturbed(vitals, share):
         return
-    pulled = [one for one in lines if one.pulled]
-    fed = [one for one in lines if one.before_forward and not one.pulled and vitals.loader is not None]
-    left = share
-    for cause, some, cures in (
+    pulled = [line for line in lines if line.pulled]
+    fed = [line for line in lines if line.before_forward and not line.pulled and vitals.loader is not None]
+    rest = share
+    for cause, cause_lines, cures in (
         ("slow-generator", pulled, (_by_hand("Let one worker run the generator ahead of the loop", STREAM), CHEAPER)),
         ("augmentation-in-loop", fed, _prepared(vitals)),
     ):
-        its = share * part(some, lines)
-        if its >= RESIDUAL_SHARE and vitals.looked_at(total(some)):
-            left -= its
-            lines = [one for one in lines if one not in some]
-            yield _finding(vitals, cause, its, some, cures)
-    if left >= RESIDUAL_SHARE:
-        yield _finding(vitals, "slow-python", left, lines, (SELDOM,))
+        cause_share = share * part(cause_lines, lines)
+        if cause_share >= RESIDUAL_SHARE and vitals.sampled_enough(total(cause_lines)):
+            rest -= cause_share
+            lines = [line for line in lines if line not in cause_lines]
+            yield _finding(vitals, cause, cause_share, cause_lines, cures)
+    if rest >= RESIDUAL_SHARE:
+        yield _finding(vitals, "slow-python", rest, lines, (SELDOM,))
 
 
 def _in_passes(vitals: Vitals) -> Iterator[Finding]:
-    """Python inside of the phases that compute; on a GPU only where its queue runs dry.
+    """Yields the finding on Python inside the computing phases; on a GPU only if that GPU outruns its host.
 
-    A debugging aid runs Python at each operation: then these seconds are its own.
+    It yields nothing while a debugging aid is on, which runs Python at each operation: the time is then the aid's.
     """
-    if aids_on(vitals):
+    if debugging_aids_on(vitals):
         return
     share = own_code.passes_share(vitals)
     if vitals.on_gpu:
@@ -298,40 +298,42 @@ def _in_passes(vitals: Vitals) -> Iterator[Finding]:
 def _finding(
     vitals: Vitals, cause: str, share: float, lines: Sequence[LineCost], cures: tuple[Prescription, ...]
 ) -> Finding:
+    """Builds the finding of a cause from its share of the wall-clock, 0..1, and its lines."""
     step_s = vitals.host_step_s or 0.0
     return Finding(
         rule=cause,
-        headline=f"{formatting.share(share)} of the time {_what(vitals, cause, share, lines)}.",
+        headline=f"{formatting.share(share)} of the time {_predicate(vitals, cause, share, lines)}.",
         cost_share=share,
         evidence=(
             f"{formatting.seconds(share * step_s)} of each step of {formatting.seconds(step_s)}, on average",
-            *dearest_lines(lines, vitals.source),
+            *costliest_lines(lines, vitals.source),
         ),
         prescriptions=cures,
     )
 
 
-def _what(vitals: Vitals, cause: str, share: float, lines: Sequence[LineCost]) -> str:
-    """What takes the time: one line, or code with its dearest line."""
-    computing = list(dict.fromkeys(one.phase for one in lines)) or ["forward"]
+def _predicate(vitals: Vitals, cause: str, share: float, lines: Sequence[LineCost]) -> str:
+    """Completes the headline `31 % of the time ...`: where the code is, and its costliest line."""
+    computing = list(dict.fromkeys(line.phase for line in lines)) or ["forward"]
     where = {
-        "slow-generator": "goes into batches that your generator makes",
+        "slow-generator": "goes into making batches in your generator",
         "augmentation-in-loop": "goes into changing the loader's batch before the forward",
         "python-in-forward": f"is plain Python inside {joined(computing)}",
     }.get(cause, f"is your own code outside {joined(('loading', *phases(vitals)))}")
     texts: dict[str, float] = {}
-    for one in lines:
-        if one.text:
-            texts[one.text] = texts.get(one.text, 0.0) + one.share
+    for line in lines:
+        if line.text:
+            texts[line.text] = texts.get(line.text, 0.0) + line.share
     if not texts:
         return where
-    text = max(texts, key=lambda one: texts[one])
+    text = max(texts, key=lambda line: texts[line])
     shown = f"`{text if len(text) <= LONGEST else text[: LONGEST - 3] + '...'}`"
-    some = texts[text] / total(lines)
-    return f"{where}: {shown}" if some >= MOSTLY else f"{where}, {formatting.share(share * some)} on {shown}"
+    fraction = texts[text] / total(lines)
+    return f"{where}: {shown}" if fraction >= MOSTLY else f"{where}, {formatting.share(share * fraction)} on {shown}"
 
 
 def _by_hand(text: str, code: str) -> Prescription:
+    """Returns a prescription that is done by hand."""
     return Prescription(text, Safety.BY_HAND, code=code)
 
 
@@ -341,7 +343,7 @@ SELDOM: Final = _by_hand(
 )
 CHEAPER: Final = _by_hand(
     "Make a batch cheaper: vectorise over the batch, or preprocess once and store the result",
-    "x = torch.from_numpy(stored[indices])  # one indexing a batch",
+    "x = torch.from_numpy(stored[indices])  # one indexing per batch",
 )
 IN_INIT: Final = _by_hand(
     "Take it out of the forward, run it every n steps, or compute constants once",
@@ -351,13 +353,13 @@ IN_INIT: Final = _by_hand(
 
 
 def _prepared(vitals: Vitals) -> tuple[Prescription, ...]:
-    """What may be done with work on the loader's batch."""
+    """Returns the prescriptions for work on the loader's batch: in the workers, or, with a GPU, on the GPU."""
     size = vitals.loader.batch_size if vitals.loader is not None else None
     device = _by_hand(
         "Run tensor operations after the copy to the GPU", "x = augment(x.to(device, non_blocking=True))  # on the GPU"
     )
     workers = _by_hand(
-        "Let the loader's workers do it, beside the training; for the whole batch in one call",
+        "Let the loader's workers do it during the training, for the whole batch in one call",
         COLLATE.format(batch=size or "batch"),
     )
     return (workers, device) if vitals.on_gpu else (workers,)
@@ -367,20 +369,20 @@ def _prepared(vitals: Vitals) -> tuple[Prescription, ...]:
 
 
 def _calls(vitals: Vitals) -> Iterator[Finding]:
-    """Calls that were timed one by one, by kind."""
+    """Yields a finding for each kind of costly call (a checkpoint, `gc.collect`, `empty_cache`) that comes often."""
     for chore in vitals.chores or ():
         share = min(vitals.chore_share(chore.kind) or 0.0, 1.0)
-        often = chore.calls >= FEWEST_CALLS
+        frequent = chore.calls >= FEWEST_CALLS
         if chore.kind == "empty-cache":
-            often = vitals.on_gpu and chore.calls >= MOST_STEPS * vitals.steps
-        if not often or chore.kind not in COSTLY:
+            frequent = vitals.on_gpu and chore.calls >= MOST_STEPS * vitals.steps
+        if not frequent or chore.kind not in COSTLY:
             continue
-        cause, said, called, cures = COSTLY[chore.kind]
+        cause, headline, called, cures = COSTLY[chore.kind]
         if chore.kind == "collect-garbage" and chore.text and "collect" not in chore.text:
             cures = (EXEMPT,)
         yield Finding(
             rule=cause,
-            headline=said.format(share=formatting.share(share)),
+            headline=headline.format(share=formatting.share(share)),
             cost_share=share,
             evidence=(_counted(chore, called, vitals.steps), *chore_line(chore)),
             prescriptions=cures,
@@ -388,6 +390,7 @@ def _calls(vitals: Vitals) -> Iterator[Finding]:
 
 
 def _counted(chore: Chore, called: str, steps: int) -> str:
+    """Says how often a call was made, how long each took and for how many bytes, as evidence."""
     size = "" if chore.nbytes != chore.nbytes else f" for {formatting.size(chore.nbytes / chore.calls)}"
     each = formatting.seconds(chore.wall_s / chore.calls)
     return f"{called} {chore.calls} times in {steps} steps, {each} each{size}"
@@ -420,4 +423,4 @@ COSTLY: Final = {
         (_by_hand("Take empty_cache() out of the loop", "# torch.cuda.empty_cache()"),),
     ),
 }
-"""Kind of call -> its cause, the headline, how it is counted, and what to do."""
+"""Kind of call -> its cause, the headline, the verb for its count, and the prescriptions."""

@@ -1,7 +1,7 @@
-"""The loop, or its GPU, waits for batches within an epoch; the cause is decided once, by what a fetch consists of.
+"""Rule for a loop, or a GPU, that waits for batches within an epoch; what takes most of a fetch decides the cause.
 
-The price is the exposed wait, whatever a cure gives: it was measured. How epochs begin is `epoch_edges`; workers that
-are in the way are `too_many_workers`; workers that are wanted and cannot start are `workers_cannot_start`.
+The price is the exposed wait, which was measured, whatever a cure saves of it. Other rules judge waits at the start of
+epochs (`epoch_edges`), too many workers (`too_many_workers`) and workers that cannot start (`workers_cannot_start`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from gpu_doctor import formatting
 from gpu_doctor.diagnosis.forecast.prediction import Forecast
 from gpu_doctor.diagnosis.forecast.stages import fetched_s
-from gpu_doctor.diagnosis.rules.evidence import fetch_lines, stock_line, who
+from gpu_doctor.diagnosis.rules.evidence import fetch_lines, gpu_or_loop, stock_line
 from gpu_doctor.diagnosis.rules.prescriptions import (
     BUSY_SHARE,
     CANNOT,
@@ -27,7 +27,7 @@ from gpu_doctor.diagnosis.rules.prescriptions import (
 )
 from gpu_doctor.diagnosis.rules.rule import NAMING_BAR, Cause, Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.distributed import PREFETCH
-from gpu_doctor.diagnosis.vitals.fetching import held_up, slow_part_s, stored_s
+from gpu_doctor.diagnosis.vitals.fetching import contending_runs, slow_part_s, stored_s
 from gpu_doctor.diagnosis.vitals.fields import Vitals
 from gpu_doctor.recording import LoaderSetup
 
@@ -98,8 +98,8 @@ CAUSES: Final = (
         Fetching a batch takes long, and more workers would not shorten the wait.
 
         What it means
-            Either `__getitem__` needs more CPU time than the usable cores have, or the data lies in memory and Python
-            takes the samples out one by one where a single indexing could return a whole batch.
+            Either `__getitem__` needs more CPU time than the usable cores have, or the data is in memory and Python
+            takes the samples out one by one although one indexing could return a whole batch.
 
         Why it costs you
             The device waits for the fetch in every step. More workers would compete for the same cores, or would spend
@@ -108,8 +108,8 @@ CAUSES: Final = (
         What to try
             Do less work per sample. Decode and resize once and store the result, decode JPEGs at a smaller size, cache
             what fits into memory, process the whole batch at once in `__getitems__`, or move augmentation to the GPU.
-            If the data is in memory, index whole batches. The evidence names the slowest lines of the fetch: begin
-            there.
+            If the data is in memory, index whole batches. Start with the lines that the evidence names: they are the
+            slowest of the fetch.
 
         In code
             # sick
@@ -133,14 +133,14 @@ CAUSES: Final = (
             takes less.
 
         Why it costs you
-            The collate runs once per batch in the process that fetches, and the loop waits for it. The cost is the wait
-            that was measured.
+            `collate_fn` runs once per batch in the process that fetches, and the loop waits for it. The cost is the
+            wait that was measured.
 
         What to try
-            Vectorise the collate, allocate the batch once and fill it, or tokenise the data before training. If torch's
-            own collate stacks samples that are in memory already, index whole batches instead: a BatchSampler with
-            `batch_size=None`. If the collate belongs to a package, such as a tokenizer's, prepare the samples so that
-            it has less to do.
+            Vectorise `collate_fn`, allocate the batch once and fill it, or tokenise the data before training. If
+            torch's default collate stacks samples that are already in memory, index whole batches instead: use a
+            BatchSampler with `batch_size=None`. If `collate_fn` comes from a package, such as a tokenizer's, prepare
+            the samples so that it has less to do.
 
         In code
             # sick
@@ -253,21 +253,21 @@ CAUSES: Final = (
 )
 
 NEVER_SILENT: Final = 0.10
-"""A wait of this share is named, whether or not something would shorten it."""
+"""Share of the wall-clock from which on a wait is reported, whether or not something would shorten it."""
 COLLATE_SHARE: Final = 0.5
-"""The collate is the cause from half of the fetch on: below, the samples are dearer than putting them together."""
+"""Part of the fetch from which on collating is the cause; below it, the samples cost more than collating them."""
 CHEAP_SAMPLE_S: Final = 1e-4
-"""A sample that takes less is a look-up in memory, not a decoding or a computation."""
+"""Seconds up to which a sample is a look-up in memory, not decoding or computing."""
 CHEAPER: Final = 2.0
-"""Whole batches come first where workers would leave so many times as much of the step."""
+"""Whole batches are advised first if a step with workers would take at least this many times as long."""
 SPARE: Final = 0.95
-"""Workers that fetch for less than this part of the time build up a stock of batches between slow ones."""
+"""Part of the time; workers that fetch for less build up a stock of batches between slow ones."""
 MARGIN: Final = 1.5
-"""Stock for half as long again as the slow batches that were seen."""
+"""Factor on the time of a slow batch that the prefetched batches should last."""
 PREFETCH_MOST: Final = 32
-"""Further ahead a run's end and its memory suffer more than a slow batch costs."""
+"""Largest `prefetch_factor` to advise: a larger one costs memory and delays the run's end more than it saves."""
 STOCK_BYTES: Final = 4e9
-"""More than this is not advised to lie in memory."""
+"""Most bytes of prefetched batches to advise."""
 
 SHARDS: Final = Prescription(
     text="Copy the data to a local disk, or pack many samples into few large files",
@@ -295,7 +295,7 @@ OWN_HANDLE: Final = Prescription(
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where the wait for batches within an epoch is exposed, unless nothing of it could be saved."""
+    """Reports an exposed wait for batches within epochs, unless it belongs to another rule or cannot be shortened."""
     loader, wait, wall = vitals.loader, vitals.steady_wait_share, vitals.fetch_wall_s
     if loader is None or vitals.workers is None or not wall or not vitals.step_wall_s or wait < NAMING_BAR:
         return None
@@ -304,11 +304,17 @@ def check(vitals: Vitals) -> Finding | None:
         return None  # workers-cannot-start
     if surplus_workers(vitals) is not None:
         return None  # too-many-workers
-    return _alone(vitals, loader, best) if vitals.workers == 0 else _with_workers(vitals, loader, best)
+    return _without_workers(vitals, loader, best) if vitals.workers == 0 else _with_workers(vitals, loader, best)
 
 
-def _alone(vitals: Vitals, loader: LoaderSetup, best: tuple[int, Forecast] | None) -> Finding | None:
-    """The cause in a loop that fetches by itself."""
+def _without_workers(vitals: Vitals, loader: LoaderSetup, best: tuple[int, Forecast] | None) -> Finding | None:
+    """Decides the cause in a loop that fetches its batches itself.
+
+    Args:
+        vitals: vitals of the run.
+        loader: the training loader.
+        best: best number of workers and its forecast; None if no workers pay.
+    """
     if slow_part_s(vitals):
         return _uneven(vitals, loader)
     if _looks_up(vitals, loader) and (best is None or _whole_first(vitals, loader, best[1])):
@@ -316,25 +322,25 @@ def _alone(vitals: Vitals, loader: LoaderSetup, best: tuple[int, Forecast] | Non
     if best is not None:
         return _workers(vitals, loader, *best)
     if _whole_already(vitals, loader) and vitals.steady_wait_share < NEVER_SILENT:
-        return None  # one indexing a batch: nothing is cheaper
-    return _of_what(vitals, loader)
+        return None  # one indexing per batch: nothing is cheaper
+    return _by_fetch(vitals, loader)
 
 
 def _with_workers(vitals: Vitals, loader: LoaderSetup, best: tuple[int, Forecast] | None) -> Finding | None:
-    """The cause in a loop that has workers."""
+    """Decides the cause in a loop that has workers; the arguments are those of `_without_workers`."""
     busy = fetched_s(vitals) / (vitals.step_wall_s or 1.0)
     if slow_part_s(vitals) and busy < SPARE:
         return _uneven(vitals, loader)
-    if busy < BUSY_SHARE:  # they have time to spare: something else holds the batches up
+    if busy < BUSY_SHARE:  # the workers have time to spare: something else holds the batches up
         return _fetching(vitals, loader) if vitals.steady_wait_share >= NEVER_SILENT else None
     if best is not None:
         return _workers(vitals, loader, *best)
-    return _of_what(vitals, loader)
+    return _by_fetch(vitals, loader)
 
 
-def _of_what(vitals: Vitals, loader: LoaderSetup) -> Finding:
-    """The cause by what takes most of a fetch, where more workers do not shorten the wait."""
-    waiting = _held_up(vitals)
+def _by_fetch(vitals: Vitals, loader: LoaderSetup) -> Finding:
+    """Decides the cause by what takes most of a fetch, if more workers would not shorten the wait."""
+    waiting = _contending(vitals)
     if waiting is not None:
         return waiting
     if stored_s(vitals):
@@ -343,11 +349,12 @@ def _of_what(vitals: Vitals, loader: LoaderSetup) -> Finding:
 
 
 def _waits(vitals: Vitals) -> str:
-    return f"The {who(vitals)} waits for data {formatting.share(vitals.steady_wait_share)} of the time"
+    """Returns the start of a headline: who waits for data, and for what part of the time."""
+    return f"The {gpu_or_loop(vitals)} waits for data {formatting.share(vitals.steady_wait_share)} of the time"
 
 
-def _workers(vitals: Vitals, loader: LoaderSetup, count: int, seen: Forecast) -> Finding:
-    """More workers are forecast to pay."""
+def _workers(vitals: Vitals, loader: LoaderSetup, count: int, prediction: Forecast) -> Finding:
+    """Builds the finding that more workers would pay: loader-without-workers or too-few-workers."""
     now = vitals.workers or 0
     few = f"{formatting.count(now, 'worker')} cannot keep up."
     own_s = (vitals.consumer_s or 0.0) / (vitals.batches_per_step or 1.0)
@@ -358,12 +365,12 @@ def _workers(vitals: Vitals, loader: LoaderSetup, count: int, seen: Forecast) ->
         evidence=(
             f"{_fetch_parts(vitals)}; {'training' if vitals.backward_share else 'computing'} on it takes "
             f"{formatting.seconds(own_s)}",
-            f"with {formatting.count(count, 'worker')} a step would take {formatting.seconds(seen.step_s)}, limited "
-            f"by {seen.why}",
-            *_seen(vitals),
+            f"with {formatting.count(count, 'worker')} a step would take {formatting.seconds(prediction.step_s)}, "
+            f"limited by {prediction.why}",
+            *_shared_evidence(vitals),
         ),
         prescriptions=(
-            with_workers(loader, count, seen),
+            with_workers(loader, count, prediction),
             *((SHARDS,) if stored_s(vitals) else ()),
             *((whole_batches(loader),) if _looks_up(vitals, loader) else ()),
         ),
@@ -371,7 +378,7 @@ def _workers(vitals: Vitals, loader: LoaderSetup, count: int, seen: Forecast) ->
 
 
 def _fetching(vitals: Vitals, loader: LoaderSetup) -> Finding:
-    """The fetch itself is what takes long."""
+    """Builds the finding that the fetch itself takes long: slow-getitem."""
     cheap, whole = _looks_up(vitals, loader), _whole_already(vitals, loader)
     idle = vitals.workers and fetched_s(vitals) < BUSY_SHARE * (vitals.step_wall_s or 0.0)
     why = "though its workers have time to spare" if idle else "and more workers would not help"
@@ -383,13 +390,13 @@ def _fetching(vitals: Vitals, loader: LoaderSetup) -> Finding:
         rule="slow-getitem",
         headline=f"{_waits(vitals) if vitals.workers else fetches}, {why}.",
         cost_share=vitals.steady_wait_share,
-        evidence=(_fetch_parts(vitals), *_on_cores(vitals), *_seen(vitals)),
+        evidence=(_fetch_parts(vitals), *_on_cores(vitals), *_shared_evidence(vitals)),
         prescriptions=(whole_batches(loader) if cheap else cheaper_samples(loader),),
     )
 
 
 def _collating(vitals: Vitals, loader: LoaderSetup) -> Finding:
-    """Putting samples together is at least half of the fetch."""
+    """Builds the finding that collating is at least half of the fetch: slow-collate."""
     cheap = _looks_up(vitals, loader)
     collate_s = min(vitals.collate_s or 0.0, vitals.fetch_wall_s or 0.0)
     cpu = "" if vitals.collate_cpu_s is None else f", {formatting.seconds(vitals.collate_cpu_s)} of it CPU time"
@@ -401,33 +408,33 @@ def _collating(vitals: Vitals, loader: LoaderSetup) -> Finding:
         evidence=(
             f"collating takes {formatting.seconds(collate_s)} of the {formatting.seconds(vitals.fetch_wall_s or 0.0)} "
             f"of a fetch{cpu}",
-            *_seen(vitals),
+            *_shared_evidence(vitals),
         ),
         prescriptions=cures if cheap else (CHEAPER_COLLATE,),
     )
 
 
 def _storage(vitals: Vitals) -> Finding:
-    """The fetch waits for a disk or a network drive, and more workers would not help."""
+    """Builds the finding that the fetch waits for a disk or a network drive: slow-storage."""
     return Finding(
         rule="slow-storage",
         headline=f"{_waits(vitals)}: the storage is too slow.",
         cost_share=vitals.steady_wait_share,
-        evidence=(_fetch_parts(vitals), *_seen(vitals)),
+        evidence=(_fetch_parts(vitals), *_shared_evidence(vitals)),
         prescriptions=(SHARDS,),
     )
 
 
 def _uneven(vitals: Vitals, loader: LoaderSetup) -> Finding:
-    """Few slow batches are waited for."""
+    """Builds the finding that the loop waits for a few slow batches: uneven-batches."""
     slow_s, median_s, ahead = vitals.fetch_p99_s or 0.0, vitals.fetch_median_s or 0.0, _ahead(loader)
     fetchers = (vitals.workers or 0) * (vitals.loaders_at_once or 1.0)
     stock_s = ahead * fetchers * (vitals.consumer_s or 0.0) / (vitals.batches_per_step or 1.0)
     further = _further(vitals, loader, fetchers) if fetchers else None
     return Finding(
         rule="uneven-batches",
-        headline=f"A few slow batches make the {who(vitals)} wait {formatting.share(vitals.steady_wait_share)} of the "
-        "time.",
+        headline=f"A few slow batches make the {gpu_or_loop(vitals)} wait {formatting.share(vitals.steady_wait_share)} "
+        "of the time.",
         cost_share=vitals.steady_wait_share,
         evidence=(
             f"a fetch takes {formatting.seconds(median_s)} for most batches, {formatting.seconds(slow_s)} for the "
@@ -435,18 +442,18 @@ def _uneven(vitals: Vitals, loader: LoaderSetup) -> Finding:
             f"prefetch_factor={ahead}: the prefetched batches last {formatting.seconds(stock_s)}"
             if fetchers
             else "num_workers=0: no batch is prefetched",
-            *_seen(vitals),
+            *_shared_evidence(vitals),
         ),
         prescriptions=(*((further,) if further else ()), SAME_SPEED, *((SHARDS,) if stored_s(vitals) else ())),
     )
 
 
-def _held_up(vitals: Vitals) -> Finding | None:
-    """Two runs show that workers wait for each other."""
-    seen = held_up(vitals)
-    if seen is None:
+def _contending(vitals: Vitals) -> Finding | None:
+    """Builds the finding that workers wait for each other; None unless two runs show it."""
+    runs = contending_runs(vitals)
+    if runs is None:
         return None
-    few, few_s, many, many_s = seen
+    few, few_s, many, many_s = runs
     return Finding(
         rule="workers-wait-for-each-other",
         headline=f"{_waits(vitals)}: its workers wait for each other.",
@@ -455,29 +462,29 @@ def _held_up(vitals: Vitals) -> Finding | None:
             f"a fetch takes {formatting.seconds(few_s)} with num_workers={few}, {formatting.seconds(many_s)} with "
             f"num_workers={many}",
             _fetch_parts(vitals),
-            *_seen(vitals),
+            *_shared_evidence(vitals),
         ),
         prescriptions=(OWN_HANDLE, SHARDS),
     )
 
 
-def _seen(vitals: Vitals) -> tuple[str, ...]:
-    """Evidence of every cause: the storage, the batches in stock, the dearest lines of the fetch."""
+def _shared_evidence(vitals: Vitals) -> tuple[str, ...]:
+    """Returns the evidence that every cause gives: the storage, the ready batches, the costliest lines of the fetch."""
     return (*_storage_lines(vitals), *stock_line(vitals), *fetch_lines(vitals))
 
 
 def _fetch_parts(vitals: Vitals) -> str:
-    """What a fetch takes, and how much of it computes or queues for a core."""
+    """Says how long a fetch takes, and how much of it computes or queues for a core, as evidence."""
     cpu, queued = vitals.fetch_cpu_s, vitals.fetch_queued_s or 0.0
     parts = [] if cpu is None else [f"{formatting.seconds(cpu)} of CPU time"]
     parts += [f"{formatting.seconds(queued)} of waiting for a core"] if queued >= (cpu or 0.0) * BUSY_SHARE > 0 else []
-    whose = "" if not vitals.workers else " in a worker"
-    took = f"fetching a batch takes {formatting.seconds(vitals.fetch_wall_s or 0.0)}{whose}"
+    where = "" if not vitals.workers else " in a worker"
+    took = f"fetching a batch takes {formatting.seconds(vitals.fetch_wall_s or 0.0)}{where}"
     return f"{took}: {', '.join(parts)}" if parts else took
 
 
 def _on_cores(vitals: Vitals) -> tuple[str, ...]:
-    """What loading and the loop need of the cores, where that is most of a step; empty elsewhere."""
+    """Says for how long loading and the loop need all cores, as evidence; empty unless that is half of a step."""
     if vitals.consumer_cpu_s is None or vitals.fetch_cpu_s is None:
         return ()
     needed_s = (vitals.fetches_cpu_s + vitals.consumer_cpu_s) / max(vitals.usable_cores, 1.0)
@@ -488,7 +495,7 @@ def _on_cores(vitals: Vitals) -> tuple[str, ...]:
 
 
 def _storage_lines(vitals: Vitals) -> tuple[str, ...]:
-    """What the storage delivers; empty where fetches do not wait for it."""
+    """Says how long a fetch waits for the storage and what that delivers, as evidence; empty if it does not wait."""
     waiting_s, stored = stored_s(vitals), vitals.fetch_stored_bytes or 0.0
     if not waiting_s or not vitals.step_wall_s:
         return ()
@@ -502,11 +509,12 @@ def _storage_lines(vitals: Vitals) -> tuple[str, ...]:
 
 
 def _collates(vitals: Vitals) -> bool:
+    """True if collating is at least half of the fetch."""
     return (vitals.collate_s or 0.0) >= COLLATE_SHARE * (vitals.fetch_wall_s or math.inf)
 
 
 def _looks_up(vitals: Vitals, loader: LoaderSetup) -> bool:
-    """Whether samples are taken out of memory one by one, by torch's own collate, so that whole batches may be."""
+    """True if samples are read from memory one by one and stacked by torch: whole batches could be indexed instead."""
     samples = (vitals.samples_per_step or 0.0) / (vitals.batches_per_step or 1.0)
     fetch_s = (vitals.fetch_wall_s or 0.0) - (vitals.fetch_queued_s or 0.0)
     cheap = loader.dataset in INDEXED or fetch_s <= CHEAP_SAMPLE_S * samples
@@ -514,29 +522,42 @@ def _looks_up(vitals: Vitals, loader: LoaderSetup) -> bool:
 
 
 def _whole_first(vitals: Vitals, loader: LoaderSetup, workers: Forecast) -> bool:
-    """Whether workers would leave much more of the step than whole batches, of which hardly any fetch is left."""
-    left_s = (vitals.step_wall_s or 0.0) - vitals.fetches_s
-    return loader.dataset in INDEXED or workers.step_s >= CHEAPER * max(left_s, 0.0)
+    """True if whole batches should be advised before workers: they remove nearly all of the fetch and save more.
+
+    Args:
+        vitals: vitals of the run.
+        loader: the training loader.
+        workers: forecast with the best number of workers.
+    """
+    without_fetch_s = (vitals.step_wall_s or 0.0) - vitals.fetches_s
+    return loader.dataset in INDEXED or workers.step_s >= CHEAPER * max(without_fetch_s, 0.0)
 
 
 def _whole_already(vitals: Vitals, loader: LoaderSetup) -> bool:
-    """Whether the dataset is asked for whole batches: by `batch_size=None`, or it was seen in its `__getitems__`.
+    """True if the loader already requests whole batches: with `batch_size=None`, or through `__getitems__`.
 
-    A batch sampler of the user's own says nothing of that.
+    With `batch_size=None` torch's collate or a plain BatchSampler must be seen as well: a batch sampler of the user's
+    own does not show it.
     """
-    if any(one.function.rpartition(".")[2] == "__getitems__" for one in vitals.lines if one.phase == "data_wait"):
+    if any(line.function.rpartition(".")[2] == "__getitems__" for line in vitals.lines if line.phase == "data_wait"):
         return True
-    told = loader.collate == "default_convert" or loader.sampler == "BatchSampler"
-    return loader.batch_size is None and told
+    whole = loader.collate == "default_convert" or loader.sampler == "BatchSampler"
+    return loader.batch_size is None and whole
 
 
 def _ahead(loader: LoaderSetup) -> int:
-    """Batches that each worker fetches ahead, or would if there were any."""
+    """Returns how many batches each worker prefetches, or would if there were workers."""
     return loader.prefetch_factor or PREFETCH
 
 
 def _further(vitals: Vitals, loader: LoaderSetup, fetchers: float) -> Prescription | None:
-    """More batches ahead, so many as bridge a slow one; None where more would not fit, or are fetched already."""
+    """Prescribes a larger `prefetch_factor` that bridges a slow batch; None if no larger one is possible.
+
+    Args:
+        vitals: vitals of the run.
+        loader: the training loader.
+        fetchers: number of workers, of all loaders together.
+    """
     a_batch_s = (vitals.consumer_s or 1.0) / (vitals.batches_per_step or 1.0)
     wanted = math.ceil(MARGIN * (vitals.fetch_p99_s or 0.0) / (fetchers * a_batch_s))
     room = int(STOCK_BYTES / max((vitals.batch_bytes or 0.0) * fetchers, 1.0))

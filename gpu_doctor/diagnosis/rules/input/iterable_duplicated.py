@@ -1,8 +1,8 @@
 """Every worker of an IterableDataset delivers all items, so the loop trains on duplicates.
 
 What it means
-    Each worker runs `__iter__` on its own copy of the dataset. If `__iter__` does not ask `get_worker_info()` which
-    worker it is in, all workers yield the same items, and an epoch with n workers has every item n times.
+    Each worker runs `__iter__` on its own copy of the dataset. If `__iter__` does not call `get_worker_info()` to find
+    out which worker it runs in, all workers yield the same items, and an epoch with n workers has every item n times.
 
 Why it costs you
     (n - 1) of n steps repeat work, and an epoch takes n times as long. The batches also hold the same items one after
@@ -33,20 +33,24 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 NEEDS = ("loader", "workers")
 
 SURELY = 1.5
-"""An epoch of so many times the dataset's own length holds items more than once."""
+"""Smallest length of an epoch over the dataset's own length that proves repeated items."""
 ONCE = 1.05
-"""An epoch of no more than the dataset's length (and a last batch) does not, whatever its code looks like."""
+"""Largest length of an epoch over the dataset's own that proves the opposite, whatever the code looks like; 5 % are for
+a last batch."""
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where several workers run a dataset that does not share out, unless an epoch's length says otherwise."""
+    """Reports an IterableDataset that several workers repeat, by its code or by the length of an epoch.
+
+    The length counts more than the code: an epoch of the dataset's own length has no repeated items.
+    """
     loader, workers = vitals.loader, vitals.workers
     if loader is None or not workers or workers < 2 or loader.dataset_kind != "iterable":
         return None
     length, epoch = loader.dataset_len, vitals.epoch_samples
     counted = epoch / length if length and epoch else None
-    unshared = REPEATS in loader.refusals.get("num_workers", "")
-    if not unshared and (counted is None or counted < SURELY):
+    repeats = REPEATS in loader.refusals.get("num_workers", "")
+    if not repeats and (counted is None or counted < SURELY):
         return None
     if counted is not None and counted <= ONCE:
         return None
@@ -60,7 +64,7 @@ def check(vitals: Vitals) -> Finding | None:
         first=True,  # the training itself is not the intended one
         evidence=(
             f"{loader.dataset} is an IterableDataset"
-            + (" whose code never asks get_worker_info()" if unshared else ""),
+            + (" whose code never calls get_worker_info()" if repeats else ""),
             *(
                 (
                     f"an epoch had {formatting.count(epoch, 'sample')}; the dataset's length is "

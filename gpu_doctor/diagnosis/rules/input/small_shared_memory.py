@@ -2,16 +2,16 @@
 
 What it means
     A worker puts each batch's tensors into /dev/shm. Up to `num_workers * prefetch_factor` batches are there at once.
-    In a container, /dev/shm often has only 64 MB (docker's default).
+    In a container, /dev/shm often has only 64 MB (Docker's default).
 
 Why it costs you
-    When it is full, a bus error kills the worker and the loop ends. The messages are "unable to write to file
-    </torch_...>" or "insufficient shared memory". It happens as soon as loading is faster than training for a while.
+    When /dev/shm is full, a bus error kills the worker and the loop ends. The messages are "unable to write to file
+    </torch_...>" or "insufficient shared memory". It happens once loading has been faster than training for a while.
 
 What to try
-    Give the container more shared memory: `docker run --shm-size=8g` or `--ipc=host`, in Kubernetes an `emptyDir` with
-    `medium: Memory` at /dev/shm. Or use fewer workers, a smaller `prefetch_factor`, or smaller batches (uint8 instead
-    of float32).
+    Give the container more shared memory: `docker run --shm-size=8g` or `--ipc=host`; in Kubernetes, mount an
+    `emptyDir` with `medium: Memory` at /dev/shm. Or use fewer workers, a smaller `prefetch_factor`, or smaller batches
+    (uint8 instead of float32).
 
 In code
     $ df -h /dev/shm
@@ -33,14 +33,14 @@ from gpu_doctor.recording import LoaderSetup
 NEEDS = ("outcome",)
 
 ROOM = 2.0
-"""So many times what is needed is advised as the size."""
+"""Factor on the needed bytes for the size to advise."""
 _FULL = re.compile(
     r"unable to (?:write to|mmap|resize|open|allocate).*torch_|[Bb]us error|shared memory \(shm\)|insufficient shared"
 )
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where the run ended for want of shared memory, or where the prefetched batches would not fit."""
+    """Reports a run that failed for lack of shared memory, or prefetched batches that would not fit into it."""
     loader, free = _loader(vitals), vitals.shm_free_bytes
     if loader is None or not loader.num_workers:
         return None
@@ -69,13 +69,21 @@ def check(vitals: Vitals) -> Finding | None:
 
 
 def _loader(vitals: Vitals) -> LoaderSetup | None:
-    """The training loader; of a run that failed early, the only one with workers."""
+    """Returns the training loader; if a run failed before it was known, the first loader with workers."""
     if vitals.loader is not None:
         return vitals.loader
-    return next((one for one in vitals.setup.loaders if one.num_workers), None)
+    return next((loader for loader in vitals.setup.loaders if loader.num_workers), None)
 
 
 def _cures(vitals: Vitals, loader: LoaderSetup, need: float | None, free: float | None) -> tuple[Prescription, ...]:
+    """Returns the prescriptions: more shared memory, and fewer workers if some would fit.
+
+    Args:
+        vitals: vitals of the run.
+        loader: the loader whose workers need the memory.
+        need: bytes of shared memory that the prefetched batches need; None = not known.
+        free: free bytes of /dev/shm; None = not known.
+    """
     size = f"{max(1, round(ROOM * need / 1e9))}g" if need else "8g"
     more = Prescription(
         text="Give the container more shared memory",

@@ -2,7 +2,7 @@
 
 What it means
     Either the fetch computes and there are more workers than cores, so that workers wait for a core. Or the data is in
-    memory, and taking a batch over from a worker process takes longer than fetching it.
+    memory, and receiving a batch from a worker process takes longer than fetching it.
 
 Why it costs you
     The loop waits although fewer workers would deliver sooner. Each worker also takes memory, and each tensor of a
@@ -20,7 +20,7 @@ In code
     loader = DataLoader(TensorDataset(x, y), batch_size=64, num_workers=0)
 
 When to leave it
-    Leave it if the dataset waits for a disk or a network: more workers than cores are right then. Idle workers beside a
+    Leave it if the dataset waits for a disk or a network: more workers than cores are right then. Idle workers of a
     compute-bound loop cost memory, not time.
 """
 
@@ -34,17 +34,17 @@ NEEDS = ("loader", "workers", "exposed_wait_share", "fetch_wall_s", "fetch_cpu_s
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where the loop waits, and fewer workers, or none, are forecast to be faster."""
+    """Reports a loop that waits for its workers if fewer of them, or none, are forecast to be faster."""
     fewer, now, wait = surplus_workers(vitals), vitals.workers or 0, vitals.steady_wait_share
     if fewer is None:
         return None
-    count, seen = fewer
+    count, prediction = fewer
     workers = formatting.count(now, "worker")
     queued = vitals.fetch_queued_s or 0.0
     why = f"{workers} share {formatting.cores(vitals.usable_cores)}"
     text = f"Load with {formatting.count(count, 'worker')}"
     if not count:
-        why, text = f"handing a batch over from {workers} takes longer than fetching it", "Fetch in the loop itself"
+        why, text = f"receiving a batch from {workers} takes longer than fetching it", "Fetch in the loop itself"
     known = f", {formatting.seconds(queued)} of it waiting for a core" if queued else ""
     return Finding(
         rule="too-many-workers",
@@ -53,8 +53,8 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(
             f"a worker takes {formatting.seconds(vitals.fetch_wall_s or 0.0)} for a batch{known}; the loop waits "
             f"{formatting.seconds(wait * (vitals.step_wall_s or 0.0))} in each step",
-            f"with num_workers={count} a step would take {formatting.seconds(seen.step_s)}",
+            f"with num_workers={count} a step would take {formatting.seconds(prediction.step_s)}",
             *stock_line(vitals),
         ),
-        prescriptions=(on_loader(vitals.loader, "num_workers", count, text, seen),),
+        prescriptions=(on_loader(vitals.loader, "num_workers", count, text, prediction),),
     )

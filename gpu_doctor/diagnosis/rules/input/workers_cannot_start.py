@@ -1,9 +1,9 @@
 """The loader's worker processes cannot start, because the dataset or its functions cannot be sent to them.
 
 What it means
-    macOS and Windows spawn workers, and Python 3.14 on Linux uses a forkserver. There, the dataset and `collate_fn` are
-    pickled, and the worker imports the module that defines them. Classes from a notebook's cell are in no module, and
-    lambdas, open files and locks cannot be pickled.
+    macOS and Windows spawn workers, and Python 3.14 on Linux uses a forkserver. In both cases the dataset and
+    `collate_fn` are pickled, and the worker imports the module that defines them. Classes from a notebook's cell are in
+    no module, and lambdas, open files and locks cannot be pickled.
 
 Why it costs you
     Either the loader fails with a pickling error or "exited unexpectedly", or it has to stay without workers, and then
@@ -28,7 +28,7 @@ When to leave it
 import re
 
 from gpu_doctor import formatting
-from gpu_doctor.diagnosis.rules.evidence import who
+from gpu_doctor.diagnosis.rules.evidence import gpu_or_loop
 from gpu_doctor.diagnosis.rules.prescriptions import CANNOT, more_workers
 from gpu_doctor.diagnosis.rules.rule import Finding, Prescription, Safety
 from gpu_doctor.diagnosis.vitals.fields import Vitals
@@ -37,7 +37,7 @@ from gpu_doctor.recording import LoaderSetup
 NEEDS = ("outcome",)
 
 
-# What pickle, multiprocessing and torch say; tried with spawn and forkserver on CPython 3.11, torch 2.13.
+# Error messages of pickle, multiprocessing and torch; tried with spawn and forkserver on CPython 3.11, torch 2.13.
 _PICKLING = re.compile(
     r"[Cc]an't pickle|cannot pickle|PicklingError|Can't get attribute .* on <module '__main__'|"
     r"start a new process before the current process has finished its bootstrapping|"
@@ -63,21 +63,22 @@ FORK = Prescription(
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where workers failed to start, or where the loop waits for want of workers that cannot."""
+    """Reports workers that failed to start, or a wait for data that workers would shorten if they could start."""
     if vitals.outcome == "failed":
         return _failed(vitals)
     return _wanted(vitals)
 
 
 def _failed(vitals: Vitals) -> Finding | None:
+    """Reports a run that failed because a loader's workers could not start."""
     loaders = vitals.setup.loaders
-    stuck = next((one for one in loaders if one.refusals.get("num_workers", "").startswith(CANNOT)), None)
-    if stuck is None and not vitals.steps:  # later, it may as well be the user's own pickling that failed
-        stuck = next((one for one in loaders if one.num_workers and one.start_method != "fork"), None)
-        said = _PICKLING.search(vitals.reason)
+    stuck = next((each for each in loaders if each.refusals.get("num_workers", "").startswith(CANNOT)), None)
+    if stuck is None and not vitals.steps:  # after a step, pickling of the user's own may be what failed
+        stuck = next((each for each in loaders if each.num_workers and each.start_method != "fork"), None)
+        error = _PICKLING.search(vitals.reason)
     else:
-        said = _PICKLING.search(vitals.reason) or _GONE.search(vitals.reason)
-    if stuck is None or not stuck.num_workers or not said:
+        error = _PICKLING.search(vitals.reason) or _GONE.search(vitals.reason)
+    if stuck is None or not stuck.num_workers or not error:
         return None
     return Finding(
         rule="workers-cannot-start",
@@ -91,6 +92,7 @@ def _failed(vitals: Vitals) -> Finding | None:
 
 
 def _wanted(vitals: Vitals) -> Finding | None:
+    """Reports a wait for data that more workers would shorten, but workers cannot start."""
     loader, wait = vitals.loader, vitals.steady_wait_share
     if loader is None or vitals.exposed_wait_share is None or vitals.fetch_wall_s is None:
         return None
@@ -99,28 +101,33 @@ def _wanted(vitals: Vitals) -> Finding | None:
     best = more_workers(vitals)
     if best is None:
         return None
-    count, seen = best
+    count, prediction = best
     return Finding(
         rule="workers-cannot-start",
-        headline=f"The {who(vitals)} waits for data {formatting.share(wait)} of the time, and workers cannot be "
-        "started.",
+        headline=f"The {gpu_or_loop(vitals)} waits for data {formatting.share(wait)} of the time, and workers "
+        "cannot be started.",
         cost_share=wait,
-        evidence=(*_why(loader), f"with {formatting.count(count, 'worker')} a step would be limited by {seen.why}"),
+        evidence=(
+            *_why(loader),
+            f"with {formatting.count(count, 'worker')} a step would be limited by {prediction.why}",
+        ),
         prescriptions=(
             Prescription(
                 text=f"{MODULE.text}, then load with {formatting.count(count, 'worker')}",
                 safety=Safety.BY_HAND,
                 code=f"{MODULE.code}\nDataLoader(..., num_workers={count})",
-            ).expecting(seen),
+            ).expecting(prediction),
             *_cures(loader)[1:],
         ),
     )
 
 
 def _why(loader: LoaderSetup) -> tuple[str, ...]:
-    said = loader.refusals.get("num_workers", "")
-    return (said if said.startswith(CANNOT) else f"start method {loader.start_method}, dataset {loader.dataset}",)
+    """Says why the loader's workers cannot start, as evidence."""
+    refusal = loader.refusals.get("num_workers", "")
+    return (refusal if refusal.startswith(CANNOT) else f"start method {loader.start_method}, dataset {loader.dataset}",)
 
 
 def _cures(loader: LoaderSetup) -> tuple[Prescription, ...]:
+    """Returns the prescriptions: a module, and, unless workers are forked, also the main guard or forking."""
     return (MODULE, GUARD, FORK) if loader.start_method != "fork" else (MODULE,)

@@ -1,4 +1,4 @@
-"""Rules of the family memory: too much or too little of it is used."""
+"""Rules of the family memory: memory runs out, grows, is fragmented, or is nearly full."""
 
 from types import ModuleType
 

@@ -34,25 +34,26 @@ from gpu_doctor.diagnosis.vitals.fields import Vitals
 NEEDS = ("outcome", "host_memory_available_bytes", "host_memory_total_bytes")
 
 LOW_SHARE = 0.05
-"""Of the host's memory; earlyoom, which kills before the kernel has to, begins to at 10 %."""
+"""Part of the host's memory below which available memory is low; earlyoom, which kills before the kernel has to, starts
+to kill at 10 %."""
 LOW_BYTES = float(4 << 30)
-"""On large machines 5 % are plenty: never more than so much."""
+"""Most available bytes that count as low: on large machines 5 % are plenty."""
 SWAP_IN_BYTES_PER_S = 1e6
-"""Read back from swap while the loop ran: a worn page now and then is less."""
+"""Smallest rate of reading back from swap that counts; an old page now and then is less."""
 WORKERS_SHARE = 0.2
-"""Of the memory in use: from here on fewer workers make a difference."""
+"""Part of the memory in use that workers must hold for fewer workers to make a difference."""
 
-_SAID = re.compile(r"DataLoader worker .*(?:killed by signal: (Killed)|exited unexpectedly)")
-"""What torch says of a worker that is gone; the second way tells not why."""
+_WORKER_GONE = re.compile(r"DataLoader worker .*(?:killed by signal: (Killed)|exited unexpectedly)")
+"""Torch's messages on a worker that is gone; the second does not say why."""
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires where little is left, where the process itself is swapped and read back, or where one was killed."""
-    left, total = vitals.host_memory_available_bytes, vitals.host_memory_total_bytes
-    if left is None or not total:
+    """Reports little available memory, a training process that is swapped and read back, or a killed process."""
+    lowest, total = vitals.host_memory_available_bytes, vitals.host_memory_total_bytes
+    if lowest is None or not total:
         return None
     killed = _killed(vitals)
-    low = left < min(LOW_SHARE * total, LOW_BYTES)
+    low = lowest < min(LOW_SHARE * total, LOW_BYTES)
     swapping = bool(vitals.process_swapped_bytes) and (vitals.swap_in_bytes_per_s or 0.0) >= SWAP_IN_BYTES_PER_S
     if not low and not swapping and not killed:
         return None
@@ -64,14 +65,15 @@ def check(vitals: Vitals) -> Finding | None:
         )
     if vitals.process_rss_bytes is not None:
         evidence.append(f"the training process uses {formatting.size(vitals.process_rss_bytes)}")
-    theirs = _workers_bytes(vitals, left, total)
-    if theirs:
+    workers_bytes = _workers_bytes(vitals, lowest, total)
+    if workers_bytes:
         evidence.append(
-            f"its {formatting.count(vitals.workers, 'worker')} may use up to {formatting.size(theirs)} of their own"
+            f"its {formatting.count(vitals.workers, 'worker')} may use up to {formatting.size(workers_bytes)} of their "
+            "own"
         )
     headline = "The process's memory is swapped out." if swapping else "The host's memory is nearly used up."
-    headline = headline.replace(".", f": {formatting.size(left)} of {formatting.size(total)} is left.")
-    if killed:  # what was left when a reading was taken tells less: memory may fill between two of them
+    headline = headline.replace(".", f": {formatting.size(lowest)} of {formatting.size(total)} is left.")
+    if killed:  # the readings say less, as memory may fill up between two of them
         headline = f"The memory of {formatting.size(total)} ran out: the system killed a process."
     return Finding(
         rule="host-memory-pressure",
@@ -79,38 +81,48 @@ def check(vitals: Vitals) -> Finding | None:
         cost_share=None,
         kind="hint",
         evidence=tuple(evidence),
-        prescriptions=tuple(_cures(vitals, theirs, total - left)),
+        prescriptions=tuple(_cures(vitals, workers_bytes, total - lowest)),
         risk="When nothing is left, the system kills a worker or the kernel.",
     )
 
 
 def _killed(vitals: Vitals) -> list[str]:
-    """How it is known that the system killed a process for want of memory: by the kernel's count, else by torch's word.
+    """Says that the system killed a process for lack of memory, as evidence; empty if it did not.
 
-    A worker that is killed by hand dies in the same words, but where the kernel counts, it has not counted that one.
+    The kernel's count decides; if it was not read, torch's message does. A worker that the user kills dies with the
+    same message, but the kernel does not count it.
     """
-    said = _SAID.search(vitals.reason) if vitals.outcome == "failed" else None
+    message = _WORKER_GONE.search(vitals.reason) if vitals.outcome == "failed" else None
     counted = vitals.oom_kills
-    if counted == 0 or (counted is None and (said is None or said[1] is None)):
+    if counted == 0 or (counted is None and (message is None or message[1] is None)):
         return []
-    told = [vitals.reason] if said else []
+    evidence = [vitals.reason] if message else []
     if counted is not None:
         processes = "a process" if counted == 1 else f"{counted} processes"
-        told.append(f"the operating system killed {processes} to free memory")
-    return told
+        evidence.append(f"the operating system killed {processes} to free memory")
+    return evidence
 
 
-def _workers_bytes(vitals: Vitals, left: float, total: float) -> float:
-    """What the workers can hold of their own: shared pages count in each, so the machine's use is an upper bound."""
+def _workers_bytes(vitals: Vitals, available: float, total: float) -> float:
+    """Returns the most bytes that the workers can hold of their own; 0 without workers, or if it was not measured.
+
+    Shared pages count in each worker's reading, so the machine's memory in use is a second bound.
+
+    Args:
+        vitals: vitals of the run.
+        available: lowest reading of the host's available memory, in bytes.
+        total: the host's memory, in bytes.
+    """
     if not vitals.workers or vitals.workers_rss_bytes is None:
         return 0.0
-    return max(min(vitals.workers_rss_bytes, total - left - (vitals.process_rss_bytes or 0.0)), 0.0)
+    return max(min(vitals.workers_rss_bytes, total - available - (vitals.process_rss_bytes or 0.0)), 0.0)
 
 
-def _cures(vitals: Vitals, theirs: float, used: float) -> list[Prescription]:
+def _cures(vitals: Vitals, workers_bytes: float, used: float) -> list[Prescription]:
+    """Returns the prescriptions: fewer workers, if they hold much of the `used` bytes, and memory-mapped data."""
     workers = vitals.workers or 0
     cures: list[Prescription] = []
-    if workers >= 2 and theirs >= WORKERS_SHARE * used:
+    if workers >= 2 and workers_bytes >= WORKERS_SHARE * used:
         cures.append(fewer_workers(vitals.loader, workers // 2))
     text = "Read the data from a memory-mapped file, whose pages all processes share"
     return [*cures, Prescription(text, Safety.BY_HAND, code='data = np.load("data.npy", mmap_mode="r")')]

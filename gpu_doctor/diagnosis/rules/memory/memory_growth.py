@@ -6,12 +6,12 @@ What it means
 
 Why it costs you
     It is a risk and has no price: it costs nothing until the memory is full. Then the run ends, often after hours. The
-    usual cause is a list or a sum that keeps a loss or an output with its whole graph, that is every activation of
+    usual cause is a list or a sum that keeps a loss or an output with its whole graph, that is with every activation of
     every step. Or something keeps the batches: a list, a replay memory without a limit, or `itertools.cycle(loader)`,
     which stores the batches of its first pass to repeat them.
 
 What to try
-    Keep numbers, not tensors. On a GPU, where reading a number in each step makes the loop wait, keep `loss.detach()`.
+    Keep numbers, not tensors. On a GPU, reading a number in each step makes the loop wait: keep `loss.detach()` there.
     On a CPU that is not enough, because small tensors that stay alive pin the heap around them. Evaluate under
     `torch.inference_mode()`. If a loop that predicts cannot hold all its outputs, write them to a file as they come.
     Replace `itertools.cycle(loader)` by a generator that restarts the loader, which also shuffles and augments again.
@@ -43,17 +43,17 @@ from gpu_doctor.diagnosis.vitals.memory import EXPLAINED
 NEEDS = ("host_growth_bytes_per_step",)
 
 LARGE_RISE_BYTES = float(1 << 30)
-"""A rise that is named however far the limit is (TraceML 0.5)."""
+"""Smallest rise that is reported however far the limit is (TraceML 0.5)."""
 SEEN_RISE_BYTES = float(256 << 20)
-"""Where no graphs are known to be kept, a smaller rise may be anything: imports at the first steps, and pieces
-of the heap under changing sizes brought 200 MB within 70 steps (an LSTM on one machine). Where a heap swings further,
-a growth is named that is none; a leak with no line is named later by as much as this is too high."""
+"""Smallest rise that is reported if no graphs are known to be kept. A smaller one may have other reasons: imports at
+the first steps and a heap with changing sizes brought 200 MB within 70 steps (an LSTM on one machine). A heap that
+swings further is reported by mistake; the higher this bar is, the later a leak without a known line is reported."""
 SEEN_STEPS = 50
-"""And it must have gone on for so many steps."""
+"""Fewest steps for which such a rise must have gone on."""
 NAMED_RISE_BYTES = float(4 << 20)
-"""Where graphs are kept: what a steady rise must bring to be told from single pages."""
+"""Smallest rise that is reported if graphs are kept; less may be single pages."""
 HORIZON_S = 24 * 3600.0
-"""A rise that needs more than a day to fill the memory is left alone, unless graphs are kept: no notebook's run lasts
+"""Seconds until the memory is full, beyond which a rise is not reported unless graphs are kept: no notebook's run lasts
 longer."""
 
 COUNTED = (
@@ -63,10 +63,10 @@ COUNTED = (
 )
 SNAPSHOT = (
     "torch.cuda.memory._record_memory_history()  # before the loop\n"
-    "torch.cuda.memory._dump_snapshot('kept.pickle')  # 100 steps later: which lines made what is still there,\n"
-    "# as pytorch.org/memory_viz shows it"
+    "torch.cuda.memory._dump_snapshot('kept.pickle')  # 100 steps later; open it at pytorch.org/memory_viz:\n"
+    "# it shows which lines allocated the memory that is still in use"
 )
-"""What shows whether the tensors of earlier steps are kept, on a CPU and on a GPU."""
+"""Code that shows on a GPU which tensors of earlier steps are kept; `COUNTED` does so on a CPU."""
 EVALUATED = Prescription(
     "Run passes that do not train without recording gradients",
     Safety.BY_HAND,
@@ -76,13 +76,13 @@ WRITTEN = Prescription(
     "Write the outputs to a file as they come",
     Safety.BY_HAND,
     code='kept = np.lib.format.open_memmap("outputs.npy", "w+", np.float32, (len(dataset), width))\n'
-    "kept[done : done + len(outputs)] = outputs.float().cpu()  # in the loop, where they were appended\n"
+    "kept[done : done + len(outputs)] = outputs.float().cpu()  # in the loop, instead of appending them\n"
     "done += len(outputs)",
 )
 
 CYCLE = "itertools.cycle"
 CYCLES = re.compile(r"\bcycle\(")
-"""In the text of a cell whose iterator has no name."""
+"""Pattern of a call of `cycle` in a cell's text, used if the object that keeps the batches has no name."""
 ANEW = Prescription(
     "Restart the loader instead of repeating stored batches",
     Safety.BY_HAND,
@@ -98,22 +98,24 @@ BOUNDED = Prescription(
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Fires on the side that is full first: the GPU or the host."""
-    sides = [one for one in (_side(vitals, "device"), _side(vitals, "host")) if one is not None]
+    """Reports growing memory of the GPU or the host, whichever is full first."""
+    sides = [side for side in (_side(vitals, "device"), _side(vitals, "host")) if side is not None]
     if not sides:
         return None
-    where, rate, rise, left = min(sides, key=lambda one: one[3] if one[3] is not None else float("inf"))
+    where, rate, rise, steps_to_full = min(sides, key=lambda side: side[3] if side[3] is not None else float("inf"))
     if where == "host" and _by_batches(vitals, rate):
-        return _batches(vitals, rate, rise, left) if rise >= SEEN_RISE_BYTES else None
-    kept = kept_graphs(vitals.source) if vitals.graphs_kept else ()
-    if not _told(vitals, rise, left):
+        return _batches(vitals, rate, rise, steps_to_full) if rise >= SEEN_RISE_BYTES else None
+    lines = kept_graphs(vitals.source) if vitals.graphs_kept else ()
+    if not _worth_reporting(vitals, rise, steps_to_full):
         return None
     place = "the GPU's memory" if where == "device" else "the process's memory"
-    named = kept[0] if kept else None
+    named = lines[0] if lines else None
     because = f": line {named.line} keeps `{named.value}` of every step" if named is not None else ""
     if named is None and vitals.graphs_kept:
         because = ": the loop keeps the graph of every step's output"
-    cures = (*((EVALUATED,) if vitals.graphs_kept else ()), WRITTEN) if vitals.predicts else _cures(kept, vitals.on_gpu)
+    cures = (
+        (*((EVALUATED,) if vitals.graphs_kept else ()), WRITTEN) if vitals.predicts else _cures(lines, vitals.on_gpu)
+    )
     return Finding(
         rule="memory-growth",
         headline=f"Memory grows by {formatting.size(rate)} a step{because}.",
@@ -122,28 +124,40 @@ def check(vitals: Vitals) -> Finding | None:
         evidence=(
             f"{place} rose by {formatting.size(rise)} during the recording, and the rate does not fall",
             *_alive(vitals),
-            *(f"cell line {one.line}: {one.text}" for one in kept[:3]),
+            *(f"cell line {line.line}: {line.text}" for line in lines[:3]),
         ),
         prescriptions=cures,
-        risk=_full(left),
+        risk=_full(steps_to_full),
     )
 
 
 def _by_batches(vitals: Vitals, rate: float) -> bool:
-    """Whether kept batches explain the rise: all that were followed live on, and it is no less than half of theirs."""
-    kept = vitals.setup.kept_batches
-    if kept is None or not vitals.batches_kept or vitals.graphs_kept:
+    """True if kept batches explain the rise: all followed ones are alive, and it is at least half of their bytes.
+
+    Args:
+        vitals: vitals of the run.
+        rate: rise of the host's memory, in bytes per step.
+    """
+    facts = vitals.setup.kept_batches
+    if facts is None or not vitals.batches_kept or vitals.graphs_kept:
         return False
-    return EXPLAINED * kept.batch_bytes * max(vitals.batches_per_step or 1.0, 1.0) <= rate
+    return EXPLAINED * facts.batch_bytes * max(vitals.batches_per_step or 1.0, 1.0) <= rate
 
 
-def _batches(vitals: Vitals, rate: float, rise: float, left: float | None) -> Finding | None:
-    """Every batch that the loader delivers is kept; None by what forgets them in time."""
-    kept = vitals.setup.kept_batches
-    if kept is None or kept.bounded:
+def _batches(vitals: Vitals, rate: float, rise: float, steps_to_full: float | None) -> Finding | None:
+    """Builds the finding that every batch is kept; None if their keeper is bounded and will drop them.
+
+    Args:
+        vitals: vitals of the run.
+        rate: rise of the host's memory, in bytes per step.
+        rise: rise during the recording, in bytes.
+        steps_to_full: steps until the memory is full; None = not known.
+    """
+    facts = vitals.setup.kept_batches
+    if facts is None or facts.bounded:
         return None
-    cycles = kept.kind == CYCLE or (not kept.keeper and bool(CYCLES.search(vitals.source)))
-    who = f"`{kept.keeper}` ({kept.kind}) keeps every batch" if kept.keeper else "every batch is kept"
+    cycles = facts.kind == CYCLE or (not facts.keeper and bool(CYCLES.search(vitals.source)))
+    who = f"`{facts.keeper}` ({facts.kind}) keeps every batch" if facts.keeper else "every batch is kept"
     return Finding(
         rule="memory-growth",
         headline=f"Memory grows by {formatting.size(rate)} a step: {who}.",
@@ -151,76 +165,98 @@ def _batches(vitals: Vitals, rate: float, rise: float, left: float | None) -> Fi
         kind="hint",
         evidence=(
             f"the process's memory rose by {formatting.size(rise)} during the recording, and the rate does not fall",
-            f"all {kept.followed} batches that were followed are still in memory; a batch has "
-            f"{formatting.size(kept.batch_bytes)}",
+            f"all {facts.followed} batches that were followed are still in memory; a batch has "
+            f"{formatting.size(facts.batch_bytes)}",
         ),
         prescriptions=(ANEW,) if cycles else (BOUNDED,),
-        risk=_end_of_pass(vitals, kept.batch_bytes, left) if kept.kind == CYCLE else _full(left),
+        risk=_end_of_pass(vitals, facts.batch_bytes, steps_to_full) if facts.kind == CYCLE else _full(steps_to_full),
     )
 
 
-def _end_of_pass(vitals: Vitals, batch_bytes: float, left: float | None) -> str:
-    """What becomes of the memory of a `cycle`, which keeps one pass and then repeats it."""
+def _end_of_pass(vitals: Vitals, batch_bytes: float, steps_to_full: float | None) -> str:
+    """Describes the risk of `itertools.cycle`, which keeps the batches of one pass and then repeats them.
+
+    Args:
+        vitals: vitals of the run.
+        batch_bytes: mean bytes of a batch.
+        steps_to_full: steps until the memory is full; None = not known.
+    """
     batches = vitals.loader.batches if vitals.loader is not None else None
     if not batches:
         return "It grows until one whole pass over the loader is kept."
-    if left is not None and left < batches / vitals.rounds - vitals.steps:
-        return _full(left)
+    if steps_to_full is not None and steps_to_full < batches / vitals.rounds - vitals.steps:
+        return _full(steps_to_full)
     return f"One whole pass will be kept: {formatting.size(batches * batch_bytes)}."
 
 
-def _full(left: float | None) -> str:
-    if left is None:
+def _full(steps_to_full: float | None) -> str:
+    """Describes the risk of full memory; `steps_to_full` is None if it is not known."""
+    if steps_to_full is None:
         return "The memory will be full, and the run will end."
-    return f"The memory is full after about {formatting.grouped(float(f'{left:.2g}'))} more steps."
+    return f"The memory is full after about {formatting.grouped(float(f'{steps_to_full:.2g}'))} more steps."
 
 
 def _side(vitals: Vitals, where: str) -> tuple[str, float, float, float | None] | None:
+    """Returns where memory grows (`device` or `host`), bytes per step, bytes so far, and steps until it is full.
+
+    None if that memory does not grow.
+    """
     names = ("growth_bytes_per_step", "rise_bytes", "steps_to_full")
-    rate, rise, left = (getattr(vitals, f"{where}_{name}") for name in names)
-    return (where, rate, rise, left) if rate and rise else None
+    rate, rise, steps_to_full = (getattr(vitals, f"{where}_{name}") for name in names)
+    return (where, rate, rise, steps_to_full) if rate and rise else None
 
 
-def _told(vitals: Vitals, rise: float, left: float | None) -> bool:
-    """Whether the rise is one that goes on: what the first epoch caches ends with it.
+def _worth_reporting(vitals: Vitals, rise: float, steps_to_full: float | None) -> bool:
+    """True if the rise is large and will go on; a cache that fills in the first epoch stops growing with its end.
 
-    Graphs that were seen to outlive their steps are never meant to be kept, however far the limit is.
+    Kept graphs count however far the limit is, as nobody keeps them on purpose.
+
+    Args:
+        vitals: vitals of the run.
+        rise: rise during the recording, in bytes.
+        steps_to_full: steps until the memory is full; None = not known.
     """
     if vitals.graphs_kept:
         return rise >= NAMED_RISE_BYTES
-    ends = left is not None and left * (vitals.step_wall_s or 0.0) <= HORIZON_S
+    ends = steps_to_full is not None and steps_to_full * (vitals.step_wall_s or 0.0) <= HORIZON_S
     if not ends and rise < LARGE_RISE_BYTES:
         return False
-    if vitals.predicts:  # what it is there for is kept until its end: a threat only where that comes too late
-        return rise >= SEEN_RISE_BYTES and _before_its_end(vitals, left)
+    if vitals.predicts:  # it keeps its predictions on purpose, which is a risk only if memory is full before its end
+        return rise >= SEEN_RISE_BYTES and _before_its_end(vitals, steps_to_full)
     if vitals.growth_past_first_epoch or (vitals.workers or 0) > 0:  # workers cache in their own memory
         return rise >= SEEN_RISE_BYTES and vitals.measured_steps >= SEEN_STEPS
-    # Within the first epoch a cache of the data looks alike. It matters if even that does not fit.
-    return rise >= SEEN_RISE_BYTES and _before_its_end(vitals, left)
+    # Within the first epoch a cache of the data looks the same. It matters if even that does not fit.
+    return rise >= SEEN_RISE_BYTES and _before_its_end(vitals, steps_to_full)
 
 
 def _alive(vitals: Vitals) -> tuple[str, ...]:
-    """What was seen of the graphs, where all are kept."""
+    """Says that the graphs of all followed steps are still in memory, as evidence; empty if they are not."""
     graphs = vitals.setup.kept_graphs
     if graphs is None or not vitals.graphs_kept:
         return ()
     return (f"the autograd graphs of all {graphs.marked} steps that were followed are still in memory",)
 
 
-def _before_its_end(vitals: Vitals, left: float | None) -> bool:
-    """Whether the memory is full before the loader has been run through once."""
+def _before_its_end(vitals: Vitals, steps_to_full: float | None) -> bool:
+    """True if the memory will be full before the first pass over the loader ends."""
     batches = vitals.loader.batches if vitals.loader is not None else None
-    if not batches or left is None:
+    if not batches or steps_to_full is None:
         return False
-    return left < batches / vitals.rounds - vitals.steps
+    return steps_to_full < batches / vitals.rounds - vitals.steps
 
 
-def _cures(kept: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:
-    code = "\n".join(one.cure for one in kept[:3] if one.cure) or "losses.append(loss.item())"
-    if on_gpu:  # a number would have to be waited for
+def _cures(lines: tuple[Kept, ...], on_gpu: bool) -> tuple[Prescription, ...]:
+    """Returns the prescriptions for kept tensors: detach them; if no line is known that keeps them, search first.
+
+    Args:
+        lines: lines of the cell that keep tensors with their graphs.
+        on_gpu: True if the loop trains on a GPU.
+    """
+    code = "\n".join(line.cure for line in lines[:3] if line.cure) or "losses.append(loss.item())"
+    if on_gpu:  # reading a number would make the loop wait for the GPU
         code = code.replace(".item()", ".detach()")
     first = Prescription("Detach tensors before keeping them", Safety.BY_HAND, code=code)
-    if kept:
+    if lines:
         return (first, EVALUATED)
     seek = Prescription(
         "Find the lists, sums and dictionaries that keep tensors beyond their step",

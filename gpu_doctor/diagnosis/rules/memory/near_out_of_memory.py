@@ -1,4 +1,4 @@
-"""The state of a run that fitted into the GPU's memory, and may not the next time: a risk, which costs nothing yet."""
+"""Rule for a run that fitted into the GPU's memory but may not fit the next time: a risk, which costs nothing yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CAUSES: Final = (
     Cause(
         "near-out-of-memory",
         """
-        The peak of memory is so close to the GPU's limit that a slightly larger batch ends the run.
+        Peak memory is so close to the GPU's limit that a slightly larger batch would end the run.
 
         What it means
             At its peak the run needed more than 90 % of the GPU's memory: what torch had allocated, plus what CUDA
@@ -28,7 +28,8 @@ CAUSES: Final = (
         What to try
             Halve the batch and accumulate two micro-batches per step: the gradients are the same except for batch
             statistics. Or use activation checkpointing, half precision, and `torch.inference_mode()` in evaluations.
-            For predictions, use that mode first and then a smaller batch, which changes nothing in the results.
+            For predictions, use `torch.inference_mode()` first, and then a smaller batch, which does not change the
+            results.
 
         In code
             # sick
@@ -51,8 +52,9 @@ CAUSES: Final = (
             request fits into no piece although the sum would suffice.
 
         Why it costs you
-            It is a risk and has no price. When a request fits nowhere, the allocator returns everything and asks the
-            driver again, and the GPU stands still meanwhile. The run may end out of memory with gigabytes unused.
+            It is a risk and has no price. When a request fits nowhere, the allocator releases its cache and requests
+            memory from the driver again, and the GPU stands still meanwhile. The run may end out of memory with
+            gigabytes unused.
 
         What to try
             Set `expandable_segments:True`, which joins free pieces. Pad or bucket the inputs to few sizes. Run the
@@ -74,15 +76,17 @@ CAUSES: Final = (
 )
 
 NEAR_SHARE: Final = 0.90
-"""torch-tb-profiler's bar for its memory view (TraceML 0.5: 92 %)."""
+"""Part of the card's memory from which on the peak is near the limit: torch-tb-profiler's bar for its memory view
+(TraceML 0.5: 92 %)."""
 RATIO: Final = 2.0
-"""Reserved over allocated at their peaks (TraceML 0.5)."""
+"""Smallest reserved memory over allocated memory, at their peaks, that counts as fragmented (TraceML 0.5)."""
 MATTERS_SHARE: Final = 0.5
-"""Of the card: below it, what is held in vain is missed by nobody."""
+"""Part of the card's memory that must be reserved for it to matter; with less, enough memory is free."""
 GREW_SHARE: Final = 0.25
-"""Of what is reserved, taken in this run: the rest may be an earlier cell's cache, which is no fragmentation."""
+"""Part of the reserved memory that this run must have added; the rest may be an earlier cell's cache, which is no
+fragmentation."""
 GAP_SHARE: Final = 0.10
-"""With retries: unused memory of so much of the card while requests did not fit."""
+"""Part of the card's memory that must be reserved and unused if an allocation was retried."""
 HALVED: Final = Prescription(
     "Halve the batch and step the optimizer every second batch",
     Safety.BY_HAND,
@@ -100,22 +104,23 @@ FEW_SIZES: Final = Prescription("Pad or bucket the inputs to few sizes, and run 
 
 
 def check(vitals: Vitals) -> Finding | None:
-    """Reports a peak that leaves less than a tenth of the card, else much memory that is held and missed."""
+    """Reports a peak that leaves less than a tenth of the card free, or else fragmented memory."""
     if not vitals.on_gpu or vitals.peak_bytes is None or not vitals.memory_total_bytes:
         return None
     if vitals.outcome == "out-of-memory":
-        return None  # it happened
+        return None  # the risk has come true: see out_of_memory
     return _near(vitals, vitals.peak_bytes, vitals.memory_total_bytes) or _fragmented(
         vitals, vitals.peak_bytes, vitals.memory_total_bytes
     )
 
 
 def _near(vitals: Vitals, peak: float, total: float) -> Finding | None:
-    beside = vitals.beside_bytes
-    share = (peak + beside) / total
+    """Reports a peak of more than 90 % of the card's memory; `peak` and `total` are in bytes."""
+    outside = vitals.outside_torch_bytes
+    share = (peak + outside) / total
     if share <= NEAR_SHARE or vitals.peak_share is None:
         return None
-    others = (f"CUDA itself and other processes hold {formatting.size(beside)} more",) if beside else ()
+    others = (f"CUDA itself and other processes hold {formatting.size(outside)} more",) if outside else ()
     return Finding(
         rule="near-out-of-memory",
         kind="hint",
@@ -127,18 +132,19 @@ def _near(vitals: Vitals, peak: float, total: float) -> Finding | None:
             *retries(vitals),
         ),
         prescriptions=_predicting(vitals) if vitals.predicts else (HALVED, CHECKPOINTED),
-        risk="A slightly larger batch, or an evaluation beside it, ends the run with an out-of-memory error.",
+        risk="A slightly larger batch, or an evaluation in between, would end the run with an out-of-memory error.",
     )
 
 
 def _predicting(vitals: Vitals) -> tuple[Prescription, ...]:
-    """Where nothing is trained a smaller batch gives the same results, and there are no activations to keep."""
+    """Returns the prescriptions for a loop that predicts: no gradients, and fewer samples at a time."""
     batch = vitals.loader.batch_size if vitals.loader is not None else None
     code = f"DataLoader(..., batch_size={batch // 2})" if batch and batch > 1 else IN_PARTS
     return (*without_graph(vitals), Prescription("Run on fewer samples at a time", Safety.BY_HAND, code=code))
 
 
 def _fragmented(vitals: Vitals, peak: float, total: float) -> Finding | None:
+    """Reports reserved memory far above the peak in use; `peak` and `total` are in bytes."""
     reserved = vitals.reserved_peak_bytes
     if reserved is None or not peak:
         return None
@@ -151,7 +157,7 @@ def _fragmented(vitals: Vitals, peak: float, total: float) -> Finding | None:
     return Finding(
         rule="fragmented-memory",
         kind="hint",
-        headline=f"The GPU's memory is fragmented: {formatting.size(reserved - peak)} is held and never used.",
+        headline=f"The GPU's memory is fragmented: {formatting.size(reserved - peak)} is reserved and never used.",
         cost_share=None,
         evidence=(
             f"torch has reserved {formatting.size(reserved)} of {formatting.size(total)}, of which at most "
@@ -160,5 +166,5 @@ def _fragmented(vitals: Vitals, peak: float, total: float) -> Finding | None:
             *retries(vitals),
         ),
         prescriptions=(SEGMENTS, FEW_SIZES),
-        risk="A large request may find no piece that fits and end the run, although the sum is there.",
+        risk="A large request may fit into no free piece and end the run, although the sum would suffice.",
     )

@@ -1,7 +1,7 @@
-"""The state of a loop whose GPU waits for copies from the host, and what causes it.
+"""Rule for a GPU that waits for copies from the host.
 
-The seconds are those in which the GPU's compute stream did nothing but copy, or idled behind a copy that the loop
-waited for. A loop that copies its next batch on a stream of its own, while the GPU computes, has none of them.
+The price is the time in which the GPU's compute stream only copied, or idled behind a copy that the loop waited for. A
+loop that copies its next batch on a stream of its own while the GPU computes spends no such time.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ CAUSES: Final = (
         Each step copies many small tensors to the GPU, and the calls take more time than the bytes.
 
         What it means
-            A batch arrives in eight or more pieces of a few kilobytes (fields of a dictionary, masks, positions), or
-            the loop creates constants on the host and copies them over.
+            A batch arrives in eight or more pieces of less than 64 kB on average (fields of a dictionary, masks,
+            positions), or the loop creates constants on the host and copies them over.
 
         Why it costs you
             Each copy takes the host several microseconds, and a copy from pageable memory also makes it wait, however
@@ -36,15 +36,15 @@ CAUSES: Final = (
             nothing else to do.
 
         What to try
-            Pack the pieces into one tensor in the collate and split it on the GPU: a split is a view and costs nothing.
-            Create constants on the GPU, once, before the loop.
+            Pack the pieces into one tensor in `collate_fn` and split it on the GPU: a split is a view and costs
+            nothing. Create constants on the GPU, once, before the loop.
 
         In code
             # sick
             ids, mask, labels = (batch[key].to(device) for key in ("ids", "mask", "labels"))
             positions = torch.arange(ids.shape[1]).to(device)
             # cured
-            ids, mask, labels = batch["packed"].to(device).unbind()  # stacked in the collate
+            ids, mask, labels = batch["packed"].to(device).unbind()  # stacked in collate_fn
             positions = torch.arange(ids.shape[1], device=device)
 
         When to leave it
@@ -58,17 +58,17 @@ CAUSES: Final = (
         Batches are copied to the GPU from pageable memory, and the GPU waits for the copies.
 
         What it means
-            The batch is in ordinary memory. The driver first copies it into a pinned buffer, and the host waits
-            meanwhile. Such a copy does not overlap with computing.
+            The batch is in ordinary (pageable) memory. The driver first copies it into a pinned buffer, and the host
+            waits meanwhile. Such a copy does not overlap with computing.
 
         Why it costs you
-            From pinned memory the GPU reads by itself, and with `non_blocking=True` the host goes on. The cost is the
+            The GPU can read pinned memory by itself, and with `non_blocking=True` the host goes on. The cost is the
             time in which the GPU did nothing but copy. This rule has not run on a real GPU yet.
 
         What to try
             Set `pin_memory=True` in the loader and copy with `non_blocking=True`. Pinning takes time too: a loader with
-            workers pins in a thread of its own, a loader without workers pins in the loop. If the copies still show,
-            make them on a stream of their own, one batch ahead.
+            workers pins in a thread of its own, a loader without workers pins in the loop. If the GPU still waits for
+            copies, make them on a stream of their own, one batch ahead.
 
         In code
             # sick
@@ -167,11 +167,11 @@ CAUSES: Final = (
 )
 
 COPIES: Final = 8.0
-"""So many copies a batch are many (PyTorch's tuning guide: create tensors on the device)."""
+"""Copies per batch that count as many (PyTorch's tuning guide: create tensors on the device)."""
 SMALL_BYTES: Final = 64e3
-"""Their mean size; CUDA stages pageable copies below 64 kB through its command buffer."""
+"""Mean bytes below which copies are small; CUDA stages pageable copies below 64 kB through its command buffer."""
 MOSTLY: Final = 0.5
-"""At least half of the copies, or of the bytes, are of a kind."""
+"""Part of the copies, or of the bytes, that counts as most of them."""
 OWN_TYPE: Final = Prescription(
     "The loader pins already, but not your own batch type: give it a pin_memory method",
     Safety.BY_HAND,
@@ -205,7 +205,7 @@ SEATED: Final = Prescription(
 
 
 def check(vitals: Vitals) -> list[Finding]:
-    """Reports the cause of exposed copies, and beside it what the GPU idles behind copies that are waited for."""
+    """Reports the cause of exposed copies, and apart from it the GPU's idle time behind copies that the loop awaits."""
     if any(getattr(vitals, name) is None for name in NEEDS) or not vitals.transfers_per_step:
         return []
     small = _many_small(vitals)
@@ -215,13 +215,14 @@ def check(vitals: Vitals) -> list[Finding]:
     if (vitals.pageable_share or 0.0) >= MOSTLY:
         return [_pageable(vitals, exposed)]
     idle = behind_copies_share(vitals)
-    if blocks_on_pinned(vitals) and vitals.gpu_outruns_host:  # the GPU would have the time to copy meanwhile
+    if blocks_on_pinned(vitals) and vitals.gpu_outruns_host:  # the GPU has idle time in which it could copy
         return [_blocking(vitals, exposed + idle)]
     findings = [_blocking(vitals, idle)] if idle >= NAMING_BAR else []
     return [*findings, _slow_link(vitals, exposed) or _heavy(vitals, exposed)]
 
 
 def _many_small(vitals: Vitals) -> Finding | None:
+    """Reports eight or more small copies per batch."""
     traffic, copies = vitals.traffic, vitals.transfers_per_step or 0.0
     nbytes, share = vitals.transfer_bytes_per_step or 0.0, vitals.transfer_share or 0.0
     if traffic is None or copies / vitals.rounds < COPIES or nbytes / copies >= SMALL_BYTES:
@@ -251,6 +252,7 @@ def _many_small(vitals: Vitals) -> Finding | None:
 
 
 def _pageable(vitals: Vitals, exposed: float) -> Finding:
+    """Builds the finding that most copies come from pageable memory; `exposed` is the share the GPU waits for them."""
     pins = vitals.loader is not None and vitals.loader.pin_memory
     pinned = Prescription(
         text="Pin the loader's batches",
@@ -276,9 +278,10 @@ def _pageable(vitals: Vitals, exposed: float) -> Finding:
 
 
 def _blocking(vitals: Vitals, cost: float) -> Finding:
+    """Builds the finding that the loop waits for its copies from pinned memory; `cost` is the share the GPU idles."""
     traffic = vitals.traffic
     waits = f"{traffic.blocking_pinned} of {traffic.to_device}" if traffic is not None else "most"
-    held_s = (vitals.transfer_share or 0.0) * (vitals.host_step_s or 0.0)
+    waited_s = (vitals.transfer_share or 0.0) * (vitals.host_step_s or 0.0)
     cost = gpu_pace.at_most(vitals, cost)
     return Finding(
         rule="blocking-transfer",
@@ -288,7 +291,7 @@ def _blocking(vitals: Vitals, cost: float) -> Finding:
         cost_share=cost,
         evidence=(
             f"{waits} copies from pinned memory without non_blocking=True",
-            f"the host waits {formatting.seconds(held_s)} a step for them; {_copied(vitals)}",
+            f"the host waits {formatting.seconds(waited_s)} a step for them; {_copied(vitals)}",
         ),
         prescriptions=(
             Prescription(
@@ -301,8 +304,9 @@ def _blocking(vitals: Vitals, cost: float) -> Finding:
 
 
 def _slow_link(vitals: Vitals, exposed: float) -> Finding | None:
+    """Reports a PCIe link below what card and slot allow; `exposed` is the share the GPU waits for copies."""
     gen, width, best_gen, best_width = (
-        round(one or 0.0) for one in (vitals.pcie_gen, vitals.pcie_width, vitals.pcie_gen_max, vitals.pcie_width_max)
+        round(x or 0.0) for x in (vitals.pcie_gen, vitals.pcie_width, vitals.pcie_gen_max, vitals.pcie_width_max)
     )
     if vitals.c2c_bytes_per_s is not None:
         return None  # copies take another link
@@ -325,6 +329,7 @@ def _slow_link(vitals: Vitals, exposed: float) -> Finding | None:
 
 
 def _heavy(vitals: Vitals, exposed: float) -> Finding:
+    """Builds the finding that the GPU waits for large copies; `exposed` is the share it waits."""
     traffic, nbytes = vitals.traffic, vitals.transfer_bytes_per_step or 0.0
     wide = traffic.wide_bytes / traffic.to_device_bytes if traffic is not None and traffic.to_device_bytes else 0.0
     cost = gpu_pace.at_most(vitals, exposed)
@@ -340,7 +345,7 @@ def _heavy(vitals: Vitals, exposed: float) -> Finding:
 
 
 def _copied(vitals: Vitals) -> str:
-    """`2 copies and 48 MiB a step (1.5 MiB a sample)`."""
+    """Describes a step's copies: `2 copies and 48 MiB a step (1.5 MiB a sample)`."""
     copies, nbytes, samples = vitals.transfers_per_step, vitals.transfer_bytes_per_step, vitals.samples_per_step
     each = f" ({formatting.size(nbytes / samples)} a sample)" if nbytes and samples else ""
     plural = "copy" if copies is not None and round(copies, 1) == 1 else "copies"

@@ -120,7 +120,7 @@ def test_batches_that_the_dataset_holds_itself_are_alive_and_no_memory_rises_by_
 
 
 def test_nothing_is_held_for_it_and_a_large_namespace_is_looked_at_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_marks, "MOST_LOOKED_AT", 50)
+    monkeypatch.setattr(batch_marks, "MOST_VISITED", 50)
     kept: list[Any] = []
     found = trained(loader(), kept.append, large=[[0] * 1000] * 1000, kept=kept)
     assert found.every and found.keeper == ""

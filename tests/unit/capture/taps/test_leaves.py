@@ -43,14 +43,14 @@ class Bench:
         self.sampler = LineSampler(self.recorder)
         self.recorder.parts["lines"] = self.sampler.costs
         begun(self.recorder)
-        self.sampler.look()
+        self.sampler.sample()
         self.now = 0
 
     def spend(self, seconds: float) -> None:
         """What takes so long, on the line that called."""
         for _ in range(round(seconds * 1e9 / LOOK_NS)):
             self.now += LOOK_NS // 2
-            self.sampler.look()
+            self.sampler.sample()
             self.now += LOOK_NS // 2
 
     def seen(self) -> dict[str, int]:

@@ -163,7 +163,7 @@ def test_optimizers_that_inner_loops_make_anew_are_soon_known() -> None:
         assert met == ["SGD"] * (MOST_MET + 1)
         last = torch.optim.SGD(net.parameters(), lr=0.1)
         last.step()
-        assert any(ref() is last for ref in recorder.met)  # a trial must find it all the same
+        assert any(ref() is last for ref in recorder.remembered)  # a trial must find it all the same
 
 
 @pytest.mark.parametrize("zeroed", [False, True])
