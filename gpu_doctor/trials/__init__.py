@@ -1,6 +1,7 @@
-"""Runs the cell again under other settings, compares, and puts everything back.
+"""Reruns the cell under other settings, compares the runs, and restores everything.
 
-Stands on both halves: it records runs and reads diagnoses of them. It knows no front end: who shows a trial asks it.
+It uses both halves of the package: it records runs and reads their diagnoses. It knows no front end: a front end that
+shows a trial reads it from here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Checks a case before a trial: why it is refused, or what the trial cannot see or put back.
+"""Checks a case before a trial: why it is refused, or what the trial cannot see or restore.
 
-Nothing is run, copied or changed here. Whoever starts trials asks first; the panel shows the same sentences.
+Nothing is run, copied or changed here. Every trial makes these checks first; the panel shows the same sentences.
 """
 
 from __future__ import annotations

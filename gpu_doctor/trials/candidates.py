@@ -1,6 +1,6 @@
 """Chooses the settings that a treatment tries next: those for the costliest finding first.
 
-Where a finding asks for workers, the forecast says how many; over short epochs they are kept alive.
+If a finding prescribes workers, the forecast determines their number; for short epochs they stay alive between epochs.
 """
 
 from __future__ import annotations

@@ -72,21 +72,21 @@ class Case(Runner):
     def run(
         self, settings: Settings | None = None, *, steps: int | None = None, seconds: float | None = None
     ) -> Recording:
-        """Runs the code whole, in the namespace, and records it.
+        """Runs the whole code in its namespace and records it.
 
         Args:
-            settings: knob values to run it under; None or empty = as written.
-            steps: leave the loop after so many (what follows the loop is then not run).
-            seconds: leave it after so many, likewise.
+            settings: settings of the run; None or empty for the code as written.
+            steps: number of steps after which the loop ends, without the code after it; None for no limit.
+            seconds: time after which the loop ends, likewise; None for no limit.
 
         Returns:
-            The recording, also the newest of `recordings`.
+            The recording, which is also the newest of `recordings`.
 
         Raises:
-            Whatever the code raises, untouched, after the recording was kept.
-            Refused: if a setting cannot be honoured.
-            ValueError: if steps or seconds are not positive.
-            Busy: if a run is already being recorded in this process.
+            Any exception of the code, unchanged, after the recording was stored.
+            Refused: The loop does not support a setting.
+            ValueError: `steps` or `seconds` is not positive.
+            Busy: A run is already being recorded in this process.
         """
         __tracebackhide__ = True
         trial.check_budget(steps, seconds)
@@ -96,13 +96,13 @@ class Case(Runner):
         self.recordings.append(result.recording)
         self.diagnosis, self.recordings[-1] = judged(result.recording, self.recordings[:-1])
         if self.job is not None and self.diagnosis is not None and not len(result.recording.steps):
-            said = f"The cell trains in processes of its own. {self.job.head}: see the ranks below."
-            self.diagnosis = replace(self.diagnosis, verdict=said)
+            verdict = f"The cell trains in processes of its own. {self.job.head}: see the ranks below."
+            self.diagnosis = replace(self.diagnosis, verdict=verdict)
         if result.error is not None:
             try:
                 raise result.error
             finally:
-                del result  # the error's traceback holds this frame: a circle would keep the loop's memory
+                del result  # the error's traceback holds this frame: the cycle would keep the loop's memory alive
         return self.recordings[-1]
 
     def trial(
@@ -240,11 +240,11 @@ class Case(Runner):
             return self.largest
 
     def flops(self, *, steps: int = flops.STEPS, seconds: float = flops.SECONDS, allow: Collection[str] = ()) -> Flops:
-        """Counts what a step computes, on a trial of a few steps; see `flops.counted`, and `trial` for `allow`.
+        """Counts the operations of a step in a short trial; see `flops.counted`, and `trial` for `allow`.
 
-        The newest run as written keeps the count, so that its diagnosis says what the loop computes in a second and,
-        on a card whose peak is known, which share of it that is. What the trial left behind, such as files that it
-        wrote, is among that run's notes.
+        The newest run as written stores the count, so that its diagnosis has the operations per second and, on a card
+        with a known peak, their share of it. What the trial could not restore, such as written files, is in that run's
+        notes.
         """
         with self.requested(allow):
             found, left = flops.counted(self, steps, seconds)
@@ -257,9 +257,9 @@ class Case(Runner):
         return found
 
     def look(self, steps: int = 5, *, seconds: float = 60.0, allow: Collection[str] = ()) -> Look:
-        """Looks into a few steps with torch.profiler, on a trial: the operators that matter, and who calls them.
+        """Profiles a few steps with torch.profiler in a trial, to find the costliest operators and their callers.
 
-        See `look.deep_look.look`; `allow` is as of `trial`.
+        See `look.deep_look.look`; `allow` is the same as in `trial`.
         """
         from gpu_doctor.trials.look import deep_look  # imports the profiler
 
@@ -277,15 +277,15 @@ def case(
     trial_seconds: float = TRIAL_SECONDS,
     price: float | None = None,
 ) -> Case:
-    """A case for some code.
+    """Makes a case for some code.
 
     Args:
-        code: the text of a cell, or a callable without arguments.
+        code: text of a cell, or a callable without arguments.
         namespace: namespace in which the text runs, such as `globals()`; None for a new one, or a callable's globals.
         name: name for the user.
-        trial_steps: budget of its trials, treatments and sweeps that are given none of their own: steps of a side.
+        trial_steps: default steps of each side of a trial.
         trial_seconds: default time limit of a trial, in seconds.
-        price: dollars that an hour of this machine costs, for reports to say what a loss costs and a cure saves.
+        price: cost of this machine in dollars per hour, with which reports price losses and cures.
 
     Raises:
         SyntaxError: if the text does not compile.

@@ -1,8 +1,8 @@
-"""Counts the floating-point operations of a trial's steps; never at work in the user's own loop.
+"""Counts the floating-point operations of a trial's steps, never those of the user's own run.
 
-torch's counter stands under every operation and costs many microseconds each, so it is turned on for a trial of a few
-steps alone, whose times nobody looks at. Compiled functions run as they are written meanwhile: inside of compiled code
-nothing can be counted.
+torch's counter intercepts every operation and costs many microseconds each, so it is active only in a trial of a few
+steps, whose times are not used. Compiled functions run uncompiled in it, because nothing can be counted in compiled
+code.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ class NotCounted(RuntimeError):
 
 
 def counted(case: Runner, steps: int = STEPS, seconds: float = SECONDS) -> tuple[Flops, tuple[str, ...]]:
-    """Runs a few steps of the code as written under torch's counter, and puts everything back.
+    """Runs a few steps of the code as written under torch's counter, and restores everything.
 
     Args:
         case: case whose code runs.
-        steps: budget of the trial.
-        seconds: the same.
+        steps: largest number of steps of the trial.
+        seconds: time limit of the trial.
 
     Returns:
-        What a step computes, and sentences on what the trial left behind. Matrix products, convolutions and attention
-        are counted, of the forward and the backward pass; sums, norms and activations are not, nor what a kernel of
-        one's own does.
+        The operations of a step, and sentences on what the trial could not restore. Matrix products, convolutions and
+        attention of the forward and the backward pass are counted; sums, norms, activations and custom kernels are not.
 
     Raises:
         NotCounted: if no trial may begin, it did not come to a step, or nothing that is counted is computed in one.

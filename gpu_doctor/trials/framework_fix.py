@@ -1,10 +1,10 @@
 """Writes settings as a framework takes them: as arguments of its classes, or around models passed to it.
 
-Where a framework makes the loader or enters autocast itself, no line of the user's cells does it: the argument by which
-the framework is told is the line to change.
+If a framework makes the loader or enters autocast itself, no line of the user's cells does it: the line to change is
+the argument that configures the framework.
 
-A model that is handed to a trainer is met in no loop of the program's own: it is turned
-or compiled on its way into `trainer.fit(model)` or `Trainer(model=...)`.
+A model that is passed to a trainer appears in no loop of the user's own: it is converted or compiled where it is passed
+to `trainer.fit(model)` or `Trainer(model=...)`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def framework_edits(cells: Cells, settings: Settings) -> Edits | None:
     """Returns the edits that give a framework the settings of one group; None if no framework decides them.
 
     Raises:
-        NotPlaced: if the framework's call cannot be told, or hands its arguments on in a way not seen.
+        NotPlaced: The framework's call is ambiguous, or passes its arguments in a way that cannot be read.
     """
     newest = cells.cells[-1:]
     if "amp" not in settings and list(training_loops(newest)):

@@ -271,7 +271,7 @@ def check_start(steps: int | None, seconds: float | None, then: str) -> None:
 
 
 def baseline_ended(ended: Recording) -> str:
-    """Returns why a trial ended with its baseline: the settings are not to blame for that failure."""
+    """Returns the reason of a trial that ended because its baseline failed, which the settings did not cause."""
     own = ended.outcome in ("failed", "out-of-memory")
     return f"also without the change: {ended.reason}" if own else ended.reason
 

@@ -233,7 +233,7 @@ class Runner:
 
     @contextmanager
     def requested(self, allow: Any = ()) -> Iterator[None]:
-        """Around what a person asks for: a Stop of before is forgotten, one of a treatment holds for all its trials.
+        """Encloses an action of the user: it clears an earlier Stop; a Stop of a treatment holds for all its trials.
 
         Args:
             allow: see `permitted`.
@@ -249,7 +249,7 @@ class Runner:
 
     @contextmanager
     def permitted(self, allow: Any) -> Iterator[None]:
-        """Around trials that may do what a person allows, and what those around them may.
+        """Gives permissions to the trials inside the context, in addition to those of an outer context.
 
         Raises:
             TypeError: if it is no collection of texts. ValueError: if one of them is unknown.
@@ -286,7 +286,7 @@ class Runner:
         named = {id(value) for value in self.namespace.values()}
         if any(ref() is not None and id(ref()) not in named for ref in self._met):
             gc.collect()  # a model that only a reference cycle holds is unused: copying its state would cost memory
-        return (self.made_of, *(one for ref in self._met if (one := ref()) is not None))
+        return (self.made_of, *(value for ref in self._met if (value := ref()) is not None))
 
     @contextmanager
     def aside(self, to_host: bool = False) -> Iterator[Aside]:
@@ -311,7 +311,7 @@ class Runner:
 
     @contextmanager
     def unseen(self, begin: Callable[[Recorder], None]) -> Iterator[None]:
-        """Around a side that no view follows: its times are those of what counts or profiles it.
+        """Hides a side from views, because its times include those of a counter or profiler.
 
         Args:
             begin: called with the recorder of the side when it opens.
@@ -323,7 +323,7 @@ class Runner:
             self.on_begin = outer
 
     def measured_aside(self, steps: int, seconds: float) -> tuple[Recording, tuple[str, ...]]:
-        """A recording of the code as written, put back afterwards, and clauses on what could not be put back."""
+        """Records the code as written, restores the state, and returns clauses on what could not be restored, too."""
         kept: list[Recording] = []
         with self.aside() as aside:
             aside.rounds().side({}, "baseline", steps, BLOCK_SHARE * seconds, kept)

@@ -135,7 +135,7 @@ class Effect:
     _repr_pretty_ = formatting.pretty
 
     def _candidate(self) -> str:
-        """The candidate's settings; those of two runs under the same tell the runs apart by their order alone."""
+        """Returns the name of the candidate: its settings, or its place in the order if both sides have the same."""
         name = formatting.clean(describe(self.settings))
         if dict(self.settings) != dict(self.baseline_settings):
             return name
@@ -191,10 +191,10 @@ class Effect:
 
     @property
     def settled(self) -> bool:
-        """True if the interval gives an answer that further pairs would only sharpen; it may be asked after any pair.
+        """True if the interval gives an answer that further pairs would only sharpen; valid after any pair.
 
-        It does where faster or slower is proved and the figure is narrow enough to be told, or CLEAR, and where the
-        upper end is too low for the settings to be worth more pairs. This bar begins at FASTER and rises pair by pair.
+        It does if faster or slower is proved and the interval is narrow or CLEAR. It also does if the upper end is too
+        low for the settings to be worth more pairs; that bound begins at FASTER and rises with each pair.
         """
         if self.high is None or (self.verdict == "inconclusive" and self.reason):
             return False
@@ -213,7 +213,7 @@ class Effect:
         return f"{formatting.speedup(self.speedup, self.low, self.high)} {self.verdict_words}{left}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The effect as plain data (numbers, strings, None, two mappings)."""
+        """Returns the effect as plain data (numbers, strings, None, two mappings)."""
         plain = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in plain.items()}
 
@@ -227,16 +227,16 @@ def compare(
     """Compares two sides whose runs took turns (A B B A).
 
     Args:
-        baseline: a recording, or several.
-        candidate: the same of the other side; `baseline[i]` and `candidate[i]` ran next to each other, the baseline
-            first where i is even.
-        predicted: the speed-up that was forecast, to be shown beside the measured one.
+        baseline: one or several recordings of the first side.
+        candidate: recordings of the second side; `baseline[i]` and `candidate[i]` ran next to each other, the baseline
+            first if i is even.
+        predicted: forecast of the speed-up, to show with the measured speed-up.
 
     Returns:
-        The speed-up in samples/s after warm-up (steps/s where one side has no batch dimension, see `unit`) with its
-        95 % interval (see `compare.ratio`), a verdict, and the loss of the first pair. A candidate that failed,
-        did not fit or was refused has no speed-up; one that was stopped has that of the steps it did. Runs from
-        different machines have a speed-up and no verdict: the reason says so.
+        The speed-up in samples/s after warm-up (steps/s if one side has no batch dimension, see `unit`) with its 95 %
+        interval (see `compare.ratio`), a verdict, and the losses of the first pair. A candidate that failed, did not
+        fit or was refused has no speed-up; a stopped candidate has the speed-up of its steps so far. Runs from
+        different machines have a speed-up but no verdict, and the reason says so.
 
     Raises:
         TypeError: if a side is anything else, such as the path of a recording.
@@ -318,7 +318,7 @@ def _side_of(given: Recording | Sequence[Recording]) -> list[Recording]:
 def _numbers(bases: Sequence[Recording]) -> list[int]:
     """Returns the number of each pair, from 0; a change of machine between two pairs skips two numbers.
 
-    So whose turn it was can still be told from a number, and pairs of different machines are no neighbours.
+    So the parity of a number still shows which side ran first, and pairs of different machines are not neighbours.
     """
     moved = [0, *(2 * (base.setup.machine != following.setup.machine) for base, following in pairwise(bases))]
     return [number + sum(moved[: number + 1]) for number in range(len(bases))]
@@ -375,7 +375,7 @@ def _too_short(*seconds: float) -> bool:
 
 
 def verdict_of(result: Ratio) -> str:
-    """faster, slower, no-difference or inconclusive, as far as an interval tells."""
+    """Returns the verdict of an interval: faster, slower, no-difference or inconclusive."""
     value, low, high = result.value, result.low, result.high
     if low is None or high is None:
         return "inconclusive"

@@ -79,10 +79,10 @@ def _judged(recording: Recording) -> tuple[Steps, Column, int, int]:
 
 
 def pair_of(baseline: Recording, candidate: Recording, by_samples: bool) -> tuple[Measured, Measured]:
-    """Measured rows of one pair; where both sides do the same work per step, the same steps of both.
+    """Returns the measured rows of a pair: the same steps of both sides, if both do the same work per step.
 
-    Otherwise an evaluation pass, an epoch's edge or a checkpoint that only one side's budget reached would be taken
-    for a difference in speed.
+    Otherwise an evaluation pass, the end of an epoch or a checkpoint that only one side reached would look like a
+    difference in speed.
     """
     (a, before_a, warm_a, stop_a), (b, before_b, warm_b, stop_b) = _judged(baseline), _judged(candidate)
     single = all(len(side) and bool((side.count == 1).all()) for side in (a, b))

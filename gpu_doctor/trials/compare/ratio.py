@@ -1,4 +1,4 @@
-"""The ratio of two rates with an interval that stays valid however often it is looked at; pure numpy, nothing random.
+"""Computes the ratio of two rates with an interval that is valid at any number of looks; pure numpy, nothing random.
 
 Each pair of runs gives one number, the logarithm of the ratio of its rates. The interval of their weighted mean is a
 confidence sequence for normal numbers of unknown variance (Lai 1976; Wang and Ramdas, Anytime-valid t-tests, 2024): it
@@ -13,7 +13,7 @@ holds at all numbers of pairs at once. Three things say how far a pair may be of
   next are neighbours of one side; their differences (von Neumann et al. 1941) and those of the pairs give the spread
   together, moderated by a prior (Smyth 2004), since two or three pairs are too few for that.
 
-The documentation (How it works, Statistics) tells what that was found to hold.
+The documentation (How it works, Statistics) has the measured coverage.
 """
 
 from __future__ import annotations
@@ -96,7 +96,10 @@ class PairLog:
         return self.candidate - self.baseline
 
     def until(self, following: PairLog) -> float | None:
-        """Log of the next pair's first rate over this pair's last one, both of one side; None if pairs lie between."""
+        """Returns the log of the next pair's first rate over this pair's last rate, both of one side.
+
+        None if other pairs are between them.
+        """
         if following.number != self.number + 1:
             return None
         if self.number % 2:
@@ -106,7 +109,7 @@ class PairLog:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Rate of the second side over the first's, and its 95 % interval (None where there is too little to tell)."""
+    """The ratio of the second side's rate to the first's, with its 95 % interval (None if there is too little data)."""
 
     value: float
     low: float | None
@@ -114,10 +117,11 @@ class Ratio:
 
 
 def ratio(pairs: Sequence[PairLog]) -> Ratio:
-    """The ratio of the two sides' rates: the weighted geometric mean of the pairs' ratios, and the sequence's interval.
+    """Returns the weighted geometric mean of the pairs' ratios, and the interval of the confidence sequence.
 
     Args:
-        pairs: at least one, in the order in which they ran; where one has no variance there is no interval.
+        pairs: at least one pair, in the order in which they ran; without the variance of every pair there is no
+            interval.
     """
     logs = np.array([pair.log for pair in pairs])
     variances = [pair.variance for pair in pairs if pair.variance is not None]
@@ -135,12 +139,12 @@ def ratio(pairs: Sequence[PairLog]) -> Ratio:
 
 
 def _expected(variances: Column, seconds: Column) -> Column:
-    """Variance that each pair's log is expected to have: what the steps of its seconds bring, and what runs do."""
+    """Returns the expected variance of each pair's log: that of the steps in its seconds, and that between runs."""
     return float((variances * seconds).mean()) / seconds + RUN_TO_RUN**2
 
 
 def _reach(n: float, squares: float, belief: float) -> float:
-    """Half the width of the interval on the log scale, in units of the spread that a pair is expected to have.
+    """Returns half the width of the interval on the log scale, in units of the expected spread of a pair.
 
     All means that the mixture's likelihood ratio does not rule out. With the mean normal around the one in question,
     its variance 1/MIXING of a pair's, and that variance inverse gamma by the prior, the ratio of the likelihoods is

@@ -48,7 +48,7 @@ BY_CLIENT: Final = (
 
 
 class Unreachable(Exception):
-    """Says in one sentence why the cluster cannot be used."""
+    """Raised if the cluster cannot be used; the message says why in one sentence."""
 
 
 class RayExecutor:

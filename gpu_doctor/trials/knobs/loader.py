@@ -61,12 +61,12 @@ class LoaderKnob(Knob):
 
 
 def batch_sizes(value: int, setup: Setup) -> dict[str, int]:
-    """The batch size of every training loader (by the stem of its key) when the first one's is `value`.
+    """Returns the batch size of every training loader, by the stem of its key, if the first loader has `value`.
 
-    Loaders that a loop draws from together (labelled and unlabelled rows, say) keep the ratio of their batches.
+    Loaders that a loop uses together (labelled and unlabelled rows, say) keep the ratio of their batch sizes.
 
     Raises:
-        Refused: if a batch would not be a whole number of samples.
+        Refused: A batch size would not be a whole number.
     """
     sizes = {loader.stem: loader.batch_size for loader in meant(setup) if loader.batch_size is not None}
     first = next(iter(sizes.values()), 1)
@@ -93,14 +93,14 @@ def _known(scope: TrialScope) -> list[Any]:
 
 @contextmanager
 def loaders_turned(knob: str, value: SettingValue, scope: TrialScope) -> Iterator[None]:
-    """Gives every training loader `value`, made before or inside the context; then puts all back.
+    """Sets `value` on every training loader, made before or inside the context, then restores all.
 
-    Loaders that evaluate keep their settings: with a baseline's setup, only loaders that it saw are meant, and of those
-    whose role it could not tell, what changes no batch is turned too. With no setup yet, all are meant. One that is
-    not known to train and cannot is noted rather than ending the run: it may be unused.
+    Evaluation loaders stay unchanged. With the setup of a baseline, only loaders that it saw are turned; a loader of
+    unknown role is turned, too, unless the knob changes its batches. Without a setup, all loaders are turned. If a
+    loader that is not known to train does not support the value, a note says so and the run goes on: it may be unused.
 
     Raises:
-        Refused: if a loader that is known to train cannot honour it.
+        Refused: A loader that is known to train does not support the value.
     """
     from gpu_doctor.capture.describe import loaders
     from gpu_doctor.trials.knobs.loader_change import changing
