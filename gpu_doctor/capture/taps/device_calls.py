@@ -98,7 +98,9 @@ class DeviceCalls:
             from_host = source.device.type == "cpu"
             if not isinstance(result, torch.Tensor) or (result.device.type == "cpu") != from_host:
                 to_device, to_host = (
-                    (_copied(source, call.blocking), None) if from_host else (None, traffic.came(source, result))
+                    (_copied(source, call.blocking), None)
+                    if from_host
+                    else (None, traffic.copied_to_host(source, result))
                 )
         if to_device is not None and call.phase != COPYING:
             self._event(COPYING)
@@ -131,7 +133,7 @@ def tap(scope: TapScope) -> None:
         return
     recorder, calls, book = scope.recorder, DeviceCalls(scope.recorder), traffic.CopyBook()
     recorder.parts["traffic"] = book
-    recorder.listeners.on_copies(book.heard)
+    recorder.listeners.on_copies(book.count)
     recorder.step_clock.sync_measured = True
     # By torch's own functions: a trial's wait does not belong to the loop.
     recorder.device_waits.wait_by(_waiting(recorder))
@@ -193,7 +195,7 @@ def _waiting(recorder: Recorder) -> Callable[[], bool]:
     return waits
 
 
-def _copied(source: torch.Tensor, blocking: bool) -> tuple[int, bool, traffic.Left]:
+def _copied(source: torch.Tensor, blocking: bool) -> tuple[int, bool, traffic.ToDevice]:
     """Returns the argument of the event COPIED. `is_pinned` looks the pointer up in the driver and does not wait."""
     pinned = False
     if cuda_available() is not None:  # else `is_pinned` would initialise CUDA, as after a copy to `meta`
@@ -201,7 +203,7 @@ def _copied(source: torch.Tensor, blocking: bool) -> tuple[int, bool, traffic.Le
             pinned = bool(source.is_pinned())
         except RuntimeError:
             pinned = False
-    return source.numel() * source.element_size(), not pinned, traffic.left(source, pinned, blocking)
+    return source.numel() * source.element_size(), not pinned, traffic.copied_to_device(source, pinned, blocking)
 
 
 def _requested_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

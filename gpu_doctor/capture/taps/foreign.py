@@ -17,7 +17,7 @@ _KINDS: Final = tuple(kind for framework in FRAMEWORKS for kind in framework.opt
 """Module and name of each optimizer class."""
 
 
-def hear(
+def install(
     scope: TapScope,
     begun: Callable[[Any, Any, Any], Any],
     ended: Callable[[Any, Any, Any], None],

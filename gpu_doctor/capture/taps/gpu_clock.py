@@ -114,7 +114,7 @@ def tap(scope: TapScope) -> None:
         if any(p.is_cuda for p in parameters):
             start(parameters)
 
-    def heard(module: torch.nn.Module, trained: bool, args: Any, kwargs: Any, output: Any) -> None:
+    def forwarded(module: torch.nn.Module, trained: bool, args: Any, kwargs: Any, output: Any) -> None:
         """Starts the clock in a loop without an optimizer, if a forward's output or first parameter is on a GPU."""
         nonlocal remaining
         remaining -= 1
@@ -129,7 +129,7 @@ def tap(scope: TapScope) -> None:
             forget()
 
     def forget() -> None:
-        scope.heard.leave(heard)
+        scope.forwarded.leave(forwarded)
 
     def end() -> None:
         forget()
@@ -143,5 +143,5 @@ def tap(scope: TapScope) -> None:
     scope.optimized.append(first_step)
     scope.replayed.append(replays)
     if scope.accelerated:
-        scope.heard.append(heard)
+        scope.forwarded.append(forwarded)
     scope.at_end(end)

@@ -22,7 +22,7 @@ from gpu_doctor.capture.fetch.meter import Meter, MeteredFetch
 from gpu_doctor.capture.fetch.tally import Tally
 from gpu_doctor.capture.fetch.thread_counters import ThreadCounters
 from gpu_doctor.capture.recorder import Recorder, RunEnded
-from gpu_doctor.capture.taps.batch_looks import BatchLooks
+from gpu_doctor.capture.taps.batch_samples import BatchSamples
 from gpu_doctor.capture.taps.dataloader import tap
 from gpu_doctor.capture.taps.sources import LoaderSource
 from tests.support.one_tap import Ticking, batches, on
@@ -271,7 +271,7 @@ def test_every_patch_of_the_tap_is_known_and_comes_off() -> None:
 INSIDE = [
     *((MeteredFetch, "begin"), (MeteredFetch, "end"), (Tally, "add"), (Meter, "off"), (ThreadCounters, "read")),
     *((FetchBook, "own"), (FetchBook, "weigh"), (FetchBook, "opening"), (FetchBook, "close")),
-    *((FetchBook, "_fetch"), (LoaderSource, "samples"), (BatchLooks, "look")),
+    *((FetchBook, "_fetch"), (LoaderSource, "samples"), (BatchSamples, "add")),
 ]
 
 
