@@ -150,7 +150,7 @@ def _measurement(effect: Effect) -> list[str]:
     parts = []
     if effect.steps:
         parts = [formatting.count(effect.steps, "measured step"), f"took {formatting.seconds(effect.seconds)}"]
-        parts += [f"on {effect.device}"] if effect.device else []
+        parts += [f"on {formatting.clean(effect.device, 120)}"] if effect.device else []
     if effect.predicted_speedup is not None:
         parts.append(
             f"predicted {forecast_words(effect.predicted_speedup, effect.predicted_low, effect.predicted_high)}"
@@ -185,7 +185,7 @@ def _trial(number: int, effects: Sequence[Effect], sides: Sides | None, on_gpu: 
     over_written = _over_written(effect, effects[: number - 1])
     settings = formatting.clean(describe(effect.settings), 120)
     if effect.elsewhere:
-        settings += f" on {effect.device}"
+        settings += f" on {formatting.clean(effect.device, 120)}"
     took = f"{formatting.count(effect.steps, 'measured step')}, {formatting.seconds(effect.seconds)}"
     per_s = formatting.number(effect.candidate_samples_per_s, formatting.DASH)
     before = formatting.rate(effect.baseline_samples_per_s, effect.unit)

@@ -25,7 +25,7 @@ EARLY: Final = "stopped early"
 
 def places(effects: Sequence[Effect]) -> tuple[str, ...]:
     """A sentence on where trials were measured, if that is not this machine."""
-    found = dict.fromkeys(one.device for one in effects if one.elsewhere)
+    found = dict.fromkeys(formatting.clean(one.device, 120) for one in effects if one.elsewhere)
     return (f"Measured on {'; '.join(found)}, not on this machine.",) if found else ()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Frame, Page
@@ -11,15 +10,15 @@ from playwright.sync_api import Browser, Frame, Page
 from gpu_doctor import report
 from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.report.sections import Reported
-from tests.support.front_ends import DARK, PAGES, contrasts
+from tests.support.front_ends import DARK, PAGES
 from tests.support.lab import new_page
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
 from tests.support.repository import ARTIFACTS
+from tests.support.seen_by_all import pale
 from tests.support.still import resize, serve, show, start
 from tests.support.trial_parts import treated
 
-LEAST = 4.5
 DARK_NOW = "document.querySelector('[data-gpu-doctor]').classList.contains('gd-dark')"
 
 
@@ -31,12 +30,6 @@ def blank(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-def illegible(page: Any, selector: str = "[data-gpu-doctor]") -> list[tuple[float, str, str]]:
-    found = contrasts(page, selector)
-    assert len(found) > 5, "texts were found"
-    return [one for one in found if one[0] < LEAST]
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_every_text_is_legible_on_what_is_behind_it(blank: Page, name: str) -> None:
     errors = show(blank, treated(), name)
@@ -45,11 +38,11 @@ def test_every_text_is_legible_on_what_is_behind_it(blank: Page, name: str) -> N
         blank.locator("[data-fold=row]").nth(number).click()
     for fold in ("more", "why"):
         blank.locator(f"[data-fold={fold}]").first.click()
-    assert illegible(blank) == []
+    assert pale(blank) == []
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     blank.screenshot(path=ARTIFACTS / f"front-end-{name}.png", full_page=True)
     blank.evaluate("window.tell({ status: 'recording', busy: true })")
-    assert illegible(blank) == [], "while a run goes on"
+    assert pale(blank) == [], "while a run goes on"
     assert errors == []
 
 
@@ -68,7 +61,7 @@ def test_a_switch_of_the_theme_is_followed(blank: Page, name: str) -> None:
     assert not blank.evaluate(DARK_NOW)
     blank.evaluate(SWITCHES[name])
     blank.wait_for_function(DARK_NOW, timeout=3000)
-    assert illegible(blank) == []
+    assert pale(blank) == []
     axis = "(() => { const { plots } = document.querySelector('[data-gpu-doctor]').gpuDoctor; return plots.dark; })()"
     assert blank.evaluate(axis), "the plots too"
 
@@ -101,7 +94,7 @@ def test_every_cell_of_colab_is_a_frame_with_a_bokehjs_of_its_own(blank: Page) -
         start(frame, treated())
         frame.wait_for_function(PLOTTED, timeout=20_000)
         assert frame.evaluate("Bokeh.documents.length") == 1
-        assert illegible(frame) == []
+        assert pale(frame) == []
 
 
 def test_cells_of_colab_whose_frames_do_not_find_the_loader_plot_all_the_same(blank: Page) -> None:
@@ -136,7 +129,7 @@ def test_where_clicks_wait_for_the_end_of_the_cell_the_panel_says_so(blank: Page
     show(blank, running, name, plots=False)
     hint = blank.locator(".gd-header .gd-hint")
     assert hint.inner_text().startswith("To stop, interrupt the kernel")
-    assert illegible(blank) == []
+    assert pale(blank) == []
     blank.locator("[data-ask=stop]").click()
     assert blank.evaluate("window.asked.at(-1).ask") == "stop", "it waits in the front end"
     blank.evaluate(
@@ -153,7 +146,7 @@ def test_a_notebook_that_is_reopened_shows_the_static_result_legibly(blank: Page
     static = report.html(Reported(diagnose(starved()), (starved(),), (), title="reopened"))
     serve(blank, name, more=static)
     blank.goto("http://localhost/still")
-    assert illegible(blank, ".gpu-doctor-static") == []
+    assert pale(blank, ".gpu-doctor-static") == []
     blank.screenshot(path=ARTIFACTS / f"reopened-{name}.png", full_page=True)
 
 

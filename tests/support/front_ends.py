@@ -1,5 +1,5 @@
 """Pages of front ends that cannot be run here, as far as their sources tell: what paints the ground behind a widget,
-the variables and classes around it, the frames. And the contrast of every text in a page, over what lies behind it.
+the variables and classes around it, the frames.
 
 VS Code's widget bundle sets two of JupyterLab's variables as for a light theme in every theme, and its widgets stand on
 white, which an open change would make transparent. Colab gives every cell a frame of its own and names the theme on
@@ -8,9 +8,7 @@ white, which an open change would make transparent. Colab gives every cell a fra
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-from playwright.sync_api import Frame, Page
+from typing import Final
 
 _LAB: Final = (
     "<body data-jp-theme-light={light}><style>:root {{ {variables} }} body {{ background: {ground}; }}</style>"
@@ -52,46 +50,3 @@ PAGES: Final = {
 """What stands before the panel in each page; where no `main` is among it, the panel stands after it."""
 DARK: Final = {name for name in PAGES if "light" not in name} - {"vscode-dark"}
 """Where the ground behind the panel is dark."""
-
-CONTRASTS: Final = """(selector) => {
-  const read = (text) => {
-    const n = (text.match(/-?[\\d.]+(e-?\\d+)?/g) ?? []).map(Number);
-    const k = text.startsWith("color(") ? 255 : 1;
-    return [n[0] * k, n[1] * k, n[2] * k, n[3] ?? 1];
-  };
-  const over = (top, below) => [...[0, 1, 2].map((i) => top[i] * top[3] + below[i] * (1 - top[3])), 1];
-  const light = (c) => {
-    const line = (v) => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
-    const [r, g, b] = c.slice(0, 3).map((v) => line(v / 255));
-    return .2126 * r + .7152 * g + .0722 * b;
-  };
-  const behind = (one) => {
-    if (!one) return [255, 255, 255, 1];
-    const here = read(getComputedStyle(one).backgroundColor);
-    return here[3] === 1 ? here : over(here, behind(one.parentElement));
-  };
-  const shade = (one) => one ? Number(getComputedStyle(one).opacity) * shade(one.parentElement) : 1;
-  const found = [];
-  for (const root of document.querySelectorAll(selector)) {
-    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
-    const texts = [...root.querySelectorAll("select, input[type=number]")].map((one) => [one, one.value]);
-    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-      texts.push([node.parentElement, node.data.trim()]);
-    }
-    for (const [one, text] of texts) {
-      if (!text || !one.checkVisibility() || one.closest("svg, style, script, option, .bk-Figure")) continue;
-      const ground = behind(one);
-      const ink = read(getComputedStyle(one).color);
-      const seen = over([...ink.slice(0, 3), ink[3] * shade(one)], ground);
-      const [a, b] = [light(seen), light(ground)].sort((x, y) => y - x);
-      found.push([(a + .05) / (b + .05), text.slice(0, 60), one.className]);
-    }
-  }
-  return found.sort((x, y) => x[0] - y[0]);
-}"""
-
-
-def contrasts(page: Page | Frame, selector: str = "[data-gpu-doctor]") -> list[tuple[float, str, str]]:
-    """Every text that is seen, lowest contrast first: the contrast, the text, and its element's class."""
-    found: list[Any] = page.evaluate(CONTRASTS, selector)
-    return [(contrast, text, name) for contrast, text, name in found]

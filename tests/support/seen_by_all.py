@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
+from playwright.sync_api import Frame, Page
 
 LEAST_CONTRAST: Final = 4.5
 """WCAG 2.2, 1.4.3, for text of any size: AA."""
@@ -69,7 +69,7 @@ def serious(page: Page, of: str = "[data-gpu-doctor]") -> list[str]:
     ]
 
 
-def pale(page: Page, of: str = "[data-gpu-doctor]") -> list[dict[str, Any]]:
+def pale(page: Page | Frame, of: str = "[data-gpu-doctor]") -> list[dict[str, Any]]:
     """Every text of a part of the page that stands out less than it must, with its contrast."""
     texts: list[dict[str, Any]] = page.locator(of).first.evaluate(_CONTRAST)
     assert texts, "no text was seen"

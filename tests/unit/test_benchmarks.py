@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks import overhead
-from benchmarks.contenders import GPUPROF, MLP, OFF, Spent
+from benchmarks.contenders import MLP, OFF, Spent
 from benchmarks.panel.looks import CPU, WALL, mean_within, nobodys, taken
-from benchmarks.panel.row import Row, table
 
 
 def test_a_turn_is_compared_with_the_bare_loop_of_the_same_turn() -> None:
@@ -22,22 +21,6 @@ def test_a_turn_is_compared_with_the_bare_loop_of_the_same_turn() -> None:
     assert row.line().split()[-12:] == [
         *("60.0", "2.0", "1.0", "3.0", "1.0", "2.0", "20.0", "1.0", "-", "0.50", "-", "3")
     ]
-
-
-def test_an_aim_says_whether_it_is_kept() -> None:
-    def row(tool: str, us: float, ours_us: float) -> overhead.Row:
-        bare, spent = (Spent(one, one, one, float("nan"), ours_us * 1e-6) for one in (1e-4, 1e-4 + us * 1e-6))
-        return overhead.Row(MLP, tool, [bare], [spent])
-
-    said = overhead.verdicts([row(OFF, 20.0, 15.0), row(GPUPROF, 100.0, float("nan"))])
-    assert [line.split()[-1] for line in said] == ["kept", "kept", "missed"]
-
-
-def test_a_row_of_the_panels_table_says_whether_its_aim_is_kept() -> None:
-    rows = [Row("load", "a", 99.0, "ms", 100), Row("load", "b", float("nan"), "ms", 100), Row("load", "c", 7.0, "MB")]
-    said = table(rows).splitlines()[1:]
-    assert [line.split()[-1] for line in said] == ["kept", "missed", "MB"]
-    assert [row.missed for row in rows] == [False, True, False], "what was not measured is not kept"
 
 
 def test_what_a_look_takes_from_the_loop_is_told_beside_the_loop_around_it() -> None:

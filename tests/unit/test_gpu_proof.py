@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import json
 import tarfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import archive, clock, diagnoses, running, tests, wheels
-from benchmarks.gpu.kept import CUT_OFF, DONE, FAILED, NAME, Stage, add, read, row
-from benchmarks.gpu.loops import HEALTHY, LEFT_OUT, PATIENTS, Loop, filled
-from benchmarks.gpu.plan import AGAIN_S, BLOCKS, CALL_S, END_S, Block, named
+from benchmarks.gpu import archive, clock, diagnoses, running, tests
+from benchmarks.gpu.kept import CUT_OFF, DONE, NAME, Stage, add, read, row
+from benchmarks.gpu.loops import HEALTHY, LEFT_OUT, LOOPS, Loop, filled
+from benchmarks.gpu.plan import BLOCKS, CALL_S, END_S
 from benchmarks.gpu.programs import CLOCKED, FRAMEWORKS
-from benchmarks.gpu.table import summary, table
 from benchmarks.gpu.timing import gain, in_turns
 from gpu_doctor.diagnosis.rules import CAUSES
 from tests.support.repository import ROOT
@@ -81,64 +77,9 @@ def test_a_row_is_kept_at_once_and_never_found_again(tmp_path: Path) -> None:
     assert done == ["one", "missed", "missed", "two"], "what missed its aim is looked at again"
 
 
-def test_a_failed_row_leaves_its_traceback_and_the_others_are_found(tmp_path: Path) -> None:
-    first = stage(tmp_path, Clock())
-    first.run({"bad": lambda: row(str(1 // 0)), "good": lambda: row("fine")})
-    assert first.status() == FAILED
-    assert "ZeroDivisionError" in rows(tmp_path)["bad"]["error"] and rows(tmp_path)["good"]["said"] == "fine"
-    assert set(stage(tmp_path, Clock()).rows) == {"good"}
-
-
-def test_what_another_card_or_torch_gave_does_not_count(tmp_path: Path) -> None:
-    stage(tmp_path, Clock()).run({"one": lambda: row("here")})
-    assert not stage(tmp_path, Clock(), card="NVIDIA T4").rows and not stage(tmp_path, Clock(), simulated=True).rows
-    assert set(stage(tmp_path, Clock()).rows) == {"one"}
-
-
-def test_a_rehearsal_says_so_in_each_row_and_judges_nothing(tmp_path: Path) -> None:
-    here = stage(tmp_path, Clock(), card="simulated", simulated=True)
-    here.run({"one": lambda: row("found", True), "two": lambda: row("missed", False)})
-    assert [(one["said"][:10], one["good"]) for one in here.rows.values()] == [("simulated:", None)] * 2
-
-
 def call(out: Path, clock: Clock, seconds: float) -> running.Call:
     add(out, {"machine": CARD})
     return running.Call(out, out, CARD, clock.now + seconds, clock=clock)
-
-
-def test_a_block_begins_with_the_time_that_is_left(tmp_path: Path) -> None:
-    clock, begun = Clock(), list[tuple[str, float]]()
-
-    def start(block: Block, one: running.Call, limit_s: float) -> str:
-        begun.append((block.name, limit_s))
-        clock.now += limit_s
-        return DONE if limit_s == block.seconds else CUT_OFF
-
-    first = call(tmp_path, clock, 130.0)
-    assert running.run(running.due(first, None), first, start)[:2] == ["clock", "trials"]
-    assert begun == [("probe", 45.0), ("notebook", 75.0), ("clock", 10.0 - running.GRACE_S)]
-    begun.clear()
-    second = call(tmp_path, clock, 1000.0)
-    assert running.run(running.due(second, None), second, start) == []
-    assert [name for name, _ in begun] == [one.name for one in BLOCKS[2:]], "what is done is not begun again"
-
-
-def test_the_second_call_begins_with_what_failed_in_the_first(tmp_path: Path) -> None:
-    one = call(tmp_path, Clock(), 240.0)
-    for block, status, good in (("probe", DONE, True), ("clock", DONE, False), ("trials", CUT_OFF, True)):
-        add(tmp_path, {"block": block, "row": "x", "said": "", "good": good})
-        add(tmp_path, {"block": block, "status": status, "seconds": 1.0})
-    found = [(block.name, limit_s) for block, limit_s in running.due(one, 2)]
-    assert found[:2] == [("clock", AGAIN_S / 2), ("trials", AGAIN_S / 2)]
-    assert [name for name, _ in found[2:]] == [block.name for block in BLOCKS if block.call == 2]
-
-
-def test_what_is_missing_comes_out_of_the_wheels_and_what_is_not_there_is_named(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "pytest_timeout-2.4.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("pytest_timeout.py", "here = True\n")
-    found = wheels.unpacked(["pytest-timeout", "psutil"], tmp_path / "site-packages", tmp_path)
-    assert found == (["pytest-timeout"], ["psutil"])
-    assert (tmp_path / "site-packages" / "pytest_timeout.py").read_text() == "here = True\n"
 
 
 def left_by_a_call(out: Path) -> Path:
@@ -178,36 +119,7 @@ def test_the_archive_has_all_of_it_and_a_later_call_goes_on_from_it(tmp_path: Pa
     assert "NVIDIA H100 80GB HBM3" in told and "| one | 12 us \\| small | yes |" in told
 
 
-def test_an_archive_too_large_to_come_back_leaves_its_files_loose(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(archive, "MOST_BYTES", 10)
-    (tmp_path / "log.txt").write_text("said\n")
-    assert left_by_a_call(tmp_path) == tmp_path
-    files = {one.name for one in tmp_path.iterdir()}
-    assert {"recordings.tar.gz", "trace.json.gz"} <= files and archive.NAME not in files and len(files) == 8
-
-
-def test_a_summary_tells_what_is_not_as_it_should_be(tmp_path: Path) -> None:
-    stage(tmp_path, Clock()).run({"fine": lambda: row("", True), "bad": lambda: row("too slow", False)})
-    assert [line for line in summary(read(tmp_path, CARD)).splitlines() if line[0] == " "] == ["    bad: too slow"]
-
-
-def test_a_rehearsals_table_says_that_it_is_one() -> None:
-    assert "Simulated" not in table(CARD, {})
-    assert "**Simulated.** No GPU took part" in table({**CARD, "card": "simulated", "simulated": True}, {})
-
-
-def test_without_a_gpu_one_sentence_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command, "facts", lambda rehearse: {"why_not": "no GPU"})
-    assert command.main(["--out", str(tmp_path)]) == 1
-    said = capsys.readouterr()
-    assert said.err == "no GPU\n" and not said.out and not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("one", [*PATIENTS, *CLOCKED, *FRAMEWORKS], ids=lambda one: one.key)
+@pytest.mark.parametrize("one", [*LOOPS, *CLOCKED, *FRAMEWORKS], ids=lambda one: one.key)
 def test_a_loops_cells_are_python_and_its_rules_are_ours(one: Loop) -> None:
     for text in (
         filled(one.above, "cuda", 10, True, 64),
@@ -219,11 +131,11 @@ def test_a_loops_cells_are_python_and_its_rules_are_ours(one: Loop) -> None:
     assert {one.rule, *one.others} <= {rule.name for rule in CAUSES} | {HEALTHY, ""}
 
 
-def test_every_rule_that_only_a_gpu_can_break_has_a_patient_or_a_reason() -> None:
+def test_every_cause_that_only_a_gpu_has_has_a_loop_or_a_reason() -> None:
     from tests.support.found import GPU_ONLY
 
     left_out = {name for names in LEFT_OUT for name in names.split(", ")}
-    assert set(GPU_ONLY) - {one.rule for one in PATIENTS} <= left_out
+    assert set(GPU_ONLY) - {one.rule for one in LOOPS} <= left_out
 
 
 def test_sides_take_turns_and_a_cures_gain_is_that_of_samples() -> None:
@@ -281,18 +193,3 @@ def test_the_chosen_tests_are_there() -> None:
     for name in (*tests.TELLING, *tests.RESTORE):
         path, _, test = name.partition("::")
         assert not test or test.partition("[")[0] in functions(ROOT / "tests" / "gpu" / path)
-
-
-def test_what_pytest_says_is_read() -> None:
-    said = "tests/gpu/test_a.py::test_x[on it] PASSED [ 50%]\nPASSED tests/gpu/test_a.py::test_y\n"
-    found = [tests.OUTCOME.match(line) for line in said.splitlines()]
-    assert found[0] is not None and found[0].groups() == ("test_a.py::test_x[on it]", "PASSED") and found[1] is None
-
-
-def test_nothing_is_kept_that_json_cannot_hold(tmp_path: Path) -> None:
-    stage(tmp_path, Clock()).run(
-        {"one": lambda: row("said", None, inf=float("inf"), path=tmp_path, pairs=((1, None),))}
-    )
-    last = json.loads((tmp_path / NAME).read_text().splitlines()[-1])
-    assert last["figures"]["pairs"] == [[1, None]] and last["figures"]["inf"] is None
-    assert named("probe").call == 1

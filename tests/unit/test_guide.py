@@ -21,7 +21,7 @@ MOST_WORDS: Final = 30
 """A glossary that nobody can hold in mind is read by nobody."""
 # What the build makes, and what stands for a reader's own.
 MADE: Final = re.compile(
-    r"[<*]|^tests/artifacts/|^docs/_build/|^docs/reference/rules/|^\.venv|^second_chances|PATH|^acme"
+    r"[<*]|^tests/artifacts|^docs/_build/|^docs/reference/rules/|^\.venv|^second_chances|PATH|^acme"
 )
 
 

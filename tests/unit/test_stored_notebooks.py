@@ -8,7 +8,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from tests.support.stored_notebooks import MOST_BYTES, RESULT, VIEW, complaints
+from tests.support.stored_notebooks import RESULT, VIEW, complaints
 from tools import course
 
 STATIC = {"output_type": "display_data", "data": {"text/html": [f'<div class="{RESULT}">\n', "</div>"]}, "metadata": {}}
@@ -55,16 +55,6 @@ def test_one_that_was_run_is_as_it_should_be() -> None:
 def test_what_is_wrong_with_a_cell_is_said(wrong: dict[str, Any], words: str) -> None:
     (one,) = said(cell(), wrong)
     assert one.startswith("Code cell 2 ") and words in one
-
-
-def test_a_placeholder_is_refused() -> None:
-    (one,) = said(cell(), {"cell_type": "markdown", "source": "https://github.com/OWNER/NAME"})
-    assert "OWNER/NAME" in one
-
-
-def test_a_large_one_and_the_state_of_widgets_are_refused() -> None:
-    assert [one.split()[0:2] for one in said(cell("1", stream(MOST_BYTES * ".")))] == [["It", "has"]]
-    assert said(widgets={"state": {}}) == ["It holds the state of widgets."]
 
 
 def test_what_is_stored_has_no_widget_and_no_version_of_the_python_that_ran_it() -> None:

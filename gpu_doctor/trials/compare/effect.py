@@ -173,7 +173,7 @@ class Effect:
     def notes(self) -> tuple[str, ...]:
         """Returns further clauses on the trial, each without a capital or a full stop."""
         said = [self.way] if self.way else []
-        said += [f"measured on {self.device}"] if self.elsewhere else []
+        said += [f"measured on {formatting.clean(self.device, 120)}"] if self.elsewhere else []
         said += self.not_restored
         if self.busy is not None and self.busy >= BUSY_FROM:
             said.append(f"measured on a busy machine: other programs used {formatting.share(self.busy)} of the cores")

@@ -116,13 +116,6 @@ def test_a_name_bound_before_is_heard_too_and_once() -> None:
     assert found.calls == 12 and found.nbytes != found.nbytes, "of a buffer it is not known"
 
 
-def test_what_was_saved_can_be_loaded() -> None:
-    buffer = io.BytesIO()
-    trained(lambda step: torch.save({"step": step}, buffer) if step == 3 else None)
-    buffer.seek(0)
-    assert torch.load(buffer) == {"step": 3}
-
-
 class Lingering:
     """Garbage that takes a while to be collected."""
 
@@ -209,15 +202,6 @@ def test_in_steps_that_repeat_each_call_counts_in_its_own() -> None:
             gc.collect(0)  # after the last step
     found = one("collect-garbage", recorder.close().chores or ())
     assert found.calls == 49 and found.other_s == found.wall_s
-
-
-def test_a_checkpoint_between_epochs_is_heard_the_one_after_the_last_is_not() -> None:
-    def checkpoint(step: int) -> None:
-        if step % 3 == 2:
-            torch.save(torch.ones(3), io.BytesIO())
-
-    # `body` runs before the loader is asked for more, so all three lie inside of steps
-    assert one("checkpoint", trained(checkpoint, steps=3, epochs=3)).calls == 3
 
 
 def test_a_call_in_an_evaluation_counts_and_is_no_part_of_other() -> None:
@@ -320,19 +304,3 @@ def test_safetensors_is_heard_where_it_is_imported(tmp_path: Path) -> None:
         save_model(net, str(tmp_path / "c.safetensors"))
 
     assert one("checkpoint", trained(checkpoint)).calls == 18
-
-
-def test_many_calls_in_one_long_step_take_no_memory() -> None:
-    def often(step: int) -> None:
-        if step == 1:
-            for _ in range(3000):
-                gc.collect(0)
-
-    assert one("collect-garbage", trained(often, steps=3)).calls == 3000
-
-
-def test_on_a_cpu_two_functions_are_patched() -> None:
-    with on(tap):
-        assert set(patching.active()) == {"torch.serialization._open_zipfile_writer", "gc.collect"} | {
-            f"{name}.serialize_file" for name in sys.modules if name == "safetensors.torch"
-        }

@@ -780,13 +780,3 @@ def test_gpm_fills_the_vendors_own_structure(monkeypatch: pytest.MonkeyPatch, de
         desk.now_s += 0.5
         found = values(read())
     assert found["tensor_active_pct"] == 55.5 and "dram_active_pct" not in found
-
-
-def test_the_stub_is_as_strict_as_the_vendor() -> None:
-    with pytest.raises(AssertionError, match="not initialised"):
-        StubNvml(Card()).nvmlDeviceGetName(Card())
-    vendor = StubNvml(Card())
-    vendor.open = 1
-    with pytest.raises(NVMLError) as error:
-        vendor.nvmlDeviceGetTemperature(Card(temperature=None))
-    assert error.value.value == NOT_SUPPORTED

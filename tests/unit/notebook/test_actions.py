@@ -42,37 +42,41 @@ def test_a_treatment_knows_whether_what_changes_the_training_was_ticked(loop: Lo
     assert asked == [{"steps": 30, "seconds": 7.5, "changes_training": ticked, "allow": ()}]
 
 
-@pytest.mark.parametrize("ask", ["trial", "treat", "sweep", "largest", "ideal", "look"])
-def test_each_button_hands_on_what_is_allowed_and_what_a_side_showed_is_looked_at(loop: Loop, ask: str) -> None:
+NO_BUDGET = {"steps": None, "seconds": None}
+
+
+@pytest.mark.parametrize(
+    ("ask", "status", "settings", "budget"),
+    [
+        ("trial", "trial", ({"amp": "bf16"},), NO_BUDGET),
+        ("treat", "treating", (), {**NO_BUDGET, "changes_training": False}),
+        ("sweep", "sweeping", ({"num_workers": [0, 2]},), NO_BUDGET),
+        ("largest", "searching", (), {}),
+        ("ideal", "trial", (knobs.IDEAL_LOADER,), NO_BUDGET),
+        ("look", "looking", (), {}),
+    ],
+)
+def test_each_button_waits_for_the_loop_and_passes_on_what_is_allowed(
+    loop: Loop, ask: str, status: str, settings: tuple[Any, ...], budget: dict[str, Any]
+) -> None:
+    """Without a budget it leaves that to the case; what a side showed to reach out is looked at afterwards."""
     visit: Any = Visited()
     given: list[Any] = []
     looks: list[str] = []
 
     def take(*settings: Any, allow: Any, **budget: Any) -> None:
-        given.append(allow)
+        given.append((visit.status, settings, allow, budget))
         visit.case.reached["network"] = "requests.get in line 3"
 
     visit.case.trial = visit.case.treat = visit.case.sweep = visit.case.largest_batch = visit.case.look = take
     visit.case.sweeps = []
     visit.details = SimpleNamespace(preview=lambda: looks.append(ask))
-    Actions(visit).take({"ask": ask, "grid": {"num_workers": [0, 2]}, "allow": ("processes",)})
+    request = {"ask": ask, "settings": {"amp": "bf16"}, "grid": {"num_workers": [0, 2]}, "allow": ("processes",)}
+    Actions(visit).take(request)
+    assert given == [] and visit.status == "waiting"
     loop.is_free()
-    assert given == [("processes",)] and looks == [ask]
-
-
-@pytest.mark.parametrize("ask", ["trial", "treat", "sweep"])
-def test_a_request_without_a_budget_leaves_it_to_the_case(loop: Loop, ask: str) -> None:
-    visit: Any = Visited()
-    asked: list[dict[str, Any]] = []
-
-    def take(*settings: Any, **given: Any) -> None:
-        asked.append(given)
-
-    visit.case.trial = visit.case.treat = visit.case.sweep = take
-    visit.case.sweeps = []
-    Actions(visit).take({"ask": ask, "grid": {"num_workers": [0, 2]}})
-    loop.is_free()
-    assert (asked[0]["steps"], asked[0]["seconds"]) == (None, None)
+    assert given == [(status, settings, ("processes",), budget)] and looks == [ask]
+    assert (visit.status, visit.seen[-1]) == ("idle", "settled")
 
 
 def test_a_request_waits_in_sight_until_the_loop_is_free(loop: Loop) -> None:

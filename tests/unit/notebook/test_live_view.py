@@ -77,30 +77,6 @@ def test_a_candidate_is_laid_over_its_baseline_and_a_run_clears_both(bench: Benc
     assert len(bench.page["base:step"]) == 10 and bench.page["trial:step"] == []
 
 
-def test_the_end_is_written_down_for_a_page_that_is_loaded_later(bench: Bench) -> None:
-    bench.dashboard.follow(bench.replay)
-    bench.dashboard.push()
-    bench.replay.until_s = None
-    bench.input = shown(bench.recording)
-    bench.dashboard.last()
-    live = {name: list(values) for name, values in bench.page.items()}
-    bench.page.clear()
-    written = bench.dashboard.view.rows
-    bench.take(written["head"], written["data"])
-    assert bench.page == live
-    assert len(bench.page["base:step"]) == 100
-    assert bench.dashboard.view.state["verdict"]["kind"] == "input-bound"
-
-
-def test_a_page_that_missed_the_begin_gets_everything(bench: Bench) -> None:
-    bench.dashboard.follow(bench.replay)
-    bench.dashboard.push()
-    bench.page.clear()
-    bench.dashboard._asked({"ask": "state"})
-    assert len(bench.page["base:step"]) >= 20
-    assert "verdict" in bench.messages[-1]["state"]
-
-
 def test_a_failing_view_says_so_once_and_stops(bench: Bench) -> None:
     bench.dashboard.follow(bench.replay)
     bench.failing = RuntimeError("no room")
@@ -146,22 +122,6 @@ def test_a_quantity_nobody_expected_is_drawn_from_its_first_reading(bench: Bench
     after = {line["key"] for plot in host.view.figure["plots"] for line in plot["lines"]}
     assert {"gpu_util_pct@0", "hidden"} <= after
     host.view.close()
-
-
-def test_a_message_says_its_number_and_whether_it_holds_all(bench: Bench) -> None:
-    bench.dashboard.follow(bench.replay)
-    for _ in range(2):
-        bench.dashboard.push()
-    bench.dashboard._asked({"ask": "state"})
-    bench.dashboard.push()
-    assert [(one["seq"], one["kind"]) for one in bench.messages] == [
-        (1, "news"),
-        (2, "news"),
-        (3, "state"),
-        (4, "news"),
-    ]
-    bench.dashboard.last()
-    assert bench.dashboard.view.rows["seq"] == 5, "a page that is loaded later goes on from there"
 
 
 def test_the_panels_own_script_is_small_and_reaches_for_nothing_else() -> None:

@@ -9,10 +9,9 @@ import pytest
 
 from gpu_doctor import report
 from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.recording import Setup
 from gpu_doctor.report.panel import PanelInput, checked_request, state
-from gpu_doctor.trials import ceiling, knobs
+from gpu_doctor.trials import knobs
 from gpu_doctor.trials.compare import Effect
 from tests.support.recordings import starved
 from tests.support.trial_parts import HOSTILE, LOOK
@@ -65,27 +64,3 @@ def test_an_ideal_loader_is_offered_where_the_loop_has_a_loader() -> None:
 @pytest.mark.parametrize("ask", ["ideal", "look"])
 def test_the_page_may_ask_for_both(ask: str) -> None:
     assert checked_request({"ask": ask}, knobs.KNOBS)["ask"] == ask
-
-
-def test_what_is_asked_is_done_on_the_case() -> None:
-    done: list[Any] = []
-
-    class Panel:
-        case: Any = type("Case", (), {"reached": {}})()
-        message, stopping, status = "", False, "idle"
-
-        def busy(self, status: str) -> None:
-            done.append(status)
-
-        def redraw(self) -> None: ...
-
-        def settle(self) -> None: ...
-
-    Panel.case.trial = lambda settings, **how: done.append(settings)
-    Panel.case.look = lambda **how: done.append(how)
-    panel: Any = Panel()
-    actions = Actions(panel)
-    actions._ideal({"allow": ()})
-    actions._look({"allow": ("network",)})
-    assert done == ["trial", knobs.IDEAL_LOADER, "looking", {"allow": ("network",)}]
-    assert ceiling([IDEAL]) is IDEAL

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from gpu_doctor.diagnosis import diagnose
-from gpu_doctor.notebook.actions import Actions
 from gpu_doctor.report import as_text as report
 from gpu_doctor.report.panel import PanelInput, state
 from gpu_doctor.report.panel.controls import UNKNOWN, checked_request
@@ -21,11 +20,8 @@ from gpu_doctor.trials.results import Largest, Sweep
 from gpu_doctor.trials.searches import SWEEP_TRIALS, no_largest
 from tests.support.html_page import HOSTILE, Page
 from tests.support.panel_parts import shown
-from tests.support.panel_visits import Loop, Visited, loop
 from tests.support.recordings import starved
 from tests.support.trial_parts import GIVEN_UP, searched, side, swept, treated
-
-__all__ = ["loop"]
 
 
 def drawn(given: PanelInput) -> dict[str, Any]:
@@ -60,50 +56,6 @@ def test_a_sweep_is_asked_for_with_its_grid() -> None:
 def test_a_grid_that_cannot_be_swept_is_one_sentence(grid: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         checked_request({"ask": "sweep", "grid": grid}, knobs.KNOBS)
-
-
-# ---- done between cells ---------------------------------------------------------------------------------------------
-
-
-def test_a_sweep_waits_for_the_loop_and_shows_what_it_found(loop: Loop) -> None:
-    visit: Any = Visited()
-    seen: list[Any] = []
-    visit.case.sweeps = ["an older one"]
-
-    def sweep(grid: Any, steps: int | None, seconds: float | None, allow: Any) -> None:
-        seen.append((visit.status, grid, steps))
-        visit.case.sweeps.append("found")
-
-    visit.case.sweep = sweep
-    Actions(visit).take({"ask": "sweep", "grid": {"num_workers": [1, 2]}, "steps": 25})
-    assert seen == [] and visit.status == "waiting"
-    loop.is_free()
-    assert seen == [("sweeping", {"num_workers": [1, 2]}, 25)]
-    assert (visit.case.sweeps[-1], visit.status, visit.seen[-1]) == ("found", "idle", "settled")
-
-
-def test_an_interrupted_sweep_shows_what_was_tried(loop: Loop) -> None:
-    visit: Any = Visited()
-    visit.case.sweeps = []
-
-    def sweep(grid: Any, steps: int | None, seconds: float | None, allow: Any) -> None:
-        visit.case.sweeps.append("so far")
-        raise KeyboardInterrupt
-
-    visit.case.sweep = sweep
-    Actions(visit).take({"ask": "sweep", "grid": {"num_workers": [1]}})
-    loop.is_free()
-    assert visit.case.sweeps == ["so far"] and visit.message.startswith("Interrupted: the state before")
-
-
-def test_the_largest_batch_is_looked_for_between_cells(loop: Loop) -> None:
-    visit: Any = Visited()
-    seen: list[str] = []
-    visit.case.largest_batch = lambda allow: seen.append(visit.status)
-    Actions(visit).take({"ask": "largest"})
-    assert visit.status == "waiting"
-    loop.is_free()
-    assert seen == ["searching"] and visit.status == "idle"
 
 
 # ---- what is shown --------------------------------------------------------------------------------------------------

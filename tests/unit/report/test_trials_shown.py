@@ -287,7 +287,14 @@ def test_hostile_text_is_escaped_in_the_static_result() -> None:
 
     pairs = tuple((evil(a), evil(b)) for a, b in trials())
     tried = tuple(
-        replace(one, settings={**one.settings, "amp": HOSTILE}, baseline_settings={"amp": HOSTILE}, reason=HOSTILE)
+        replace(
+            one,
+            settings={**one.settings, "amp": HOSTILE},
+            baseline_settings={"amp": HOSTILE},
+            reason=HOSTILE,
+            device=HOSTILE,
+            elsewhere=True,
+        )
         for one in effects(trials())
     )
     rungs = (Rung("as written", {}, 1.0), Rung(HOSTILE, {}, 2.0, 2.0))

@@ -14,17 +14,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-from gpu_doctor.capture import patching
 from gpu_doctor.capture.describe import loaders
 from gpu_doctor.capture.events import BATCH, NEXT, OURS
-from gpu_doctor.capture.fetch.book import FetchBook
-from gpu_doctor.capture.fetch.meter import Meter, MeteredFetch
-from gpu_doctor.capture.fetch.tally import Tally
-from gpu_doctor.capture.fetch.thread_counters import ThreadCounters
 from gpu_doctor.capture.recorder import Recorder, RunEnded
-from gpu_doctor.capture.taps.batch_samples import BatchSamples
 from gpu_doctor.capture.taps.dataloader import tap
-from gpu_doctor.capture.taps.sources import LoaderSource
 from tests.support.one_tap import Ticking, batches, on
 from tests.support.simulated_device import Noted
 
@@ -255,38 +248,6 @@ def test_what_metering_a_fetch_takes_is_no_wait_for_data() -> None:
         _, now, since = recorder.log.events[codes.index(OURS)]
     assert [code for code in codes if code in (NEXT, OURS, BATCH)] == [NEXT, OURS, BATCH, OURS]
     assert now > since
-
-
-def test_every_patch_of_the_tap_is_known_and_comes_off() -> None:
-    with on(tap):
-        list(batches(16))
-        assert sorted(patching.active()) == [
-            "DataLoader.__iter__",
-            "_BaseDataLoaderIter.__next__",
-            "_MapDatasetFetcher.fetch",
-        ]
-    assert not patching.active()
-
-
-INSIDE = [
-    *((MeteredFetch, "begin"), (MeteredFetch, "end"), (Tally, "add"), (Meter, "off"), (ThreadCounters, "read")),
-    *((FetchBook, "own"), (FetchBook, "weigh"), (FetchBook, "opening"), (FetchBook, "close")),
-    *((FetchBook, "_fetch"), (LoaderSource, "samples"), (BatchSamples, "add")),
-]
-
-
-@pytest.mark.parametrize(("owner", "name"), INSIDE, ids=[f"{owner.__name__}.{name}" for owner, name in INSIDE])
-def test_what_of_ours_raises_reaches_no_loop(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*arguments: Any, **more: Any) -> Any:
-        raise KeyError("ours")
-
-    monkeypatch.setattr(owner, name, fails)
-    recorder = Recorder()
-    with on(tap, recorder) as scope:
-        recorder.undo_by(scope.patches.restore)
-        assert [len(x) for x, _ in batches(20)] == [8, 8, 4]
-    assert not patching.active()
-    assert len(recorder.notes) == 1
 
 
 class OfAnother(IterableDataset[torch.Tensor]):

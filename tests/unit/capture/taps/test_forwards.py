@@ -73,10 +73,3 @@ def test_a_layer_whose_weight_alone_is_used_is_left_as_it_is() -> None:
     steps = gpu_doctor.case(loop, {"embedding": embedding}).run().steps
     assert steps.count.sum() == 20
     assert not steps.forward_s.any()
-
-
-def test_a_scripted_model_is_trained_without_a_note() -> None:
-    scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 2)))
-    recording = trained(scripted, by_name=False)
-    assert recording.steps.count.sum() == 20
-    assert not recording.notes

@@ -68,9 +68,9 @@ def test_an_output_of_an_evaluation_is_saved_without_ours() -> None:
 def test_a_compiled_model_keeps_its_graphs(how: str) -> None:
     from torch._dynamo.testing import CompileCounter
 
-    def graphs(tapped: bool) -> tuple[int, int]:
+    def graphs(tapped: bool) -> tuple[int, int, bool]:
         torch._dynamo.reset()
-        counter, net = CompileCounter(), model()
+        counter, net, recorder = CompileCounter(), model(), Recorder()
         run_it: Any = net
         if how == "function":
             run_it = torch.compile(net, backend=counter)
@@ -87,13 +87,14 @@ def test_a_compiled_model_keeps_its_graphs(how: str) -> None:
                 optimizer.step()
 
         if tapped:
-            with listening(Recorder(), {"run_it": run_it, "net": net}, accelerated=True):
+            with listening(recorder, {"run_it": run_it, "net": net}, accelerated=True):
                 loop()
         else:
             loop()
-        return counter.frame_count, counter.op_count
+        return counter.frame_count, counter.op_count, bool(recorder.close().steps.forward_s.sum() > 0)
 
-    assert graphs(True) == graphs(False)
+    frames, operations, _ = graphs(False)
+    assert graphs(True) == (frames, operations, how != "step")
 
 
 def test_model_and_optimizers_are_noted() -> None:
