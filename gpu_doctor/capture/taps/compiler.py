@@ -51,7 +51,7 @@ def leave_us_out(fence: Fence, patches: Patches, there: Callable[[], None] = lam
 
 
 def _compiling(fence: Fence, there: Callable[[], None], original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps `torch.compile`, which imports the compiler."""
+    """Wraps `torch.compile`, which imports the compiler: then the compiler skips our code, and `there` is called."""
 
     def ends(token: bool, result: Any) -> None:
         if _skip_us():

@@ -46,7 +46,7 @@ class Call(NamedTuple):
     source: torch.Tensor | None
     """Tensor that is copied or read; None if the call waits for everything launched so far."""
     phase: int
-    """Event recorded at its begin: COPYING or WAITING; 0 for none."""
+    """Event recorded at its start: COPYING or WAITING; 0 for none."""
     whole: bool = True
     """True if the whole tensor is copied."""
     blocking: bool = True
@@ -67,20 +67,33 @@ class DeviceCalls:
         """Number of calls of `LIBRARY` in progress."""
 
     def copies(self, source: torch.Tensor, there: str, blocking: bool) -> Call | None:
-        """Begins a call that may copy a tensor to a device of the type `there`, which is empty if none is requested."""
+        """Begins a call that may copy a tensor to another device.
+
+        Args:
+            source: The tensor.
+            there: Type of the requested device; empty if the call requests none.
+            blocking: True if the caller waits for the copy.
+
+        Returns:
+            The call; None if it copies nothing or belongs to another call.
+        """
         if self._running or not there or (here := source.device.type) == there:
             return None
         phase = COPYING if here == "cpu" else WAITING if there == "cpu" and blocking else 0
         return self._begin(Call(source, phase, blocking=blocking))
 
     def waits(self, source: torch.Tensor | None, whole: bool) -> Call | None:
-        """Begins a call that waits for a tensor's values, or for everything launched if `source` is None."""
+        """Begins a call that waits for a tensor's values, or for everything launched if `source` is None.
+
+        Returns:
+            The call; None if the tensor is on the CPU, or another wait is in progress.
+        """
         if WAITING in self._running or (source is not None and source.device.type == "cpu"):
             return None
         return self._begin(Call(source, WAITING, whole))
 
     def _begin(self, call: Call) -> Call:
-        """Records the begin of a call."""
+        """Records the start of a call."""
         self._running.append(call.phase)
         if call.phase:
             if call.phase == WAITING and self._library:
@@ -157,6 +170,7 @@ def tap(scope: TapScope) -> None:
         return calls.waits(tensor, whole)
 
     def put(name: str, before: Callable[..., Call | None]) -> None:
+        """Installs the stand-in for a method of tensors; `before` begins the call."""
         scope.patches.wrap(torch.Tensor, name, lambda original: Seam(original, around(original, before)))
 
     put("to", to)

@@ -36,6 +36,8 @@ def install(
     wrapped: set[type] = set()
 
     def step_of(original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps a `step`: calls the two hooks around it."""
+
         def begins(optimizer: Any, /, *args: Any, **kwargs: Any) -> Any:
             begun(optimizer, (optimizer,), {})
             return optimizer

@@ -1,4 +1,4 @@
-"""Wrappers that run in place of a module's call and record the begin and end of its forwards.
+"""Wrappers that run in place of a module's call and record the start and end of its forwards.
 
 torch.compile traces them into the user's graph. So this file, which torch reads with the user's code, holds nothing
 else (see `compiler.py`).
@@ -56,7 +56,7 @@ def recording_forward(calls: Mapping[int, Callable[..., Any]], plain: Callable[.
 
 
 def recording_call(listener: Listener, ref: Callable[[], Any], own: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Returns a module's call that records its begin and end, and passes its arguments and output to the listeners.
+    """Returns a module's call that records its start and end, and passes its arguments and output to the listeners.
 
     The code of `fence.py` is written out here, for torch.compile traces it: before it is known that nothing is being
     compiled, it must call none of our functions.

@@ -109,6 +109,7 @@ def tap(scope: TapScope) -> None:
             log.marker = recorder.marks.clock
 
     def first_step(optimizer: torch.optim.Optimizer) -> None:
+        """Starts the clock before an optimizer's first step, if its parameters are on a GPU."""
         forget()
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         if any(p.is_cuda for p in parameters):
@@ -136,6 +137,7 @@ def tap(scope: TapScope) -> None:
         log.marker = recorder.windows = None
 
     def replays() -> None:
+        """Starts the clock of the current card before the first launch of a CUDA graph."""
         scope.replayed.leave(replays)
         forget()
         start()

@@ -1,4 +1,4 @@
-"""A listener on one outermost module that records the begin and end of its forwards.
+"""A listener on one outermost module that records the start and end of its forwards.
 
 It stands in the attribute where `module.compile()` stores its compiled call. torch looks there first (a hook would send
 every call through torch's slow path: 7 us instead of 2) and leaves this attribute out of copies and pickles.

@@ -30,7 +30,7 @@ class Listeners(list[Callable[..., Any]]):
 
         Args:
             note: Takes a sentence.
-            failed: Begin of the sentence; the error follows.
+            failed: Start of the sentence; the error follows.
             *given: Arguments for the listeners.
             stay: True if a listener that fails is called again next time; else it is removed.
         """

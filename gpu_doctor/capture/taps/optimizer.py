@@ -109,7 +109,7 @@ class Steps:
         recorder.cost.searches += 1
 
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        """Records the begin of a step; torch's hook before it.
+        """Records the start of a step; torch's hook before it.
 
         Returns:
             The step's arguments if a closure among them was wrapped, else None.

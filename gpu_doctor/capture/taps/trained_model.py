@@ -38,6 +38,7 @@ def tap(scope: TapScope) -> None:
         return found
 
     def first_step(optimizer: torch.optim.Optimizer) -> None:
+        """Describes an optimizer and the model before its first step."""
         recorder.remember(optimizer)
         sampler.begin()
         if recorder.cost.searches >= MOST_DESCRIBED:
@@ -52,6 +53,7 @@ def tap(scope: TapScope) -> None:
         unstepped.add(found, optimizer)
 
     def shown() -> None:
+        """Describes the model again, after a call has shown a further module of it."""
         if "optimizers" in facts and recorder.cost.searches < MOST_DESCRIBED:
             unstepped.add_modules(describe())
 

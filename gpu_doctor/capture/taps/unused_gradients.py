@@ -173,7 +173,7 @@ class Unstepped:
             self.end()
 
     def begins(self, results: Any) -> None:
-        """Adds a backward that begins, if every optimizer has stepped once and one of them not again."""
+        """Adds a backward that begins, if the optimizer that steps least has stepped exactly once."""
         if self._check() != 1:
             return
         self._seen.append(walked(results, self._owner_of))
