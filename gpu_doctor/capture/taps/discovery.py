@@ -232,7 +232,7 @@ class Discovery:
         listener.end()
 
     def _mark_trained(self) -> None:
-        """Marks the listeners whose modules hold trained parameters, unless the module only teaches by now."""
+        """Marks the listeners whose modules hold trained parameters, except frozen teachers."""
         owned = self._scope.owned
         for listener in self._models.listeners():
             module = listener.ref()

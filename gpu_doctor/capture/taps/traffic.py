@@ -141,7 +141,7 @@ class CopyBook:
             self.round_trip_copy_ns += now - max(at, self._began)
 
     def _to_host(self, copy: ToHost, now: int, place: Place) -> None:
-        """Counts a copy to the host, and remembers the tensor."""
+        """Counts a copy to the host, and stores the tensor's shape and address for a later round trip."""
         self.to_host += 1
         self.to_host_bytes += copy.nbytes
         self._forget_after(place)
