@@ -34,7 +34,7 @@ def test_after_the_first_steps_it_is_looked_now_and_then() -> None:
     with listening(recorder, {"net": net}, accelerated=False) as scope:
         optimizer = sgd(net)
         for x, _ in batches(8 * 600):
-            open_.append(bool(scope.heard))
+            open_.append(bool(scope.forwarded))
             optimizer.zero_grad()
             net(x).sum().backward()
             optimizer.step()
