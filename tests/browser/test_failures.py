@@ -100,20 +100,6 @@ def test_a_kernel_that_dies_in_a_trial_leaves_the_static_result_in_sight(lab: La
     assert static(page).is_visible()
 
 
-def test_a_comm_that_closes_in_the_middle_of_a_run(lab: Lab, page: Page) -> None:
-    closing = WATCHED.replace("    optimizer.step()\n", "    optimizer.step()\n    if closes(): break\n")
-    closes = (
-        "\nimport ipywidgets, itertools\nturn = itertools.count()\n"
-        "def closes():\n    at = next(turn)\n    if at == 150: ipywidgets.Widget.close_all()\n    return at > 250\n"
-    )
-    notebook = opened(lab, page, "failures_closed.ipynb", closes, closing)
-    notebook.run_cell(1, wait_s=90)
-    wait_until(lambda: static(page).count() and static(page).is_visible(), 20, "No static result")
-    assert page.locator("[data-gpu-doctor]").count() == 0, "nothing that looks like a run is left"
-    said = static(page).inner_text()
-    assert said.count("live panel was closed while the cell ran") == 1
-
-
 def test_a_page_without_widgets(lab: Lab, page: Page) -> None:
     page.route("**/lab/extensions/@jupyter-widgets/**", lambda route: route.abort())
     notebook = opened(
@@ -140,20 +126,6 @@ def test_a_page_whose_policy_blocks_the_panels_script(browser: Browser, tmp_path
         notebook.screenshot("blocked-script", notebook.output(1))
         strict.end_kernels()
         context.close()
-
-
-def test_a_loader_that_is_broken(lab: Lab, page: Page) -> None:
-    broken = (
-        "\nfrom gpu_doctor.notebook import plots, widget\nwidget.loader(plots.document(())).source = 'no script ('\n"
-    )
-    watched = WATCHED.replace("%%gpudoctor", "%%gpudoctor --steps 100")
-    notebook = opened(lab, page, "failures_loader.ipynb", broken, watched)
-    notebook.run_cell(1, wait_s=90)
-    said = page.locator("[data-gpu-doctor]").get_by_text("The plots could not be drawn (")
-    said.wait_for(timeout=20_000)
-    assert said.inner_text().endswith("). The run is not affected.")
-    wait_until(lambda: static(page).count() and static(page).is_visible(), 20, "The static result has the plots")
-    assert page.evaluate(f"{PANEL}.state().status") == "idle"
 
 
 def test_a_page_that_evaluates_no_text(blank: Page) -> None:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
-import pytest
 from playwright.sync_api import Page
 
 from tests.support.lab import Lab
 from tests.support.open_notebook import wait_until
 from tests.support.quickstart_page import finished, opened, state, tried
-from tests.support.repository import ARTIFACTS
-from tests.support.seen_by_all import pale, serious
-from tests.support.still import CUT, asked, resize, show, unfold
-from tests.support.trial_parts import LOOK, treated
+from tests.support.still import asked, show, unfold
+from tests.support.trial_parts import treated
 
 
-def test_an_ideal_loader_and_a_deep_look_from_the_panel(lab: Lab, page: Page, theme: str) -> None:
-    notebook = opened(lab, page, f"further-{theme}.ipynb", epochs=1, steps=80)
+def test_an_ideal_loader_and_a_deep_look_from_the_panel(lab: Lab, page: Page) -> None:
+    notebook = opened(lab, page, "further.ipynb", epochs=1, steps=80)
     notebook.run_cell(3, wait_s=120)
     wait_until(lambda: finished(page), 20, "The panel did not settle")
     before = notebook.kernel_value("state_of_training()")
@@ -34,25 +30,10 @@ def test_an_ideal_loader_and_a_deep_look_from_the_panel(lab: Lab, page: Page, th
     assert 0 < found["anatomy"]["ceiling"]["share"] <= 1
     assert any("ideal" in note or "any loader" in note for note in found["table"]["details"][1]["notes"])
     assert any("cell line" in one["said"] for one in found["look"]["operators"])
-    notebook.screenshot(f"further-{theme}", of=page.locator("[data-gpu-doctor]").first)
+    notebook.screenshot("further", of=page.locator("[data-gpu-doctor]").first)
     assert notebook.kernel_value("state_of_training()") == before
     kept = json.dumps(notebook.outputs(3))
     assert "ideal loader" in kept and "torch.profiler" in kept
-
-
-@pytest.mark.parametrize("look", ["light", "dark"])
-def test_a_deep_look_is_drawn_from_600_to_1600(blank: Page, look: str) -> None:
-    given = treated(True, plan=None)
-    errors = show(blank, replace(given, look=LOOK), look)
-    part = blank.locator(".gd-look")
-    assert "aten::convolution" in part.inner_text() and "cell line 9" in part.inner_text()
-    for width in (600, 1000, 1600):
-        resize(blank, width)
-        measured = blank.evaluate(CUT)
-        assert measured["page"] <= 0 and measured["spill"] <= 0 and measured["broken"] == 0, (width, measured)
-        ARTIFACTS.mkdir(parents=True, exist_ok=True)
-        part.screenshot(path=ARTIFACTS / f"look-{look}-{width}.png")
-    assert errors == [] and serious(blank) == [] and pale(blank) == []
 
 
 def test_both_are_asked_for_by_key(blank: Page) -> None:

@@ -83,11 +83,3 @@ def test_messages_that_are_lost_in_a_run_are_made_up_for(lab: Lab, page: Page) -
     wait_until(lambda: rows(page) == 900, 15, "The last rows did not come")
     assert page.evaluate("whole") == 1, "all was asked for once"
     assert notebook.console_errors == []
-
-
-def test_a_page_that_is_loaded_in_the_middle_of_a_run_has_all_of_it(lab: Lab, page: Page) -> None:
-    notebook = started(lab, page, "light_reload.ipynb")
-    notebook.save()
-    notebook.reload(idle=False)
-    wait_until(lambda: rows(page) == 900, 60, "The reloaded page has not all rows")
-    assert page.evaluate(f"{PANEL}.state().status") == "idle"

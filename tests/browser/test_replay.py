@@ -15,8 +15,8 @@ PATH = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nimport gpu_doctor"
 PLAYED = f"gpu_doctor.replay({str(SAVED)!r}, speed=5)"
 
 
-def test_a_recording_is_played_and_its_knobs_are_foretold(lab: Lab, page: Page, theme: str) -> None:
-    notebook = lab.open(page, lab.write(f"replay_{theme}.ipynb", [PATH, PLAYED]))
+def test_a_recording_is_played_and_its_knobs_are_foretold(lab: Lab, page: Page) -> None:
+    notebook = lab.open(page, lab.write("replay.ipynb", [PATH, PLAYED]))
     notebook.run_cell(0, wait_s=90)
     notebook.run_cell(1)
     panel = page.locator("[data-gpu-doctor]").first
@@ -24,7 +24,7 @@ def test_a_recording_is_played_and_its_knobs_are_foretold(lab: Lab, page: Page, 
     assert not ran(notebook), "it is being played"
     assert panel.locator(".gd-replay").inner_text() == "replay at 5x"
     assert "measured on a virtual machine" in panel.locator(".gd-machine").inner_text()
-    notebook.screenshot(f"replay-{theme}-while", panel)
+    notebook.screenshot("replay-while", panel)
     wait_until(lambda: ran(notebook), 60, "It did not end")
     wait_until(lambda: page.evaluate(f"{PANEL}.state().status") == "idle", 10, "The last state did not come")
     unfold(page)
@@ -37,6 +37,6 @@ def test_a_recording_is_played_and_its_knobs_are_foretold(lab: Lab, page: Page, 
         assert why.startswith("A replay has no loop to rerun"), ask
     panel.locator("[data-fold=code]").first.click()
     wait_until(lambda: "num_workers=" in panel.locator(".gd-fix").first.inner_text(), 10, "The code was not told")
-    notebook.screenshot(f"replay-{theme}", panel)
+    notebook.screenshot("replay", panel)
     assert not page.locator(".gpu-doctor-static").is_visible(), "hidden while the panel stands beside it"
     assert notebook.console_errors == []

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import pytest
 from playwright.sync_api import Browser, Page
 
 from gpu_doctor.cell.fix import Fix
 from gpu_doctor.recording import Recording
-from gpu_doctor.report.panel import as_json, fix_shown
+from gpu_doctor.report.panel import PanelInput, as_json, fix_shown
 from tests.support.lab import new_page
 from tests.support.repository import ARTIFACTS
-from tests.support.still import CUT, asked, resize, show
-from tests.support.trial_parts import BOTH, CURED, WORKERS, WROTE, effects, fix, plan, treated, trials
+from tests.support.seen_by_all import pale, serious
+from tests.support.still import CUT, asked, resize, show, unfold
+from tests.support.trial_parts import (
+    BOTH,
+    CURED,
+    LOOK,
+    WORKERS,
+    WROTE,
+    effects,
+    fix,
+    plan,
+    searched,
+    swept,
+    treated,
+    trials,
+)  # fmt: skip
 
 EVIL = "<img src=x onerror=window.ran=1></pre><script>window.ran=2</script>"
 
@@ -34,20 +48,37 @@ def told(change: Fix) -> dict[str, Any]:
     return found
 
 
+STAGES: Final[dict[str, Callable[[], PanelInput]]] = {
+    "a treatment": treated,
+    "a sweep": lambda: treated(True, plan=None, sweep=swept(), largest=searched()),
+    "a sweep on a CPU": lambda: treated(False, plan=None, sweep=swept()),
+    "a deep look": lambda: dataclasses.replace(treated(True, plan=None), look=LOOK),
+}
+
+
 @pytest.mark.parametrize("look", ["light", "dark"])
-def test_nothing_is_cut_from_600_to_1600(blank: Page, look: str) -> None:
-    errors = show(blank, treated(), look)
+@pytest.mark.parametrize("stage", STAGES)
+def test_nothing_is_cut_from_600_to_1600(blank: Page, look: str, stage: str) -> None:
+    """With all unfolded that a panel has after its trials; nothing of it is pale, or serious to axe."""
+    errors = show(blank, STAGES[stage](), look)
     for number in range(2):
         blank.locator("[data-fold=row]").nth(number).click()
+    unfold(blank)
+    blank.locator("[data-fold=sweep]").click()
+    for value in ("num_workers=0", "num_workers=2", "amp=bf16"):
+        blank.locator(f"[data-tick='{value}']").click()
     for width in (600, 700, 800, 900, 1000, 1300, 1600):
         resize(blank, width)
         measured = blank.evaluate(CUT)
-        assert measured["page"] <= 0 and measured["table"] <= 0 and measured["spill"] <= 0, (width, measured)
-        assert measured["broken"] == 0, (width, measured)
+        assert all(measured[name] <= 0 for name in ("page", "table", "spill", "broken")), (width, measured)
         if width in (600, 1000, 1600):
             ARTIFACTS.mkdir(parents=True, exist_ok=True)
-            blank.locator("[data-gpu-doctor]").screenshot(path=ARTIFACTS / f"treated-{look}-{width}.png")
-    assert errors == []
+            name = f"{stage.replace(' ', '-')}-{look}-{width}.png"
+            blank.locator("[data-gpu-doctor]").screenshot(path=ARTIFACTS / name)
+    if stage == "a deep look":
+        told = blank.locator(".gd-look").inner_text()
+        assert "aten::convolution" in told and "cell line 9" in told
+    assert errors == [] and serious(blank) == [] and pale(blank) == []
 
 
 def test_code_shows_the_persons_own_cell_changed(blank: Page) -> None:

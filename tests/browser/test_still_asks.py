@@ -68,16 +68,6 @@ def test_the_budget_of_the_cells_line_stands_there_and_is_reached_by_the_keyboar
     assert "seconds of the trial" in (seconds.get_attribute("aria-description") or "")
 
 
-def test_nothing_moves_for_a_person_who_asked_for_that(blank: Page) -> None:
-    blank.emulate_media(reduced_motion="reduce")
-    show(blank, shown(starved(), status="recording", recordings=()))
-    moving = blank.evaluate(
-        "[...document.querySelectorAll('[data-gpu-doctor] *')].map((one) => getComputedStyle(one))"
-        ".filter((one) => one.animationName !== 'none' || parseFloat(one.transitionDuration) > 0).length"
-    )
-    assert moving == 0
-
-
 def test_plots_and_controls_have_names(blank: Page) -> None:
     show(blank, treated())
     blank.locator("[data-fold=more]").click()

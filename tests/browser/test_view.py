@@ -7,34 +7,9 @@ from typing import Any
 from playwright.sync_api import Page
 
 from tests.support.lab import THEMES, Lab
-from tests.support.live_page import PANEL, ran, rows, started
+from tests.support.live_page import PANEL, ran, started
 from tests.support.open_notebook import wait_until
 from tests.support.still import unfold
-
-
-def test_plots_move_while_the_cell_blocks_and_stop_is_heard(lab: Lab, page: Page) -> None:
-    notebook = started(lab, page, "view_live.ipynb")
-    counts = [rows(page)]
-    for _ in range(3):
-        wait_until(lambda: rows(page) > counts[-1] + 10, 6, f"The rows grow no more: {counts}")
-        counts.append(rows(page))
-    assert not ran(notebook), "the cell was still running"
-    page.locator("[data-gpu-doctor] [data-ask=stop]").click()
-    wait_until(lambda: ran(notebook), 5, "Stop was not heard while the cell ran")
-    wait_until(lambda: rows(page) == 900, 10, "The last rows did not come")
-    assert page.evaluate(f"{PANEL}.state().status") == "idle"
-    assert not page.locator(".gpu-doctor-static").is_visible(), "hidden while the panel stands beside it"
-    assert notebook.console_errors == []
-
-
-def test_a_reload_shows_the_plots_with_their_data(lab: Lab, page: Page) -> None:
-    notebook = started(lab, page, "view_reload.ipynb")
-    page.locator("[data-gpu-doctor] [data-ask=stop]").click()
-    wait_until(lambda: ran(notebook), 25, "The cell did not end")
-    notebook.save()
-    notebook.reload()
-    wait_until(lambda: rows(page) == 900, 30, "The reloaded page has not all rows")
-    assert "waits for data" in page.locator("[data-gpu-doctor] .gd-text").inner_text()
 
 
 def measured(page: Page) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The device clock against Kineto on the same steps, on seven kinds of loops: gap, busy time, exposed wait and copies.
 
-GPU: not yet run on one. The arithmetic on Kineto's events is tested without one in
-tests/unit/capture/test_device_truth.py; our marks are compared with a simulated device in test_device_loops.py there.
+GPU: not yet run on one. Our marks are compared with a simulated device in tests/unit/capture/test_device_loops.py.
 """
 
 from __future__ import annotations

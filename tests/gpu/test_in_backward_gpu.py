@@ -1,6 +1,6 @@
 """Optimizers that step within the backward: on a GPU their hooks run on autograd's own thread.
 
-GPU: not yet run on one. On a CPU tests/real_clock/taps/test_in_backward.py has autograd make such a thread.
+GPU: not yet run on one. On a CPU tests/unit/capture/taps/test_in_backward.py has autograd make such a thread.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import gpu_doctor
-from gpu_doctor.diagnosis.rules import RULES
 from gpu_doctor.trials.case import Case
 from tests.support import patched_cells
 from tests.support.jobs import coupled, saved
@@ -121,17 +119,6 @@ def test_what_fails_of_ours_hides_nothing_of_the_users(
     assert "by our own fault" in said[0] and "\n" not in said[0]
     assert (out + err).count("by our own fault") <= 1
     assert len(last_case().recordings[-1].steps) == 20
-
-
-def test_a_rule_that_raises_is_named_among_the_silent_ones(
-    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rules = [replace(one, check=_fails) if one.name == "own-python" else one for one in RULES]
-    monkeypatch.setattr("gpu_doctor.diagnosis.diagnosis.RULES", tuple(rules))
-    result, _, _, outputs = ran(shell, "%%gpudoctor --no-view\n" + LOOP)
-    assert result.success
-    said = " ".join(outputs[-1].data["text/plain"].split())
-    assert re.search(r"failed: ZeroDivisionError: by our own fault: \d+ causes, slow-python", said)
 
 
 def test_a_traceback_names_the_line_as_the_user_sees_it(shell: InteractiveShell) -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Final
 
-import nbformat
 import pytest
 
-from tests.support.gpu_loops import Way, Work, recorded
-from tests.support.jupyter_home import environment
 from tests.support.real_kernel import Kernel
 from tests.support.real_kernel import kernel as kernel
 from tests.support.repository import ROOT
@@ -78,18 +73,3 @@ def test_stop_and_the_kernels_interrupt_end_it_with_its_result(kernel: Kernel, h
     assert time.monotonic() - begin < 100, "to the end it would have taken three minutes"
     assert kernel.statuses[-1] == "idle"
     assert kernel.printed[message] == ("[]\n" if how == "stop" else "INTERRUPTED\n[]\n")
-
-
-def test_a_notebook_that_nobody_sees_has_the_static_result(tmp_path: Path) -> None:
-    busy = recorded(Work(), Way()).save(tmp_path / "busy.npz")
-    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(replayed(busy, 20))])
-    made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(made, tmp_path / "replay.ipynb")
-    line = [sys.executable, "-m", "papermill", str(tmp_path / "replay.ipynb"), str(tmp_path / "done.ipynb")]
-    done = subprocess.run(
-        [*line, "-k", "python3"], capture_output=True, text=True, timeout=200, env=environment(tmp_path)
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    [cell] = [one for one in nbformat.read(tmp_path / "done.ipynb", as_version=4).cells if one.cell_type == "code"]
-    shown = "".join(one["data"].get("text/html", "") for one in cell.outputs if "data" in one)
-    assert "gpu-doctor-static" in shown and "Compute-bound" in shown

@@ -48,31 +48,6 @@ def test_a_wait_hidden_behind_a_deep_queue_is_not_exposed() -> None:
     assert np.nansum(steps.gpu_s) * 1e9 == pytest.approx(device.busy, rel=0.05)
 
 
-def test_starvation_is_exposed() -> None:
-    _, recording = Loop(wait=15, kernel=0.5, kernels=10).play(SimulatedDevice(exact=True))
-    # 5 ms of work every 15.1 ms, and the launches of a step overlap its own kernels.
-    assert gap_share(recording) == pytest.approx(10.1 / 15.1, abs=0.02)
-    vitals = measure(recording)
-    assert vitals.exposed_wait_share == pytest.approx(10.1 / 15.1, abs=0.03)
-    assert vitals.data_wait_share == pytest.approx(15 / 15.1, abs=0.01)
-
-
-def test_a_launch_bound_loop_has_an_empty_queue() -> None:
-    _, recording = Loop(wait=0.1, kernel=0.01, kernels=100, launch_cost=0.05).play(SimulatedDevice(exact=True))
-    steps = recording.steps.rows(5)
-    assert caught_up(steps) > 0.9
-    vitals = measure(recording)
-    assert vitals.exposed_wait_share == pytest.approx(0.02, abs=0.01)
-    assert vitals.sync_share == 0
-
-
-def test_a_compute_bound_loop_never_has_one() -> None:
-    _, recording = Loop(wait=0.1, kernel=1.0, kernels=20).play(SimulatedDevice(exact=True))
-    steps = recording.steps.rows(5)
-    assert caught_up(steps) == 0
-    assert gap_share(recording) < 0.01
-
-
 def test_an_item_per_step_shows_as_sync_and_hides_nothing_any_more() -> None:
     _, without = Loop(wait=4, kernel=1.0, kernels=10).play(SimulatedDevice(exact=True))
     _, recording = Loop(wait=4, kernel=1.0, kernels=10, item_every=1).play(SimulatedDevice(exact=True))
@@ -93,16 +68,6 @@ def test_an_item_now_and_then_costs_what_was_queued_then() -> None:
     assert (steps.sync_s > 0).sum() == 4
     np.testing.assert_array_equal(steps.syncs, steps.sync_s > 0)
     assert gap_share(recording) < 0.1
-
-
-def test_copies_that_block_are_transfer_and_pinned_ones_overlap() -> None:
-    _, blocking = Loop(wait=0.1, copy=2, kernel=0.3, kernels=10).play(SimulatedDevice(exact=True))
-    _, pinned = Loop(wait=0.1, copy=2, kernel=0.3, kernels=10, copy_blocks=False).play(SimulatedDevice(exact=True))
-    assert blocking.steps.transfer_s.sum() > 0.07  # each waits for the queue as well
-    assert pinned.steps.transfer_s.sum() == 0
-    assert blocking.steps.pageable.sum() == 40
-    assert pinned.steps.pageable.sum() == 0
-    assert pinned.steps.wall_s.sum() < blocking.steps.wall_s.sum()
 
 
 def test_a_copy_that_blocks_is_the_end_of_the_gap_and_the_wait_what_is_left_of_it() -> None:

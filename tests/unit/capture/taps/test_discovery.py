@@ -248,10 +248,8 @@ def test_a_forward_on_another_thread_is_not_heard_and_that_is_said() -> None:
         assert SEAM not in vars(net)
 
     recording = recorded(loop)
-    assert [note for note in recording.notes if note.startswith(NOT_FOUND)] == [
-        "No module call was seen that uses the parameters of SGD: "
-        "the forward passes are not timed, and the model is not described."
-    ]
+    (note,) = (note for note in recording.notes if note.startswith(NOT_FOUND))
+    assert "SGD" in note
     assert recording.setup.models == () and recording.setup.parameters == 19
 
 
