@@ -22,7 +22,7 @@ from tests.support.patched_cells import LOOP, PRELUDE
 
 LOADER = "loader = DataLoader(ds, batch_size=16, shuffle=True)\n"
 CELL = LOADER + LOOP
-QUICK = {"steps": 3, "seconds": 5.0, "pairs": 2}
+QUICK = {"steps": 3, "seconds": 5.0, "pairs": 1}
 
 
 def case_of(cell: str, earlier: str = "") -> Case:

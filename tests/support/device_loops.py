@@ -1,13 +1,8 @@
-"""Training loops on a simulated GPU, heard by the real taps, beside the truth of the device's own timeline.
-
-`python -m tests.support.device_loops` prints the table: exposed wait, copies, gap and busy time, ours and true, and the
-first finding.
-"""
+"""Training loops on a simulated GPU, heard by the real taps, beside the truth of the device's own timeline."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +12,6 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from gpu_doctor.capture.taps import listening
-from gpu_doctor.diagnosis import Diagnosis, diagnose
 from gpu_doctor.recording import Recording
 from tests.support.device_truth import Spans, common, length, united, without
 from tests.support.simulated_cuda import BYTES_PER_MS, SimulatedCuda
@@ -404,26 +398,3 @@ def our_shares(recording: Recording) -> Shares:
     whole = float(np.sum(read.gpu_s + read.gpu_gap_s))
     names = ("exposed_wait_s", "exposed_transfer_s", "gpu_gap_s", "gpu_s")
     return Shares(*(float(np.sum(getattr(read, name))) / whole for name in names))
-
-
-def rows() -> Iterator[tuple[str, Shares, Shares, Diagnosis]]:
-    """Every kind: ours, the truth, and the diagnosis."""
-    for name, kind in KINDS.items():
-        cuda, recording = played(kind)
-        yield name, our_shares(recording), true_shares(cuda.device), diagnose(recording)
-
-
-def main() -> int:
-    """Prints the table."""
-    torch.set_num_threads(1)
-    print(f"{'loop':32}" + "".join(f"{name:>16}" for name in Shares._fields) + "  first finding")
-    for name, ours, true, found in rows():
-        cells = "".join(f"{100 * a:8.1f} {100 * b:6.1f} " for a, b in zip(ours, true, strict=True))
-        off = max(abs(a - b) for a, b in zip(ours, true, strict=True))
-        first = ", ".join(f"{one.rule} {100 * (one.cost_share or 0.0):.0f} %" for one in found.findings[:2])
-        print(f"{name:32}{cells} {'OFF' if off > 0.02 else '   '} {found.bottleneck}: {first}", flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

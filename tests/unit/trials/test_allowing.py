@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import gpu_doctor
 from gpu_doctor.capture.patching import active
 from gpu_doctor.trials.allowing import PERMISSIONS, checked
-from gpu_doctor.trials.searches import no_ray
 from gpu_doctor.trials.side_effects.reach_guard import ReachGuard
+from tests.support.trial_starts import STARTS
 
 LOOP = """
 model = torch.nn.Linear(4, 1)
@@ -66,18 +66,11 @@ def trial(cell: str, names: dict[str, Any], **more: Any) -> Any:
         ("import requests; requests.get('http://192.0.2.1')", "network"),
     ],
 )
-def test_every_door_refuses_and_names_the_call_and_the_cure(head: str, name: str) -> None:
+@pytest.mark.parametrize("start", STARTS)
+def test_every_way_to_start_a_trial_is_refused_with_the_call_and_the_cure(start: str, head: str, name: str) -> None:
     case = gpu_doctor.case(f"{head}\n{LOOP}", space())
-    effect = case.trial({"batch_size": 8}, steps=6)
-    said = effect.reason
-    assert effect.outcome == "refused" and "in line 1" in said and f'allow=("{name}",)' in said
-    assert case.treat(steps=6).reason == said
-    if not no_ray():
-        assert [one.reason for one in case.sweep({"batch_size": [8]}, steps=6).effects] == [said]
-    with pytest.raises(Exception, match="in line 1"):
-        case.measured(steps=6)
-    with pytest.raises(Exception, match="in line 1"):
-        case.flops(steps=6)
+    said = STARTS[start](case)
+    assert "in line 1" in said and f'allow=("{name}",)' in said
     assert case.beforehand().asks == {name: said}
     assert case.recordings == case.trials == []
 

@@ -79,18 +79,18 @@ def test_the_count_of_a_step_is_what_a_hand_computes_and_all_is_put_back() -> No
     assert case.recordings == [] and case.trials == []
 
 
-def test_several_batches_in_one_step_count_together() -> None:
-    found = count_flops(gpu_doctor.case(LOOP, mlp(batches=12, accumulate=2)))
-    assert found.per_step == 2 * STEP
-    assert found.per_sample == STEP / BATCH
-
-
-def test_an_evaluation_in_one_of_the_steps_is_outvoted() -> None:
-    assert count_flops(gpu_doctor.case(LOOP, mlp(evaluate=True))).per_step == STEP
-
-
-def test_what_the_cell_computes_before_its_loop_does_not_count() -> None:
-    assert count_flops(gpu_doctor.case("model(torch.randn(512, 32))\n" + LOOP, mlp())).per_step == STEP
+@pytest.mark.parametrize(
+    ("before", "options", "steps"),
+    [
+        pytest.param("", {"batches": 12, "accumulate": 2}, 2, id="several batches in one step count together"),
+        pytest.param("", {"evaluate": True}, 1, id="an evaluation in one of the steps is outvoted"),
+        pytest.param("model(torch.randn(512, 32))\n", {}, 1, id="what is computed before the loop does not count"),
+        pytest.param("model = torch.compile(model, backend='eager')\n", {}, 1, id="a compiled model as it is written"),
+    ],
+)
+def test_a_step_is_counted_whatever_is_around_it(before: str, options: dict[str, Any], steps: int) -> None:
+    found = count_flops(gpu_doctor.case(before + LOOP, mlp(**options)))
+    assert found.per_step == steps * STEP and found.per_sample == STEP / BATCH
 
 
 def test_a_convolution_and_its_gradients() -> None:
@@ -136,12 +136,6 @@ def test_a_transformer_layer() -> None:
     least = 2 * projections + 3 * others
     found = count_flops(gpu_doctor.case(train)).per_step
     assert least <= found <= least + 4 * scores
-
-
-def test_a_compiled_model_is_counted_as_it_is_written() -> None:
-    namespace = mlp()
-    namespace["model"] = torch.compile(namespace["model"], backend="eager")
-    assert count_flops(gpu_doctor.case(LOOP, namespace)).per_step == STEP
 
 
 def test_a_loop_without_products_is_not_counted_and_says_so() -> None:

@@ -446,3 +446,13 @@ def test_torchs_newer_names_of_the_precision_are_left_alone(monkeypatch: pytest.
     monkeypatch.setattr(torch, "get_float32_matmul_precision", mixed)
     with pytest.raises(Refused, match="newer names"), knobs.turned({"tf32": True}, TrialScope({}, A100)):
         pytest.fail("not reached")
+
+
+@pytest.mark.parametrize("settings", [{"channels_last": True}, {"threads": 1}, {"tf32": False}])
+def test_the_lines_import_torch_where_the_cell_has_no_name_for_it(settings: Settings) -> None:
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten())
+    optimizer, data = torch.optim.SGD(net.parameters(), 0.1), [torch.ones(4, 3, 8, 8)] * 9
+    code = "for x in data:\n    opt.zero_grad()\n    net(x).pow(2).mean().backward()\n    opt.step()\n"
+    case = gpu_doctor.case(code, {"net": net, "opt": optimizer, "data": data})
+    case.run(steps=2)
+    assert "import torch\n" in case.written(settings).text

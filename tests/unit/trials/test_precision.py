@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
+import gpu_doctor
 from gpu_doctor.trials.executors.parcel import _process
-from gpu_doctor.trials.matmul_precision import precisions, put_back
+from gpu_doctor.trials.matmul_precision import newer_places, precisions, put_back
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
-from tests.support.precision import as_it_was as as_it_was
-from tests.support.precision import newer
+
+newer = pytest.mark.skipif(not list(newer_places()), reason="this torch has no fp32_precision")
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    """The precision as it was, under its older names and its newer."""
+    before = precisions()
+    for name, place in newer_places():
+        if name.endswith("matmul"):
+            place.fp32_precision = "none"  # as torch begins: earlier tests may have set an older name
+    yield
+    put_back(before)
+    assert precisions() == before
 
 
 def matmul(value: str) -> Callable[[], None]:
@@ -76,3 +89,21 @@ def test_a_torch_without_the_newer_names(monkeypatch: pytest.MonkeyPatch) -> Non
     put_back(before)
     assert precisions() == before
     monkeypatch.undo()
+
+
+@newer
+def test_a_trial_of_a_cell_that_sets_the_newer_name_is_a_trial() -> None:
+    cell = """
+import torch
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in torch.utils.data.DataLoader(torch.randn(400, 4), batch_size=4):
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
+"""
+    case = gpu_doctor.case(cell, {"__name__": "__main__"})
+    case.run()
+    effect = case.trial({"threads": 1}, steps=10, pairs=1)
+    assert effect.speedup is not None and effect.not_restored == ()

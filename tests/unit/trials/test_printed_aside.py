@@ -12,6 +12,7 @@ import pytest
 import gpu_doctor
 from gpu_doctor.capture.patching import active
 from gpu_doctor.trials.printed_aside import mute_streams
+from gpu_doctor.trials.rounds import silence
 
 CELL = "for _ in range(3):\n    log.info('a step'); show('a step'); err.write('a step'); out.writelines(['a step'])"
 
@@ -52,3 +53,12 @@ def test_a_stream_that_takes_no_attribute_is_left_as_it_is(monkeypatch: pytest.M
     with mute_streams():
         assert sys.stderr.write("abc") == 3
     assert active() == ()
+
+
+def test_bytes_through_the_buffer_are_swallowed_as_text_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with silence():
+        print("epoch 1", "loss \N{GREEK SMALL LETTER ALPHA}")
+        sys.stdout.buffer.write(b"raw bytes\n")
+        sys.stderr.buffer.write(b"\xff")
+        sys.stdout.flush()
+    assert capsys.readouterr() == ("", "")
