@@ -5,7 +5,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-alone test-browser test-extra gpu gpu-wheels clinic frontend course docs docs-links browser clean
+.PHONY: help setup lab test test-alone test-browser test-extra gpu gpu-wheels evaluate frontend course docs docs-links browser clean
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ FRONTEND := gpu_doctor/notebook/frontend
 NODE_READY := $(FRONTEND)/node_modules/.ready
 LAB_ARGS ?=
 ARGS ?=
-CLINIC_ARGS ?=
+EVALUATE_ARGS ?=
 DOCS_ARGS ?=
 NOTEBOOKS ?=
 
@@ -40,7 +40,7 @@ help:
 	@echo "               REHEARSE=1 without a GPU"
 	@echo "make gpu-wheels  for a GPU machine without a registry: what its Python may lack, into benchmarks/gpu/wheels/"
 	@echo "               (GPU_PYTHON_VERSION=3.12)"
-	@echo "make clinic    how right the diagnosis is on more than a hundred sick and healthy loops (CLINIC_ARGS=...)"
+	@echo "make evaluate  how right the diagnosis is on a hundred sick and healthy programs (EVALUATE_ARGS=...)"
 	@echo "make frontend  builds the panel's script out of gpu_doctor/notebook/frontend into gpu_doctor/notebook/static"
 	@echo "make course    runs the notebooks and keeps their results in them, on a machine that does nothing else"
 	@echo "               (NOTEBOOKS='02 05' for some)"
@@ -89,8 +89,8 @@ gpu:
 gpu-wheels:
 	$(GPU_PYTHON) -m benchmarks.gpu.wheels --python $(GPU_PYTHON_VERSION)
 
-clinic: $(VENV)/.dev-ready
-	$(PY) -m tests.support.clinic $(CLINIC_ARGS)
+evaluate: $(VENV)/.dev-ready
+	$(PY) -m tools.evaluate $(EVALUATE_ARGS)
 
 frontend: $(NODE_READY)
 	$(PY) -m tools.frontend build

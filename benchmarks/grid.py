@@ -17,7 +17,7 @@ from gpu_doctor.trials.case import Case
 from gpu_doctor.trials.knobs.knob import Refused
 from gpu_doctor.trials.side_budget import WAVES
 from gpu_doctor.trials.snapshot.snapshot import Snapshot
-from tests.support.clinic.bare import known
+from tools.evaluate.timing import known
 
 AXES: Final = ("num_workers", "prefetch_factor", "persistent_workers", "fused_optimizer", "threads")
 """`threads` only where the loop has no loader: beside workers it would double the time."""

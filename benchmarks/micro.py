@@ -4,7 +4,7 @@
 
 `start` times `import gpu_doctor` and `%load_ext gpu_doctor` with torch imported, and the first run of a small loop
 over the same loop bare, in turns; the median over fresh processes, without the interpreter's and IPython's own start.
-`closing` times, for every program of the clinic, what lies between its last line and the return of `case.run()`, and
+`closing` times, for every program of the corpus, what lies between its last line and the return of `case.run()`, and
 `stop` what lies between a Stop and the end of the loop. `snapshot` trains a model with 1 GiB of parameters for one
 step, after which it holds 2 GiB with its gradients, keeps its state, changes it, restores it and checks the sums of all
 parameters.
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import linecache
 import multiprocessing
 import os
 import platform
@@ -107,20 +106,18 @@ def start() -> None:
 
 
 def closing(only: str) -> None:
-    """Prints how long after the last line of every program of the clinic its result stands; `only`: part of a name."""
-    from tests.support.clinic.cell import Cell
-    from tests.support.clinic.ward import FAMILIES
+    """Prints how long after the last line of every program of the corpus its result stands; `only`: part of a name."""
+    from tools.evaluate.program import CORPUS, programs
 
-    cells = [one for ones in FAMILIES.values() for one in ones if isinstance(one, Cell) and not one.dies]
     found: list[tuple[float, float, str]] = []
-    for cell in cells:
-        if only not in cell.name:
+    for program in programs(CORPUS):
+        if only not in program.name or program.fails:
             continue
-        took = _apart(_closed, cell)
+        took = _apart(_closed, program)
         if took is None:
-            print(f"{cell.name} did not end", flush=True)
+            print(f"{program.name} did not end", flush=True)
             continue
-        found.append((*took, cell.name))
+        found.append((*took, program.name))
     for wall_ms, cpu_ms, name in sorted(found, reverse=True)[:20]:
         print(f"{name:<40}{wall_ms:>9.1f} ms, of CPU {cpu_ms:>7.1f} ms")
     for what, ms in (("on the wall", [wall for wall, _, _ in found]), ("of CPU", [cpu for _, cpu, _ in found])):
@@ -156,20 +153,17 @@ def _apart(measure: Callable[[Any], tuple[float, float]], what: Any) -> tuple[fl
         process.join()
 
 
-def _closed(cell: Any) -> tuple[float, float]:
+def _closed(program: Any) -> tuple[float, float]:
     """Milliseconds from a program's last line to the return of `case.run`: on the wall, and of the process's CPU."""
     import gpu_doctor
-    from tests.support.clinic import room
+    from tools.evaluate.evaluator import run_above
 
-    names = room.namespace(cell.room)
-    if cell.room is not None:
-        room.enter(cell.room)
-    before, sick = cell.notebook()
-    linecache.cache["<above>"] = (len(before), None, before.splitlines(keepends=True), "<above>")
-    exec(compile(before, "<above>", "exec"), names)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    above, cell = program.cells()
+    run_above(above, names)
     ended: list[tuple[float, float]] = []
     names["last_line_was_run"] = lambda: ended.append((time.perf_counter(), time.process_time()))
-    case = gpu_doctor.case(f"{sick}\nlast_line_was_run()\n", names)
+    case = gpu_doctor.case(f"{cell}\nlast_line_was_run()\n", names)
     case.run()
     now = time.perf_counter(), time.process_time()
     (wall, cpu) = ended[-1]

@@ -1,4 +1,5 @@
-"""Does a treatment find the best settings? Each clinic cell that a knob cures, against an exhaustive grid of its knobs.
+"""Does a treatment find the best settings? Each program of the corpus that a knob cures, against an exhaustive grid of
+its knobs.
 
 Run: `.venv/bin/python -m benchmarks.treat [--only NAME ...] [--quick] [--json FILE]`. Per cell: `case.treat()` as a
 user calls it; then every combination of the cell's safe knobs, timed in turns with the code as written; then whole
@@ -29,9 +30,8 @@ import torch
 import gpu_doctor
 from benchmarks.grid import AXES, QUICK, Budget, Clock, Config, duel, finals, grid_of, searched
 from gpu_doctor.recording import Settings, Setup
-from tests.support.clinic.bare import as_it_was, longer
-from tests.support.clinic.cell import Cell
-from tests.support.clinic.ward import FAMILIES
+from tools.evaluate.program import CORPUS, Program, programs
+from tools.evaluate.timing import as_it_was, longer
 
 KNOB_RULES: Final = {
     *("loader-without-workers", "too-few-workers", "too-many-workers", "workers-restart-each-epoch", "uneven-batches"),
@@ -93,13 +93,13 @@ def _short(settings: Settings) -> str:
     return " ".join(f"{_SHORT.get(name, name)}={value}" for name, value in settings.items()) or "as written"
 
 
-def curable() -> list[Cell]:
-    """The sick cells of the clinic that settings cure: as the cell itself says, or for want of a cure by hand."""
-    cells = [one for family in FAMILIES.values() for one in family if isinstance(one, Cell) and not one.healthy]
-    return [one for one in cells if one.cure or (not one.cured and KNOB_RULES & {*one.top})]
+def curable() -> list[Program]:
+    """The sick programs of the corpus that settings cure: as their truth says, or for want of a patch."""
+    sick = [one for one in programs(CORPUS) if not one.healthy]
+    return [one for one in sick if one.settings or (one.cured is None and KNOB_RULES & {*one.causes})]
 
 
-def examine(cell: Cell, budget: Budget, axes: Sequence[str]) -> Row:
+def examine(cell: Program, budget: Budget, axes: Sequence[str]) -> Row:
     """One cell; what goes wrong is told in its row."""
     row = Row(cell.name)
     try:
@@ -109,11 +109,11 @@ def examine(cell: Cell, budget: Budget, axes: Sequence[str]) -> Row:
     return row
 
 
-def _examine(row: Row, cell: Cell, budget: Budget, axes: Sequence[str]) -> None:
+def _examine(row: Row, cell: Program, budget: Budget, axes: Sequence[str]) -> None:
     """Treatment, grid, final comparison."""
     with as_it_was(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's advice on the number of workers, at every loader
-        before, sick = cell.notebook()
+        before, sick = cell.cells()
         namespace: dict[str, Any] = {"__name__": "__main__"}
         exec(compile(longer(before), "<above>", "exec"), namespace)
         case = gpu_doctor.case(sick, namespace, name=cell.name)

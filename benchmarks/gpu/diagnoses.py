@@ -1,4 +1,4 @@
-"""Diagnoses each patient and each framework's program, and times what the patients' cures gain."""
+"""Diagnoses the loop of each GPU cause and each framework's program, and times what the loops' cures gain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import gpu_doctor
 from benchmarks.gpu.kept import Row, Stage, row
-from benchmarks.gpu.loops import HEALTHY, PATIENTS, Loop, filled
+from benchmarks.gpu.loops import HEALTHY, LOOPS, Loop, filled
 from benchmarks.gpu.programs import FRAMEWORKS
 from benchmarks.gpu.timing import as_it_was, gain, in_turns, step_s, with_fork
 from gpu_doctor.diagnosis import Diagnosis
@@ -29,8 +29,8 @@ def run(stage: Stage) -> None:
     """Makes all diagnoses first; then, while there is time, times all cures."""
     warnings.simplefilter("ignore")  # torch's advice on the number of workers, at every loader
     with_fork()
-    works: dict[str, Callable[[], Row]] = {f"{one.key}: diagnosis": partial(diagnosed, stage, one) for one in PATIENTS}
-    works |= {f"{one.key}: cure": partial(cured, stage, one) for one in PATIENTS if one.cured}
+    works: dict[str, Callable[[], Row]] = {f"{one.key}: diagnosis": partial(diagnosed, stage, one) for one in LOOPS}
+    works |= {f"{one.key}: cure": partial(cured, stage, one) for one in LOOPS if one.cured}
     stage.run(works, share=4.0)
 
 

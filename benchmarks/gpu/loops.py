@@ -1,6 +1,7 @@
-"""Loops as people write them on a GPU: a patient for each rule, sick and cured; texts, run in a namespace of their own.
+"""Loops as people write them on a GPU, one for each GPU cause, sick and cured.
 
-Their sizes keep the device busy for a known time whatever the card, and shrink in a rehearsal (`size`).
+They are no files as the corpus' programs are, for their sizes are filled in: they keep the device busy for a known time
+whatever the card (`rows_for`), and shrink in a rehearsal (`size`). Each runs in a namespace of its own.
 """
 
 from __future__ import annotations
@@ -296,7 +297,7 @@ COMPUTE: Final = (
     Loop("near-out-of-memory", "compute", PLAIN, FULL_CARD + LOOP),
     Loop("shared-gpu", "compute", PLAIN, SHARED),
 )
-PATIENTS: Final = (Loop(HEALTHY, "compute", PLAIN, LOOP), *INPUT, *TRANSFER, *HOST, *COMPUTE)
+LOOPS: Final = (Loop(HEALTHY, "compute", PLAIN, LOOP), *INPUT, *TRANSFER, *HOST, *COMPUTE)
 LEFT_OUT: Final = {
     "throttled, capped-clocks, slow-link": "the machine's settings are left alone",
     "emulated-half-precision": "takes a card older than compute capability 8.0",
@@ -304,4 +305,4 @@ LEFT_OUT: Final = {
     "idle-gpus, data-parallel": "take several GPUs",
     "fragmented-memory": "no loop is known that fragments torch's allocator on every card",
 }
-"""GPU rules without a patient here, and why."""
+"""The GPU causes without a loop here, and why."""

@@ -44,7 +44,7 @@ BLOCKS: Final = (
     Block("trials", 1, 50.0, "trials:run", "trials of known truth"),
     Block("tests", 1, 50.0, "tests:run", "the most telling of tests/gpu"),
     Block(
-        "patients", 2, 80.0, "diagnoses:run", "sick loops, one for each GPU rule: is it named, what does its cure gain"
+        "causes", 2, 80.0, "diagnoses:run", "sick loops, one for each GPU rule: is it named, what does its cure gain"
     ),
     Block("frameworks", 2, 40.0, "diagnoses:frameworks", "Trainer, Lightning and timm under watch()"),
     Block("precision", 2, 45.0, "trials:precision", "fp16 and compile, by knob and by hand"),

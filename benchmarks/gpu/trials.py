@@ -11,12 +11,12 @@ from typing import Any, Final
 import gpu_doctor
 from benchmarks.gpu.diagnoses import bare
 from benchmarks.gpu.kept import Row, Stage, row
-from benchmarks.gpu.loops import HEALTHY, IN_FP16, LOOP, PATIENTS, SCALER, Loop, filled
+from benchmarks.gpu.loops import HEALTHY, IN_FP16, LOOP, LOOPS, SCALER, Loop, filled
 from benchmarks.gpu.timing import as_it_was, gain, with_fork
 
 WITHIN: Final = 0.10
 """A trial's gain may differ so much from the bare clock's."""
-SICK: Final = {one.key: one for one in PATIENTS}
+SICK: Final = {one.key: one for one in LOOPS}
 FULL: Final = SICK["full-precision"]
 EQUAL: Final = replace(SICK[HEALTHY], cured=LOOP)
 FP16: Final = replace(FULL, better=FULL.above + SCALER, cured=IN_FP16)

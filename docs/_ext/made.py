@@ -73,18 +73,18 @@ def command() -> str:
     return "\n\n".join(f"## `{name}`\n\n{markdown.code(one.format_help(), 'text')}" for name, one in helped.items())
 
 
-def clinic() -> str:
-    """The totals of the last examination that was kept."""
+def corpus() -> str:
+    """The totals of the last evaluation that was kept."""
     import json
 
-    from tests.support.clinic import score
-    from tests.support.clinic.physician import Visit
+    from tools.evaluate import score
+    from tools.evaluate.evaluator import Evaluation
 
-    if not pairs.CLINIC.exists():
-        return "No run of the clinic is kept with this version: run it to see the figures of your machine."
-    visits = [Visit.from_plain(one) for one in json.loads(pairs.CLINIC.read_text(encoding="utf-8"))]
-    lines = "\n".join((score.HEAD, *(score.line(one) for one in visits)))
-    return f"{markdown.code(score.totals(visits), 'text')}\n\n{markdown.code(lines, 'text')}"
+    if not pairs.FIGURES.exists():
+        return "No evaluation is kept with this version: run it to see the figures of your machine."
+    found = [Evaluation.from_plain(one) for one in json.loads(pairs.FIGURES.read_text(encoding="utf-8"))]
+    lines = "\n".join((score.HEAD, *(score.line(one) for one in found)))
+    return f"{markdown.code(score.totals(found), 'text')}\n\n{markdown.code(lines, 'text')}"
 
 
 def gains() -> str:
@@ -110,7 +110,7 @@ def cards() -> str:
 
 
 MAKERS: Final[Mapping[str, Callable[[], str]]] = {
-    one.__name__: one for one in (rules, knobs, magics, command, clinic, gains, cards)
+    one.__name__: one for one in (rules, knobs, magics, command, corpus, gains, cards)
 }
 
 

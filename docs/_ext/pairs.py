@@ -1,26 +1,25 @@
-"""Sick and cured programs: of the clinic, of the proof on a GPU, and of people who had not read the rules.
+"""Sick and cured programs: of the corpus, of the proof on a GPU, and of people who had not read the rules.
 
-A gain is shown only where a file of `benchmarks/` has it: `clinic.json` (`make clinic CLINIC_ARGS="--json ..."`), what
-`make gpu` leaves (`gpu/<card>.json`), and what the authors of the unseen programs timed (`unseen/`).
+A gain is shown only where a file of `benchmarks/` has it: `corpus.json` (`make evaluate EVALUATE_ARGS="--json ..."`),
+what `make gpu` leaves (`gpu/<card>.json`), and what the authors of the unseen programs timed (`unseen/`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from benchmarks.gpu.loops import PATIENTS, Loop, filled
+from benchmarks.gpu.loops import LOOPS, Loop, filled
 from docs._ext import markdown
-from tests.support.clinic.cell import Cell
-from tests.support.clinic.ward import FAMILIES
 from tests.support.repository import ROOT
+from tools.evaluate.program import CORPUS, UNSEEN, Program, programs
 
 BENCHMARKS: Final = ROOT / "benchmarks"
-CLINIC: Final = BENCHMARKS / "clinic.json"
-"""The last examination that was kept; absent until one is."""
+FIGURES: Final = BENCHMARKS / "corpus.json"
+"""The figures of the last evaluation that was kept; absent until one is."""
 ON_A_CARD: Final = ("cuda", 300, True, 8192)
 """Device, steps, full sizes, and rows with which a GPU's program is shown; the rows of a run fit its card."""
 
@@ -52,32 +51,23 @@ class Unseen:
 
 def shown(rule: str) -> Pair | None:
     """The pair of a rule that is read most quickly; None where this repository has no program that can be run."""
-    cells = [one for one in _cells() if one.top[:1] == (rule,)] or [one for one in _cells() if rule in one.top]
-    if cells:
-        return _of_the_clinic(min(cells, key=lambda one: len(one.before) + len(one.sick) + len(one.cured)))
-    found = [one for one in PATIENTS if one.rule == rule and one.cured]
-    return _of_a_card(found[0]) if found else None
+    curable = [one for one in programs(CORPUS) if not one.healthy and one.curable]
+    found = [one for one in curable if one.causes[:1] == (rule,)] or [one for one in curable if rule in one.causes]
+    if found:
+        return _of_the_corpus(min(found, key=lambda one: sum(map(len, (one.above, one.cell, *(one.cured or ()))))))
+    loops = [one for one in LOOPS if one.rule == rule and one.cured]
+    return _of_a_card(loops[0]) if loops else None
 
 
-def _cells() -> Iterator[Cell]:
-    """Sick cells that run on any machine."""
-    for family in FAMILIES.values():
-        for one in family:
-            if isinstance(one, Cell) and not one.healthy and (one.cured or one.cure):
-                yield one
-
-
-def _of_the_clinic(cell: Cell) -> Pair:
-    before, sick = cell.notebook()
-    after, cured = cell.notebook(cell.cured)
-    above = before.strip("\n")
-    change = markdown.difference(f"{above}\n{sick}", f"{after.strip(chr(10))}\n{cured}")
+def _of_the_corpus(program: Program) -> Pair:
+    (above, sick), (after, cured) = program.cells(), program.cells(cured=True)
+    change = markdown.difference(f"{above}{sick}", f"{after}{cured}")
     if not change:
-        settings = ", ".join(f"{name}={value!r}" for name, value in cell.cure.items())
+        settings = ", ".join(f"{name}={value!r}" for name, value in program.settings.items())
         change = f"Cured by `{settings}`."
-    gain = _clinic().get(cell.name)
-    said = (f"Measured by the clinic: {gain:.2f}x.",) if gain else ()
-    return Pair(cell.name, f"{above}\n\n{sick.strip(chr(10))}", change, said)
+    gain = _measured().get(program.name)
+    sentences = (f"Measured by `make evaluate`: {gain:.2f}x.",) if gain else ()
+    return Pair(program.name, f"{above}\n{sick.rstrip()}", change, sentences)
 
 
 def _of_a_card(one: Loop) -> Pair:
@@ -88,10 +78,10 @@ def _of_a_card(one: Loop) -> Pair:
 
 
 @lru_cache(maxsize=1)
-def _clinic() -> dict[str, float]:
-    """Patient -> what its cure gave by the clock, of those that have one."""
-    visits = json.loads(CLINIC.read_text(encoding="utf-8")) if CLINIC.exists() else []
-    return {one["name"]: one["real"] for one in visits if one["real"] is not None}
+def _measured() -> dict[str, float]:
+    """Program -> what its cure gave by the clock, of those that have one."""
+    evaluations = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else []
+    return {one["name"]: one["real"] for one in evaluations if one["real"] is not None}
 
 
 @lru_cache(maxsize=1)
@@ -103,7 +93,7 @@ def proofs() -> tuple[dict[str, Any], ...]:
 def _cards(row: str) -> Iterator[tuple[str, float]]:
     """Card and gain of a row, of each proof that has it."""
     for proof in proofs():
-        rows = proof["parts"].get("patients", {}).get("rows", {})
+        rows = proof["parts"].get("causes", {}).get("rows", {})
         gain = rows.get(row, {}).get("figures", {}).get("real")
         if gain is not None:
             yield str(proof["machine"]["card"]), float(gain)
@@ -111,17 +101,22 @@ def _cards(row: str) -> Iterator[tuple[str, float]]:
 
 def unseen(rule: str = "") -> list[Unseen]:
     """The programs whose trouble is of a rule, or all that are sick."""
-    folder = BENCHMARKS / "unseen"
-    mended = json.loads((folder / "mended.json").read_text(encoding="utf-8"))
-    told = [(f"{one['set']}/{one['program']}", one, one["patch"]) for one in mended if one["patch"]]
-    for path in sorted(folder.glob("*/truth.json")):
-        for name, truth in json.loads(path.read_text(encoding="utf-8")).items():
-            cure = path.with_name(f"{name}.patch")
-            if cure.exists():
-                change = cure.read_text(encoding="utf-8").split("\n", 2)[2]
-                told.append((f"{path.parent.name}/{name}", truth, change))
+    mended = json.loads((UNSEEN / "mended.json").read_text(encoding="utf-8"))
+    found = [
+        (
+            one["rules"],
+            Unseen(f"{one['set']}/{one['program']}", one["why"], one["cure"], one.get("cpu_gain"), one["patch"]),
+        )
+        for one in mended
+        if one["patch"]
+    ]
+    for one in programs(UNSEEN):
+        patch = UNSEEN / one.group / f"{one.name}.patch"
+        if patch.exists():
+            change = patch.read_text(encoding="utf-8").split("\n", 2)[2]
+            found.append((one.causes, Unseen(f"{one.group}/{one.name}", one.why, one.cure, one.author_gain, change)))
     return [
-        Unseen(name, str(truth["why"]), str(truth["cure"]), truth.get("cpu_gain"), markdown.code(change, "diff"))
-        for name, truth, change in told
-        if truth["rules"] and (not rule or truth["rules"][0] == rule)
+        replace(one, change=markdown.code(one.change, "diff"))
+        for rules, one in found
+        if rules and (not rule or rules[0] == rule)
     ]

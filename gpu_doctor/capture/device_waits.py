@@ -34,7 +34,7 @@ class DeviceWaits:
         try:
             return self._wait is not None and self._wait()
         except Exception as error:  # a kernel of the loop may have failed: the loop will see that error, too
-            self._note(f"The device could not be waited for, so its own clock alone times the steps: {error}")
+            self._note(f"Waiting for the device failed, so only the device's own clock times the steps: {error}")
             return False
 
     def pause(self) -> bool:

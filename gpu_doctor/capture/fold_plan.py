@@ -38,7 +38,7 @@ class FoldPlan:
         deadline_ns: int | None = None,
         windows_due: int | None = None,
     ) -> None:
-        """Sets the next fold in the log.
+        """Sets in the log when it is folded next: after a number of events, or at a time.
 
         Args:
             now: the present time, in ns.

@@ -27,7 +27,7 @@ class PhaseClock:
     """Keeps track of the phase that the loop is in. Times are integer ns of the host clock."""
 
     def __init__(self, began: int, event_ns: int) -> None:
-        """See `StepClock`."""
+        """Starts the clock of a run; see `StepClock` for the arguments."""
         self.event_ns = event_ns
         self.own_ns = 0
         """Time spent in our own work so far, in ns."""

@@ -334,7 +334,7 @@ class Recorder:
     # ---- read by views and by the judgement ---------------------------------------------------------------------
 
     def news(self, cursor: Cursor) -> News:
-        """See `Feed.news`."""
+        """Returns the rows and readings that a view has not seen yet, see `Feed.news`."""
         done = self._closed_s is not None  # read first: if the run is over, everything below is final
         generation = self.table.generation
         reset = cursor.generation != generation

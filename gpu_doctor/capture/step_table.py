@@ -42,7 +42,7 @@ _GPU: Final = [STEP_COLUMNS.index(name) for name in (*DEVICE_COLUMNS, "device_st
 
 
 class StepTable:
-    """Append-only for one writing thread; readers on other threads slice `steps()` at any time."""
+    """Table of step rows, to which one thread appends; readers on other threads slice `steps()` at any time."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         """`capacity`: most rows (an even number); memory is allocated as needed."""
@@ -56,7 +56,7 @@ class StepTable:
         self._publish()
 
     def append(self, row: Sequence[float]) -> int:
-        """Adds one step (values in the order of STEP_COLUMNS).
+        """Adds one step, as values in the order of STEP_COLUMNS.
 
         Returns:
             The number of its row, for `add_device` later; -1 if rows stand for several steps.

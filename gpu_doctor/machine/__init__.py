@@ -1,6 +1,6 @@
-"""What this machine is and does now: its GPUs through NVML, its cores and memory, torch's allocator, and the check-up.
+"""Reads the machine: its GPUs through NVML, its cores and memory, torch's allocator; and checks it before a run.
 
-Everything here reads and changes nothing. It knows nothing of training: no steps, no loops, no diagnosis.
+Nothing here changes the machine, and nothing knows about training: no steps, no loops, no diagnosis.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpu_doctor.machine.probe import Reader as Reader
     from gpu_doctor.machine.probes import PROBES as PROBES
 
-# Name -> where it stands: loaded when it is first used, so that nobody loads what somebody else asks for.
+# Module of each exported name, imported when the name is first used, so that no unused module is loaded.
 _FACE: Final = {
     "PROBES": "probes",
     "Probe": "probe",

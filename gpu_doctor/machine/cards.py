@@ -1,12 +1,12 @@
-"""What is known of NVIDIA's cards: their peaks, limits of clocks, lanes of a link, CUDA versions, architectures.
+"""Data on NVIDIA's cards: peak rates, reasons for lower clocks, PCIe rates, CUDA versions and architectures.
 
-Pure arithmetic on plain values: the check-up judges a machine with it before a run, the rules a recording after one.
+It is pure arithmetic on plain values: the check-up judges a machine with it before a run, the rules a recording after.
 
-Peaks are dense ones, from the vendor's data sheets by a card's name and the number format, or computed: multiprocessors
-times boost clock times operations a cycle, from the vendor's architecture papers. Data sheets print tensor peaks with
-2:4 sparsity, marked by a star, which no training reaches: half of them stands here. Half precision is with float32
-accumulation, as PyTorch multiplies; GeForce cards do that at half the rate that is advertised for them. A card that is
-not listed has no peak: None, never a guess from a card with a like name.
+Peaks are dense. They come from the vendor's data sheets, by the card's name and the number format, or are computed from
+the vendor's architecture papers: multiprocessors times boost clock times operations a cycle. Data sheets print tensor
+peaks with 2:4 sparsity, marked by a star, which no training reaches: this table has half of them. Half precision means
+float32 accumulation, as PyTorch multiplies; GeForce cards do that at half the advertised rate. A card that is not
+listed has no peak (None), never a guess from a card with a similar name.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ __all__ = [
 
 IDLE_BIT: Final = 0x1
 HELD_BIT: Final = 0x2
-"""Application or locked clocks."""
+"""NVML's clock-limit bit for application or locked clocks."""
 POWER_CAP_BIT: Final = 0x4
-"""At the power limit, as a busy card is: a matter of the limit, no fault."""
+"""NVML's clock-limit bit for a card at its power limit, which is normal for a busy card and no fault."""
 THROTTLE_BITS: Final = {
     0x8: "hardware slowdown (too hot, or too little power)",
     0x40: "hardware thermal slowdown",
@@ -50,66 +50,76 @@ THROTTLE_BITS: Final = {
     0x20: "software thermal slowdown",
     0x10: "clocks tied to other GPUs (sync boost)",
 }
-"""NVML's clock-limit bits (nvml.h, nvmlClocksEventReason*) that mean that the card was made slower, with our words."""
+"""NVML's clock-limit bits (nvml.h, nvmlClocksEventReason*) that mean a slowed card, each with a description."""
 LANE_GB_PER_S: Final = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
-"""GB/s one way of one lane by PCIe generation, after line coding (PCI-SIG)."""
+"""Rate of one PCIe lane by generation, one way and after line coding, in GB/s. Source: PCI-SIG."""
 TENSOR_CORES: Final = (7, 0)
-"""Compute capability from which on cards have tensor cores (NVIDIA's tuning guides). Triton, which torch.compile writes
-its kernels in, supports them from there on."""
+"""Lowest compute capability with tensor cores (NVIDIA's tuning guides). Triton, in which torch.compile writes its
+kernels, supports cards from it on."""
 AMPERE: Final = (8, 0)
-"""From here on tensor cores know TF32 and bfloat16 (NVIDIA's Ampere tuning guide), and torch its flash attention."""
+"""Lowest compute capability whose tensor cores support TF32 and bfloat16 (NVIDIA's Ampere tuning guide), and with
+torch's flash attention."""
 NATIVE: Final = 2
 TRANSLATED: Final = 1
 ABSENT: Final = 0
 
 
 def link_gb_per_s(gen: float, width: float) -> float | None:
-    """GB/s one way of a PCIe link; None for a generation that is not known here."""
+    """Returns the rate of a PCIe link one way, in GB/s; None for an unknown generation.
+
+    Args:
+        gen: PCIe generation.
+        width: Number of lanes.
+    """
     lane = LANE_GB_PER_S.get(int(gen))
     return None if lane is None else lane * width
 
 
 def architecture_support(capability: tuple[int, int], arches: Sequence[str]) -> int:
-    """Whether a build has machine code for a card: NATIVE, TRANSLATED at first use (slow start), or ABSENT.
+    """Returns how a torch build supports a card: NATIVE, TRANSLATED at first use (slow start), or ABSENT.
 
     `sm_80` code runs on 8.0 and later minors of 8; `compute_80` is translated at first use on any later card; `sm_90a`
     runs on 9.0 alone (CUDA programming guide, "application compatibility").
 
     Args:
-        capability: of the card, such as (9, 0).
+        capability: Compute capability of the card, such as (9, 0).
         arches: torch.cuda.get_arch_list(), such as `sm_90`, `compute_90`.
     """
     major, minor = capability
-    native = {_arch(one) for one in arches if one.startswith("sm_")} - {None}
-    portable = {_arch(one) for one in arches if one.startswith("compute_")} - {None}
-    exact = f"sm_{major}{minor}" in {one.rstrip("af") for one in arches}
-    if exact or any(one is not None and one[0] == major and one[1] <= minor for one in native):
+    native = {_arch(name) for name in arches if name.startswith("sm_")} - {None}
+    portable = {_arch(name) for name in arches if name.startswith("compute_")} - {None}
+    exact = f"sm_{major}{minor}" in {name.rstrip("af") for name in arches}
+    if exact or any(arch is not None and arch[0] == major and arch[1] <= minor for arch in native):
         return NATIVE
-    return TRANSLATED if any(one is not None and one <= (major, minor) for one in portable) else ABSENT
+    return TRANSLATED if any(arch is not None and arch <= (major, minor) for arch in portable) else ABSENT
 
 
 def _arch(name: str) -> tuple[int, int] | None:
-    """`sm_86` -> (8, 6); None for `sm_90a`, whose code runs on no other card."""
+    """Returns the capability in a name: (8, 6) for `sm_86`; None for `sm_90a`, whose code runs on no other card."""
     match = re.fullmatch(r"(?:sm|compute)_(\d+)(\d)", name)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def version(text: str) -> tuple[int, int]:
-    """The first two numbers of a version: `12.8` -> (12, 8), (0, 0) for none."""
+    """Returns the first two numbers of a version: (12, 8) for `12.8`, (0, 0) for none."""
     numbers = [int(part) for part in re.findall(r"\d+", text)[:2]]
     return (numbers[0], numbers[1]) if len(numbers) == 2 else (numbers[0] if numbers else 0, 0)
 
 
 def served_cuda(number: float) -> tuple[int, int]:
-    """NVML's number of the highest CUDA version that a driver serves: 12040 -> (12, 4) (nvml.h)."""
+    """Converts NVML's number of the highest CUDA version that a driver supports: 12040 to (12, 4) (nvml.h)."""
     return int(number) // 1000, int(number) % 1000 // 10
 
 
 def too_old(serves: tuple[int, int], built: tuple[int, int]) -> bool:
-    """Whether a driver is too old for a build: it serves all toolkits of its own major version and of earlier ones.
+    """Returns True if a driver is too old for a build: it supports toolkits up to its own major version.
 
     Source: CUDA Compatibility, "minor version compatibility". NVIDIA's forward-compatibility package can make it work
-    all the same: ask torch first.
+    all the same, so check first whether torch can use the device.
+
+    Args:
+        serves: Highest CUDA version that the driver supports.
+        built: CUDA version of the torch build.
     """
     return built[0] > serves[0]
 
@@ -119,20 +129,20 @@ class Peaks:
     """Dense peaks of one kind of card in TFLOP/s; None = the card has no units for that format."""
 
     half: float | None
-    """float16 with float32 accumulation, on tensor cores where there are any."""
+    """Peak of float16 with float32 accumulation, on tensor cores if there are any."""
     float32: float
-    """Outside of the tensor cores."""
+    """Peak of float32 outside the tensor cores."""
     tf32: float | None = None
     float64: float | None = None
-    """On tensor cores where they take it, as matrix products do; None = the data sheet does not say it."""
+    """Peak of float64 as in matrix products, on tensor cores if they support it; None = not in the data sheet."""
     bfloat16: bool = True
-    """bfloat16 runs as fast as float16; False = the card has no units for it."""
+    """True if bfloat16 runs as fast as float16; False if the card has no units for it."""
     source: str = ""
 
 
 @dataclass(frozen=True)
 class _Processor:
-    """Floating-point operations a cycle of one streaming multiprocessor, a multiplication and an addition being two."""
+    """Floating-point operations a cycle of one streaming multiprocessor; a multiply-add counts as two."""
 
     half: int | None
     float32: int
@@ -142,12 +152,12 @@ class _Processor:
     source: str
 
     def card(self, processors: int, boost_ghz: float) -> Peaks:
-        """A card with so many of them at its boost clock; computed."""
+        """Computes the peaks of a card from its number of multiprocessors and its boost clock in GHz."""
 
         def at(operations: int) -> float:
             return round(operations * processors * boost_ghz / 1e3, 3)
 
-        half, tf32 = (None if each is None else at(each) for each in (self.half, self.tf32))
+        half, tf32 = (None if rate is None else at(rate) for rate in (self.half, self.tf32))
         source = f"{processors} multiprocessors at {boost_ghz} GHz (computed); {self.source}"
         return Peaks(half, at(self.float32), tf32, at(self.float64), self.bfloat16, source)
 
@@ -222,22 +232,22 @@ _MADE_OF: Final[Sequence[tuple[_Processor, Mapping[str, tuple[int, float]]]]] = 
     (_BLACKWELL_GEFORCE, {"RTX 5070 Ti": (70, 2.452), "RTX 5070": (48, 2.512)}),
     (_BLACKWELL_GEFORCE, {"RTX 5060 Ti": (36, 2.572), "RTX 5060": (30, 2.497), "RTX 5050": (20, 2.572)}),
 )
-"""Cards whose data sheets print sparse or half-accumulated peaks, or none: streaming multiprocessors and boost clock of
-the reference card in GHz, from NVIDIA's architecture papers and product pages."""
+"""Streaming multiprocessors and boost clock (GHz) of the reference card, for cards whose data sheets print no peaks, or
+only sparse or half-accumulated ones. Source: NVIDIA's architecture papers and product pages."""
 
 CARDS: Final[Mapping[str, Peaks]] = {
     **_DATA_SHEETS,
     **{name: sm.card(*made) for sm, cards in _MADE_OF for name, made in cards.items()},
 }
-"""What must stand in the name that the driver gives, between word ends -> peaks; the first that fits counts."""
+"""Peaks by a pattern that must match whole words in the name from the driver; the first match counts."""
 _OTHER_CARDS: Final = re.compile(r"\b(Laptop|Mobile|Max-Q|MIG|GRID|CMP)\b|-\d+[QCAB](ME)?\b", re.IGNORECASE)
-"""Words that make another card of one that is listed: fewer units, slower ones, or a slice; these have no peak."""
+"""Words that denote a variant of a listed card, with fewer or slower units, or a slice of it; these have no peak."""
 _ANOTHER: Final = r"(?! (?:Ti|SUPER|D|D2|SFF)\b)"
-"""What behind a listed name makes it the name of another card."""
+"""Pattern that excludes words after a listed name which make it the name of another card."""
 
 
 def peaks_of(name: str) -> Peaks | None:
-    """The peaks of a card, None if it is not listed."""
+    """Returns the peaks of a card by its name from the driver; None if it is not listed."""
     if _OTHER_CARDS.search(name):
         return None
     for pattern, peaks in CARDS.items():
@@ -247,14 +257,11 @@ def peaks_of(name: str) -> Peaks | None:
 
 
 def peak_flops_per_s(name: str, kind: str) -> float | None:
-    """Dense peak of a card in FLOP/s.
+    """Returns the dense peak of a card in FLOP/s; None if the card is not listed or has no units for the format.
 
     Args:
-        name: as the driver gives it, such as `NVIDIA H100 PCIe`.
-        kind: `float64`, `float32`, `tf32`, `float16`, `bfloat16`.
-
-    Returns:
-        None where the card is not listed or has no units for the format.
+        name: Name from the driver, such as `NVIDIA H100 PCIe`.
+        kind: `float64`, `float32`, `tf32`, `float16` or `bfloat16`.
     """
     peaks = peaks_of(name)
     if peaks is None or (kind == "bfloat16" and not peaks.bfloat16):

@@ -1,4 +1,4 @@
-"""What a container may use of its machine: CPU quota and memory limit of the process' control groups, v1 and v2."""
+"""Reads the limits and the use of a container: CPU and memory of the process' control groups, versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _MOUNTS: Final = {
     "memory": ("sys/fs/cgroup/memory",),
 }
 _UNLIMITED_BYTES: Final = 1 << 60
-"""v1 says 'no limit' with a number near 2**63."""
+"""Limits from here on mean none: version 1 writes a number near 2**63 for "no limit"."""
 
 
 def quota_cores(root: Path = ROOT) -> float | None:
-    """CPU quota in cores, the tightest of the process' group and its parents; None where there is none.
+    """Returns the tightest CPU quota of the process' group and its parents, in cores; None if there is none.
 
     Args:
-        root: where `proc` and `sys` are; a test gives a folder of its own.
+        root: Folder with `proc` and `sys`; a test passes its own.
     """
     quotas = []
     for folder in _folders("v2", root):
@@ -33,7 +33,7 @@ def quota_cores(root: Path = ROOT) -> float | None:
 
 
 def cpu_seconds(root: Path = ROOT) -> float | None:
-    """CPU seconds that all processes of the group have used; None where it cannot be read."""
+    """Returns the CPU time of all processes in the group so far, in s; None if it cannot be read."""
     for folder in _folders("v2", root):
         used = counted(folder / "cpu.stat", "usage_usec")
         if used is not None:
@@ -46,9 +46,9 @@ def cpu_seconds(root: Path = ROOT) -> float | None:
 
 
 def memory_bytes(root: Path = ROOT) -> tuple[int, int] | None:
-    """Limit and use of the group that is nearest to its memory limit, in bytes; None where none has a limit.
+    """Returns limit and use of the group nearest to its memory limit, in bytes; None if no group has a limit.
 
-    Use is without the page cache that the kernel drops first when memory runs short.
+    Page cache that the kernel drops first when memory runs short does not count as use.
     """
     found = []
     for kind, limit_name, use_name, cache in (
@@ -59,13 +59,13 @@ def memory_bytes(root: Path = ROOT) -> tuple[int, int] | None:
             limit, used = _text(folder / limit_name), _text(folder / use_name)
             if limit.isdigit() and used.isdigit() and int(limit) < _UNLIMITED_BYTES:
                 found.append((int(limit), max(int(used) - (counted(folder / "memory.stat", cache) or 0), 0)))
-    return min(found, key=lambda one: one[0] - one[1], default=None)
+    return min(found, key=lambda group: group[0] - group[1], default=None)
 
 
 def oom_kills(root: Path = ROOT) -> int | None:
-    """Processes of the process' own group that the kernel killed for want of memory so far.
+    """Returns how many processes of the process' own group the kernel has killed for lack of memory so far.
 
-    None where the group has no count of its own: its parents' and the machine's (/proc/vmstat) count other programs'.
+    None if the group has no count of its own: its parents and the machine (/proc/vmstat) count other programs too.
     """
     for kind, name in (("v2", "memory.events"), ("memory", "memory.oom_control")):
         for folder in _folders(kind, root)[:1]:
@@ -76,13 +76,16 @@ def oom_kills(root: Path = ROOT) -> int | None:
 
 
 def _folders(kind: str, root: Path) -> tuple[Path, ...]:
-    """The process' group of a controller and its parents; the mount itself where the path means the host's tree."""
+    """Returns the folders of the process' group for a controller and of the group's parents."""
     return _found(kind, root, _text(root / "proc/self/cgroup"))
 
 
 @lru_cache(maxsize=16)
 def _found(kind: str, root: Path, groups: str) -> tuple[Path, ...]:
-    """As `_folders`: looking for them took a quarter of what a reading of the host cost."""
+    """Finds the folders for `_folders`, and caches them: the search took a quarter of the cost of a host reading.
+
+    If the group's path refers to the host's tree and does not exist here, the mount itself is found.
+    """
     relative, found = _own_path(kind, groups), list[Path]()
     if relative is None:
         return ()
@@ -91,12 +94,12 @@ def _found(kind: str, root: Path, groups: str) -> tuple[Path, ...]:
         if not top.is_dir():
             continue
         folder = top / relative.strip("/")
-        found += [one for one in (folder, *folder.parents) if one.is_dir() and one.is_relative_to(top)]
+        found += [group for group in (folder, *folder.parents) if group.is_dir() and group.is_relative_to(top)]
     return tuple(found)
 
 
 def _own_path(kind: str, groups: str) -> str | None:
-    """The group's path as /proc/self/cgroup gives it, None if the process is in no group of that kind."""
+    """Returns the group's path in /proc/self/cgroup; None if the process is in no group of this kind."""
     for line in groups.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -117,7 +120,7 @@ def _ratio(quota: str, period: str) -> float | None:
 
 
 def counted(path: Path, name: str) -> int | None:
-    """The number behind a name in a file of the kernel's that has one a line; None where it is not there."""
+    """Returns the number after a name in a file of the kernel's with one name a line; None if it is not there."""
     for line in _text(path).splitlines():
         key, _, value = line.partition(" ")
         if key == name and value.isdigit():

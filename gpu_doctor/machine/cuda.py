@@ -1,8 +1,9 @@
-"""Which CUDA devices torch can use, asked without CUDA before the user's code has begun to use it.
+"""Finds the CUDA devices that torch can use, without starting CUDA before the user's code does.
 
-`torch.cuda.is_available` starts the driver, which reads CUDA_VISIBLE_DEVICES once; and no process that is forked later
-can use CUDA, as those of `accelerate.notebook_launcher` do. So does `torch.cuda.device_count`, where NVML does not
-answer. Until torch has initialised CUDA, NVML and the presence of the driver tell what they can.
+`torch.cuda.is_available` starts the driver, and so does `torch.cuda.device_count` if NVML does not answer. The driver
+reads CUDA_VISIBLE_DEVICES only once, and no process forked afterwards can use CUDA, as those of
+`accelerate.notebook_launcher` need to. So until torch has initialised CUDA, the answer comes from NVML and from the
+presence of the driver, as far as possible.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from gpu_doctor.recording import DeviceSetup
 
 
 def cuda_available() -> bool | None:
-    """Whether this process can use CUDA through torch: True where it does, False where it cannot, None = not known.
+    """Returns True if this process uses CUDA through torch, False if it cannot, None if that is not known yet.
 
-    It cannot where torch is not loaded or was built without CUDA, or where there is no NVIDIA driver.
+    It cannot if torch is not loaded or was built without CUDA, or if there is no NVIDIA driver.
     """
     torch = torch_if_loaded()
     if torch is None or not torch.backends.cuda.is_built():
@@ -34,7 +35,7 @@ def cuda_available() -> bool | None:
 
 
 def cuda_devices() -> tuple[DeviceSetup, ...]:
-    """The devices that torch sees where it uses CUDA; else those that it will see, as far as NVML can tell."""
+    """Returns the devices that torch sees if it uses CUDA, else those that it will see, according to NVML."""
     available, torch = cuda_available(), sys.modules.get("torch")
     if available is False or torch is None:
         return ()
@@ -44,17 +45,17 @@ def cuda_devices() -> tuple[DeviceSetup, ...]:
     return tuple(
         DeviceSetup(
             index=index,
-            name=one.name,
-            uuid=str(getattr(one, "uuid", "")),  # torch before 2.5 has none
-            memory_bytes=int(one.total_memory),
-            capability=(int(one.major), int(one.minor)),
+            name=device.name,
+            uuid=str(getattr(device, "uuid", "")),  # torch before 2.5 has none
+            memory_bytes=int(device.total_memory),
+            capability=(int(device.major), int(device.minor)),
         )
-        for index, one in enumerate(every)
+        for index, device in enumerate(every)
     )
 
 
 def _by_nvml(torch: Any) -> tuple[DeviceSetup, ...]:
-    """What NVML and CUDA_VISIBLE_DEVICES leave; nothing where the driver is too old for torch's CUDA."""
+    """Returns NVML's devices after CUDA_VISIBLE_DEVICES; none if the driver is too old for torch's CUDA."""
     with probe.initialised() as access:
         vendor = access.vendor
         if vendor is None:
@@ -63,12 +64,12 @@ def _by_nvml(torch: Any) -> tuple[DeviceSetup, ...]:
         if serves and too_old(served_cuda(serves), version(torch.version.cuda or "")):
             return ()
         found = [device_setup(vendor, gpu) for gpu in look(vendor).gpus]
-    return tuple(replace(one, uuid=one.uuid.removeprefix("GPU-")) for one in found)
+    return tuple(replace(device, uuid=device.uuid.removeprefix("GPU-")) for device in found)
 
 
 @functools.cache
 def _driver_loads() -> bool:
-    """Whether CUDA's driver library is there. To load it starts nothing."""
+    """Returns True if CUDA's driver library is installed. Loading it does not start CUDA."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:

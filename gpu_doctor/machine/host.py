@@ -1,6 +1,6 @@
-"""The host: CPU of the machine and of this process with its workers, memory, /dev/shm.
+"""Reads the host: CPU use of the machine and of this process with its workers, memory, and /dev/shm.
 
-Shares of CPU are of the *usable* cores (affinity and container quota), so that 100 % always means: no more to be had.
+CPU percentages refer to the *usable* cores (affinity and container quota), so that 100 % always means fully used.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ CPUS: Final = Path("/sys/devices/system/cpu")
 
 
 def os_cores() -> int:
-    """Logical cores of the machine, whether usable or not."""
+    """Returns the number of logical cores of the machine, usable or not."""
     return os.cpu_count() or 1
 
 
 def allowed_cores() -> list[int]:
-    """Numbers of the logical cores that the scheduler may put this process on; none where the system does not tell."""
+    """Returns the logical cores that the scheduler may use for this process; empty if the system does not report it."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def online_cores(listed: Path = CPUS / "online") -> list[int]:
-    """Numbers of the logical cores that are switched on, ascending; none where the system does not tell.
+    """Returns the logical cores that are switched on, ascending; empty if the system does not report them.
 
     Args:
-        listed: where Linux lists them, such as `0-3,8-11`; a test gives a file of its own.
+        listed: File in which Linux lists them, such as `0-3,8-11`; a test passes its own.
     """
     try:
         ends = [part.partition("-") for part in listed.read_text().strip().split(",")]
@@ -62,16 +62,16 @@ def online_cores(listed: Path = CPUS / "online") -> list[int]:
 
 
 def affinity_cores() -> int:
-    """Logical cores that the scheduler may put this process on."""
+    """Returns the number of logical cores that the scheduler may use for this process."""
     return len(allowed_cores()) or os_cores()
 
 
 @lru_cache(maxsize=1)
 def cpu_name(described: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name, such as `AMD EPYC 7B13`; empty where the system does not tell it.
+    """Returns the processor's name, such as `AMD EPYC 7B13`; empty if the system does not report it.
 
     Args:
-        described: where Linux describes its processors; a test gives a file of its own.
+        described: File in which Linux describes its processors; a test passes its own.
     """
     try:
         with described.open(encoding="utf-8", errors="replace") as lines:
@@ -82,17 +82,19 @@ def cpu_name(described: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def usable_cores(root: Path = cgroup.ROOT) -> float:
-    """Cores that this process may really use: the smaller of affinity and container quota (which may be a fraction).
+    """Returns the number of cores that this process can use: the smaller of affinity and container quota.
+
+    A quota may be a fraction of a core.
 
     Args:
-        root: where `proc` and `sys` are; a test gives a folder of its own.
+        root: Folder with `proc` and `sys`; a test passes its own.
     """
     quota = cgroup.quota_cores(root)
     return float(affinity_cores()) if quota is None else min(float(affinity_cores()), quota)
 
 
 def memory(root: Path = cgroup.ROOT) -> tuple[int, int]:
-    """Host memory available and total in bytes, within the container's limit."""
+    """Returns the available and the total host memory in bytes, within the container's limit."""
     now = psutil.virtual_memory()
     limited = cgroup.memory_bytes(root)
     if limited is None or limited[0] >= now.total:
@@ -101,15 +103,15 @@ def memory(root: Path = cgroup.ROOT) -> tuple[int, int]:
 
 
 def start_method() -> str:
-    """How processes are started here, read without fixing it.
+    """Returns the method by which processes are started, without fixing it.
 
-    Asking `get_start_method()` plainly would make a later `set_start_method` of the user fail.
+    A plain `get_start_method()` would make a later `set_start_method` of the user fail.
     """
     return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
 
 
 def shm_bytes() -> tuple[int, int] | None:
-    """Free and total bytes of the shared memory that workers hand their batches over in; None where there is none."""
+    """Returns the free and the total bytes of the shared memory that workers pass batches through; None if none."""
     try:
         found = os.statvfs("/dev/shm")
     except (OSError, AttributeError):
@@ -118,10 +120,16 @@ def shm_bytes() -> tuple[int, int] | None:
 
 
 def held_bytes(status: Path = Path("/proc/self/status")) -> tuple[int, int] | None:
-    """Bytes that a process holds without pages of files (private, shared, swapped ones too), and swapped ones.
+    """Returns a process' memory without pages of files, and the swapped part of it, both in bytes.
 
-    Pages of files (memory-mapped datasets) are left out: the kernel drops them by itself when memory runs short. None
-    where Linux' /proc is not there.
+    Private, shared and swapped pages count. Pages of files (memory-mapped data sets) do not: the kernel drops them
+    itself when memory runs short.
+
+    Args:
+        status: File in which Linux reports the memory of a process.
+
+    Returns:
+        None if the file is missing, as on systems without /proc.
     """
     try:
         rows = (row.split() for row in status.read_text().splitlines())
@@ -135,52 +143,56 @@ def held_bytes(status: Path = Path("/proc/self/status")) -> tuple[int, int] | No
 
 
 def swapped_in_bytes(vmstat: Path = Path("/proc/vmstat")) -> int | None:
-    """Bytes that the machine has read back from swap since it started; None where Linux' /proc is not there."""
+    """Returns the bytes that the machine has read back from swap since it started; None on systems without /proc."""
     pages = cgroup.counted(vmstat, "pswpin")
     return None if pages is None else pages * _PAGE_BYTES
 
 
 def busy_and_total_s(times: Any) -> tuple[float, float]:
-    """Busy and all seconds of one core (psutil's `scputimes`); idle and waiting for I/O are not busy."""
-    # Linux counts guest time in user time already.
+    """Returns busy time and whole time of one core (psutil's `scputimes`), in s; waiting for I/O is not busy."""
+    # Linux includes guest time in user time already.
     total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
     return total - times.idle - getattr(times, "iowait", 0.0), total
 
 
 class _Machine:
-    """How busy the usable cores are, between two readings."""
+    """Use of the usable cores between two readings."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._usable = clock, usable_cores()
         self._cores = allowed_cores()
         quota = cgroup.quota_cores()
-        # Under a quota the other cores' load is our neighbours': only the group knows what is used of the quota.
+        # Under a quota, cores also carry other programs' load: only the group shows how much of the quota is used.
         self._group = quota is not None and quota < affinity_cores() and cgroup.cpu_seconds() is not None
         self._before = self._spent_s()
 
     def _spent_s(self) -> dict[int, tuple[float, float]]:
-        """Busy and all seconds of each core; of a group under a quota, its CPU seconds and those of the clock."""
+        """Returns the busy time and the whole time of each core, in s.
+
+        Under a quota, these are the CPU time of the group and the time of the clock instead.
+        """
         if self._group:
             return {0: (cgroup.cpu_seconds() or 0.0, self._clock())}
         every, online = psutil.cpu_times(percpu=True), online_cores()
-        # The list is of the cores that are switched on. Where it is another one (LXC), it is of this container's own.
+        # psutil lists the cores that are switched on, or in some containers (LXC) the container's own cores.
         numbered = dict(zip(online, every, strict=True)) if len(online) == len(every) else dict(enumerate(every))
         mine = {core: numbered[core] for core in self._cores if core in numbered}
-        return {core: busy_and_total_s(one) for core, one in (mine or numbered).items()}
+        return {core: busy_and_total_s(times) for core, times in (mine or numbered).items()}
 
     def read(self) -> dict[str, float | None]:
+        """Returns the CPU use since the last reading; empty if no time has passed."""
         before, now = self._before, self._spent_s()
-        kept = before.keys() & now.keys()  # a core may be switched on or off meanwhile
-        spans = [(now[one][0] - before[one][0], now[one][1] - before[one][1]) for one in kept]
+        common = before.keys() & now.keys()  # a core may be switched on or off meanwhile
+        spans = [(now[core][0] - before[core][0], now[core][1] - before[core][1]) for core in common]
         shares = [busy / total for busy, total in spans if total > 0]
-        if not shares:  # the kernel's tick did not move
+        if not shares:  # the kernel's tick has not advanced
             return {}
         self._before = now
         return {"cpu_util_pct": _pct(sum(shares) / self._usable)}
 
 
 class _Rate:
-    """What a counter grows by in a second, from its second value on."""
+    """Growth of a counter in a second, from its second value on."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -194,7 +206,7 @@ class _Rate:
 
 
 class _Tree:
-    """This process and its children: CPU and memory."""
+    """CPU time and memory of this process and its children."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._usable, self._self = usable_cores(), psutil.Process()
@@ -202,6 +214,7 @@ class _Tree:
         self._cores, self._swapped_in = _Rate(clock), _Rate(clock)
 
     def read(self) -> dict[str, float | None]:
+        """Returns the memory of the process and of its workers, and their CPU use since the last reading."""
         cpu_s, workers = _reaped_s() + time.process_time(), []
         for child in self._children():
             try:
@@ -209,7 +222,7 @@ class _Tree:
                 workers.append(child.memory_info().rss)
             except psutil.Error:  # gone, or (no memory any more) ended and not yet waited for
                 continue
-        cores = self._cores(cpu_s)  # a child that ends moves from the living to the reaped, so the sum goes on
+        cores = self._cores(cpu_s)  # the time of a child that ends is in `_reaped_s` from then on, so the sum goes on
         held, swapped = held_bytes() or (None, None)
         return {
             "process_rss_bytes": self._self.memory_info().rss,
@@ -222,7 +235,7 @@ class _Tree:
 
 
 def _reaped_s() -> float:
-    """CPU seconds of children that have ended and were waited for."""
+    """Returns the CPU time of children that have ended and were waited for, in s."""
     times = os.times()
     return times.children_user + times.children_system
 
@@ -231,7 +244,8 @@ def _pct(share: float) -> float:
     return 100.0 * min(max(share, 0.0), 1.0)
 
 
-def _surroundings() -> dict[str, float | None]:
+def _host_memory() -> dict[str, float | None]:
+    """Returns the machine's memory and the free space in /dev/shm."""
     available, total = memory()
     shm = shm_bytes()
     return {
@@ -243,26 +257,26 @@ def _surroundings() -> dict[str, float | None]:
 
 @contextmanager
 def opened(scope: ProbeScope) -> Iterator[Reader | None]:
-    """Yields a reader of the host. Shares and rates are there from the second reading on."""
+    """Yields a reader of the host. Percentages and rates are available from the second reading on."""
     machine, tree = _Machine(scope.clock), _Tree(scope.clock)
-    yield lambda: readings(METRICS, machine.read() | tree.read() | _surroundings())
+    yield lambda: readings(METRICS, machine.read() | tree.read() | _host_memory())
 
 
 def physical_cores(cpus: Iterable[int] | None = None, root: Path = CPUS) -> int | None:
-    """Cores of which this process may use at least one hardware thread.
+    """Returns the number of physical cores of which this process may use at least one hardware thread.
 
-    A virtual machine may hide what it runs on: then each of its processors answers as a core of its own.
+    A virtual machine may hide its hardware: then each of its processors counts as a core.
 
     Args:
-        cpus: logical cores by number; None = those that the scheduler may put this process on.
-        root: where Linux describes its processors; a test gives a folder of its own.
+        cpus: Logical cores by number; None = those that the scheduler may use for this process.
+        root: Folder in which Linux describes its processors; a test passes its own.
 
     Returns:
-        None where that cannot be read (macOS, Windows, a /sys that is not mounted).
+        None if it cannot be read (macOS, Windows, a /sys that is not mounted).
     """
     wanted = allowed_cores() if cpus is None else cpus
     try:
-        found = {(root / f"cpu{one}" / "topology" / "thread_siblings_list").read_text().strip() for one in wanted}
+        found = {(root / f"cpu{core}" / "topology" / "thread_siblings_list").read_text().strip() for core in wanted}
         return len(found) or None
     except OSError:
         return None

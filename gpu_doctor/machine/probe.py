@@ -1,4 +1,4 @@
-"""The form of a probe: a reader of one source of the machine, opened and read by the poller for one run."""
+"""The interface of a probe, which reads one source of data about the machine during one run."""
 
 from __future__ import annotations
 
@@ -11,34 +11,41 @@ from typing import TypeAlias
 from gpu_doctor.recording import Metric
 
 Reading: TypeAlias = tuple[Metric, float]
-"""A metric and its value now, in the metric's unit."""
+"""A metric and its current value, in the metric's unit."""
 
 Form: TypeAlias = tuple[str, str, str]
 """Unit, label and group of a metric."""
 
 
 def readings(forms: Mapping[str, Form], values: Mapping[str, float | None], device: int | None = None) -> list[Reading]:
-    """Values by the names of their metrics; what is None is not known, and absent."""
-    return [(Metric(name, *forms[name], device), float(one)) for name, one in values.items() if one is not None]
+    """Returns the readings of some metrics; a value of None is unknown and left out.
+
+    Args:
+        forms: Unit, label and group of each metric, by name.
+        values: Values by the metrics' names.
+        device: Index of the GPU; None for the host.
+    """
+    return [(Metric(name, *forms[name], device), float(value)) for name, value in values.items() if value is not None]
 
 
 Reader: TypeAlias = Callable[[], list[Reading]]
-"""Reads the source once. What cannot be read is absent, never 0; raising takes the whole probe off."""
+"""Function that reads the source once. A value that cannot be read is absent, never 0. If the function raises, the
+whole probe is switched off."""
 
 
 @dataclass
 class ProbeScope:
-    """What the probes of one run share."""
+    """Functions that the probes of one run share."""
 
     note: Callable[[str], None]
-    """One sentence for the footer."""
+    """Adds a sentence to the recording's notes."""
     clock: Callable[[], float] = time.perf_counter
-    """Seconds of the host clock, for rates."""
+    """Returns the host's time in s, for rates."""
 
 
 Probe: TypeAlias = Callable[[ProbeScope], AbstractContextManager[Reader | None]]
-"""The `opened` of a probe's module: yields its reader, or None where the machine has no such source.
+"""The function `opened` of a probe's module: a context manager that yields its reader, or None if there is no source.
 
-It is entered, read and left on the poller's thread. It imports nothing there: a worker process that is forked while an
-import goes on would find the module's import lock held forever.
+The poller's thread enters it, reads and leaves it. It must import nothing there: a worker process that is forked during
+an import would find the module's import lock locked forever.
 """

@@ -1,4 +1,4 @@
-"""The shelf of probes: readers of the machine. One file each, listed in PROBES in the order in which they are read."""
+"""The list of probes, which read the machine during a run. Each has a file; they are read in the order of PROBES."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ PROBES: Final[tuple[tuple[str, Probe], ...]] = (
     ("torch_memory", torch_memory.opened),
     ("nvml", probe.opened),
 )
-"""Name -> context manager over a ProbeScope that yields a reader, or None where there is nothing to read."""
+"""Name and function of each probe."""

@@ -1,8 +1,8 @@
-"""The processes that this one has started, and theirs: read from the kernel's own lists, else by psutil.
+"""Lists the descendants of this process, from the kernel's own lists or else with psutil.
 
-A loop's workers may live for less than a second, and what they use must not be taken for another program's: the list
-has to be made at every reading. Linux keeps one for each thread, some 10 us each; psutil walks every process of the
-machine for it, which is too dear for that.
+A loop's workers may live for less than a second, and their CPU time must not count as another program's, so the list is
+made at every reading. Linux has a list of children for each thread, which takes some 10 us to read. psutil visits every
+process of the machine instead, which is too slow to do at every reading.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from typing import Any, Final
 import psutil
 
 EVERY_S: Final = 1.0
+"""Least time between two walks over all processes, in s."""
 COST_SHARE: Final = 0.002
-"""Walking every process of the machine may take this share of one core."""
+"""Largest share of one core that walks over all processes may take, 0 to 1."""
 
 
 def pids(of: int, proc: Path = Path("/proc")) -> list[int] | None:
-    """Process ids of all descendants, those that have ended and were not waited for among them.
+    """Returns the process ids of all descendants, including those that have ended and were not waited for.
 
     Args:
-        of: the process whose they are.
-        proc: a test gives a folder of its own.
+        of: Id of the process.
+        proc: The kernel's folder of processes; a test passes its own.
 
     Returns:
-        None where the kernel keeps no such lists (not Linux, gVisor, CONFIG_PROC_CHILDREN left out).
+        None if the kernel has no such lists (not Linux, gVisor, built without CONFIG_PROC_CHILDREN).
     """
     found: list[int] = []
-    asked = [of]
-    for parent in asked:  # grows meanwhile
+    parents = [of]
+    for parent in parents:  # grows meanwhile
         try:
-            threads = [one.name for one in (proc / str(parent) / "task").iterdir()]
+            threads = [folder.name for folder in (proc / str(parent) / "task").iterdir()]
         except OSError:
             if parent == of:
                 return None
@@ -43,29 +44,29 @@ def pids(of: int, proc: Path = Path("/proc")) -> list[int] | None:
             try:
                 listed = (proc / str(parent) / "task" / thread / "children").read_bytes()
             except FileNotFoundError:
-                if thread == str(of):  # of the main thread, which does not end before its process
+                if thread == str(of):  # the main thread, which does not end before its process
                     return None
                 continue
             except OSError:
                 continue
             new = [int(pid) for pid in listed.split() if int(pid) not in found]
             found += new
-            asked += new
+            parents += new
     return found
 
 
 def cpu_s(process: Any, proc: Path = Path("/proc")) -> float:
-    """CPU seconds that a process has used so far.
+    """Returns the CPU time that a process has used so far, in s.
 
-    The kernel's usual figures are cut to ticks of 10 ms, of which a young worker has used a few: twelve of them looked
-    15 % of two cores too cheap for half a second. The scheduler knows the nanoseconds, thread by thread.
+    The kernel's usual figures are rounded down to ticks of 10 ms, and a young worker has used only a few: with twelve
+    workers, 15 % of two cores were missing for half a second. The scheduler counts nanoseconds for each thread.
 
     Args:
-        process: psutil's.
-        proc: a test gives a folder of its own.
+        process: The process, as psutil's object.
+        proc: The kernel's folder of processes; a test passes its own.
 
     Raises:
-        psutil.Error: if it is gone.
+        psutil.Error: If the process is gone.
     """
     spent = process.cpu_times()
     exact_ns = 0
@@ -74,42 +75,43 @@ def cpu_s(process: Any, proc: Path = Path("/proc")) -> float:
             exact_ns += int((thread / "schedstat").read_bytes().split()[0])
     except (OSError, ValueError, IndexError):  # not Linux, not counted, or it ended meanwhile
         exact_ns = 0
-    return max(float(spent.user + spent.system), 1e-9 * exact_ns)  # threads that have ended are in the first alone
+    return max(float(spent.user + spent.system), 1e-9 * exact_ns)  # only the first includes threads that have ended
 
 
 class Children:
-    """The descendants of this process, as psutil's processes."""
+    """The descendants of this process, as psutil's objects."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock`: seconds."""
+        """Begins without a list; `clock` returns the time in s."""
         self._clock = clock
         self._known: dict[int, Any] = {}
         self._list_again_s = float("-inf")
 
     def __call__(self) -> list[Any]:
-        """Those that live now; where each listing walks the whole machine, those of a second ago."""
+        """Returns the descendants alive now, or up to a second ago if the kernel has no lists of children."""
         listed = pids(os.getpid())
         if listed is None:
             self._walk()
         else:
             found = {pid: self._known.get(pid) or _process(pid) for pid in listed}
-            self._known = {pid: one for pid, one in found.items() if one is not None}
+            self._known = {pid: process for pid, process in found.items() if process is not None}
         return list(self._known.values())
 
     def _walk(self) -> None:
+        """Lists the descendants with psutil, if the last walk is long enough ago for its cost."""
         now = self._clock()
         if now < self._list_again_s:
             return
         begin = time.thread_time()
         try:
-            self._known = {one.pid: one for one in psutil.Process().children(recursive=True)}
+            self._known = {child.pid: child for child in psutil.Process().children(recursive=True)}
         except psutil.Error:
             self._known = {}
         self._list_again_s = now + max(EVERY_S, (time.thread_time() - begin) / COST_SHARE)
 
 
 def _process(pid: int) -> Any:
-    """None if it is gone."""
+    """Returns psutil's object for a process; None if the process is gone."""
     try:
         return psutil.Process(pid)
     except psutil.Error:

@@ -1,14 +1,13 @@
-"""What torch's allocator holds on each device: read only where torch is imported and the device is already in use.
+"""Reads the memory of torch's allocator on each device, only if torch is imported and the device is already in use.
 
-A probe never wakes a device: initialising CUDA on a thread of ours would break a later fork of workers that use it.
-The peak is the run's, not each step's: the allocator keeps one peak for the process, a reset cannot be taken back, and
-`torch.cuda.max_memory_allocated` of the user's own code would tell another number after it. So the peak of a run is
-known once it is above what the process had reached before; until then nothing is told, as readings now and then miss
-it. What the copies of a trial take on the device is left out.
+A probe never starts a device: initialising CUDA on a thread of ours would break a later fork of workers that use it.
+The peak is that of the run, not of each step. The allocator has one peak for the process; a reset could not be undone
+and would change `torch.cuda.max_memory_allocated` in the user's own code. So the peak of a run is known once it exceeds
+the earlier peak of the process. Until then none is reported, because a peak can fall between two readings.
 GPU: not yet run on one.
 
-A trial keeps the state of the training on the card where there is room. What that takes is no memory of the user's
-program: it is told here by `hold`, which needs no torch, and taken off where memory is read.
+A trial stores the state of the training on the card if there is room. This memory is not the user's program's: the
+trial registers it with `hold`, which needs no torch, and it is subtracted from the readings.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from gpu_doctor.machine.probe import Form, ProbeScope, Reader, Reading, readings
 
 _lock = threading.Lock()
 _held: weakref.WeakKeyDictionary[object, Mapping[int, int]] = weakref.WeakKeyDictionary()
+"""Bytes of each owner's copies, by the index of the device."""
 
 
 METRICS: Final[Mapping[str, Form]] = {
@@ -38,13 +38,13 @@ METRICS: Final[Mapping[str, Form]] = {
 
 
 def torch_if_loaded() -> Any | None:
-    """torch, if somebody imported it completely; None otherwise."""
+    """Returns torch if it is completely imported, else None."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "cuda") and hasattr(torch, "version") else None
 
 
 def cuda_in_use() -> bool:
-    """True if this process has initialised CUDA through torch; never initialises it."""
+    """Returns True if this process has initialised CUDA through torch; never initialises it."""
     torch = torch_if_loaded()
     try:
         return torch is not None and bool(torch.cuda.is_initialized())
@@ -53,32 +53,37 @@ def cuda_in_use() -> bool:
 
 
 def device_uuids() -> tuple[str, ...]:
-    """UUIDs of the CUDA devices in torch's order, without prefix; empty before CUDA is in use or where unknown."""
+    """Returns the UUIDs of the CUDA devices in torch's order, without prefix; empty if CUDA is not in use yet."""
     torch = torch_if_loaded()
     if torch is None or not cuda_in_use():
         return ()
     try:
         every = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-        return tuple(str(one.uuid) for one in every)
+        return tuple(str(device.uuid) for device in every)
     except Exception:  # torch before 2.3 has no uuid
         return ()
 
 
 class _CudaDevice:
-    """One device's allocator in one run."""
+    """The allocator of one device in one run."""
 
     def __init__(self, index: int, before: Mapping[str, Any] | None = None) -> None:
-        """Args: index: torch's number. before: what its allocator told when the run began; empty = nothing yet."""
+        """Begins with the allocator's statistics when the run began.
+
+        Args:
+            index: torch's index of the device.
+            before: The statistics; empty or None if nothing was allocated yet.
+        """
         before = before or {}
         self._index = index
         self._peak: float | None = None
-        """Of this run, None = not known."""
+        """Peak of this run in bytes; None = not known."""
         self._old_peak = float(before["allocated_bytes"]["all"]["peak"]) if before else 0.0
         self._old_retries = float(before.get("num_alloc_retries", 0))
-        self._asked = False
+        self._support_read = False
 
     def read(self, torch: Any) -> list[Reading]:
-        """Allocated, reserved, peak, retries and what else tells; empty while nothing was ever allocated on it."""
+        """Returns the readings of the allocator; empty if nothing was ever allocated on the device."""
         stats = torch.cuda.memory_stats_as_nested_dict(self._index)
         if not stats:
             return []
@@ -91,8 +96,8 @@ class _CudaDevice:
             self._peak = max(self._peak or 0.0, peak - ours)
         if not reserved["peak"]:
             return []
-        known = None if self._asked else _support(torch, self._index)  # it does not change
-        self._asked = True
+        known = None if self._support_read else _support(torch, self._index)  # it does not change
+        self._support_read = True
         values = {
             "torch_allocated_bytes": now - ours,
             "torch_reserved_bytes": reserved["current"] - ours,
@@ -105,7 +110,7 @@ class _CudaDevice:
 
 
 def _support(torch: Any, device: int) -> int | None:
-    """`cards.architecture_support` of a device that is in use; None where torch cannot tell."""
+    """Returns `cards.architecture_support` of a device in use; None if torch does not report its architectures."""
     try:
         arches, capability = torch.cuda.get_arch_list(), torch.cuda.get_device_capability(device)
     except Exception:
@@ -115,7 +120,7 @@ def _support(torch: Any, device: int) -> int | None:
 
 @contextmanager
 def opened(scope: ProbeScope) -> Iterator[Reader | None]:
-    """Yields a reader that stays silent until torch and a device are in use."""
+    """Yields a reader that returns nothing until torch and a device are in use."""
     cuda: dict[int, _CudaDevice] = {}
     if cuda_in_use():
         memory: Any = sys.modules["torch"].cuda
@@ -135,7 +140,7 @@ def opened(scope: ProbeScope) -> Iterator[Reader | None]:
 
 
 def _mps(torch: Any) -> list[Reading]:
-    """What the Metal allocator holds, once it holds anything (Apple: not yet run on one)."""
+    """Returns the readings of the Metal allocator, once anything is allocated (Apple: not yet run on one)."""
     backend = getattr(getattr(torch, "backends", None), "mps", None)
     mps = getattr(torch, "mps", None)
     if backend is None or mps is None or not backend.is_available():
@@ -146,12 +151,12 @@ def _mps(torch: Any) -> list[Reading]:
 
 
 def hold(owner: object, by_device: Mapping[int, int]) -> None:
-    """Notes down that `owner` has copies, bytes by number of the device, for as long as it lives."""
+    """Registers the copies of `owner`, in bytes by the index of the device, for as long as `owner` lives."""
     with _lock:
         _held[owner] = by_device
 
 
 def held_bytes(device: int) -> int:
-    """What all copies together take on a device; may be asked on any thread."""
+    """Returns the size of all registered copies on a device in bytes; for any thread."""
     with _lock:
-        return sum(one.get(device, 0) for one in list(_held.values()))
+        return sum(by_device.get(device, 0) for by_device in list(_held.values()))

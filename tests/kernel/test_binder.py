@@ -18,11 +18,11 @@ import nbformat
 import pytest
 
 from tests.support import binder
-from tests.support.clinic import room
 from tests.support.real_kernel import Kernel
 from tests.support.repository import ROOT
 from tests.support.session_kernel import BINDER, VERSIONS, printed, session_python
 from tests.support.stored_notebooks import RESULT, doctored
+from tools.evaluate import limits
 
 pytestmark = [pytest.mark.extra, pytest.mark.timeout(900)]
 
@@ -41,7 +41,7 @@ CONDAS: Final = {
 }
 HELD: Final = f"""
 import os, shutil
-why_not, shared = os.environ.get({binder.NOT_HERE!r}, ""), shutil.disk_usage("/dev/shm").total
+why_not, shared = os.environ.get({binder.UNAVAILABLE!r}, ""), shutil.disk_usage("/dev/shm").total
 print(why_not, len(os.sched_getaffinity(0)), shared, sep="|")
 """
 
@@ -82,7 +82,7 @@ def visit(tmp_path: Path) -> Iterator[Visit]:
         yield Visit(one, began)
     finally:
         one.close()
-        room.leave(int(pid))
+        limits.leave(int(pid))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -116,12 +116,12 @@ def test_the_image_keeps_the_jupyter_of_its_base(visit: Visit) -> None:
     assert versions(visit.kernel.run(asked)) == listed
 
 
-def test_the_room_is_as_small_as_binders(visit: Visit) -> None:
+def test_the_kernel_has_the_limits_of_binder(visit: Visit) -> None:
     why_not, cores, shared = visit.kernel.run(HELD).strip().split("|")
     if why_not:
         pytest.skip(why_not)
     held = visit.kernel.run("from gpu_doctor.machine import cgroup; print(cgroup.memory_bytes()[0])")
-    assert (int(cores), int(shared), int(held)) == (1, binder.ROOM.shm_bytes, binder.ROOM.memory_bytes)
+    assert (int(cores), int(shared), int(held)) == (1, 64 << 20, 2 << 30)
 
 
 def code_of(name: str) -> list[str]:

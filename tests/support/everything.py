@@ -44,7 +44,7 @@ class Everything:
         self._alive: list[Any] = []
         self._todo: collections.deque[tuple[str, Any]] = collections.deque()
         for name in sorted(space):
-            if name != "__builtins__":
+            if name not in ("__builtins__", "__warningregistry__"):
                 self._say(name, "name")
                 self._todo.append((name, space[name]))
         while self._todo:

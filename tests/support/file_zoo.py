@@ -18,6 +18,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
+from importlib import import_module
 from importlib.util import find_spec
 from os import remove as remove_by_name
 from os import rename as rename_by_name
@@ -274,8 +275,7 @@ def guests() -> None:
         with Image.open("a.png") as drawn:
             assert drawn.size == (4, 4)
     if find_spec("h5py"):
-        import h5py
-
+        h5py: Any = import_module("h5py")
         for mode in ("w", "a", "r+"):
             with h5py.File("a.h5", mode) as held:
                 held[mode] = [1, 2]

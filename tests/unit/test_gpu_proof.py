@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.gpu import archive, clock, diagnoses, running, tests
 from benchmarks.gpu.kept import CUT_OFF, DONE, NAME, Stage, add, read, row
-from benchmarks.gpu.loops import HEALTHY, LEFT_OUT, PATIENTS, Loop, filled
+from benchmarks.gpu.loops import HEALTHY, LEFT_OUT, LOOPS, Loop, filled
 from benchmarks.gpu.plan import BLOCKS, CALL_S, END_S
 from benchmarks.gpu.programs import CLOCKED, FRAMEWORKS
 from benchmarks.gpu.timing import gain, in_turns
@@ -119,7 +119,7 @@ def test_the_archive_has_all_of_it_and_a_later_call_goes_on_from_it(tmp_path: Pa
     assert "NVIDIA H100 80GB HBM3" in told and "| one | 12 us \\| small | yes |" in told
 
 
-@pytest.mark.parametrize("one", [*PATIENTS, *CLOCKED, *FRAMEWORKS], ids=lambda one: one.key)
+@pytest.mark.parametrize("one", [*LOOPS, *CLOCKED, *FRAMEWORKS], ids=lambda one: one.key)
 def test_a_loops_cells_are_python_and_its_rules_are_ours(one: Loop) -> None:
     for text in (
         filled(one.above, "cuda", 10, True, 64),
@@ -131,11 +131,11 @@ def test_a_loops_cells_are_python_and_its_rules_are_ours(one: Loop) -> None:
     assert {one.rule, *one.others} <= {rule.name for rule in CAUSES} | {HEALTHY, ""}
 
 
-def test_every_rule_that_only_a_gpu_can_break_has_a_patient_or_a_reason() -> None:
+def test_every_cause_that_only_a_gpu_has_has_a_loop_or_a_reason() -> None:
     from tests.support.found import GPU_ONLY
 
     left_out = {name for names in LEFT_OUT for name in names.split(", ")}
-    assert set(GPU_ONLY) - {one.rule for one in PATIENTS} <= left_out
+    assert set(GPU_ONLY) - {one.rule for one in LOOPS} <= left_out
 
 
 def test_sides_take_turns_and_a_cures_gain_is_that_of_samples() -> None:

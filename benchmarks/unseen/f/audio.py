@@ -1,4 +1,19 @@
+# /// truth
+# class = "compute"
+# causes = ["augmentation-in-loop"]
+# timed = "whole"
+# unseen = true
+# author_class = "compute"
+# author_gain = 3.0
+# why = """\
+# The reverb augmentation convolves the waveforms with long room impulse responses by direct time-domain conv1d \
+# (thousands of taps)."""
+# cure = "Do the same convolution by FFT."
+# ///
+
+# %% diagnosed
 """Keyword spotting on synthetic utterances with reverb and noise augmentation."""
+
 import math
 import time
 
@@ -78,7 +93,11 @@ class Spotter(nn.Module):
         self.norm = nn.BatchNorm1d(n_mels)
         layers, cin = [], n_mels
         for dilation in (1, 2, 4):
-            layers += [nn.Conv1d(cin, width, 5, padding=2 * dilation, dilation=dilation), nn.BatchNorm1d(width), nn.ReLU()]
+            layers += [
+                nn.Conv1d(cin, width, 5, padding=2 * dilation, dilation=dilation),
+                nn.BatchNorm1d(width),
+                nn.ReLU(),
+            ]
             cin = width
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(width, CLASSES)

@@ -1,4 +1,19 @@
+# /// truth
+# class = "compute"
+# causes = ["broadcast-similarity"]
+# timed = "whole"
+# unseen = true
+# author_class = "memory"
+# author_gain = 3.7
+# why = """\
+# Pairwise squared distances of all embeddings are made by broadcasting into an N x N x D difference tensor, which \
+# is then squared and summed (and kept for backward)."""
+# cure = "Get the same squared distances from norms and one matrix product, so nothing bigger than N x N exists."
+# ///
+
+# %% diagnosed
 """Self-supervised training with a distance-based InfoNCE loss on synthetic textures."""
+
 import argparse
 import time
 
@@ -91,7 +106,7 @@ def main():
     for step in range(args.steps):
         if at + args.batch_size > len(images):
             order, at = torch.randperm(len(images), device=device), 0
-        batch = images[order[at:at + args.batch_size]]
+        batch = images[order[at : at + args.batch_size]]
         at += args.batch_size
 
         loss = info_nce(model(views(batch)), args.temperature)

@@ -1,4 +1,19 @@
+# /// truth
+# class = "host"
+# causes = ["slow-python"]
+# timed = "whole"
+# unseen = true
+# author_class = "host"
+# author_gain = 1.7
+# why = """\
+# Decoding, NMS and precision/recall matching of the training batch run on every step, although the result is only \
+# looked at in the line printed every few dozen steps."""
+# cure = "Compute the training metrics only on the steps where they are printed."
+# ///
+
+# %% diagnosed
 """Anchor-free detector (FCOS-like, one level) for rectangles on noisy canvases."""
+
 import time
 
 import numpy as np
@@ -20,7 +35,7 @@ def make_dataset(n, seed=0):
         wh = rng.integers(14, 36, size=(counts[i], 2))
         xy = rng.integers(0, SIZE - wh)
         for j, (x, y, w, h) in enumerate(np.concatenate([xy, wh], 1)):
-            images[i, 0, y:y + h, x:x + w] += rng.uniform(0.5, 1.5)
+            images[i, 0, y : y + h, x : x + w] += rng.uniform(0.5, 1.5)
             boxes[i, j] = (x, y, x + w, y + h)
     return torch.from_numpy(images), torch.from_numpy(boxes), torch.from_numpy(counts)
 

@@ -1,4 +1,19 @@
+# /// truth
+# class = "host"
+# causes = ["checkpoint-stall"]
+# timed = "whole"
+# unseen = true
+# author_class = "host"
+# author_gain = 2.8
+# why = """\
+# A full checkpoint (model, EMA, optimiser) is written to disk, synchronously, every time the smoothed training \
+# loss improves, which is checked every step and is true on most of them."""
+# cure = "Check for a new best and write the checkpoint only once per hundred steps."
+# ///
+
+# %% diagnosed
 """DDPM training of an MLP denoiser on 16x16 glyphs, with EMA weights and checkpoints."""
+
 import copy
 import math
 import os
@@ -34,8 +49,9 @@ class Denoiser(nn.Module):
         self.register_buffer("freqs", torch.exp(-math.log(10000) * torch.arange(half) / half))
         self.inp = nn.Linear(SIZE * SIZE, hidden)
         self.time = nn.Linear(time_dim, hidden)
-        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, hidden), nn.SiLU())
-                                    for _ in range(depth))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, hidden), nn.SiLU()) for _ in range(depth)
+        )
         self.out = nn.Linear(hidden, SIZE * SIZE)
 
     def forward(self, x, t):

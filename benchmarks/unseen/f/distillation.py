@@ -1,4 +1,19 @@
+# /// truth
+# class = "compute"
+# causes = ["frozen-recomputed"]
+# timed = "whole"
+# unseen = true
+# author_class = "compute"
+# author_gain = 2.7
+# why = """\
+# The frozen teacher is run again on every batch of every epoch though the images are never augmented, so its \
+# logits are the same each epoch."""
+# cure = "Run the teacher once over the training set, keep the logits, and index them in the loop."
+# ///
+
+# %% diagnosed
 """Distil a wide CNN into a narrow one on a fixed set of synthetic images."""
+
 import time
 
 import torch
@@ -23,8 +38,14 @@ class ConvNet(nn.Module):
         super().__init__()
         layers, cin = [], 3
         for w in widths:
-            layers += [nn.Conv2d(cin, w, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(w), nn.ReLU(inplace=True),
-                       nn.Conv2d(w, w, 3, padding=1, bias=False), nn.BatchNorm2d(w), nn.ReLU(inplace=True)]
+            layers += [
+                nn.Conv2d(cin, w, 3, stride=2, padding=1, bias=False),
+                nn.BatchNorm2d(w),
+                nn.ReLU(inplace=True),
+                nn.Conv2d(w, w, 3, padding=1, bias=False),
+                nn.BatchNorm2d(w),
+                nn.ReLU(inplace=True),
+            ]
             cin = w
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(cin, CLASSES)
@@ -47,9 +68,15 @@ def pretrain_teacher(images, labels, steps=25, batch=64):
 
 
 def distillation_loss(student_logits, teacher_logits, labels, temperature=3.0, alpha=0.7):
-    soft = F.kl_div(F.log_softmax(student_logits / temperature, dim=1),
-                    F.log_softmax(teacher_logits / temperature, dim=1),
-                    reduction="batchmean", log_target=True) * temperature ** 2
+    soft = (
+        F.kl_div(
+            F.log_softmax(student_logits / temperature, dim=1),
+            F.log_softmax(teacher_logits / temperature, dim=1),
+            reduction="batchmean",
+            log_target=True,
+        )
+        * temperature**2
+    )
     hard = F.cross_entropy(student_logits, labels)
     return alpha * soft + (1 - alpha) * hard
 

@@ -1,4 +1,19 @@
+# /// truth
+# class = ["host", "compute"]
+# causes = ["loss-in-a-loop"]
+# timed = "whole"
+# unseen = true
+# author_class = "host"
+# author_gain = 4.1
+# why = """\
+# The WGAN gradient penalty calls autograd.grad once per sample in a Python loop (each a create_graph backward \
+# pass through the whole batch), keeping one row each time."""
+# cure = "One autograd.grad call on the sum of the critic's scores gives all per-sample gradients at once."
+# ///
+
+# %% diagnosed
 """WGAN-GP on little synthetic blobs (20x20 grey images)."""
+
 import time
 
 import torch
@@ -31,9 +46,14 @@ class Generator(nn.Module):
     def __init__(self, hidden=256):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Linear(LATENT, hidden), nn.BatchNorm1d(hidden), nn.ReLU(),
-            nn.Linear(hidden, hidden), nn.BatchNorm1d(hidden), nn.ReLU(),
-            nn.Linear(hidden, SIZE * SIZE), nn.Tanh(),
+            nn.Linear(LATENT, hidden),
+            nn.BatchNorm1d(hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden),
+            nn.BatchNorm1d(hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, SIZE * SIZE),
+            nn.Tanh(),
         )
 
     def forward(self, z):
@@ -44,8 +64,10 @@ class Critic(nn.Module):
     def __init__(self, hidden=256):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Linear(SIZE * SIZE, hidden), nn.LeakyReLU(0.2),
-            nn.Linear(hidden, hidden), nn.LeakyReLU(0.2),
+            nn.Linear(SIZE * SIZE, hidden),
+            nn.LeakyReLU(0.2),
+            nn.Linear(hidden, hidden),
+            nn.LeakyReLU(0.2),
             nn.Linear(hidden, 1),
         )
 

@@ -1,4 +1,16 @@
+# /// truth
+# class = "compute"
+# timed = "whole"
+# unseen = true
+# why = """\
+# No loader workers, memory-mapped file, micro-batch accumulation, a Python loop and periodic checkpoints all look \
+# suspicious, but whole batches are read in one vectorised slice, the micro-batches are large, metrics are read \
+# out rarely and checkpoints are small and rare: nearly all the time is necessary forward/backward compute."""
+# ///
+
+# %% diagnosed
 """Event classifier on a memory-mapped recording, big batches by gradient accumulation."""
+
 import copy
 import os
 import tempfile
@@ -20,9 +32,9 @@ def record(path, windows, seed=0):
     out = np.memmap(path, dtype=np.float32, mode="w+", shape=(windows, CHANNELS, WINDOW))
     t = np.arange(WINDOW, dtype=np.float32)
     for lo in range(0, windows, 1024):
-        y = labels[lo:lo + 1024, None, None]
+        y = labels[lo : lo + 1024, None, None]
         phase = rng.uniform(0, 6.28, size=(len(y), CHANNELS, 1))
-        out[lo:lo + 1024] = np.sin(t * (0.2 + 0.12 * y) + phase) + rng.normal(0, 1, size=(len(y), CHANNELS, WINDOW))
+        out[lo : lo + 1024] = np.sin(t * (0.2 + 0.12 * y) + phase) + rng.normal(0, 1, size=(len(y), CHANNELS, WINDOW))
     out.flush()
     return labels
 
@@ -44,9 +56,15 @@ class TimeNet(nn.Module):
     def __init__(self, width=96):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv1d(CHANNELS, width, 7, padding=3), nn.GroupNorm(8, width), nn.GELU(),
-            nn.Conv1d(width, width, 5, stride=2, padding=2), nn.GroupNorm(8, width), nn.GELU(),
-            nn.Conv1d(width, 2 * width, 5, stride=2, padding=2), nn.GroupNorm(8, 2 * width), nn.GELU(),
+            nn.Conv1d(CHANNELS, width, 7, padding=3),
+            nn.GroupNorm(8, width),
+            nn.GELU(),
+            nn.Conv1d(width, width, 5, stride=2, padding=2),
+            nn.GroupNorm(8, width),
+            nn.GELU(),
+            nn.Conv1d(width, 2 * width, 5, stride=2, padding=2),
+            nn.GroupNorm(8, 2 * width),
+            nn.GELU(),
         )
         self.head = nn.Linear(2 * width, CLASSES)
 

@@ -1,4 +1,16 @@
+# /// truth
+# class = "compute"
+# timed = "whole"
+# unseen = true
+# why = """\
+# A Python loop over time steps with a GRU cell looks like a hand-rolled RNN, but the scheduled sampling feeds \
+# each prediction back into the next step, so the loop is necessary; the encoder uses nn.GRU, everything hoistable \
+# is outside of the loop, outputs are stacked once and the loss is computed once."""
+# ///
+
+# %% diagnosed
 """Reverse-and-shift toy translation: GRU encoder, GRU-cell decoder with scheduled sampling."""
+
 import time
 
 import torch

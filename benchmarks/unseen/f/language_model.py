@@ -1,4 +1,19 @@
+# /// truth
+# class = ["input", "host"]
+# causes = ["slow-generator", "slow-python"]
+# timed = "whole"
+# unseen = true
+# author_class = "input"
+# author_gain = 2.1
+# why = """\
+# Each batch's random window starts are drawn with torch.randperm over all token positions (millions) and all but \
+# the first few dozen of the permutation are thrown away."""
+# cure = "Draw just the batch's start positions with torch.randint."
+# ///
+
+# %% diagnosed
 """Character-level GPT on a (made-up) text corpus."""
+
 import time
 from dataclasses import dataclass
 
@@ -55,8 +70,9 @@ class Layer(nn.Module):
         self.ln1 = nn.LayerNorm(cfg.d_model)
         self.attn = SelfAttention(cfg)
         self.ln2 = nn.LayerNorm(cfg.d_model)
-        self.mlp = nn.Sequential(nn.Linear(cfg.d_model, 4 * cfg.d_model), nn.GELU(),
-                                 nn.Linear(4 * cfg.d_model, cfg.d_model))
+        self.mlp = nn.Sequential(
+            nn.Linear(cfg.d_model, 4 * cfg.d_model), nn.GELU(), nn.Linear(4 * cfg.d_model, cfg.d_model)
+        )
 
     def forward(self, x):
         x = x + self.attn(self.ln1(x))

@@ -1,4 +1,19 @@
+# /// truth
+# class = "host"
+# causes = ["slow-python", "slow-generator"]
+# timed = "whole"
+# unseen = true
+# author_class = "host"
+# author_gain = 2.0
+# why = """\
+# Prioritised replay raises, normalises and cumulates the priorities of the whole buffer (hundreds of thousands of \
+# entries) for every sampled minibatch (np.random.choice with p=)."""
+# cure = "Keep the priorities in a sum tree: sampling and updating cost O(log n) per transition."
+# ///
+
+# %% diagnosed
 """Double DQN with prioritised replay on a batch of cart-poles."""
+
 import copy
 import time
 
@@ -25,8 +40,8 @@ class CartPoles:
         x, v, th, om = self.state.T
         force = np.where(action == 1, 10.0, -10.0)
         sin, cos = np.sin(th), np.cos(th)
-        tmp = (force + 0.05 * om ** 2 * sin) / 1.1
-        acc_th = (9.8 * sin - cos * tmp) / (0.5 * (4 / 3 - 0.1 * cos ** 2 / 1.1))
+        tmp = (force + 0.05 * om**2 * sin) / 1.1
+        acc_th = (9.8 * sin - cos * tmp) / (0.5 * (4 / 3 - 0.1 * cos**2 / 1.1))
         acc_x = tmp - 0.05 * acc_th * cos / 1.1
         nxt = np.stack([x + 0.02 * v, v + 0.02 * acc_x, th + 0.02 * om, om + 0.02 * acc_th], 1)
         self.age += 1

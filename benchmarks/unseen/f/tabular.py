@@ -1,4 +1,19 @@
+# /// truth
+# class = "compute"
+# causes = ["dense-embedding-gradients"]
+# timed = "whole"
+# unseen = true
+# author_class = "memory"
+# author_gain = 4.1
+# why = """\
+# A huge hashed embedding table has dense gradients, so backward fills and Adagrad sweeps over every row each step \
+# though a batch touches only a small part of them."""
+# cure = "nn.EmbeddingBag/Embedding with sparse=True: Adagrad then updates only the rows used (same maths)."
+# ///
+
+# %% diagnosed
 """Click prediction on hashed categorical columns and a few numeric ones."""
+
 import argparse
 import time
 
@@ -29,8 +44,10 @@ class ClickModel(nn.Module):
         self.table = nn.Embedding(buckets, dim)
         nn.init.normal_(self.table.weight, std=0.05)
         self.mlp = nn.Sequential(
-            nn.Linear(fields * dim + numeric, hidden), nn.ReLU(),
-            nn.Linear(hidden, hidden // 2), nn.ReLU(),
+            nn.Linear(fields * dim + numeric, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden // 2),
+            nn.ReLU(),
             nn.Linear(hidden // 2, 1),
         )
 
@@ -52,7 +69,7 @@ def auc(scores, labels):
 def batches(rows, batch_size):
     order = torch.randperm(rows, device=device)
     for i in range(0, rows - batch_size + 1, batch_size):
-        yield order[i:i + batch_size]
+        yield order[i : i + batch_size]
 
 
 def main():

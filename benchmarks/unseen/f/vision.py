@@ -1,4 +1,19 @@
+# /// truth
+# class = "input"
+# causes = ["slow-getitem", "slow-storage"]
+# timed = "whole"
+# unseen = true
+# author_class = "input"
+# author_gain = 2.7
+# why = """\
+# The dataset opens and decompresses the whole compressed .npz shard (images and labels of dozens of samples) on \
+# every __getitem__ just to take one image out of it."""
+# cure = "Decompress each shard once and keep its arrays in memory; __getitem__ then only indexes."
+# ///
+
+# %% diagnosed
 """Train a small residual CNN on image shards (one .npz file per shard)."""
+
 import argparse
 import os
 import tempfile
@@ -91,9 +106,15 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         dataset = ShardDataset(write_shards(folder, args.shards, args.per_shard), args.per_shard)
-        loader = DataLoader(dataset, batch_size=args.batch_size, shuffle=True, drop_last=True,
-                            num_workers=max(1, min(4, (os.cpu_count() or 2) - 1)),
-                            persistent_workers=True, pin_memory=device == "cuda")
+        loader = DataLoader(
+            dataset,
+            batch_size=args.batch_size,
+            shuffle=True,
+            drop_last=True,
+            num_workers=max(1, min(4, (os.cpu_count() or 2) - 1)),
+            persistent_workers=True,
+            pin_memory=device == "cuda",
+        )
         model = Net().to(device)
         optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=5e-4)
 

@@ -32,7 +32,7 @@ class DeviceWindows:
     """Switches marks on for windows of steps in one run."""
 
     def __init__(self, marks: MarkReader, now: int) -> None:
-        """Opens the first window. Args: marks: the run's reader of marks. now: host time in ns."""
+        """Opens the first window, in which steps are marked. Args: marks: the reader of marks. now: host time, ns."""
         self._marks = marks
         self._random = random.Random(0)
         self._steps_left = FIRST_STEPS

@@ -1,1 +1,1 @@
-"""The check-up of a machine before any run: facts are gathered once, each judgement is a pure function of them."""
+"""The check-up of a machine before a run: it gathers facts once, and judges them with pure functions."""

@@ -1,4 +1,4 @@
-"""What a check-up says of one card: whether it is a slice, and who else uses it. None = nothing to say."""
+"""Judges one card in a check-up: whether it is a MIG slice, and whether other processes use it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from gpu_doctor.machine.checkup.facts import CardFacts, Facts
 from gpu_doctor.machine.checkup.result import LOOK, OK, UNKNOWN, CheckLine
 
 STRAY_BYTES: Final = 2 << 30
-"""So much may be in use on an idle card for the driver itself."""
+"""Memory that the driver itself may use on an idle card, in bytes."""
 BUSY_PCT: Final = 10.0
+"""Utilization from which another program must be using the card, in per cent."""
 
 
 def card_lines(facts: Facts) -> tuple[Callable[[CardFacts], CheckLine | None], ...]:
-    """The judgements of one card, in the order of the report."""
+    """Returns the functions that judge one card, in the order of the report; each returns None for no line."""
     return mig_slice, lambda card: neighbours(card, facts)
 
 
 def mig_slice(card: CardFacts) -> CheckLine | None:
-    """MIG is noted: part of a card, and without counters of its own."""
+    """Returns a line for a MIG slice, which is a part of a card without utilization counters of its own."""
     if not card.mig:
         return None
     memory = f" with {formatting.size(card.memory_bytes)}" if card.memory_bytes is not None else ""
@@ -29,7 +30,7 @@ def mig_slice(card: CardFacts) -> CheckLine | None:
 
 
 def neighbours(card: CardFacts, facts: Facts) -> CheckLine:
-    """Other processes on the card, or signs of them."""
+    """Returns the line about other processes on the card, or about signs of them."""
     count, topic = card.other_processes, "other processes"
     idle_here = not facts.cuda_in_use
     if count:
@@ -53,4 +54,5 @@ def neighbours(card: CardFacts, facts: Facts) -> CheckLine:
 
 
 def _of(card: CardFacts) -> str:
+    """Returns ` of ` and the card's memory; empty if that is not known."""
     return f" of {formatting.size(card.memory_bytes)}" if card.memory_bytes is not None else ""

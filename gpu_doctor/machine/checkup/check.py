@@ -1,8 +1,8 @@
-"""The machine before any run: driver, torch build, GPUs and who else uses them, /dev/shm, cores, start method.
+"""Checks the machine before a run: driver, torch build, GPUs and their other users, /dev/shm, cores, start method.
 
-What a loop shows of its machine (clocks, link, power, threads, memory) the rules say, priced, when it has run.
+Clocks, link, power, threads and memory show up in a loop, so the rules judge them, with their cost, after a run.
 
-`check()` gathers facts and judges them; every judgement is a pure function over `facts.Facts`.
+`check()` gathers facts and judges them; every judgement is a pure function of `facts.Facts`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["CheckLine", "Checkup", "Facts", "check", "judged"]
 
 
 def check() -> Checkup:
-    """Judges this machine; reads only, initialises no CUDA and never raises for what is missing.
+    """Checks this machine. It changes nothing, does not initialise CUDA, and never raises if something is missing.
 
     Example:
         >>> import gpu_doctor
@@ -28,5 +28,5 @@ def check() -> Checkup:
 
 
 def judged(facts: Facts) -> Checkup:
-    """The check-up of a machine with these facts."""
+    """Returns the check-up of a machine with these facts."""
     return Checkup((*gpu_lines(facts), *host_lines(facts)))

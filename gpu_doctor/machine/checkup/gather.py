@@ -1,4 +1,4 @@
-"""Where a check-up's facts come from: NVML, torch, the host. Whatever cannot be read stays at its 'not read'."""
+"""Gathers the facts for a check-up from NVML, torch and the host. A fact that cannot be read keeps its default."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NVIDIA, _DISPLAY = "0x10de", "0x03"
 
 
 def gathered() -> Facts:
-    """Reads the machine; takes some tens of milliseconds where there is a GPU."""
+    """Reads all facts about the machine, which takes some tens of milliseconds with a GPU."""
     found: dict[str, Any] = {"torch": torch_facts(), "nvidia_on_bus": nvidia_on_bus()}
     found["driver_loaded"] = Path("/proc/driver/nvidia/version").exists()
     found["visible_devices"] = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -40,6 +40,7 @@ def gathered() -> Facts:
 
 
 def _nvml_facts(vendor: Any) -> dict[str, Any]:
+    """Reads the facts about cards and driver from NVML."""
     sight = look(vendor, device_uuids())
     in_use = cuda_in_use()
     neighbours = others(vendor, sight.gpus, in_use)
@@ -56,6 +57,7 @@ def _nvml_facts(vendor: Any) -> dict[str, Any]:
 
 
 def _card(vendor: Any, gpu: Gpu, other_processes: int | None, other_bytes: int | None) -> CardFacts:
+    """Reads the facts about one GPU from NVML."""
     found = device_setup(vendor, gpu)
     memory, busy = (
         ask(vendor, name, gpu.handle) for name in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizationRates")
@@ -75,7 +77,7 @@ def _card(vendor: Any, gpu: Gpu, other_processes: int | None, other_bytes: int |
 
 
 def torch_facts() -> TorchFacts | None:
-    """The installed torch; asks it of its devices only where it uses CUDA already."""
+    """Reads the facts about the installed torch, and its devices only if CUDA is in use already; None without torch."""
     try:
         import torch
     except Exception:
@@ -94,7 +96,7 @@ def torch_facts() -> TorchFacts | None:
 
 
 def nvidia_on_bus(root: Path = Path("/")) -> int | None:
-    """NVIDIA display controllers on the PCI bus, driver or not; None where Linux' sysfs is not there."""
+    """Counts NVIDIA's display controllers on the PCI bus, with or without a driver; None if there is no sysfs."""
     try:
         slots = list((root / "sys/bus/pci/devices").iterdir())
     except OSError:

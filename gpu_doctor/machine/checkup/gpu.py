@@ -1,4 +1,4 @@
-"""What a check-up says of GPU, driver and torch build; of a machine without a GPU it says one calm sentence."""
+"""Judges GPU, driver and torch build in a check-up; a machine without a GPU gets one neutral sentence."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gpu_doctor.machine.checkup.facts import CardFacts, Facts, TorchFacts
 from gpu_doctor.machine.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
 
 _GET_TORCH: Final = "see pytorch.org/get-started/locally"
-_SAID_NOTHING: Final = ("no-driver", "")
+_NO_MESSAGE: Final = ("no-driver", "")
 
 
 def gpu_lines(facts: Facts) -> Iterator[CheckLine]:
-    """All lines on GPUs: none is invented where there is none."""
+    """Yields all lines about GPUs, driver and torch build."""
     torch = facts.torch
     if torch is None:
         yield CheckLine("torch", WRONG, "torch cannot be imported.", f"Install it: {_GET_TORCH}.")
@@ -36,6 +36,7 @@ def gpu_lines(facts: Facts) -> Iterator[CheckLine]:
 
 
 def _nvidia_here(facts: Facts) -> bool:
+    """Returns True if there is any sign of an NVIDIA card."""
     available = facts.torch.available if facts.torch is not None else False
     return bool(
         facts.cards
@@ -43,11 +44,12 @@ def _nvidia_here(facts: Facts) -> bool:
         or facts.nvidia_on_bus
         or available
         or (available is None and facts.nvml_problem)
-        or facts.nvml_problem not in (*_SAID_NOTHING, "no-library")
+        or facts.nvml_problem not in (*_NO_MESSAGE, "no-library")
     )
 
 
 def _no_nvidia(facts: Facts) -> CheckLine:
+    """Returns the line for a machine without an NVIDIA card."""
     if facts.torch is not None and facts.torch.mps:
         found = "Apple GPU through MPS. Its utilization cannot be read; times and memory are measured."
         return CheckLine("GPU", OK, found)
@@ -55,13 +57,14 @@ def _no_nvidia(facts: Facts) -> CheckLine:
 
 
 def _rocm(torch: TorchFacts) -> CheckLine:
+    """Returns the line for a torch build for AMD's cards."""
     sees = f" and sees {_count(torch.devices)}" if torch.available else ""
     found = f"torch {torch.version} is a ROCm build (HIP {torch.hip}){sees}."
     return CheckLine("GPU", OK, f"{found} Utilization and clocks are not measured: that works on NVIDIA cards only.")
 
 
 def seen(facts: Facts) -> Iterator[CheckLine]:
-    """GPUs by NVML and by torch: the same ones?"""
+    """Yields lines that compare the GPUs that NVML sees with those that torch sees."""
     torch, cards = facts.torch, facts.cards
     if not facts.cards_installed:
         if torch is not None and torch.available:
@@ -87,7 +90,7 @@ def seen(facts: Facts) -> Iterator[CheckLine]:
 
 
 def _none_seen(facts: Facts) -> CheckLine:
-    """Why this process sees none of the GPUs that NVML counts."""
+    """Returns the line for a process that sees none of the GPUs that NVML counts, with the reason."""
     torch, installed, refused = facts.torch, _count(facts.cards_installed), facts.cards_refused
     if torch is not None and torch.available:
         found = f"torch sees {_count(torch.devices)}, NVML none that it can read: its readings will be missing."
@@ -104,7 +107,7 @@ def _none_seen(facts: Facts) -> CheckLine:
 
 
 def driver(facts: Facts) -> Iterator[CheckLine]:
-    """The driver, and whether it serves torch's CUDA."""
+    """Yields the line about the driver: whether it answers, and whether it supports torch's CUDA version."""
     problem, torch = facts.nvml_problem, facts.torch
     if problem == "no-library":
         found = "nvidia-ml-py is not installed: GPU utilization, clocks and power cannot be read."
@@ -124,6 +127,7 @@ def driver(facts: Facts) -> Iterator[CheckLine]:
 
 
 def _driver_missing(facts: Facts, cards: str) -> CheckLine:
+    """Returns the line for cards on the PCI bus whose driver is missing or not accessible."""
     if facts.driver_loaded:
         found = f"The machine has {cards} by NVIDIA and a driver, but this container or user has no access."
         to_do = "To use one, start the container with --gpus all (NVIDIA Container Toolkit)."
@@ -133,7 +137,7 @@ def _driver_missing(facts: Facts, cards: str) -> CheckLine:
 
 
 def _driver_and_build(facts: Facts, torch: TorchFacts, serves: tuple[int, int]) -> CheckLine:
-    """Whether the driver serves torch's CUDA (see cards.too_old)."""
+    """Returns the line that compares the driver's CUDA version with that of torch (see cards.too_old)."""
     built = version(torch.cuda)
     found = f"NVIDIA driver {facts.driver} serves CUDA {serves[0]}.{serves[1]}; torch is built for {torch.cuda}."
     if too_old(serves, built) and not torch.available:
@@ -145,7 +149,7 @@ def _driver_and_build(facts: Facts, torch: TorchFacts, serves: tuple[int, int]) 
 
 
 def build(facts: Facts, torch: TorchFacts) -> Iterator[CheckLine]:
-    """Whether this torch can use the card at all."""
+    """Yields the line about the torch build: whether it can use the card at all."""
     if not torch.cuda:
         card = facts.cards[0].name if facts.cards else "an NVIDIA card"
         found = f"torch {torch.version} is built for the CPU only: training would run on the CPU, not on {card}."
@@ -165,7 +169,7 @@ def build(facts: Facts, torch: TorchFacts) -> Iterator[CheckLine]:
 
 
 def architecture(card: CardFacts, torch: TorchFacts) -> CheckLine | None:
-    """Whether the build holds machine code for the card (see cards.architecture_support)."""
+    """Returns the line about machine code for the card in the torch build (see cards.architecture_support)."""
     if card.capability is None or not torch.arches:
         return None
     major, minor = card.capability
@@ -182,13 +186,13 @@ def architecture(card: CardFacts, torch: TorchFacts) -> CheckLine | None:
 
 
 def _merged(facts: Facts, judge: Callable[[CardFacts], CheckLine | None]) -> Iterator[CheckLine]:
-    """One line a card, cards of which the same is said in one line."""
-    said: dict[CheckLine, list[str]] = {}
+    """Yields the lines of all cards for one judgement; cards with the same line share it."""
+    lines: dict[CheckLine, list[str]] = {}
     for card in facts.cards:
         line = judge(card)
         if line is not None:
-            said.setdefault(line, []).append(str(card.index))
-    for line, indices in said.items():
+            lines.setdefault(line, []).append(str(card.index))
+    for line, indices in lines.items():
         of = f"GPU {', '.join(indices)}: " if len(facts.cards) > 1 else ""
         yield CheckLine(line.topic, line.status, of + line.found, line.to_do)
 

@@ -1,4 +1,4 @@
-"""What a check-up says of the host: cores, /dev/shm, start method."""
+"""Judges the host in a check-up: cores, /dev/shm, start method of workers."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from gpu_doctor.machine.checkup.facts import Facts
 from gpu_doctor.machine.checkup.result import LOOK, OK, UNKNOWN, WRONG, CheckLine
 
 BATCH_BYTES: Final = 256 * 3 * 224 * 224 * 4
-"""A batch of 256 float32 images of 224 x 224, 147 MiB: the yardstick for /dev/shm."""
+"""Size of a batch of 256 float32 images of 224 x 224, 147 MiB: the measure for /dev/shm."""
 SHM_WRONG_BYTES: Final = BATCH_BYTES
-"""Below it not one such batch fits (Docker's default is 64 MiB)."""
+"""Free space below which not one such batch fits (Docker's default is 64 MiB)."""
 SHM_LOOK_BYTES: Final = 8 * BATCH_BYTES
-"""4 workers with 2 batches each, DataLoader's default prefetch_factor."""
+"""Free space for 4 workers with 2 batches each, which is DataLoader's default prefetch_factor."""
 
 
 def host_lines(facts: Facts) -> Iterator[CheckLine]:
-    """All lines on the host."""
+    """Yields all lines about the host."""
     yield cores(facts)
     yield shared_memory(facts)
     yield start_method(facts)
 
 
 def cores(facts: Facts) -> CheckLine:
-    """Usable cores against the machine's."""
+    """Returns the line that compares the usable cores with the machine's cores."""
     usable, every = facts.usable_cores, facts.os_cores
     if usable < every:
         why = "CPU affinity" if facts.affinity_cores <= usable else "the container's CPU quota"
@@ -47,7 +47,7 @@ def cores(facts: Facts) -> CheckLine:
 
 
 def shared_memory(facts: Facts) -> CheckLine:
-    """Room in /dev/shm for the batches that workers hand over."""
+    """Returns the line about free space in /dev/shm, through which workers pass their batches."""
     if facts.shm is None:
         return CheckLine("/dev/shm", UNKNOWN, "This system has no /dev/shm that can be read.")
     free, total = facts.shm
@@ -63,7 +63,7 @@ def shared_memory(facts: Facts) -> CheckLine:
 
 
 def start_method(facts: Facts) -> CheckLine:
-    """How worker processes are started, and what that means for a notebook."""
+    """Returns the line about the method by which worker processes are started, and its effect in a notebook."""
     if facts.start_method == "fork":
         return CheckLine("worker start", OK, "Workers start by fork: datasets defined in the notebook work in them.")
     return CheckLine(

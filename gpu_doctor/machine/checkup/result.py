@@ -1,4 +1,4 @@
-"""What a check-up says: its lines, in words for a terminal, as HTML and as plain data."""
+"""The result of a check-up: its lines as text for a terminal, as HTML and as plain data."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ STATUSES: Final = (WRONG, LOOK, OK, UNKNOWN)
 
 _WIDTH: Final = 110
 _MARKS: Final = {OK: "✓", LOOK: "!", WRONG: "✗", UNKNOWN: "–"}
-# Okabe-Ito, half transparent, so that the text keeps the page's own colour in light and dark.
+# Okabe-Ito colours, partly transparent, so that the text has the page's own colour in light and dark themes.
 _TINTS: Final = {OK: "0,158,115", LOOK: "230,159,0", WRONG: "213,94,0", UNKNOWN: "128,128,128"}
 _CELL: Final = "padding:4px 10px;text-align:left;vertical-align:top;border-bottom:1px solid rgba(128,128,128,.25);"
 
 
 @dataclass(frozen=True)
 class CheckLine:
-    """One thing that was looked at."""
+    """The result for one topic of a check-up."""
 
     topic: str
     status: str
     """`ok`, `worth a look`, `wrong` or `not measured`."""
     found: str
-    """What was found, with figures; one or two sentences."""
+    """The finding with its figures, in one or two sentences."""
     to_do: str = ""
-    """What to do about it; empty where nothing is to be done."""
+    """Advice; empty if there is nothing to do."""
 
 
 @dataclass(frozen=True)
 class Checkup:
-    """What `gpu_doctor.check()` says of the machine."""
+    """The result of `gpu_doctor.check()`."""
 
     lines: tuple[CheckLine, ...]
 
     @property
     def summary(self) -> str:
-        """How many lines of each status, worst first: `1 wrong, 2 worth a look, 9 ok`."""
+        """Number of lines with each status, the worst first: `1 wrong, 2 worth a look, 9 ok`."""
         counts = {status: sum(line.status == status for line in self.lines) for status in STATUSES}
         return ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "nothing was checked"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: the summary and the lines."""
+        """Returns the summary and the lines as plain data."""
         return {"summary": self.summary, "lines": [asdict(line) for line in self.lines]}
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Checkup:
         return (
             '<div style="font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:13px;line-height:1.45;">'
             f'<div style="font-weight:600;padding:4px 0;">Check-up of this machine: {html.escape(self.summary)}</div>'
-            # JupyterLab's own style makes all columns of a table equally wide: marks and topics would overlap.
+            # JupyterLab's own style makes all columns of a table the same width: marks and topics would overlap.
             '<table style="border-collapse:collapse;table-layout:auto;width:100%;color:inherit;font-size:inherit;">'
             f"<tbody>{rows}</tbody></table></div>"
         )
@@ -78,6 +78,7 @@ class Checkup:
 
 
 def _row(line: CheckLine) -> str:
+    """Returns a line as a row of the HTML table."""
     mark = (
         f'<span style="display:inline-block;white-space:nowrap;padding:1px 8px;border-radius:9px;'
         f'background:rgba({_TINTS[line.status]},.28);">{_MARKS[line.status]} {html.escape(line.status)}</span>'

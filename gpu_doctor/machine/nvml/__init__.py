@@ -1,3 +1,3 @@
-"""What NVIDIA's management library tells of the GPUs: the one folder that imports `pynvml`."""
+"""Reads the GPUs through NVIDIA's management library (NVML); only this folder imports `pynvml`."""
 
 __all__ = ["probe"]

@@ -1,7 +1,7 @@
-"""How busy a GPU is inside, on Hopper and later: any engine, SMs, occupancy, tensor cores, memory.
+"""Reads how busy the parts of a GPU are, on Hopper and later: engines, SMs, occupancy, tensor cores, memory.
 
 NVML's GPM needs no root: the driver subtracts two samples that are more than 100 ms apart. Earlier cards do not have
-it, and then nothing is read. The vendor module is handed in, so that a stub can stand for it.
+it, so nothing is read from them. The vendor module is an argument, so that a test can pass a stub.
 GPU: not yet run on one.
 """
 
@@ -16,7 +16,7 @@ from gpu_doctor.machine.probe import Reading
 from gpu_doctor.recording import Metric
 
 APART_S: Final = 0.1
-"""Least time between two samples (NVML API reference, nvmlGpmMetricsGet)."""
+"""Least time between two samples, in s (NVML API reference, nvmlGpmMetricsGet)."""
 _SUCCESS: Final = 0
 
 METRICS: Final = {
@@ -26,14 +26,14 @@ METRICS: Final = {
     5: ("tensor_active_pct", "%", "tensor cores active", "detail"),
     10: ("dram_active_pct", "%", "GPU memory bandwidth used", "detail"),
 }
-"""GPM's number -> name, unit, label and group (nvml.h, nvmlGpmMetricId_t)."""
+"""Name, unit, label and group of each metric, by GPM's number (nvml.h, nvmlGpmMetricId_t)."""
 
 
 class Gpm:
-    """Two samples of one GPU in turn; `read` gives what lies between them."""
+    """Activity of one GPU between two samples, which are taken in turn."""
 
     def __init__(self, vendor: Any, gpu: Gpu, clock: Callable[[], float]) -> None:
-        """Allocates the samples; raises what NVML raises. Ask `supported` first."""
+        """Allocates the samples and takes the first; NVML's errors pass through. Check `supported` first."""
         self._vendor, self._gpu, self._clock = vendor, gpu, clock
         self._instance = vendor.nvmlDeviceGetGpuInstanceId(gpu.handle) if gpu.mig else None
         self._metrics = {n: Metric(*form, gpu.index) for n, form in METRICS.items()}
@@ -48,13 +48,14 @@ class Gpm:
         self._latest, self._at = 0, clock()
 
     def _take(self, which: int) -> None:
+        """Takes one of the two samples now."""
         if self._instance is None:
             self._vendor.nvmlGpmSampleGet(self._gpu.card, self._samples[which])
         else:
             self._vendor.nvmlGpmMigSampleGet(self._gpu.card, self._instance, self._samples[which])
 
     def read(self) -> list[Reading]:
-        """What happened since the sample before; nothing if that is too short ago."""
+        """Returns the activity since the last sample; nothing if that was taken too recently."""
         now = self._clock()
         if now - self._at <= APART_S:
             return []
@@ -83,6 +84,6 @@ class Gpm:
 
 
 def supported(vendor: Any, gpu: Gpu) -> bool:
-    """True if the card has GPM and this pynvml and driver know it."""
+    """Returns True if the card has GPM, and this pynvml and driver support it."""
     answer = ask(vendor, "nvmlGpmQueryDeviceSupport", gpu.card)
     return answer is not None and bool(answer.isSupportedDevice)

@@ -1,8 +1,8 @@
-"""What NVML is asked of one GPU during a run: one row of `GAUGES` a reading.
+"""The readings that NVML gives of one GPU during a run; each row of `GAUGES` is one of them.
 
-PCIe traffic is not among it: nvmlDeviceGetPcieThroughput waits 20 ms for each direction, and what the training copies
-is known from the copies themselves. The vendor module is handed in, so
-that a stub can stand for it. GPU: not yet run on one.
+PCIe traffic is not among them: nvmlDeviceGetPcieThroughput waits 20 ms for each direction, and the copies of the
+training are recorded themselves. The vendor module is an argument, so that a test can pass a stub. GPU: not yet run on
+one.
 """
 
 from __future__ import annotations
@@ -16,47 +16,48 @@ from gpu_doctor.recording import Metric
 
 CLOCK_SM: Final = 1
 TEMPERATURE_GPU: Final = 0
-"""NVML's numbers of a clock and of a sensor (nvml.h)."""
+"""NVML's numbers of the SM clock and of the GPU's temperature sensor (nvml.h)."""
 UNSUPPORTED: Final = {2, 3, 4, 6, 13}
 """NVML's codes for: invalid argument, not supported, no permission, not found, function not found (nvml.h)."""
 _C2C_FIELDS: Final = (170, 172)
-"""NVML's fields for the number of NVLink-C2C links to the CPU and for MB/s of each, one way (nvml.h)."""
+"""NVML's fields for the number of NVLink-C2C links to the CPU, and for the rate of each one way in MB/s (nvml.h)."""
 
 OFTEN: Final = "often"
-"""Read every time."""
+"""Marks a gauge that is read every time."""
 RARELY: Final = "rarely"
-"""Hardly changes: limits and maxima."""
+"""Marks a gauge that hardly changes, such as a limit or a maximum."""
 FACT: Final = "fact"
-"""Read rarely, and tells which GPUs there are, whatever their order."""
+"""Marks a gauge that is read rarely, and that is valid even if the order of the GPUs is uncertain."""
 
 
 @dataclass(frozen=True)
 class Gauge:
-    """One reading of a GPU."""
+    """A quantity of a GPU, and the function that reads it."""
 
     name: str
-    """Of its metric; the ending is the unit."""
+    """Name of its metric; its suffix is the unit."""
     unit: str
     label: str
     read: Callable[[Any, Gpu], float | None]
-    """Takes pynvml and the GPU; raises what NVML raises, and gives None where there is no such thing."""
+    """Returns the value, given pynvml and the GPU; None if the GPU has no such quantity. NVML's errors pass through."""
     when: str = OFTEN
+    """`OFTEN`, `RARELY` or `FACT`."""
     group: str = "detail"
 
     def metric(self, device: int) -> Metric:
-        """The metric of the GPU with this number."""
+        """Returns the metric for the GPU with this index."""
         return Metric(self.name, self.unit, self.label, self.group, device)
 
 
 def unsupported(error: Exception) -> bool:
-    """True if it is useless to ask again: this card, driver or pynvml does not have the reading."""
+    """Returns True if this card, driver or pynvml does not have a reading, so that it is not tried again."""
     return isinstance(error, AttributeError) or getattr(error, "value", None) in UNSUPPORTED
 
 
 def _temperature_c(nvml: Any, gpu: Gpu) -> float:
     try:
         return int(nvml.nvmlDeviceGetTemperature(gpu.card, TEMPERATURE_GPU))
-    except AttributeError:  # the older name leaves with CUDA 14
+    except AttributeError:  # CUDA 14 removes the older name
         return int(nvml.nvmlDeviceGetTemperatureV(gpu.card, TEMPERATURE_GPU))
 
 
@@ -66,11 +67,11 @@ def _limit_bits(nvml: Any, gpu: Gpu) -> float:
     except Exception as error:
         if not unsupported(error):
             raise
-        return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu.card))  # its name in drivers before 535
+        return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu.card))  # the name in drivers before 535
 
 
 def _c2c_bytes_per_s(nvml: Any, gpu: Gpu) -> float | None:
-    """One way between a GPU and the CPU that it shares a module with (GH200); None where there is no such link."""
+    """Returns the rate, one way, of the link to the CPU on the same module (GH200); None if there is no such link."""
     if not nvml.nvmlDeviceGetC2cModeInfoV1(gpu.card).isC2cEnabled:
         return None
     links, speed = nvml.nvmlDeviceGetFieldValues(gpu.card, list(_C2C_FIELDS))
@@ -80,12 +81,12 @@ def _c2c_bytes_per_s(nvml: Any, gpu: Gpu) -> float | None:
 
 
 def _of_handle(function: str, field: str) -> Callable[[Any, Gpu], float]:
-    """Asks one function of pynvml of the card or slice, and takes a field of its answer."""
+    """Returns a function that reads a field of a pynvml function's result for the card or slice."""
     return lambda nvml, gpu: getattr(getattr(nvml, function)(gpu.handle), field)
 
 
 def _of_card(function: str, *arguments: int, per: float = 1.0) -> Callable[[Any, Gpu], float]:
-    """Asks one function of pynvml of the whole card, and divides what it says by `per`."""
+    """Returns a function that divides a pynvml function's result for the whole card by `per`."""
     return lambda nvml, gpu: getattr(nvml, function)(gpu.card, *arguments) / per
 
 

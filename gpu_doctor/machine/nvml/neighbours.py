@@ -1,6 +1,6 @@
-"""Other processes on the GPUs of this one: how many, how much memory they hold, how busy they keep it.
+"""Finds other processes on this process' GPUs: their number, their memory, and how busy they keep the GPU.
 
-The vendor module is handed in, so that a stub can stand for it. GPU: not yet run on one.
+The vendor module is an argument, so that a test can pass a stub. GPU: not yet run on one.
 """
 
 from __future__ import annotations
@@ -22,44 +22,45 @@ METRICS: Final[Mapping[str, Form]] = {
     "other_processes_util_pct": ("%", "GPU busy for others", "detail"),
 }
 _MOST_PCT: Final = 100.0
-"""What a sample says beyond this is no per cent: drivers leave such numbers where they measured nothing."""
+"""Largest valid sample, in per cent: drivers report larger numbers if they measured nothing."""
 
 
 def sees_every_process(second: Path = Path("/proc/2/comm")) -> bool:
-    """True outside of any container: NVML's list of processes is then whole; inside of one it is mostly empty.
+    """Returns True outside of containers, where NVML lists all processes; inside, its list is mostly empty.
 
     Args:
-        second: names the second process, which outside is Linux' own `kthreadd`; a test gives a file of its own.
+        second: File with the name of process 2, which is Linux' own `kthreadd` outside; a test passes its own.
     """
     try:
         return second.read_text().strip() == "kthreadd"
-    except OSError:  # a container's, or no Linux
+    except OSError:  # in a container, or not Linux
         return False
 
 
 def others(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> dict[int, tuple[int, int | None]]:
-    """GPU index -> processes that are not of our tree, and their bytes (None where the driver does not tell).
+    """Counts the processes on each GPU that are not this one or its descendants.
 
     Args:
-        vendor: pynvml, initialised.
-        gpus: to look at.
-        in_use: this process uses CUDA, so it must appear itself.
+        vendor: The module pynvml, initialised.
+        gpus: The GPUs.
+        in_use: True if this process uses CUDA, so that it must be in the list itself.
 
     Returns:
-        Only what can be told. A list without ourselves, although we use CUDA, has the process ids of another namespace
-        (a container's host), and then nobody in it can be told from us. An empty one means nobody only where every
-        process of the machine is seen.
+        Number of processes and their memory in bytes (None if the driver does not report it), by the GPU's index. GPUs
+        for which that is not known are left out. A list without this process, although it uses CUDA, has process ids of
+        another namespace (a container's host), so none of them can be distinguished from ours. An empty list means that
+        there are none only if every process of the machine is visible.
     """
     listed = {gpu.index: ask(vendor, "nvmlDeviceGetComputeRunningProcesses", gpu.handle) for gpu in gpus}
-    ids = {one.pid for every in listed.values() for one in every or ()}
+    ids = {process.pid for every in listed.values() for process in every or ()}
     if os.getpid() not in ids and (in_use or (not ids and not sees_every_process())):
         return {}
     found = {}
     for index, every in listed.items():
         if every is None:
             continue
-        foreign = [one for one in every if not _is_ours(one.pid)]
-        sizes = [one.usedGpuMemory for one in foreign]
+        foreign = [process for process in every if not _is_ours(process.pid)]
+        sizes = [process.usedGpuMemory for process in foreign]
         found[index] = (len(foreign), None if None in sizes else sum(sizes))
     return found
 
@@ -67,17 +68,17 @@ def others(vendor: Any, gpus: Sequence[Gpu], in_use: bool) -> dict[int, tuple[in
 def others_util_pct(
     vendor: Any, gpus: Sequence[Gpu], in_use: bool, newest_us: MutableMapping[int, int]
 ) -> dict[int, float]:
-    """GPU index -> part of the time in which kernels of processes that are not of our tree ran, in per cent.
+    """Measures how busy other processes keep each GPU, in per cent of the time, by the GPU's index.
 
-    NVML gives one sample for each process that computed since a time stamp, which says how busy that process kept the
-    card since then. These are added, to at most 100. Nothing is said where the driver does not tell (MIG, no
-    permission), or where we compute and are not in it ourselves: it then has the process ids of another namespace.
+    NVML returns a sample for each process that computed since a time stamp: how busy the process kept the card since
+    then. The samples are added, to at most 100. A GPU is left out if the driver does not report samples (MIG, no
+    permission), or if this process computes but is not among them: the process ids are then of another namespace.
 
     Args:
-        vendor: pynvml, initialised.
-        gpus: to look at.
-        in_use: this process uses CUDA.
-        newest_us: GPU index -> the newest time stamp seen, kept here from one call to the next.
+        vendor: The module pynvml, initialised.
+        gpus: The GPUs.
+        in_use: True if this process uses CUDA.
+        newest_us: Newest time stamp seen on each GPU, in us, by its index; updated for the next call.
     """
     found: dict[int, float] = {}
     for gpu in gpus:
@@ -85,19 +86,19 @@ def others_util_pct(
         samples = None if gpu.mig else ask(vendor, "nvmlDeviceGetProcessUtilization", gpu.handle, since)
         if not samples:
             continue
-        newest_us[gpu.index] = max(since, *(one.timeStamp for one in samples))
-        if in_use and all(one.pid != os.getpid() for one in samples):
+        newest_us[gpu.index] = max(since, *(sample.timeStamp for sample in samples))
+        if in_use and all(sample.pid != os.getpid() for sample in samples):
             continue
         by_process: defaultdict[int, list[float]] = defaultdict(list)
-        for one in samples:
-            if one.pid and one.smUtil <= _MOST_PCT and not _is_ours(one.pid):
-                by_process[one.pid].append(float(one.smUtil))
+        for sample in samples:
+            if sample.pid and sample.smUtil <= _MOST_PCT and not _is_ours(sample.pid):
+                by_process[sample.pid].append(float(sample.smUtil))
         found[gpu.index] = min(sum(sum(each) / len(each) for each in by_process.values()), _MOST_PCT)
     return found
 
 
 def neighbours(vendor: Any, gpus: Sequence[Gpu], in_use: bool, newest_us: MutableMapping[int, int]) -> list[Reading]:
-    """`others` and `others_util_pct` as readings; the arguments are theirs."""
+    """Returns the results of `others` and `others_util_pct` as readings; it takes the same arguments."""
     known, busy = others(vendor, gpus, in_use), others_util_pct(vendor, gpus, in_use, newest_us)
     found: list[Reading] = []
     for gpu in gpus:
@@ -108,7 +109,7 @@ def neighbours(vendor: Any, gpus: Sequence[Gpu], in_use: bool, newest_us: Mutabl
 
 
 def _is_ours(pid: int) -> bool:
-    """True for this process and what it started."""
+    """Returns True for this process and its descendants."""
     own = os.getpid()
     if pid == own:
         return True

@@ -1,7 +1,7 @@
-"""What NVIDIA's management library says of the GPUs that this process sees, through nvidia-ml-py.
+"""Reads the GPUs that this process sees through NVIDIA's management library (nvidia-ml-py).
 
-Every single reading may be missing: what a card, a driver or an old pynvml does not support is asked once and absent
-from then on. GPU: not yet run on one.
+Any single reading may be missing: one that a card, a driver or an old pynvml does not support is tried once and left
+out from then on. GPU: not yet run on one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from gpu_doctor.machine.torch_memory import cuda_in_use, device_uuids
 from gpu_doctor.recording import DeviceSetup
 
 VENDOR: Any = None
-"""The module pynvml, None where it cannot be imported."""
+"""The module pynvml; None if it cannot be imported."""
 try:  # at import, on the caller's thread: the poller's thread imports nothing
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the old distribution named pynvml warns of itself
+        warnings.simplefilter("ignore")  # the old package named pynvml warns that it is deprecated
         import pynvml
 
         VENDOR = pynvml
@@ -33,23 +33,24 @@ except Exception:
     pass
 
 RARELY_S: Final = 5.0
-"""Seconds between two readings of what hardly changes: facts, limits, maxima, other processes."""
+"""Time between two readings of values that hardly change, in s: facts, limits, maxima, other processes."""
 _NO_DRIVER: Final = {9, 12}
 """NVML's codes for: driver not loaded, library not found (nvml.h)."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """NVML while it is initialised, or why it is not."""
+    """The initialised NVML, or the reason why it is not available."""
 
     vendor: Any | None
+    """The module pynvml; None if NVML is not available."""
     problem: str = ""
     """`no-library` (nvidia-ml-py missing), `no-driver`, or NVML's own message; empty if it works."""
 
 
 @contextmanager
 def initialised() -> Iterator[Access]:
-    """NVML for the duration of the context; never raises by itself, and shuts down what it initialised."""
+    """Initialises NVML for the duration of the context; yields the reason, and never raises, if it is not available."""
     vendor = VENDOR
     if vendor is None:
         yield Access(None, "no-library")
@@ -64,40 +65,44 @@ def initialised() -> Iterator[Access]:
     try:
         yield Access(vendor)
     finally:
-        if os.getpid() == process:  # a forked child has the handle but not the right to it
+        if os.getpid() == process:  # a forked child must not shut down its parent's NVML
             ask(vendor, "nvmlShutdown")
 
 
 def devices() -> tuple[DeviceSetup, ...]:
-    """The GPUs that this process sees, in torch's order as far as it can be known; empty without GPU or driver."""
+    """Returns the GPUs that this process sees, in torch's order as far as it is known; empty without GPU or driver."""
     with initialised() as access:
         vendor = access.vendor
         return () if vendor is None else tuple(device_setup(vendor, gpu) for gpu in look(vendor, device_uuids()).gpus)
 
 
 def driver_version() -> str:
-    """The NVIDIA driver's version, such as `580.65.06`; empty without one."""
+    """Returns the NVIDIA driver's version, such as `580.65.06`; empty if there is none."""
     with initialised() as access:
         return text(ask(access.vendor, "nvmlSystemGetDriverVersion")) if access.vendor is not None else ""
 
 
 class _Device:
-    """The readings of one GPU."""
+    """Reader of one GPU."""
 
     def __init__(self, vendor: Any, gpu: Gpu, clock: Callable[[], float], sure: bool) -> None:
-        """Reads of a GPU whose number is not `sure` only the facts."""
+        """Chooses the gauges: only facts if the GPU's index is not `sure`."""
         self.gpu, self._vendor = gpu, vendor
-        self._gauges = {one: one.metric(gpu.index) for one in GAUGES if sure or one.when == FACT}
+        self._gauges = {gauge: gauge.metric(gpu.index) for gauge in GAUGES if sure or gauge.when == FACT}
         self._gpm: Gpm | None = None
         if sure and supported(vendor, gpu):
             try:
                 self._gpm = Gpm(vendor, gpu, clock)
-            except Exception:  # a guest of a virtual machine may see the feature without the right to it
+            except Exception:  # a virtual machine may show the feature without permission to use it
                 self._gpm = None
         self._answered = False
 
     def read(self, rarely: bool) -> list[Reading]:
-        """All readings that work; raises the last error if everything fails that worked before."""
+        """Returns all readings that work; raises the last error if none does although some did before.
+
+        Args:
+            rarely: True if gauges that hardly change are read as well.
+        """
         found: list[Reading] = []
         errors: list[Exception] = []
         for gauge, metric in tuple(self._gauges.items()):
@@ -118,6 +123,7 @@ class _Device:
         return found + self._inside()
 
     def _inside(self) -> list[Reading]:
+        """Returns GPM's readings, and gives GPM up after an error."""
         try:
             return self._gpm.read() if self._gpm is not None else []
         except Exception:
@@ -125,17 +131,17 @@ class _Device:
             return []
 
     def close(self) -> None:
-        """Gives back what GPM holds."""
+        """Frees GPM's samples."""
         if self._gpm is not None:
             self._gpm.close()
             self._gpm = None
 
 
 class _Cards:
-    """The GPUs that this process sees: looked up at first, and once more when torch has initialised CUDA.
+    """Reader of the GPUs that this process sees. They are listed at first, and again when torch has initialised CUDA.
 
-    Until then their order is a guess, and the cell may still choose other ones (CUDA_VISIBLE_DEVICES). Of several cards
-    nothing is read by then that would stand under another one's number.
+    Until then their order is a guess, and the cell may still choose others (CUDA_VISIBLE_DEVICES). So if there are
+    several, no value is read until then that could be assigned to the wrong GPU.
     """
 
     def __init__(self, vendor: Any, scope: ProbeScope) -> None:
@@ -144,7 +150,8 @@ class _Cards:
         self._look()
 
     def _look(self) -> None:
-        self._in_use = cuda_in_use()  # asked first: if CUDA comes up in between, the next reading looks again
+        """Lists the GPUs and makes a reader for each."""
+        self._in_use = cuda_in_use()  # read first: if CUDA starts meanwhile, the next reading lists the GPUs again
         sight = look(self._vendor, device_uuids())
         self.counted, self._sure = sight.cards, sight.sure or self._in_use
         self.close()
@@ -158,7 +165,7 @@ class _Cards:
             )
 
     def read(self) -> list[Reading]:
-        """All readings of all cards; raises the error of the last one that stops answering."""
+        """Returns all readings of all GPUs. One that stops answering is dropped; the last one's error is raised."""
         if not self._in_use and cuda_in_use():
             self._look()
         now = self._scope.clock()
@@ -175,18 +182,18 @@ class _Cards:
                     raise
                 self._scope.note(f"GPU {device.gpu.index} stopped answering, so its readings end here: {error}")
         if rarely and self._sure:
-            found += neighbours(self._vendor, [one.gpu for one in self._devices], self._in_use, self._newest_us)
+            found += neighbours(self._vendor, [device.gpu for device in self._devices], self._in_use, self._newest_us)
         return found
 
     def close(self) -> None:
-        """Gives back what the readings hold."""
+        """Frees the resources of all readers."""
         for device in self._devices:
             device.close()
 
 
 @contextmanager
 def opened(scope: ProbeScope) -> Iterator[Reader | None]:
-    """Yields a reader of the GPUs that this process sees; None where NVML has none, without a word."""
+    """Yields a reader of the GPUs that this process sees; None, without a note, if NVML has none."""
     with initialised() as access:
         cards = _Cards(access.vendor, scope) if access.vendor is not None else None
         if cards is None or not cards.counted:

@@ -1,8 +1,8 @@
-"""Which GPUs this process can see, in torch's order, as NVML handles: the two number the cards differently.
+"""Finds the GPUs that this process can see, as NVML's handles in torch's order: the two number the cards differently.
 
-NVML counts by PCI bus, cards that a device cgroup (SLURM) forbids included; CUDA counts the fastest first, and only
-what the cgroup and then CUDA_VISIBLE_DEVICES leave. Cards are matched by UUID where torch can tell, else by that
-variable. The vendor module is handed in, so that a stub can stand for it.
+NVML counts all cards by PCI bus, even those that a device cgroup (SLURM) forbids. CUDA counts the fastest first, and
+only the cards that the cgroup and CUDA_VISIBLE_DEVICES allow. Cards are matched by UUID if torch reports it, else by
+that variable. The vendor module is an argument, so that a test can pass a stub.
 GPU: not yet run on one.
 """
 
@@ -18,36 +18,37 @@ from gpu_doctor.recording import DeviceSetup
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device of this process."""
+    """One GPU of this process."""
 
     index: int
-    """torch's number."""
+    """torch's index."""
     handle: Any
-    """What memory and processes are asked of: the card, or this process' MIG slice of it."""
+    """NVML's handle for memory and processes: of the card, or of this process' MIG slice of it."""
     card: Any
-    """The whole card: temperature, power, clocks, link."""
+    """NVML's handle of the whole card, for temperature, power, clocks and link."""
     name: str
     uuid: str
     mig: bool = False
-    """The device is a MIG slice: the card's utilization and counters are not its own."""
+    """True if the device is a MIG slice: the card's utilization and counters are then not its own."""
 
 
 @dataclass(frozen=True)
 class Sight:
-    """The GPUs that this process sees, and what there is to say about it."""
+    """The GPUs that this process sees, and how reliable their order is."""
 
     gpus: tuple[Gpu, ...]
     cards: int
-    """Cards that NVML counts, seen by this process or not."""
+    """Number of cards that NVML counts, visible to this process or not."""
     refused: int = 0
-    """Cards of these that NVML gives no handle of: this process may not open them, and CUDA leaves them out."""
+    """Number of these without a handle from NVML: this process may not open them, and CUDA does not count them."""
     sure: bool = True
-    """No card stands under another one's number: torch named them, or there is one only."""
+    """True if the indices are certain: torch reported UUIDs, or there is only one card."""
     note: str = ""
+    """Sentence for the user about missing or misnumbered GPUs; empty if there is none."""
 
 
 def ask(vendor: Any, name: str, *arguments: Any) -> Any | None:
-    """The answer of one NVML function; None if it fails, is not supported, or this pynvml does not have it."""
+    """Calls a function of NVML; returns None if it fails, is not supported, or is missing in this pynvml."""
     try:
         return getattr(vendor, name)(*arguments)
     except Exception:
@@ -55,7 +56,7 @@ def ask(vendor: Any, name: str, *arguments: Any) -> Any | None:
 
 
 def text(value: Any) -> str:
-    """A name or UUID: bytes in pynvml before 11.5, str since."""
+    """Converts a name or UUID to str: pynvml before 11.5 returns bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
 
 
@@ -63,14 +64,14 @@ def look(vendor: Any, uuids: Sequence[str] = (), environ: Mapping[str, str] | No
     """Finds this process' GPUs; NVML must be initialised.
 
     Args:
-        vendor: the module pynvml.
-        uuids: of torch's devices, in torch's order, with or without `GPU-`; empty = unknown.
-        environ: of this process; None = os.environ.
+        vendor: The module pynvml.
+        uuids: UUIDs of torch's devices, in torch's order, with or without `GPU-`; empty = unknown.
+        environ: Environment variables; None = os.environ.
     """
     environ = os.environ if environ is None else environ
     count = int(ask(vendor, "nvmlDeviceGetCount") or 0)
     handles = [ask(vendor, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
-    # CUDA numbers what it may open: with the first of four cards forbidden, CUDA_VISIBLE_DEVICES=0 is the second one.
+    # CUDA numbers only cards it may open: with the first of four forbidden, CUDA_VISIBLE_DEVICES=0 is the second.
     cards = [card for card in handles if card is not None]
     refused = count - len(cards)
     ordered, note = _cuda_order(vendor, cards, environ.get("CUDA_DEVICE_ORDER", ""))
@@ -79,7 +80,7 @@ def look(vendor: Any, uuids: Sequence[str] = (), environ: Mapping[str, str] | No
     gpus = tuple(_gpu(vendor, index, handle) for index, handle in enumerate(chosen))
     if uuids:
         named = _named(vendor, uuids, cards, gpus)
-        if not named and len(uuids) == count == 1:  # a virtual machine may know its one card by another UUID
+        if not named and len(uuids) == count == 1:  # a virtual machine may have another UUID for its only card
             named = tuple(_gpu(vendor, 0, card) for card in cards)
         missing = len(uuids) - len(named)
         note = f"NVML does not know {missing} of the GPUs that torch names: their readings are missing."
@@ -89,7 +90,7 @@ def look(vendor: Any, uuids: Sequence[str] = (), environ: Mapping[str, str] | No
 
 
 def device_setup(vendor: Any, gpu: Gpu) -> DeviceSetup:
-    """The device as plain values."""
+    """Returns a GPU's properties as plain values."""
     memory = ask(vendor, "nvmlDeviceGetMemoryInfo", gpu.handle)
     capability = ask(vendor, "nvmlDeviceGetCudaComputeCapability", gpu.card)
     return DeviceSetup(
@@ -102,7 +103,7 @@ def device_setup(vendor: Any, gpu: Gpu) -> DeviceSetup:
 
 
 def _gpu(vendor: Any, index: int, handle: Any) -> Gpu:
-    """A device from the handle of a card or of a MIG slice; of a card in MIG mode CUDA uses the first slice."""
+    """Makes a Gpu from the handle of a card or of a MIG slice; CUDA uses the first slice of a card in MIG mode."""
     card = ask(vendor, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
     mig = card is not None
     if card is None:
@@ -117,19 +118,20 @@ def _gpu(vendor: Any, index: int, handle: Any) -> Gpu:
 
 
 def _slices(vendor: Any, card: Any) -> list[Any]:
+    """Returns the handles of a card's MIG slices."""
     count = int(ask(vendor, "nvmlDeviceGetMaxMigDeviceCount", card) or 0)
     found = [ask(vendor, "nvmlDeviceGetMigDeviceHandleByIndex", card, index) for index in range(count)]
-    return [one for one in found if one is not None]
+    return [handle for handle in found if handle is not None]
 
 
 def _named(vendor: Any, uuids: Sequence[str], cards: Sequence[Any], guessed: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """The devices with these UUIDs, numbered in their order; one that NVML does not know is left out.
+    """Returns the GPUs with these UUIDs, numbered in their order; those that NVML does not know are left out.
 
     Args:
-        vendor: the module pynvml.
-        uuids: of torch's devices.
-        cards: handles of what this process may open.
-        guessed: what CUDA_VISIBLE_DEVICES leaves: it tells which MIG slice is meant where torch names the card.
+        vendor: The module pynvml.
+        uuids: UUIDs of torch's devices.
+        cards: Handles of the cards that this process may open.
+        guessed: GPUs according to CUDA_VISIBLE_DEVICES, which shows the MIG slice if torch reports the card's UUID.
     """
     handles: dict[str, Any] = {}
     for card in cards:
@@ -145,11 +147,18 @@ def _uuid(vendor: Any, handle: Any) -> str:
 
 
 def _bare(uuid: str) -> str:
+    """Returns a UUID in lower case, without its prefix."""
     return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
 
 
 def _cuda_order(vendor: Any, cards: Sequence[Any], order: str) -> tuple[list[Any], str]:
-    """The cards as CUDA counts them without CUDA_VISIBLE_DEVICES, and a note where that cannot be known."""
+    """Sorts the cards as CUDA counts them without CUDA_VISIBLE_DEVICES; adds a note if the order cannot be known.
+
+    Args:
+        vendor: The module pynvml.
+        cards: Handles of the cards.
+        order: Value of CUDA_DEVICE_ORDER.
+    """
 
     def bus(card: Any) -> str:
         info = ask(vendor, "nvmlDeviceGetPciInfo", card)
@@ -166,10 +175,15 @@ def _cuda_order(vendor: Any, cards: Sequence[Any], order: str) -> tuple[list[Any
 
 
 def _chosen(vendor: Any, allowed: str, cards: Sequence[Any]) -> list[Any]:
-    """What CUDA_VISIBLE_DEVICES leaves, read as CUDA reads it.
+    """Returns the cards and slices that CUDA_VISIBLE_DEVICES allows, interpreted as CUDA does.
 
-    The first entry that names nothing hides itself and all after it; an entry given twice leaves nothing (the same
-    reading as in torch.cuda._parse_visible_devices).
+    An entry without a card hides itself and all entries after it; an entry given twice hides all cards (as in
+    torch.cuda._parse_visible_devices).
+
+    Args:
+        vendor: The module pynvml.
+        allowed: Value of the variable.
+        cards: Handles of the cards in CUDA's order.
     """
     chosen: list[Any] = []
     seen: list[Any] = []
@@ -192,6 +206,6 @@ def _chosen(vendor: Any, allowed: str, cards: Sequence[Any]) -> list[Any]:
 
 
 def _leading_number(entry: str) -> int:
-    """The number that an entry starts with (`1gpu` means 1, as CUDA reads it), -1 if with none."""
+    """Returns the number at the begin of an entry (1 for `1gpu`, as CUDA does), -1 if there is none."""
     digits = entry[: len(entry) - len(entry.lstrip("0123456789"))]
     return int(digits) if digits else -1

@@ -173,6 +173,7 @@ TINY = Loop(forward=1.2, loss=0.2, backward=2.5, optimizer=0.4, other=0.3, setup
 )
 """On a CPU: 4.3 of 4.6 ms go from operation to operation."""
 LARGER = {"batch_size": 128}
+COMPILE = {"compile": True}
 
 LAUNCH_BOUND = CauseLoops(
     "launch-bound",
@@ -180,20 +181,20 @@ LAUNCH_BOUND = CauseLoops(
     well=on_gpu(),
     sick={
         "one cause, and no hint for kernels that set no pace": Sick(
-            NO_ROOM, 1.0, settings=(LARGER,), figures=("100 %", "40 %")
+            NO_ROOM, 1.0, settings=(COMPILE,), figures=("100 %", "40 %")
         ),
         "compiled already": Sick(NO_ROOM.but(setup=COMPILED, loader=SMALL_DATA), 1.0, cures=("reduce-overhead",)),
-        "only steps that emptied the queue": Sick(NO_ROOM.but(caught_up=0.9), 0.9, settings=(LARGER,)),
-        "NVML's reading is no price and no veto": Sick(NO_ROOM.but(gpu_util=99.0), 1.0, settings=(LARGER,)),
-        "NVML was not read": Sick(NO_ROOM.but(gpu_util=None), 1.0, settings=(LARGER,)),
+        "only steps that emptied the queue": Sick(NO_ROOM.but(caught_up=0.9), 0.9, settings=(COMPILE,)),
+        "NVML's reading is no price and no veto": Sick(NO_ROOM.but(gpu_util=99.0), 1.0, settings=(COMPILE,)),
+        "NVML was not read": Sick(NO_ROOM.but(gpu_util=None), 1.0, settings=(COMPILE,)),
         "while the host waits, the GPU works": Sick(
-            NO_ROOM.but(sync=90.0), 0.1, named=("host-sync", "launch-bound"), settings=(LARGER,)
+            NO_ROOM.but(sync=90.0), 0.1, named=("host-sync", "launch-bound"), settings=(COMPILE,)
         ),
         "only phases that launch": Sick(
             NO_ROOM.but(forward=1.0, backward=1.0, optimizer=1.0, other=7.0, gpu_gap=7.0, gpu_work=3.0),
             0.3,
             named=("slow-python", "launch-bound"),
-            settings=(LARGER,),
+            settings=(COMPILE,),
         ),
         "a CPU that goes from operation to operation": Sick(
             TINY, 0.75 * 4.3 / 4.6, settings=(LARGER,), figures=("25.0 µs", "100")
@@ -220,7 +221,6 @@ LAUNCH_BOUND = CauseLoops(
 
 STATIC = InputFacts(looked_at=40, shapes=1, shape=(32, 128))
 BARE = ModelFacts(device_bytes={"cuda:0": 1000})
-COMPILE = {"compile": True}
 
 
 def launching(model: ModelFacts = BARE, inputs: InputFacts = STATIC, **changes: Any) -> Loop:

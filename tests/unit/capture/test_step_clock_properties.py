@@ -719,7 +719,7 @@ def test_looks_at_a_loop_that_only_trains_fall_into_the_phase_that_ran(
 
 
 def check_looks(loop: Loop, stack_samples: list[StackSample], told: Told, or_else: int) -> None:
-    """Each sample since the loop began is placed once: in the phase between two events, if our own work is not in it."""
+    """Each sample since the loop began is placed once: in the phase between two events, unless our work is in it."""
     where, seen, loops_until = list(stays(loop, ours=False)), dict[int, int](), dict[int, int]()
     for code, now, arg in loop.events:
         loops_until.setdefault(now, arg if code == ev.OURS else now)

@@ -69,6 +69,7 @@ def test_each_button_waits_for_the_loop_and_passes_on_what_is_allowed(
         visit.case.reached["network"] = "requests.get in line 3"
 
     visit.case.trial = visit.case.treat = visit.case.sweep = visit.case.largest_batch = visit.case.look = take
+    visit.case.sweeps = []
     visit.details = SimpleNamespace(preview=lambda: looks.append(ask))
     request = {"ask": ask, "settings": {"amp": "bf16"}, "grid": {"num_workers": [0, 2]}, "allow": ("processes",)}
     Actions(visit).take(request)

@@ -13,13 +13,13 @@ from gpu_doctor.diagnosis import diagnose
 from gpu_doctor.report.contract import PanelState, as_json
 from gpu_doctor.report.panel import Notice, PanelInput, Progress, fix_shown, state
 from gpu_doctor.trials import knobs
-from tests.support.clinic.cell import Recorded
-from tests.support.clinic.ward import FAMILIES
 from tests.support.declared import differences
 from tests.support.panel_parts import shown
 from tests.support.recordings import starved
+from tests.support.simulated_programs import SIMULATED
 from tests.support.trial_parts import BOTH, fix, searched, swept, treated
 from tools import typescript
+from tools.evaluate.program import Recorded
 
 
 def in_order(given: PanelInput) -> dict[str, Any]:
@@ -62,12 +62,9 @@ def test_a_state_with_all_that_trials_find_is_sent_as_declared(gpu: bool) -> Non
     assert found["plan"]["fix"]["cells"] and found["table"]["details"][-1] and found["largest"]["sizes"]
 
 
-RECORDED = [one for family in FAMILIES.values() for one in family if isinstance(one, Recorded)][::4]
-
-
-@pytest.mark.parametrize("patient", RECORDED, ids=lambda one: one.name)
-def test_a_state_of_any_trouble_is_sent_as_declared(patient: Recorded) -> None:
-    recording = patient.play()
+@pytest.mark.parametrize("program", SIMULATED, ids=lambda program: program.name)
+def test_a_state_of_any_trouble_is_sent_as_declared(program: Recorded) -> None:
+    recording = program.play()
     in_order(shown(recording, diagnosis=diagnose(recording)))
 
 

@@ -6,7 +6,6 @@ import builtins
 import functools
 import glob
 import io
-import logging
 import multiprocessing
 import os
 import shutil
@@ -52,21 +51,6 @@ def test_a_side_sees_what_it_wrote_and_the_next_one_begins_anew(untouched: Path)
             assert Path("old.txt").read_text() == "older" and sorted(os.listdir()) == ["new.txt", "old.txt", "runs"]  # noqa: PTH208
             assert sorted(glob.glob("**", recursive=True)) == sorted(one.name for one in os.scandir("."))  # noqa: PTH207
             assert [Path(root).name for root, _, _ in os.walk(untouched)] == [untouched.name, "runs"]
-
-
-def test_what_is_removed_renamed_and_made_anew(untouched: Path) -> None:
-    with Redirection():
-        Path("runs/deep").mkdir()
-        Path("runs/deep/x").write_text("x")
-        Path("old.txt").replace("runs/best.txt")
-        with pytest.raises(FileNotFoundError, match=r"'old.txt'$"):
-            Path("old.txt").read_text()
-        shutil.move("runs", "moved")
-        assert sorted(os.listdir("moved")) == ["best.txt", "deep"] and not Path("runs").exists()  # noqa: PTH208
-        Path("runs").mkdir()
-        assert os.listdir("runs") == []  # noqa: PTH208
-        shutil.rmtree("moved")
-        assert os.listdir() == ["runs"]  # noqa: PTH208
 
 
 def test_paths_through_links_and_other_folders(untouched: Path) -> None:
@@ -382,16 +366,6 @@ def test_what_writes_files_in_c_is_refused_by_name(
         else:
             exec(f"import {module}; {call}")
     assert (full in side.refusal) == refuses
-
-
-def test_what_a_side_logs_is_written_by_its_own_handlers_only(untouched: Path) -> None:
-    with Redirection():
-        handler = logging.FileHandler("own.log")
-        logging.getLogger("of_a_side").addHandler(handler)
-        logging.getLogger("of_a_side").warning("x")
-        assert Path("own.log").read_text() == "x\n"
-        logging.getLogger("of_a_side").removeHandler(handler)
-        handler.close()
 
 
 def test_every_opener_that_is_loaded_has_the_argument_that_is_led_elsewhere() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import copy
+import dataclasses
 import importlib
+import os
 import queue
 import random
 import statistics
+import sys
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,32 +21,17 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from gpu_doctor.machine import torch_memory
 from gpu_doctor.machine.torch_memory import held_bytes
 from gpu_doctor.trials.snapshot.snapshot import Snapshot, room_bytes
 from gpu_doctor.trials.snapshot.tensors import SnapshotTooLarge, TensorStore, on_host
 from gpu_doctor.trials.snapshot.walk import Walk
+from tests.support.cells import CELLS, ended, notebook
 from tests.support.everything import Everything
+from tests.support.restoring import as_before
 from tests.support.simulated_cuda import SimulatedCuda
-
-
-class Meter:
-    """A metric object of the user's."""
-
-    instances = 0
-    log: list[float] = []  # noqa: RUF012
-
-    def __init__(self) -> None:
-        self.total, self.count = 0.0, 0
-
-    def update(self, value: float) -> None:
-        Meter.instances += 1
-        Meter.log.append(value)
-        self.total += value
-        self.count += 1
-        self.last = value
 
 
 class Slotted:
@@ -56,15 +44,6 @@ class Slotted:
 @dataclass(frozen=True)
 class Frozen:
     values: list[int] = field(default_factory=list)
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 2))
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.body(x)
 
 
 def run(code: str, space: dict[str, Any]) -> None:
@@ -84,74 +63,59 @@ def check(space: dict[str, Any], *cells: str) -> Snapshot:
     return snapshot
 
 
-TRAIN = """
-for x, y in loader:
-    opt.zero_grad()
-    loss = torch.nn.functional.cross_entropy(net(x), y)
-    scaler.scale(loss).backward()
-    scaler.step(opt)
-    scaler.update()
-    sched.step()
-    meter.update(loss.item())
-    for a, b in zip(ema.parameters(), net.parameters()):
-        a.data.mul_(0.9).add_(b.data, alpha=0.1)
-    losses.append(loss)
-"""
+LONG = ("files", "metrics of torchmetrics")
 
 
-def training(momentum_made_before: bool) -> dict[str, Any]:
-    torch.manual_seed(0)
-    net = Net()
-    opt = torch.optim.AdamW(net.parameters(), lr=0.01)
-    gen = torch.Generator().manual_seed(5)
-    data = TensorDataset(torch.randn(32, 8), torch.randint(0, 2, (32,)))
-    own = torch.Generator().manual_seed(6)
-    space: dict[str, Any] = {
-        "torch": torch, "random": random, "np": np, "net": net, "opt": opt, "losses": [], "meter": Meter(),
-        "Meter": Meter,
-        "loader": DataLoader(data, batch_size=8, sampler=RandomSampler(data, generator=gen), generator=own),
-        "sched": torch.optim.lr_scheduler.OneCycleLR(opt, 0.1, total_steps=400),
-        "scaler": torch.amp.GradScaler("cpu"), "ema": copy.deepcopy(net),
-    }  # fmt: skip
-    if momentum_made_before:
-        run(TRAIN, space)
-    return space
+@contextlib.contextmanager
+def opened(name: str, folder: Path, runs: int) -> Iterator[dict[str, Any]]:
+    """A notebook of the catalogue, in which the cell has run so often."""
+    variables, before, places = dict(os.environ), Path.cwd(), list(sys.path)
+    space = notebook(dataclasses.replace(CELLS[name], before=runs), folder)
+    try:
+        yield space
+    finally:
+        ended(space)
+        as_before(variables, before, places)
 
 
-@pytest.mark.parametrize("momentum_made_before", [True, False])
-def test_a_whole_training(momentum_made_before: bool) -> None:
-    check(training(momentum_made_before), TRAIN)
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", [one for one, cell in CELLS.items() if cell.restored and not one.startswith(LONG)])
+def test_a_whole_training(name: str, tmp_path: Path) -> None:
+    """Restored as around the sides of a trial; files are the business of redirection, and torchmetrics takes long."""
+    with opened(name, tmp_path, CELLS[name].before) as space:
+        check(space, CELLS[name].code)
 
 
 @pytest.mark.parametrize(
     "cell",
     [
         "net.eval()",
-        "net.body[0].weight.requires_grad_(False)",
+        "net.a.weight.requires_grad_(False)",
         "for p in net.parameters(): p.requires_grad_(False); p.grad = None",
         "opt.add_param_group({'params': [torch.zeros(3, requires_grad=True)], 'lr': 1.0})",
         "opt.param_groups[0]['lr'] = 9.0",
         "opt.state.clear()",
         "net.half()",
-        "net.body[0].weight.data = torch.zeros(2, 2)",
-        "net.body[0] = torch.nn.Linear(8, 16)",
+        "net.a.weight.data = torch.zeros(2, 2)",
+        "net.a = torch.nn.Linear(6, 12)",
         "net.register_forward_hook(lambda *a: None)",
-        "net.body[0].weight.register_hook(lambda g: g); net.body[0].weight.grad = None",
+        "net.a.weight.register_hook(lambda g: g); net.a.weight.grad = None",
         "net.load_state_dict({k: torch.zeros_like(v) for k, v in net.state_dict().items()})",
         "net.extra = torch.nn.Linear(1, 1); net.note = 'x'",
-        "del net.body",
-        "opt.zero_grad(); net(torch.ones(4, 8)).sum().backward()",
+        "del net.a",
+        "opt.zero_grad(); net(torch.ones(4, 6)).sum().backward()",
         "torch.manual_seed(99); random.seed(1); np.random.seed(2)",
         "torch.rand(3); random.random(); np.random.rand()",
         "next(iter(loader))",
-        "meter.update(3.0)",
-        "type(meter).instances += 1",
+        "metric.update(3.0, torch.zeros(1, 3), torch.zeros(1).int())",
+        "type(metric).best = 0.0",
         "torch.set_default_dtype(torch.float64); losses.append(torch.get_default_dtype())",
         "torch.set_grad_enabled(False); losses.append(1)",
     ],
 )
-def test_models_optimizers_and_process_state(cell: str) -> None:
-    check(training(True), cell)
+def test_models_optimizers_and_process_state(cell: str, tmp_path: Path) -> None:
+    with opened("metrics: own class, list, deque, defaultdict, Counter", tmp_path, runs=1) as space:
+        check(space, cell)
     assert torch.get_default_dtype() == torch.float32
     assert torch.is_grad_enabled()
 
@@ -587,8 +551,6 @@ def test_a_set_that_was_not_changed_keeps_its_order() -> None:
 def test_the_names_of_modules_of_the_users_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_own_module.py").write_text("STEP, seen = 0, []\ndef tick():\n    global STEP\n    STEP += 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    import importlib
-
     module: Any = importlib.import_module("my_own_module")
     for space in ({"module": module}, {"tick": module.tick}):
         snapshot = Snapshot.take(space)

@@ -274,7 +274,7 @@ def test_a_wait_that_fails_leaves_a_trial_as_it_is() -> None:
     effect = case.trial({"threads": 1}, steps=30, seconds=0.1)
     assert effect.outcome == "budget-reached" and effect.speedup is not None
     assert all(one.timed is None for pair in case.trials for one in pair)
-    assert any("could not be waited for" in note for note in case.trials[0][0].notes)
+    assert any("Waiting for the device failed" in note for note in case.trials[0][0].notes)
 
 
 @pytest.mark.parametrize(("steps", "at"), [(1000, 1), (1000, 0), (20, 0)])

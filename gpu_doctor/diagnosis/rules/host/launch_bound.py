@@ -277,14 +277,15 @@ def _uncompiled(vitals: Vitals, cost: float) -> Finding | None:
 
 
 def _larger(vitals: Vitals) -> Prescription | None:
-    """Prescribes a larger batch; None if the run was out of memory."""
-    return None if vitals.outcome == "out-of-memory" else larger_batch(vitals)
+    """Prescribes a larger batch; None if the run was out of memory, or its peak leaves no room for one."""
+    full = vitals.peak_share is not None and vitals.peak_share >= MEMORY_SHARE
+    return None if full or vitals.outcome == "out-of-memory" else larger_batch(vitals)
 
 
 def _small(vitals: Vitals, cost: float) -> Finding | None:
     """Reports a small batch if the card's memory has room for a larger one."""
     peak, larger = vitals.peak_share, _larger(vitals)
-    if peak is None or peak >= MEMORY_SHARE or larger is None or vitals.loader is None:
+    if peak is None or larger is None or vitals.loader is None:
         return None
     size = vitals.loader.batch_size
     return _finding(

@@ -65,7 +65,7 @@ export interface PanelState {
   before: Notice[] | null;
 }
 
-/** What both the static result and the panel write, as it stands within a line; sent with the panel's state. */
+/** Labels that both the static result and the panel use, in lower case; sent with the panel's state. */
 export interface Labels {
   product: string;
   asWritten: string;

@@ -1,0 +1,29 @@
+# /// truth
+# class = "compute"
+# causes = ["redundant-forward"]
+# why = "The accuracy on each batch is taken by a second forward of the same inputs."
+# ///
+
+# %%
+import torch
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+X, Y = torch.randn(12800, 784), torch.randint(0, 10, (12800,))
+train = TensorDataset(X, Y)
+loader = DataLoader(train, batch_size=None, sampler=BatchSampler(RandomSampler(train), 64, True))
+model = nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+criterion = nn.CrossEntropyLoss()
+
+# %% diagnosed
+right = 0
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    with torch.no_grad():
+        right += (model(x).argmax(1) == y).sum()

@@ -1,0 +1,56 @@
+# /// truth
+# class = "compute"
+# never = ["frozen-recomputed", "redundant-forward"]
+# why = "The teacher is an average of its student's weights, so that its outputs change."
+# ///
+
+# %%
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, StackDataset, TensorDataset
+
+torch.set_num_threads(1)
+torch.manual_seed(2)
+
+
+def network(width):
+    return nn.Sequential(
+        nn.Conv2d(1, width, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(width, width, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(width, width, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(16 * width, 10),
+    )
+
+
+X, Y = torch.rand(640, 1, 24, 24), torch.randint(0, 10, (640,))
+dataset = TensorDataset(X, Y)
+teacher, student = network(48).eval().requires_grad_(False), network(16)
+optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+
+
+def distilled(outputs, wanted, y):
+    soft = F.kl_div(F.log_softmax(outputs / 2, 1), F.softmax(wanted / 2, 1), reduction="batchmean")
+    return 4 * soft + F.cross_entropy(outputs, y)
+
+
+# %% diagnosed
+teacher = copy.deepcopy(student).requires_grad_(False)
+loader = DataLoader(dataset, batch_size=32, shuffle=True)
+for epoch in range(6):
+    for x, y in loader:
+        with torch.no_grad():
+            wanted = teacher(x)
+        optimizer.zero_grad()
+        distilled(student(x), wanted, y).backward()
+        optimizer.step()
+        for mine, his in zip(teacher.parameters(), student.parameters()):
+            mine.data.mul_(0.999).add_(his.data, alpha=0.001)
