@@ -28,7 +28,7 @@ class Traits(Protocol):
 
 
 class FakePage:
-    """Page without a browser: takes a panel's messages by the rules of `frontend/src/live.ts`."""
+    """Page without a browser: takes a panel's messages by the rules of `frontend/src/live.js`."""
 
     def __init__(self, traits: Traits) -> None:
         """Loads the page: it reads what is written down."""
