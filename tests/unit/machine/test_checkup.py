@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from gpu_doctor.machine.checkup import gather
 from gpu_doctor.machine.checkup.check import CheckLine, Checkup, Facts, check, judged
 from gpu_doctor.machine.checkup.facts import CardFacts, TorchFacts
 from gpu_doctor.machine.nvml import neighbours, probe
+from tests.support.html_page import HOSTILE, Page
 from tests.support.stub_nvml import GIB, NO_DRIVER, Card, StubNvml
 
 MIB = 1 << 20
@@ -363,24 +363,11 @@ def test_as_plain_data() -> None:
 
 
 def test_html_is_self_contained_and_escaped() -> None:
-    evil = "<script>alert('x')</script>&\""
     facts = dataclasses.replace(
-        HOST, torch=CUDA_13, cards=(CardFacts(name=evil),), cards_installed=1, nvml_problem=evil
+        HOST, torch=CUDA_13, cards=(CardFacts(name=HOSTILE),), cards_installed=1, nvml_problem=HOSTILE
     )
     page = judged(facts)._repr_html_()
-    seen: list[str] = []
-
-    class Tags(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            seen.append(tag)
-            assert {name for name, _ in attrs} <= {"style"}
-
-        def handle_endtag(self, tag: str) -> None:
-            seen.remove(tag)
-
-    Tags().feed(page)
+    assert "<script>alert('x')</script>" in Page(page).text
     assert "table-layout:auto" in page, "JupyterLab's equally wide columns put the marks over the topics"
-    assert seen == [], "every tag is closed"
-    assert "<script" not in page and "&lt;script&gt;alert(&#x27;x&#x27;)" in page
     assert "url(" not in page and "http" not in page.replace("https://", "")
     assert "color:#" not in page, "the text keeps the page's colour, light or dark"
